@@ -1,0 +1,42 @@
+# make demo   build the digits dataset, look at it and train on it, in an environment of its own
+# make test   run the whole test suite, in an environment of its own
+# make lock   renew constraints.txt, the exact versions that both use
+# make clean  remove those environments and everything made in them
+
+PYTHON ?= python3
+DEMO_ENV := .venv/demo
+TEST_ENV := .venv/test
+
+unexport PYTHONDONTWRITEBYTECODE
+unexport PYTHONPATH
+unexport VIRTUAL_ENV
+
+# $(call install,ENVIRONMENT,WHAT): a new environment with exactly the versions that were tested.
+define install
+@$(PYTHON) -m venv --clear $(1) || { echo "No venv in $(PYTHON): on Debian, apt install python3-venv"; exit 1; }
+@$(1)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
+$(1)/bin/uv pip install --python $(1) --constraint constraints.txt $(2)
+@touch $@
+endef
+
+.PHONY: demo test lock clean
+
+demo: $(DEMO_ENV)/.installed
+	$(DEMO_ENV)/bin/my-datasets demo --data-dir .demo/tensorflow_datasets --output .demo
+
+test: $(TEST_ENV)/.installed
+	$(TEST_ENV)/bin/python -m pytest -n 2 --cov --cov-report=term $(PYTEST_ARGS)
+
+$(DEMO_ENV)/.installed: setup.py constraints.txt $(shell find my_datasets checksums -type f ! -name '*.pyc')
+	$(call install,$(DEMO_ENV),.)
+
+# Compiled at once: the tests start many Python processes.
+$(TEST_ENV)/.installed: setup.py constraints.txt
+	$(call install,$(TEST_ENV),--compile-bytecode --editable '.[beam,dev,test]')
+
+lock: $(TEST_ENV)/.installed
+	$(TEST_ENV)/bin/uv pip compile setup.py --all-extras --upgrade --no-header --no-annotate \
+	    --python-version 3.11 --output-file constraints.txt
+
+clean:
+	rm -rf .venv .demo build dist

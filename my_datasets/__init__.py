@@ -1,0 +1,55 @@
+"""Define, build, verify, version, publish and load machine-learning datasets on TFDS.
+
+Importing this package registers its datasets with TensorFlow Datasets, so that
+`tfds.load("digits")` finds them, without importing TensorFlow, TensorFlow Datasets or Beam: the
+registration happens when TFDS itself is imported, and the names below load what they need when
+they are first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from my_datasets._version import __version__
+from my_datasets.builders.registry import register_with_tfds
+from my_datasets.core.reference import DatasetReference
+from my_datasets.errors import MyDatasetsError
+
+if TYPE_CHECKING:
+    from my_datasets import errors, testing
+    from my_datasets.builders.base import Builder
+    from my_datasets.loading import load
+
+__all__ = [
+    "Builder",
+    "DatasetReference",
+    "MyDatasetsError",
+    "__version__",
+    "errors",
+    "load",
+    "testing",
+]
+
+# Public name -> module that defines it; "" where the name is a submodule of this package.
+_LAZY = {
+    "Builder": "my_datasets.builders.base",
+    "errors": "",
+    "load": "my_datasets.loading",
+    "testing": "",
+}
+
+register_with_tfds()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _LAZY[name]
+    if not home:
+        return importlib.import_module(f"{__name__}.{name}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,5 @@
+"""`python -m my_datasets`: the command line, also from a checkout that is not installed."""
+
+from my_datasets.cli.main import main
+
+main()

@@ -1,0 +1,1 @@
+"""The base class of every builder here, and how TFDS finds them."""

@@ -1,0 +1,217 @@
+"""`Builder`, the base class of every builder here, and the single seam to TFDS's internals.
+
+Every protected name of TFDS that this package touches is touched in this module and listed in
+`tests/builders/test_seam.py`, so that a new TFDS release fails there and nowhere else.
+"""
+
+import inspect
+import os
+from pathlib import Path
+from typing import Any
+
+import tensorflow_datasets as tfds
+from absl import logging
+from etils import epath
+from tensorflow_datasets.core import file_adapters, registered
+from tensorflow_datasets.core.utils import file_utils
+
+from my_datasets import resources
+from my_datasets.builders import installed
+from my_datasets.building import staging, storage
+from my_datasets.core import layout
+from my_datasets.errors import (
+    BuilderError,
+    DuplicateBuilderError,
+    OverwriteError,
+    SourceError,
+    VersionNotFoundError,
+    explain,
+)
+
+
+class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    """A TFDS `GeneratorBasedBuilder` whose releases can be trusted.
+
+    Write `_info`, `_split_generators` and `_generate_examples` exactly as for TFDS. On top of it:
+
+    * One process builds a version at a time; others wait, then use the result.
+    * Overwriting builds beside the old data and swaps it in whole: the old version stays
+      readable until then, and survives any failure.
+    * What a killed build left behind is removed by the next one.
+    * Checksums of this package's datasets live in the top-level `checksums/<name>.tsv`.
+    * Mistakes raise `MyDatasetsError`s that say how to mend them.
+    """
+
+    def __init_subclass__(cls, skip_registration: bool = False, **kwargs: Any) -> None:
+        """Registers the builder with TFDS under its name.
+
+        Raises:
+          DuplicateBuilderError: A builder of that name, from another file, is registered.
+        """
+        try:
+            super().__init_subclass__(skip_registration=skip_registration, **kwargs)
+        except ValueError:
+            twin = registered._DATASET_REGISTRY.get(cls.name)
+            if twin is None:
+                raise
+            if _source_file(twin) != _source_file(cls):
+                raise DuplicateBuilderError(
+                    explain(
+                        f"Two builders are called {cls.name!r}.",
+                        f"Registered first: {twin.__module__} ({_source_file(twin)})",
+                        f"Then came: {cls.__module__} ({_source_file(cls)})",
+                        mend="rename one of them; the name comes from the module "
+                        "<name>_dataset_builder.py or from the class",
+                    )
+                ) from None
+            # One file under two module names, or reloaded: the latest code is the one meant.
+            registered._DATASET_REGISTRY[cls.name] = cls
+
+    def installed_file(self, url: str) -> epath.Path:
+        """Returns a source file that an installed distribution carries, its checksum verified.
+
+        Args:
+          url: `pkg:pypi/<distribution>#<path inside it>`, recorded in the checksums file.
+
+        Raises:
+          MissingDependencyError: The distribution is not installed.
+          ChecksumError: The file's size or SHA-256 is not the recorded one.
+          SourceError: The URL is malformed or not recorded.
+        """
+        recorded = (self.url_infos or {}).get(url)
+        if recorded is None:
+            raise SourceError(
+                explain(
+                    f"The builder of {self.name!r} reads {url} without a recorded checksum.",
+                    mend=f"add a line 'url<TAB>size<TAB>sha256<TAB>filename' to "
+                    f"{self._checksums_path}",
+                )
+            )
+        path = installed.locate(url)
+        installed.verify(
+            path,
+            url,
+            size=int(recorded.size),
+            sha256=recorded.checksum,
+            checksums=Path(self._checksums_path),
+        )
+        return epath.Path(path)
+
+    def download_and_prepare(
+        self,
+        *,
+        download_dir: epath.PathLike | None = None,
+        download_config: tfds.download.DownloadConfig | None = None,
+        file_format: str | file_adapters.FileFormat | None = None,
+        permissions: file_utils.Permissions | None = None,
+    ) -> None:
+        """Builds the version if it is not there yet, or anew if the download mode overwrites.
+
+        Args:
+          download_dir: Where downloads are cached; by default `<data_dir>/downloads`.
+          download_config: TFDS's download and generation options.
+          file_format: The format of the shards; by default TFRecord.
+          permissions: Permissions of the made files and directory; TFDS's default if None.
+
+        Raises:
+          DiskFullError: The file system filled up; nothing half-made is kept.
+          DataDirNotWritableError: The data directory cannot be written.
+          OverwriteError: The version to overwrite is in a remote data directory.
+        """
+        options: dict[str, Any] = {
+            "download_dir": download_dir,
+            "download_config": download_config or tfds.download.DownloadConfig(),
+            "file_format": file_format,
+        }
+        if permissions is not None:
+            options["permissions"] = permissions
+        overwrite = options["download_config"].download_mode.overwrite_dataset
+        if layout.is_remote(self.data_dir):
+            self._refuse_remote_overwrite(overwrite)
+            super().download_and_prepare(**options)
+            return
+        version_dir = Path(self.data_dir)
+        if version_dir.exists() and not overwrite:
+            # Also reached by a metadata update. No lock: the data may be on a read-only disk.
+            super().download_and_prepare(**options)
+            return
+        with storage.explained(version_dir), staging.exclusive(version_dir):
+            if not version_dir.exists():
+                super().download_and_prepare(**options)
+                return
+            if overwrite:
+                self._build_beside_and_swap(version_dir, options)
+            # Else another process has built it while this one waited.
+            self.info.read_from_directory(self.data_dir)
+
+    def _build_beside_and_swap(self, version_dir: Path, options: dict[str, Any]) -> None:
+        with staging.beside(version_dir) as directory:
+            # A second builder, because this one's `info` describes the data to be replaced.
+            fresh = type(self)(**{**self._original_state, "data_dir": os.fspath(directory)})
+            options["download_dir"] = options["download_dir"] or self.data_dir_root / "downloads"
+            options["file_format"] = options["file_format"] or self.info.file_format
+            fresh.download_and_prepare(**options)
+            staging.swap(Path(fresh.data_dir), version_dir)
+
+    def _refuse_remote_overwrite(self, overwrite: bool) -> None:
+        if overwrite and self.data_path.exists():
+            raise OverwriteError(
+                explain(
+                    f"{self.data_dir} cannot be overwritten in place.",
+                    "A remote directory cannot be swapped in one step, and deleting it first "
+                    "could lose it.",
+                    mend="raise the dataset's VERSION, or build into an empty --data-dir",
+                )
+            )
+
+    def _pick_version(self, requested_version: str | tfds.core.Version | None) -> tfds.core.Version:
+        if not self.canonical_version:
+            raise BuilderError(
+                explain(
+                    f"The builder of {self.name!r} has no version.",
+                    f"Its source is {_source_file(type(self))}.",
+                    mend="give the class VERSION = tfds.core.Version('1.0.0')",
+                )
+            )
+        try:
+            return super()._pick_version(requested_version)
+        except AssertionError:
+            raise self._version_not_found(requested_version) from None
+
+    def _version_not_found(self, requested_version: object) -> VersionNotFoundError:
+        data_dir = self._original_state["data_dir"] or tfds.core.constants.DATA_DIR
+        prepared = layout.prepared_versions_of(layout.as_path(data_dir) / self.name)
+        config = self.builder_config_name
+        on_disk = [str(found.version) for found in prepared if found.config == config]
+        in_code = [str(version) for version in self.versions]
+        return VersionNotFoundError(
+            explain(
+                f"Dataset {self.name!r} has no version {requested_version}.",
+                f"Versions in code: {', '.join(in_code)}",
+                f"Versions prepared in {data_dir}: {', '.join(on_disk) or 'none'}",
+                mend=f"ask for one of those, for example '{self.name}:{in_code[0]}'",
+            )
+        )
+
+    @tfds.core.utils.classproperty
+    @classmethod
+    def _checksums_path(cls) -> epath.Path | None:
+        source = _source_file(cls)
+        if source is not None and resources.is_packaged(source):
+            return epath.Path(resources.checksums_path(cls.name))
+        return super()._checksums_path
+
+    def _log_download_bytes(self) -> None:
+        # TFDS prints here; below the command line this package logs.
+        logging.info("Building %s into %s", self.info.full_name, self.data_dir)
+
+    def _log_download_done(self) -> None:
+        logging.info("Built %s", self.info.full_name)
+
+
+def _source_file(cls: type) -> Path | None:
+    """Returns the file that defines a class; None for one typed into an interpreter."""
+    try:
+        return Path(inspect.getfile(cls)).resolve()
+    except (TypeError, OSError):
+        return None

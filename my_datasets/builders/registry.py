@@ -1,0 +1,139 @@
+"""Finding the builders of a package of datasets without importing any of them.
+
+A package of datasets holds one folder per dataset, `<name>/<name>_dataset_builder.py`, the layout
+of `tfds new`. Names, versions and summaries are read from the files, so that listing is quick and
+a broken builder breaks only itself.
+"""
+
+import ast
+import functools
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from my_datasets.core.versioning import Version
+from my_datasets.errors import BuilderImportError, MyDatasetsError, explain
+
+DATASETS_PACKAGE = "my_datasets.datasets"
+
+
+@dataclass(frozen=True)
+class PackagedDataset:
+    """A dataset's builder, known by its files only.
+
+    Attributes:
+      name: The dataset's name.
+      module: The dotted name of the builder's module.
+      folder: The directory with the builder, README.md, CITATIONS.bib and TAGS.txt.
+    """
+
+    name: str
+    module: str
+    folder: Path
+
+    @property
+    def source_file(self) -> Path:
+        """The builder's Python file."""
+        return self.folder / f"{self.name}_dataset_builder.py"
+
+    @property
+    def summary(self) -> str:
+        """The first line of prose in the dataset's README.md, or an empty text."""
+        readme = self.folder / "README.md"
+        lines = readme.read_text("utf-8").splitlines() if readme.is_file() else []
+        prose = (line.strip() for line in lines if not line.startswith("#"))
+        return next(filter(None, prose), "")
+
+    @property
+    def version(self) -> Version | None:
+        """The `VERSION` that the source declares as a literal; None if it computes it."""
+        try:
+            tree = ast.parse(self.source_file.read_bytes())
+        except SyntaxError:
+            return None
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign) and any(
+                isinstance(target, ast.Name) and target.id == "VERSION" for target in node.targets
+            ):
+                texts = (n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant))
+                return next((Version.parse(t) for t in texts if isinstance(t, str)), None)
+        return None
+
+
+class DatasetsPackage:
+    """The datasets of one package, offered to TFDS as a `DatasetBuilderProvider`."""
+
+    def __init__(self, package: str) -> None:
+        """Names the package; nothing is read or imported before it is asked for.
+
+        Args:
+          package: Dotted name of a package whose folders are datasets.
+        """
+        self._package = package
+
+    @functools.cached_property
+    def datasets(self) -> Mapping[str, PackagedDataset]:
+        """The datasets by name, in alphabetical order."""
+        spec = importlib.util.find_spec(self._package)
+        roots = list(spec.submodule_search_locations or ()) if spec else []
+        folders = sorted(path for root in roots for path in Path(root).iterdir() if path.is_dir())
+        found = (
+            PackagedDataset(
+                name=folder.name,
+                module=f"{self._package}.{folder.name}.{folder.name}_dataset_builder",
+                folder=folder,
+            )
+            for folder in folders
+        )
+        return {dataset.name: dataset for dataset in found if dataset.source_file.is_file()}
+
+    def has_dataset(self, name: str) -> bool:
+        """Returns whether the package has a dataset of that name (TFDS's protocol)."""
+        return name in self.datasets
+
+    def get_builder_cls(self, name: str) -> Any:
+        """Imports a dataset's module and returns its `Builder` class (TFDS's protocol).
+
+        Raises:
+          BuilderImportError: The module raised while it was imported.
+          DuplicateBuilderError: Another builder of that name is already registered.
+        """
+        dataset = self.datasets[name]
+        try:
+            return importlib.import_module(dataset.module).Builder
+        except MyDatasetsError:
+            raise
+        except Exception as error:
+            raise builder_import_error(name, dataset.source_file, error) from error
+
+
+def builder_import_error(name: str, source: object, error: Exception) -> BuilderImportError:
+    """Returns the error for a builder module that raised `error` while it was imported."""
+    return BuilderImportError(
+        explain(
+            f"The builder of {name!r} cannot be imported: {type(error).__name__}: {error}",
+            f"Its module is {source}.",
+            mend="correct that module; the traceback above or below shows the line",
+        )
+    )
+
+
+packaged = DatasetsPackage(DATASETS_PACKAGE)
+
+
+def register_with_tfds() -> None:
+    """Has TFDS ask this package first, as soon as TFDS is imported.
+
+    TFDS's own providers import every public builder before they say that they do not know a
+    name, so ours goes to the front.
+    """
+
+    @wrapt.when_imported("tensorflow_datasets.core.registered")  # type: ignore[untyped-decorator]
+    def _add_provider(registered: ModuleType) -> None:
+        registered.add_dataset_builder_provider(packaged, index=0)

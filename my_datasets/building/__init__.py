@@ -1,0 +1,1 @@
+"""Making a prepared version appear whole or not at all."""

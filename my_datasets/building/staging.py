@@ -1,0 +1,114 @@
+"""One build at a time per version, beside the old data, swapped in at once.
+
+The names follow TFDS: it writes a version in `incomplete.<random>_<version>/` beside the final
+directory and renames it when it is whole. A process that is killed leaves that directory behind.
+Here a lock tells such remains from the work of a living process.
+"""
+
+import ctypes
+import errno
+import logging
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import filelock
+
+_LOGGER = logging.getLogger(__name__)
+
+_AT_FDCWD = -100  # linux/fcntl.h: paths are relative to the working directory
+_RENAME_EXCHANGE = 2  # linux/fs.h: renameat2 swaps the two names atomically
+
+
+@contextmanager
+def exclusive(version_dir: Path) -> Iterator[None]:
+    """Holds the right to build one version, and starts from a clean place.
+
+    Waits as long as another process holds it. Once held, whatever a killed build left behind is
+    removed, and an overwrite that was killed between its two renames is undone. The lock is the
+    operating system's, on `.<version>.lock` beside the version, so it ends with its process; the
+    empty file stays, since removing it would let two processes hold two locks of one name.
+
+    Args:
+      version_dir: `<data_dir>/<name>[/<config>]/<version>`; its parent is made if need be.
+
+    Raises:
+      OSError: The directory cannot be made or written.
+    """
+    version_dir.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(version_dir.parent / f".{version_dir.name}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        _LOGGER.warning("Another process is building %s; waiting for it.", version_dir)
+        lock.acquire()
+    try:
+        _recover(version_dir)
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def beside(version_dir: Path) -> Iterator[Path]:
+    """Gives an empty directory on the same file system, and removes it in the end."""
+    name = f"incomplete.{secrets.token_hex(3).upper()}_{version_dir.name}"
+    directory = version_dir.parent / name
+    directory.mkdir()
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def swap(new: Path, current: Path) -> None:
+    """Puts directory `new` in the place of `current`, which ends up in the place of `new`.
+
+    On Linux both names change in one step, so a reader that opens a path finds the one or the
+    other at any instant. Where the kernel or file system cannot do that, two renames are made, and
+    `exclusive` puts the old directory back if the process dies between them.
+    """
+    if _exchange(new, current):
+        return
+    aside = _aside(current)
+    current.rename(aside)
+    new.rename(current)
+    aside.rename(new)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Swaps two names atomically (renameat2(2)); returns False where that is not to be had."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError):
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    error = ctypes.get_errno()
+    if error in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(error, os.strerror(error), os.fspath(one), None, os.fspath(other))
+
+
+def _aside(version_dir: Path) -> Path:
+    return version_dir.parent / f".{version_dir.name}.replaced"
+
+
+def _recover(version_dir: Path) -> None:
+    """Removes what killed builds of this version left behind; the caller holds the lock."""
+    aside = _aside(version_dir)
+    if aside.is_dir():
+        if version_dir.exists():
+            shutil.rmtree(aside)
+        else:
+            aside.rename(version_dir)
+            _LOGGER.warning("Restored %s from an interrupted overwrite.", version_dir)
+    remains = re.compile(rf"incomplete\.\w+_{re.escape(version_dir.name)}")
+    for path in version_dir.parent.iterdir():
+        if remains.fullmatch(path.name):
+            _LOGGER.warning("Removing %s, left behind by an interrupted build.", path)
+            shutil.rmtree(path)

@@ -1,0 +1,111 @@
+"""`my-datasets info`: all that is known of one dataset."""
+
+import importlib
+from typing import Any
+
+import rich_click as click
+
+from my_datasets.cli.output import (
+    console,
+    data_dir_option,
+    human_size,
+    json_option,
+    print_json,
+    quiet_tensorflow,
+    reading_dir,
+)
+from my_datasets.core.reference import DatasetReference
+
+
+@click.command("info")
+@click.argument("reference", metavar="NAME[/CONFIG][:VERSION]")
+@data_dir_option
+@click.option("--imports", metavar="MODULES", help="Modules to import first, comma-separated.")
+@json_option
+def command(reference: str, data_dir: str | None, imports: str | None, as_json: bool) -> None:
+    """Show a dataset's features, splits, versions, licence and where its data is.
+
+    Example: my-datasets info digits:1.*.*
+    """
+    parsed = DatasetReference.parse(reference)
+    if data_dir:
+        reading_dir(data_dir)
+    quiet_tensorflow()
+    import_modules(imports)
+    from my_datasets.loading import find_builder
+
+    facts = _facts(find_builder(parsed, data_dir=data_dir))
+    if as_json:
+        print_json(facts)
+    else:
+        _show(facts)
+
+
+def import_modules(modules: str | None) -> None:
+    """Imports the comma-separated modules, so that their builders are known.
+
+    Raises:
+      BuilderImportError: One of them raised while it was imported.
+    """
+    from my_datasets.builders.registry import builder_import_error
+    from my_datasets.errors import MyDatasetsError
+
+    for module in filter(None, (modules or "").split(",")):
+        try:
+            importlib.import_module(module)
+        except MyDatasetsError:
+            raise
+        except Exception as error:
+            raise builder_import_error(module, module, error) from error
+
+
+def _facts(builder: Any) -> dict[str, Any]:
+    info = builder.info
+    prepared = builder.data_path.exists()
+    return {
+        "name": builder.name,
+        "config": builder.builder_config_name,
+        "version": str(builder.version),
+        "description": info.description,
+        "homepage": info.homepage,
+        "licence": info.redistribution_info.license,
+        "citation": info.citation,
+        "release_notes": dict(info.release_notes or {}),
+        "features": repr(info.features),
+        "supervised_keys": info.supervised_keys,
+        "prepared": prepared,
+        "path": str(builder.data_dir),
+        "splits": {
+            name: {
+                "examples": split.num_examples,
+                "shards": split.num_shards,
+                "bytes": split.num_bytes,
+            }
+            for name, split in (info.splits.items() if prepared else ())
+        },
+    }
+
+
+def _show(facts: dict[str, Any]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    config = f"/{facts['config']}" if facts["config"] else ""
+    title = f"{facts['name']}{config}:{facts['version']}"
+    table = Table.grid(padding=(0, 2))
+    table.add_row("dataset", Text(title, "bold"))
+    table.add_row("data", Text(facts["path"] + ("" if facts["prepared"] else "  (not prepared)")))
+    for name, split in facts["splits"].items():
+        size = f"{split['shards']} shard(s), {human_size(split['bytes'])}"
+        table.add_row(f"split {name}", f"{split['examples']:,} examples in {size}")
+    table.add_row("features", Text(facts["features"]))
+    if facts["supervised_keys"]:
+        table.add_row("supervised", " -> ".join(map(str, facts["supervised_keys"])))
+    for version, notes in facts["release_notes"].items():
+        table.add_row(f"release {version}", Text(notes.strip()))
+    for label in ("licence", "homepage", "citation", "description"):
+        if facts[label]:
+            table.add_row(label, Text(facts[label].strip()))
+    console().print(table)
+    if not facts["prepared"]:
+        click.echo(f"To prepare it: my-datasets build {title}")

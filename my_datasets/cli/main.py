@@ -1,0 +1,57 @@
+"""`my-datasets`: finds the commands, and turns errors into messages and exit codes.
+
+Exit codes: 0 done, 1 the command failed, 2 wrong usage, 130 interrupted.
+"""
+
+import importlib
+from typing import Any
+
+import rich_click as click
+
+from my_datasets._version import __version__
+from my_datasets.cli.output import report_error
+from my_datasets.errors import MyDatasetsError
+
+# Command -> module. A command's module imports only what its help needs; its work imports the rest.
+COMMANDS = {
+    "build": "my_datasets.cli.build",
+    "demo": "my_datasets.cli.demo",
+    "info": "my_datasets.cli.info",
+    "list": "my_datasets.cli.list",
+}
+
+
+class _Commands(click.RichGroup):
+    """Imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        return importlib.import_module(COMMANDS[cmd_name]).command
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        # `tfds build` spells its flags with underscores; both work here.
+        "token_normalize_func": lambda token: token.replace("_", "-"),
+        "max_content_width": 100,
+    },
+    epilog="Example: my-datasets build digits && my-datasets info digits",
+)
+@click.version_option(__version__, prog_name="my-datasets")
+def cli() -> None:
+    """Define, build, verify, version, publish and load machine-learning datasets on TFDS."""
+
+
+def main() -> None:
+    """Runs the command line and exits."""
+    try:
+        cli(standalone_mode=True)
+    except MyDatasetsError as error:
+        report_error(error)
+        raise SystemExit(1) from None

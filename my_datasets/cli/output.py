@@ -1,0 +1,84 @@
+"""What the commands share: where they read and print, and how errors look."""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from my_datasets.core import layout
+from my_datasets.errors import BuilderImportError, DataDirNotFoundError, MyDatasetsError, explain
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+data_dir_option: Callable[..., Any] = click.option(
+    "--data-dir",
+    metavar="DIR",
+    help="Where prepared datasets live.  [default: $TFDS_DATA_DIR, else ~/tensorflow_datasets]",
+)
+json_option: Callable[..., Any] = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON on stdout, for scripts."
+)
+
+
+def default_data_dir() -> str:
+    """Returns TFDS's default data directory, by TFDS's rule, without importing TFDS."""
+    return os.environ.get("TFDS_DATA_DIR") or os.path.expanduser("~/tensorflow_datasets")
+
+
+def reading_dir(data_dir: str | None) -> Path:
+    """Returns the data directory to read.
+
+    Raises:
+      DataDirNotFoundError: The user named one that does not exist. The default one may be absent.
+    """
+    directory = layout.as_path(data_dir or default_data_dir())
+    if data_dir and not directory.is_dir():
+        raise DataDirNotFoundError(
+            explain(
+                f"The data directory {data_dir} does not exist.",
+                mend=f"correct --data-dir, or build something into it: "
+                f"my-datasets build digits --data-dir {data_dir}",
+            )
+        )
+    return directory
+
+
+def quiet_tensorflow() -> None:
+    """Keeps TensorFlow's start-up notes off the screen, unless the user has set their level."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # also: the same sums on every machine
+
+
+def print_json(value: Any) -> None:
+    """Prints a JSON document on stdout."""
+    click.echo(json.dumps(value, indent=2))
+
+
+def console() -> Any:
+    """Returns a rich console on stdout."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def human_size(size: int) -> str:
+    """Returns a size in bytes as a short text, such as `1.5 MiB`."""
+    value = float(size)
+    for unit in _UNITS:
+        if value < 1024 or unit == _UNITS[-1]:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    raise AssertionError("unreachable: the last unit always returns")
+
+
+def report_error(error: MyDatasetsError) -> None:
+    """Prints an error on stderr; for a builder that fails to import, its own traceback too."""
+    if isinstance(error, BuilderImportError) and error.__cause__ is not None:
+        traceback.print_exception(error.__cause__, file=sys.stderr)
+    click.secho("Error: ", fg="red", bold=True, nl=False, err=True)
+    click.echo(str(error), err=True)

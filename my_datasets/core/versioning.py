@@ -1,0 +1,62 @@
+"""Versions `1.2.3` and patterns `1.*.*`, with TFDS's meaning and without importing TFDS."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_PART = r"(?:0|[1-9][0-9]*)"
+_VERSION = re.compile(rf"({_PART})\.({_PART})\.({_PART})")
+_PATTERN = re.compile(rf"({_PART}|\*)\.({_PART}|\*)\.({_PART}|\*)")
+
+
+@dataclass(frozen=True, order=True)
+class Version:
+    """A semantic version, ordered by its numbers."""
+
+    major: int
+    minor: int
+    patch: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Version | None":
+        """Returns the version that `text` spells, or None if it spells none."""
+        match = _VERSION.fullmatch(text)
+        return cls(*(int(part) for part in match.groups())) if match else None
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+
+@dataclass(frozen=True)
+class VersionPattern:
+    """Three parts, each a number or a wildcard (None, written `*`)."""
+
+    major: int | None
+    minor: int | None
+    patch: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> "VersionPattern | None":
+        """Returns the pattern that `text` spells, or None if it spells none."""
+        match = _PATTERN.fullmatch(text)
+        if not match:
+            return None
+        return cls(*(None if part == "*" else int(part) for part in match.groups()))
+
+    def matches(self, version: Version) -> bool:
+        """Returns whether every part that is a number equals the version's."""
+        pairs = (
+            (self.major, version.major),
+            (self.minor, version.minor),
+            (self.patch, version.patch),
+        )
+        return all(wanted is None or wanted == part for wanted, part in pairs)
+
+    def newest(self, versions: Iterable[Version]) -> Version | None:
+        """Returns the highest version that matches, or None."""
+        return max(filter(self.matches, versions), default=None)
+
+    def __str__(self) -> str:
+        return ".".join(
+            "*" if part is None else str(part) for part in (self.major, self.minor, self.patch)
+        )

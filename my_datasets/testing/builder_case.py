@@ -1,0 +1,171 @@
+"""`BuilderTestCase`: TFDS's test of a builder, and the checks that TFDS's lacks."""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import tensorflow_datasets as tfds
+from etils import epath
+
+from my_datasets import resources
+from my_datasets.builders.base import Builder
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
+    """Tests a builder on dummy data, without a network.
+
+    Set `DATASET_CLASS` and `SPLITS` as for `tfds.testing.DatasetBuilderTestCase`, whose checks
+    all apply. For the datasets of this package `EXAMPLE_DIR` defaults to the top-level
+    `dummy_data/<name>/`; what `Builder.installed_file` gives is taken from there by file name.
+
+    Beyond TFDS's checks:
+
+    * keys are unique within a split, and the same in two runs;
+    * the recorded checksums are well formed, and cover every URL that is read;
+    * every version, supported ones and those of configs included, has release notes;
+    * every leaf of the features has a documentation text.
+
+    Example:
+
+        class DigitsTest(my_datasets.testing.BuilderTestCase):
+            DATASET_CLASS = digits_dataset_builder.Builder
+            SPLITS = {"train": 16, "test": 4}
+    """
+
+    __test__ = False  # pytest: not this class itself, only those derived from it
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Lets pytest collect the derived class."""
+        super().__init_subclass__(**kwargs)
+        if "__test__" not in cls.__dict__:
+            cls.__test__ = True
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """Finds the dummy data of this package's own datasets."""
+        builder_cls = cls.DATASET_CLASS
+        if cls.EXAMPLE_DIR is None and builder_cls is not None:
+            source = builder_cls.code_path
+            if source is not None and resources.is_packaged(Path(source)):
+                cls.EXAMPLE_DIR = str(resources.dummy_data_dir(builder_cls.name))
+        super().setUpClass()
+
+    def setUp(self) -> None:
+        """Serves installed source files from the dummy data."""
+        super().setUp()
+        if issubclass(self.dataset_class, Builder):
+            patcher = mock.patch.object(self.dataset_class, "installed_file", self._dummy_file)
+            patcher.start()
+            self.patchers.append(patcher)
+
+    def _dummy_file(self, url: str) -> epath.Path:
+        self._add_url(url)
+        path = self.dummy_data / url.rpartition("/")[2]
+        self.assertTrue(path.exists(), f"Dummy data is missing: {path}, which stands for {url}.")
+        return path
+
+    def test_registered(self) -> None:
+        """TFDS finds this very class by its name."""
+        # TFDS's own test imports all of its public builders to search their names.
+        self.assertIs(tfds.builder_cls(self.builder.name), self.dataset_class)
+
+    def test_keys_are_unique_and_deterministic(self) -> None:
+        """No key appears twice in a split, and two runs give the same keys in the same order."""
+        for config in self._configs():
+            with self.subTest(config=config):
+                first, second = self._keys(config), self._keys(config)
+                self.assertEqual(list(first), list(second), "The splits differ between two runs.")
+                for split, keys in first.items():
+                    self._assert_unique(split, keys)
+                    self._assert_same_keys(split, keys, second[split])
+
+    def test_checksums_are_well_formed(self) -> None:
+        """Each recorded URL has a positive size and a SHA-256 in hexadecimal."""
+        for url, info in (self.dataset_class.url_infos or {}).items():
+            with self.subTest(url=url):
+                self.assertGreater(int(info.size), 0, f"The recorded size of {url} is not positive.")
+                self.assertRegex(info.checksum, _SHA256, f"{url} has no SHA-256.")
+
+    def test_release_notes_for_every_version(self) -> None:
+        """Every version that the builder offers has release notes."""
+        for config in self._configs():
+            builder = self._make_builder(config=config)
+            missing = {str(version) for version in builder.versions} - set(builder.release_notes)
+            self.assertEmpty(missing, "RELEASE_NOTES has no entry for these versions.")
+
+    def test_features_are_documented(self) -> None:
+        """Every leaf of the features says what it holds."""
+        for config in self._configs():
+            features = self._make_builder(config=config).info.features
+            missing = [path for path, leaf in _leaves(features) if not leaf.doc.desc]
+            self.assertEmpty(
+                missing,
+                "These features have no description; give them "
+                "doc=tfds.features.Documentation(desc=...).",
+            )
+
+    def _configs(self) -> list[Any]:
+        names = [config.name for config in self.dataset_class.BUILDER_CONFIGS]
+        return self.BUILDER_CONFIG_NAMES_TO_TEST or names or [None]
+
+    def _keys(self, config: Any) -> dict[str, list[Any]]:
+        builder = self._make_builder(config=config)
+        with self._dummy_downloads():
+            manager = tfds.download.DownloadManager(download_dir=self.tmp_dir)
+            splits: Mapping[str, Any] = builder._split_generators(manager)
+            return {
+                name: [key for key, _ in examples]
+                for name, examples in splits.items()
+                if isinstance(examples, Iterable)  # Beam gives its keys only when it runs
+            }
+
+    @contextmanager
+    def _dummy_downloads(self) -> Iterator[None]:
+        with mock.patch.multiple(
+            tfds.download.DownloadManager,
+            download_and_extract=self._get_dl_extract_result,
+            download=self._get_dl_download_result,
+            extract=self._get_dl_extract_only_result,
+            download_kaggle_data=self._get_dl_download_kaggle_result,
+            download_checksums=self._download_checksums,
+            manual_dir=self.dummy_data,
+        ):
+            yield
+
+    def _assert_unique(self, split: str, keys: list[Any]) -> None:
+        seen: dict[Any, int] = {}
+        for position, key in enumerate(keys):
+            if key in seen:
+                self.fail(
+                    f"Split {split!r} has the key {key!r} twice: at examples {seen[key]} and "
+                    f"{position}."
+                )
+            seen[key] = position
+
+    def _assert_same_keys(self, split: str, first: list[Any], second: list[Any]) -> None:
+        pairs = itertools.zip_longest(first, second, fillvalue="(no example)")
+        for position, (one, other) in enumerate(pairs):
+            if one != other:
+                self.fail(
+                    f"The keys of split {split!r} are not deterministic: example {position} has "
+                    f"{one!r} in one run and {other!r} in the next."
+                )
+
+
+def _leaves(feature: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields `(path, feature)` for each feature that holds values itself."""
+    if isinstance(feature, tfds.features.FeaturesDict):
+        for name, child in feature.items():
+            yield from _leaves(child, f"{path}/{name}" if path else name)
+    elif isinstance(feature, (tfds.features.Sequence, tfds.features.Dataset)) and isinstance(
+        feature.feature, tfds.features.FeaturesDict
+    ):
+        yield from _leaves(feature.feature, path)
+    else:
+        yield path, feature
