@@ -63,6 +63,8 @@ setup(
         "beam": [BEAM],
         "test": [
             "build>=1.2",
+            # tfds.testing imports it without declaring it.
+            "dill>=0.3.8",
             "hypothesis>=6.100",
             "pytest>=8",
             "pytest-cov>=5",

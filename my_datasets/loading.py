@@ -102,9 +102,7 @@ def find_builder(
     """
     reference = _parsed(reference)
     with _explained(reference, data_dir):
-        return tfds.builder(
-            str(reference), data_dir=_expanded(data_dir), **(builder_kwargs or {})
-        )
+        return tfds.builder(str(reference), data_dir=_expanded(data_dir), **(builder_kwargs or {}))
 
 
 def builders_from_code(

@@ -6,6 +6,8 @@ Every protected name of TFDS that this package touches is touched in this module
 
 import inspect
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from my_datasets import resources
 from my_datasets.builders import installed
 from my_datasets.building import staging, storage
 from my_datasets.core import layout
+from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import (
     BuilderError,
     DuplicateBuilderError,
@@ -29,7 +32,7 @@ from my_datasets.errors import (
 )
 
 
-class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
     """A TFDS `GeneratorBasedBuilder` whose releases can be trusted.
 
     Write `_info`, `_split_generators` and `_generate_examples` exactly as for TFDS. On top of it:
@@ -135,7 +138,11 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             # Also reached by a metadata update. No lock: the data may be on a read-only disk.
             super().download_and_prepare(**options)
             return
-        with storage.explained(version_dir), staging.exclusive(version_dir):
+        with (
+            self._missing_dependencies_explained(),
+            storage.explained(version_dir),
+            staging.exclusive(version_dir),
+        ):
             if not version_dir.exists():
                 super().download_and_prepare(**options)
                 return
@@ -153,6 +160,15 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             fresh.download_and_prepare(**options)
             staging.swap(Path(fresh.data_dir), version_dir)
 
+    @contextmanager
+    def _missing_dependencies_explained(self) -> Iterator[None]:
+        try:
+            yield
+        except ModuleNotFoundError as error:
+            if not error.name:
+                raise
+            raise missing_dependency(error.name, needed_for=f"building {self.name!r}") from error
+
     def _refuse_remote_overwrite(self, overwrite: bool) -> None:
         if overwrite and self.data_path.exists():
             raise OverwriteError(
@@ -165,14 +181,16 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             )
 
     def _pick_version(self, requested_version: str | tfds.core.Version | None) -> tfds.core.Version:
-        if not self.canonical_version:
+        try:
+            _ = self.canonical_version
+        except ValueError as error:
             raise BuilderError(
                 explain(
                     f"The builder of {self.name!r} has no version.",
                     f"Its source is {_source_file(type(self))}.",
                     mend="give the class VERSION = tfds.core.Version('1.0.0')",
                 )
-            )
+            ) from error
         try:
             return super()._pick_version(requested_version)
         except AssertionError:

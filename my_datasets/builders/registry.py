@@ -18,6 +18,7 @@ from typing import Any
 import wrapt
 
 from my_datasets.core.versioning import Version
+from my_datasets.dependencies import install_command
 from my_datasets.errors import BuilderImportError, MyDatasetsError, explain
 
 DATASETS_PACKAGE = "my_datasets.datasets"
@@ -119,7 +120,9 @@ def builder_import_error(name: str, source: object, error: Exception) -> Builder
         explain(
             f"The builder of {name!r} cannot be imported: {type(error).__name__}: {error}",
             f"Its module is {source}.",
-            mend="correct that module; the traceback above or below shows the line",
+            mend=f"if {error.name} is a package, {install_command(error.name)}"
+            if isinstance(error, ModuleNotFoundError) and error.name
+            else "correct that module; its own traceback shows the line",
         )
     )
 
@@ -134,6 +137,6 @@ def register_with_tfds() -> None:
     name, so ours goes to the front.
     """
 
-    @wrapt.when_imported("tensorflow_datasets.core.registered")  # type: ignore[untyped-decorator]
+    @wrapt.when_imported("tensorflow_datasets.core.registered")
     def _add_provider(registered: ModuleType) -> None:
         registered.add_dataset_builder_provider(packaged, index=0)

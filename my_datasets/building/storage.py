@@ -46,7 +46,9 @@ def explained(data_dir: Path) -> Iterator[None]:
 
 
 def _translate(error: Exception, data_dir: Path) -> DataDirError | None:
-    if _is_full(error):
+    # TFDS wraps TensorFlow's errors in a RuntimeError when it adds context.
+    chain = list(_chain(error))
+    if any(map(_is_full, chain)):
         free = shutil.disk_usage(_existing(data_dir)).free
         return DiskFullError(
             explain(
@@ -55,7 +57,7 @@ def _translate(error: Exception, data_dir: Path) -> DataDirError | None:
                 mend="free some space or choose another --data-dir, then run the same again",
             )
         )
-    if _is_not_writable(error, data_dir):
+    if any(_is_not_writable(link, data_dir) for link in chain):
         place = _existing(data_dir)
         kind = "is not a directory" if not place.is_dir() else "cannot be written to"
         return DataDirNotWritableError(
@@ -68,14 +70,20 @@ def _translate(error: Exception, data_dir: Path) -> DataDirError | None:
     return None
 
 
-def _is_full(error: Exception) -> bool:
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _is_full(error: BaseException) -> bool:
     if isinstance(error, OSError):
         # TFDS checks the room beforehand and raises an OSError without an errno.
         return error.errno in _FULL or "Not enough disk space" in str(error)
     return _tensorflow_error(error, "ResourceExhaustedError") and "space" in str(error)
 
 
-def _is_not_writable(error: Exception, data_dir: Path) -> bool:
+def _is_not_writable(error: BaseException, data_dir: Path) -> bool:
     if isinstance(error, OSError):
         if error.errno not in _NOT_WRITABLE or not isinstance(error.filename, str):
             return False
@@ -87,7 +95,7 @@ def _is_not_writable(error: Exception, data_dir: Path) -> bool:
     )
 
 
-def _tensorflow_error(error: Exception, *names: str) -> bool:
+def _tensorflow_error(error: BaseException, *names: str) -> bool:
     return type(error).__module__.startswith("tensorflow") and type(error).__name__ in names
 
 

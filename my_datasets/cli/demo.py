@@ -1,5 +1,6 @@
 """`my-datasets demo`: from raw data to a trained classifier in one command."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from my_datasets.errors import DemoError, explain
 
 _REFERENCE = "digits:1.*.*"
 _ACCURACY = 0.95
-_EPOCHS = 30
+_EPOCHS = 12
 _BATCH = 32
 _SEED = 7
 
@@ -32,7 +33,7 @@ _GAP = 4
     "--output",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("."),
+    default=Path(),
     show_default="the current directory",
     help="Where the contact sheet digits.png is written.",
 )
@@ -61,7 +62,7 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
     if not as_json:
         _show_data(info, sheet.resolve())
     keras.utils.set_random_seed(_SEED)
-    accuracy = _train(splits["train"], splits["test"], verbose=0 if as_json else 1)
+    accuracy = _train(splits["train"], splits["test"], verbose=_verbosity(as_json))
     if as_json:
         print_json(
             {
@@ -82,6 +83,13 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
                 "low, report it with the output of pip freeze",
             )
         )
+
+
+def _verbosity(as_json: bool) -> int:
+    """Returns Keras's level: nothing, a bar on a terminal, or a line per epoch in a log."""
+    if as_json:
+        return 0
+    return 1 if sys.stdout.isatty() else 2
 
 
 def _show_data(info: Any, sheet: Path) -> None:

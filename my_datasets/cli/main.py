@@ -24,10 +24,10 @@ COMMANDS = {
 class _Commands(click.RichGroup):
     """Imports a command's module when the command is asked for."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> Any:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> Any:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
         return importlib.import_module(COMMANDS[cmd_name]).command

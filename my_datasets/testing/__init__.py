@@ -1,5 +1,15 @@
-"""Tools for testing one's own builders; part of the public interface."""
+"""Tools for testing one's own builders; part of the public interface.
 
-from my_datasets.testing.builder_case import BuilderTestCase
+They need the extra `my_datasets[test]`: TFDS's own test tools import pytest and dill.
+"""
+
+from my_datasets.dependencies import missing_dependency
+
+try:
+    from my_datasets.testing.builder_case import BuilderTestCase
+except ModuleNotFoundError as error:
+    if error.name not in ("dill", "pytest"):
+        raise
+    raise missing_dependency(error.name, needed_for="testing builders") from error
 
 __all__ = ["BuilderTestCase"]

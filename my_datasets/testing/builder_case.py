@@ -31,13 +31,14 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
     * every version, supported ones and those of configs included, has release notes;
     * every leaf of the features has a documentation text.
 
-    Example:
+    For example:
 
         class DigitsTest(my_datasets.testing.BuilderTestCase):
             DATASET_CLASS = digits_dataset_builder.Builder
             SPLITS = {"train": 16, "test": 4}
     """
 
+    test_session = None  # TensorFlow's deprecated helper, which would be collected as a test
     __test__ = False  # pytest: not this class itself, only those derived from it
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -89,7 +90,9 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
         """Each recorded URL has a positive size and a SHA-256 in hexadecimal."""
         for url, info in (self.dataset_class.url_infos or {}).items():
             with self.subTest(url=url):
-                self.assertGreater(int(info.size), 0, f"The recorded size of {url} is not positive.")
+                self.assertGreater(
+                    int(info.size), 0, f"The recorded size of {url} is not positive."
+                )
                 self.assertRegex(info.checksum, _SHA256, f"{url} has no SHA-256.")
 
     def test_release_notes_for_every_version(self) -> None:

@@ -1,0 +1,40 @@
+"""What to install when an import fails: the extra of this package, or the distribution."""
+
+from my_datasets.errors import MissingDependencyError, explain
+
+# Top-level module -> what brings it, where that is an extra of ours (a test compares with setup.py)
+# or a distribution of another name.
+_INSTALLS = {
+    "apache_beam": "my_datasets[beam]",
+    "PIL": "pillow",
+    "dill": "my_datasets[test]",
+    "pytest": "my_datasets[test]",
+    "cv2": "opencv-python-headless",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+
+
+def install_command(module: str) -> str:
+    """Returns the command that brings a module.
+
+    Args:
+      module: Its import name; only the part before the first dot counts.
+    """
+    top = module.partition(".")[0]
+    return f"pip install '{_INSTALLS.get(top, top)}'"
+
+
+def missing_dependency(module: str, *, needed_for: str) -> MissingDependencyError:
+    """Returns the error for a module that is not installed.
+
+    Args:
+      module: Its import name.
+      needed_for: What cannot be done without it, to complete "is needed for ...".
+    """
+    return MissingDependencyError(
+        explain(
+            f"The module {module} is needed for {needed_for}, and is not installed.",
+            mend=install_command(module),
+        )
+    )

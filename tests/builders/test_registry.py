@@ -1,0 +1,77 @@
+import sys
+import textwrap
+import traceback
+
+import pytest
+
+from my_datasets import errors
+from my_datasets.builders.registry import DatasetsPackage, packaged
+from my_datasets.core.versioning import Version
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package of datasets: `package(name, source)` adds one."""
+    monkeypatch.syspath_prepend(tmp_path)
+    root = tmp_path / "their_datasets"
+    root.mkdir()
+    (root / "__init__.py").write_text("")
+
+    def add(name: str, source: str, readme: str = "") -> DatasetsPackage:
+        folder = root / name
+        folder.mkdir()
+        (folder / "__init__.py").write_text("")
+        (folder / f"{name}_dataset_builder.py").write_text(textwrap.dedent(source))
+        if readme:
+            (folder / "README.md").write_text(readme)
+        return DatasetsPackage("their_datasets")
+
+    yield add
+    for module in [name for name in sys.modules if name.startswith("their_datasets")]:
+        del sys.modules[module]
+
+
+def test_listing_reads_files_and_imports_nothing(package):
+    datasets = package(
+        "broken", "VERSION = tfds.core.Version('2.3.4')\n1 / 0", "# broken\n\nNever works.\n\nMore."
+    ).datasets
+    assert list(datasets) == ["broken"]
+    assert datasets["broken"].version == Version(2, 3, 4)
+    assert datasets["broken"].summary == "Never works."
+    assert "their_datasets.broken" not in sys.modules
+
+
+def test_a_version_that_is_computed_or_unreadable_is_unknown(package):
+    package("computed", "VERSION = make()")
+    datasets = package("unreadable", "def (").datasets
+    assert datasets["computed"].version is None
+    assert datasets["unreadable"].version is None
+    assert datasets["unreadable"].summary == ""
+
+
+def test_a_broken_module_is_named_and_its_traceback_kept(package):
+    datasets = package("broken", "def half():\n    return 1 / 0\n\nhalf()\n")
+    with pytest.raises(errors.BuilderImportError) as caught:
+        datasets.get_builder_cls("broken")
+    message = str(caught.value)
+    assert "'broken'" in message
+    assert "ZeroDivisionError" in message
+    assert "broken_dataset_builder.py" in message
+    cause = "".join(traceback.format_exception(caught.value.__cause__))
+    assert 'broken_dataset_builder.py", line 2, in half' in cause
+
+
+def test_a_missing_module_is_told_with_its_install(package):
+    datasets = package("needy", "import no_such_module_at_all")
+    with pytest.raises(errors.BuilderImportError, match="pip install 'no_such_module_at_all'"):
+        datasets.get_builder_cls("needy")
+
+
+def test_a_package_that_is_not_there_has_no_datasets():
+    assert dict(DatasetsPackage("no_such_package_at_all").datasets) == {}
+
+
+def test_ours_are_offered():
+    assert packaged.has_dataset("digits")
+    assert not packaged.has_dataset("mnist")
+    assert packaged.get_builder_cls("digits").name == "digits"

@@ -1,0 +1,148 @@
+"""One build at a time, and a version that is whole at any instant: with real processes."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from my_datasets.building import staging
+
+
+def version(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "1.0.0"
+
+
+def fill(directory: Path, content: str) -> Path:
+    directory.mkdir(parents=True)
+    for name in ("one", "two"):
+        (directory / name).write_text(content)
+    return directory
+
+
+def leftovers(version_dir: Path) -> list[str]:
+    return sorted(p.name for p in version_dir.parent.iterdir() if not p.name.endswith(".lock"))
+
+
+def _add_one(version_dir: str, times: int) -> None:
+    counter = Path(version_dir).parent / "counter"
+    for _ in range(times):
+        with staging.exclusive(Path(version_dir)):
+            # Read, then write: two processes at once would lose additions.
+            counter.write_text(str(int(counter.read_text()) + 1))
+
+
+def test_processes_take_turns(tmp_path):
+    version(tmp_path).parent.mkdir()
+    (version(tmp_path).parent / "counter").write_text("0")
+    context = multiprocessing.get_context("spawn")
+    processes = [
+        context.Process(target=_add_one, args=(str(version(tmp_path)), 20)) for _ in range(4)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert (version(tmp_path).parent / "counter").read_text() == "80"
+
+
+def test_waiting_is_said(tmp_path, caplog):
+    inside = threading.Event()
+    done = threading.Event()
+
+    def hold() -> None:
+        with staging.exclusive(version(tmp_path)):
+            inside.set()
+            done.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    inside.wait(60)
+    waiter = threading.Thread(target=_enter, args=(version(tmp_path),))
+    waiter.start()
+    waiter.join(1)
+    assert waiter.is_alive()
+    done.set()
+    waiter.join(60)
+    holder.join(60)
+    assert not waiter.is_alive()
+    assert "Another process is building" in caplog.text
+
+
+def _enter(version_dir: Path) -> None:
+    with staging.exclusive(version_dir):
+        pass
+
+
+def test_a_killed_process_frees_the_lock_and_its_remains_are_removed(tmp_path):
+    script = textwrap.dedent(f"""
+        import os, pathlib, signal
+        from my_datasets.building import staging
+        target = pathlib.Path({str(version(tmp_path))!r})
+        with staging.exclusive(target), staging.beside(target) as directory:
+            (directory / "half").write_text("made")
+            os.kill(os.getpid(), signal.SIGKILL)
+    """)
+    done = subprocess.run([sys.executable, "-c", script], check=False, cwd=Path(__file__).parents[2])
+    assert done.returncode == -signal.SIGKILL
+    assert len(leftovers(version(tmp_path))) == 1
+    other = fill(version(tmp_path).parent / "incomplete.ABC123_2.0.0", "of another version")
+    with staging.exclusive(version(tmp_path)):
+        assert leftovers(version(tmp_path)) == [other.name]
+
+
+@pytest.mark.parametrize("atomic", [True, False])
+def test_swap_replaces_whole_directories(tmp_path, monkeypatch, atomic):
+    if not atomic:
+        monkeypatch.setattr(staging, "_exchange", lambda one, other: False)
+    old, new = fill(version(tmp_path), "old"), fill(tmp_path / "data/incomplete.X_1.0.0", "new")
+    staging.swap(new, old)
+    assert {p.read_text() for p in old.iterdir()} == {"new"}
+    assert {p.read_text() for p in new.iterdir()} == {"old"}
+
+
+def test_linux_swaps_in_one_step(tmp_path):
+    old, new = fill(version(tmp_path), "old"), fill(tmp_path / "data/x", "new")
+    assert staging._exchange(new, old)
+    assert (old / "one").read_text() == "new"
+
+
+def test_a_reader_always_finds_the_version(tmp_path):
+    old, new = fill(version(tmp_path), "old"), fill(tmp_path / "data/x", "new")
+    missing = []
+    stop = threading.Event()
+
+    def poll() -> None:
+        while not stop.is_set():
+            try:
+                os.stat(old / "one")
+            except FileNotFoundError as error:
+                missing.append(error)
+
+    reader = threading.Thread(target=poll)
+    reader.start()
+    for _ in range(2000):
+        staging.swap(new, old)
+    stop.set()
+    reader.join(60)
+    assert missing == []
+
+
+def test_an_overwrite_killed_between_its_renames_is_undone(tmp_path):
+    aside = fill(tmp_path / "data" / ".1.0.0.replaced", "old")
+    with staging.exclusive(version(tmp_path)):
+        assert not aside.exists()
+        assert (version(tmp_path) / "one").read_text() == "old"
+
+
+def test_an_overwrite_killed_after_its_renames_stands(tmp_path):
+    aside = fill(tmp_path / "data" / ".1.0.0.replaced", "old")
+    fill(version(tmp_path), "new")
+    with staging.exclusive(version(tmp_path)):
+        assert not aside.exists()
+        assert (version(tmp_path) / "one").read_text() == "new"

@@ -1,0 +1,53 @@
+"""What all tests share: a quiet TensorFlow, no skips in CI, the repository's root."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+os.environ["CUDA_VISIBLE_DEVICES"] = ""
+# Compiled modules must be kept: without them each process compiles TensorFlow's Python anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# No test may touch the user's own data.
+os.environ["TFDS_DATA_DIR"] = "/nonexistent/tensorflow_datasets"
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """In CI a test that is left out has failed: nothing may be missing there."""
+    report = yield
+    if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"Skipped, which CI does not allow: {report.longrepr}"
+    return report
+
+
+@pytest.fixture
+def tmpfs(tmp_path, request):
+    """A small file system of its own: `tmpfs(size, *options)` returns its directory."""
+    import subprocess
+
+    mounted = []
+
+    def mount(size: str, *options: str) -> Path:
+        directory = tmp_path / f"tmpfs{len(mounted)}"
+        directory.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *options]), "tmpfs"]
+        done = subprocess.run([*command, str(directory)], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"cannot mount a tmpfs (needs root): {done.stderr.strip()}")
+        mounted.append(directory)
+        return directory
+
+    yield mount
+    for directory in mounted:
+        subprocess.run(["umount", str(directory)], check=True)

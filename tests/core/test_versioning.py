@@ -1,0 +1,51 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorflow_datasets.core import utils as tfds_utils
+
+from my_datasets.core.versioning import Version, VersionPattern
+
+numbers = st.integers(0, 10**6)
+versions = st.builds(Version, numbers, numbers, numbers)
+small = st.integers(0, 2)
+small_versions = st.builds(Version, small, small, small)
+patterns = st.builds(VersionPattern, *[st.none() | small] * 3)
+
+
+@given(versions)
+def test_a_version_reads_back_as_itself(version):
+    assert Version.parse(str(version)) == version
+
+
+@given(patterns)
+def test_a_pattern_reads_back_as_itself(pattern):
+    assert VersionPattern.parse(str(pattern)) == pattern
+
+
+@given(patterns, small_versions)
+def test_matching_agrees_with_tfds(pattern, version):
+    assert pattern.matches(version) == tfds_utils.Version(str(version)).match(str(pattern))
+
+
+@given(versions, versions)
+def test_order_agrees_with_tfds(one, other):
+    theirs = tfds_utils.Version(str(one)) < tfds_utils.Version(str(other))
+    assert (one < other) == theirs
+
+
+@given(patterns, st.lists(small_versions))
+def test_newest_is_the_highest_match(pattern, found):
+    newest = pattern.newest(found)
+    matching = [version for version in found if pattern.matches(version)]
+    assert newest == (sorted(matching)[-1] if matching else None)
+
+
+@given(st.text(max_size=8))
+def test_what_is_not_a_version_is_none(text):
+    version = Version.parse(text)
+    assert version is None or str(version) == text
+
+
+def test_leading_zeros_and_foreign_digits_are_refused():
+    assert Version.parse("01.0.0") is None
+    assert Version.parse("1.0.٣") is None
+    assert VersionPattern.parse("1.0.0\n") is None
