@@ -1,6 +1,6 @@
 """`my-datasets`: finds the commands, and turns errors into messages and exit codes.
 
-Exit codes: 0 done, 1 the command failed, 2 wrong usage, 130 interrupted.
+Exit codes: 0 done, 1 the command failed or was interrupted, 2 wrong usage.
 """
 
 import importlib

@@ -1,7 +1,6 @@
 """One build at a time, and a version that is whole at any instant: with real processes."""
 
 import multiprocessing
-import os
 import signal
 import subprocess
 import sys
@@ -88,7 +87,9 @@ def test_a_killed_process_frees_the_lock_and_its_remains_are_removed(tmp_path):
             (directory / "half").write_text("made")
             os.kill(os.getpid(), signal.SIGKILL)
     """)
-    done = subprocess.run([sys.executable, "-c", script], check=False, cwd=Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, cwd=Path(__file__).parents[2]
+    )
     assert done.returncode == -signal.SIGKILL
     assert len(leftovers(version(tmp_path))) == 1
     other = fill(version(tmp_path).parent / "incomplete.ABC123_2.0.0", "of another version")
@@ -120,7 +121,7 @@ def test_a_reader_always_finds_the_version(tmp_path):
     def poll() -> None:
         while not stop.is_set():
             try:
-                os.stat(old / "one")
+                (old / "one").stat()
             except FileNotFoundError as error:
                 missing.append(error)
 

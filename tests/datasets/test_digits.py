@@ -27,9 +27,7 @@ def prepared(tmp_path_factory) -> Path:
 def rows(prepared: Path, split: str) -> list[bytes]:
     """The examples that TFDS alone reads, each as its 65 numbers, sorted."""
     dataset = tfds.builder_from_directory(prepared).as_dataset(split=split, as_supervised=True)
-    return sorted(
-        image.tobytes() + bytes([label]) for image, label in dataset.as_numpy_iterator()
-    )
+    return sorted(image.tobytes() + bytes([label]) for image, label in dataset.as_numpy_iterator())
 
 
 def test_it_holds_what_scikit_learn_loads_split_as_documented(prepared):
@@ -61,7 +59,7 @@ def test_a_changed_source_file_is_an_error_and_builds_nothing(tmp_path, monkeypa
     changed.write_bytes(gzip.compress(b"0," * 64 + b"0\n"))
     monkeypatch.setattr(installed, "locate", lambda url: changed)
     builder = digits_dataset_builder.Builder(data_dir=tmp_path / "data")
-    with pytest.raises(errors.ChecksumError, match="Expected by .*digits.tsv: 57523 bytes"):
+    with pytest.raises(errors.ChecksumError, match=r"Expected by .*digits.tsv: 57523 bytes"):
         builder.download_and_prepare()
     assert not (tmp_path / "data/digits/1.0.0").exists()
 

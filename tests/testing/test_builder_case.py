@@ -22,9 +22,7 @@ class Good(Builder, skip_registration=True):
             features=tfds.features.FeaturesDict(
                 {
                     "a": tfds.features.Scalar(np.int64, doc=desc),
-                    "b": tfds.features.Sequence(
-                        {"c": tfds.features.Scalar(np.int64, doc=desc)}
-                    ),
+                    "b": tfds.features.Sequence({"c": tfds.features.Scalar(np.int64, doc=desc)}),
                 }
             ),
         )
@@ -73,9 +71,7 @@ class NoNotesInConfig(Good, skip_registration=True):
 class Undocumented(Good, skip_registration=True):
     def _info(self):
         features = {"a": np.int64, "b": tfds.features.Sequence({"c": np.int64})}
-        return tfds.core.DatasetInfo(
-            builder=self, features=tfds.features.FeaturesDict(features)
-        )
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
 
 
 class BadChecksum(Good, skip_registration=True):

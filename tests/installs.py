@@ -1,0 +1,126 @@
+"""Three kinds of installation, each used from a directory outside the checkout.
+
+* `wheel`: a new environment into which one `pip install` put the built wheel, and nothing else.
+* `editable`: the environment that runs these tests.
+* `checkout`: an environment with our dependencies but without us, and the checkout on PYTHONPATH.
+
+And `stranger`: that last environment without the checkout, which has never seen this package.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import filelock
+
+ROOT = Path(__file__).resolve().parent.parent
+_UV = Path(sys.executable).parent / "uv"
+
+
+@dataclass(frozen=True)
+class Install:
+    """An environment in which to run commands.
+
+    Attributes:
+      python: Its interpreter.
+      package: The directory of `my_datasets` in it.
+      variables: Environment variables beyond a bare environment's.
+    """
+
+    python: Path
+    package: Path
+    variables: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def tfds(self) -> list[str]:
+        """The `tfds` command."""
+        # The script of a copied environment starts the original's interpreter.
+        return [str(self.python), "-m", "tensorflow_datasets.scripts.cli.main"]
+
+    @property
+    def my_datasets(self) -> list[str]:
+        """The `my-datasets` command."""
+        script = self.python.parent / "my-datasets"
+        return [str(script)] if script.exists() else [str(self.python), "-m", "my_datasets"]
+
+    def run(self, *command: str | Path, cwd: Path, data_dir: Path) -> str:
+        """Runs a command to its end; returns its stdout. A failure shows both outputs."""
+        done = self.attempt(*command, cwd=cwd, data_dir=data_dir)
+        if done.returncode:
+            raise RuntimeError(
+                f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}"
+            )
+        return done.stdout
+
+    def attempt(
+        self, *command: str | Path, cwd: Path, data_dir: Path
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a command to its end, whatever that is."""
+        variables = {
+            "HOME": str(cwd),
+            "LANG": "C.UTF-8",
+            "PATH": f"{self.python.parent}:/usr/bin:/bin",
+            "TFDS_DATA_DIR": str(data_dir),
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            **self.variables,
+        }
+        return subprocess.run(
+            command, check=False, capture_output=True, text=True, cwd=cwd, env=variables
+        )
+
+
+def build_distributions(directory: Path) -> dict[str, Path]:
+    """Builds sdist and wheel, the wheel from the sdist, as a release would; once per directory."""
+    with filelock.FileLock(f"{directory}.lock"):
+        if not directory.exists():
+            copy = directory.with_name("source")
+            _copy_checkout(copy)
+            _run(_UV, "build", "--quiet", "--out-dir", directory, copy)
+    (sdist,), (wheel,) = directory.glob("*.tar.gz"), directory.glob("*.whl")
+    return {"sdist": sdist, "wheel": wheel}
+
+
+def make(kind: str, directory: Path) -> Install:
+    """Returns an installation, made on first use under `directory`, shared between workers."""
+    if kind == "editable":
+        return Install(Path(sys.executable), ROOT / "my_datasets")
+    wheel_env, bare_env = directory / "wheel", directory / "bare"
+    wheel = build_distributions(directory / "dist")["wheel"]
+    with filelock.FileLock(directory / "environments.lock"):
+        if not bare_env.exists():
+            _run(_UV, "venv", "--quiet", "--python", sys.executable, wheel_env)
+            _run(
+                _UV, "pip", "install", "--quiet", "--python", wheel_env,
+                "--constraint", ROOT / "constraints.txt", wheel,
+            )  # fmt: skip
+            # One import fills the __pycache__ that the copy then shares.
+            _run(wheel_env / "bin/python", "-c", "import tensorflow_datasets, tensorflow, keras")
+            shutil.copytree(wheel_env, bare_env, symlinks=True, copy_function=os.link)
+            _run(_UV, "pip", "uninstall", "--quiet", "--python", bare_env, "my_datasets")
+    bare = bare_env / "bin/python"
+    site_packages = next((wheel_env / "lib").glob("python*/site-packages"))
+    return {
+        "wheel": Install(wheel_env / "bin/python", site_packages / "my_datasets"),
+        "checkout": Install(bare, ROOT / "my_datasets", {"PYTHONPATH": str(ROOT)}),
+        "stranger": Install(bare, Path("/nowhere")),
+    }[kind]
+
+
+def _copy_checkout(target: Path) -> None:
+    """Copies what git would commit: building must not leave files in the checkout."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        check=True, capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+
+
+def _run(*command: str | Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    subprocess.run(command, check=True, env=environment)

@@ -1,0 +1,85 @@
+"""The house rules that a machine can check: layers, style, types, names, the open door to TFDS."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from my_datasets import dependencies
+
+BIN = Path(sys.executable).parent
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["lint-imports"], ["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]],
+    ids=" ".join,
+)
+def test_the_tools_are_content(command, root):
+    done = subprocess.run(
+        [BIN / command[0], *command[1:]], check=False, capture_output=True, text=True, cwd=root
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_wrong_import_would_be_caught(root, tmp_path):
+    """The layers contract fails on a copy in which the lowest layer reaches up."""
+    import shutil
+
+    shutil.copytree(root / "my_datasets", tmp_path / "my_datasets")
+    shutil.copy(root / "pyproject.toml", tmp_path)
+    with (tmp_path / "my_datasets/errors.py").open("a") as file:
+        file.write("\nimport my_datasets.cli.output\nimport tensorflow\n")
+    done = subprocess.run(
+        [BIN / "lint-imports", "--no-cache"],
+        check=False, capture_output=True, text=True, cwd=tmp_path,
+        env={"PATH": "", "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Layers: imports point downward only BROKEN" in done.stdout
+    assert "The base knows no TensorFlow, TFDS or Beam BROKEN" in done.stdout
+
+
+def test_every_extra_that_an_error_names_exists(root):
+    setup = (root / "setup.py").read_text()
+    extras = set(re.findall(r'^        "(\w+)": \[', setup, re.MULTILINE))
+    named = re.findall(r"my_datasets\[(\w+)\]", " ".join(dependencies._INSTALLS.values()))
+    assert named
+    assert set(named) <= extras
+
+
+def test_every_import_is_declared(root):
+    """Each third-party module that the package imports is one of setup.py's requirements."""
+    modules = {
+        match
+        for source in (root / "my_datasets").rglob("*.py")
+        for match in re.findall(r"^\s*(?:from|import) (\w+)", source.read_text(), re.MULTILINE)
+    }
+    third_party = modules - set(sys.stdlib_module_names) - {"my_datasets"}
+    distributions = {"absl": "absl-py", "rich_click": "rich-click"}
+    setup = (root / "setup.py").read_text().split("extras_require")[0]
+    declared = {name.lower() for name in re.findall(r'"([A-Za-z][\w-]*)(?:\[\w+\])?[><]', setup)}
+    assert {
+        distributions.get(module, module.replace("_", "-")) for module in third_party
+    } <= declared
+
+
+def test_no_asserts_and_no_vague_names(root):
+    for source in (root / "my_datasets").rglob("*.py"):
+        assert source.stem not in {"utils", "util", "helpers", "common", "misc", "manager"}
+        assert not re.search(r"^\s+assert ", source.read_text(), re.MULTILINE), source
+
+
+def test_the_constraints_pin_every_requirement(root):
+    pinned = set(re.findall(r"^([\w.-]+)==", (root / "constraints.txt").read_text(), re.MULTILINE))
+    names = re.findall(r'"([A-Za-z][\w-]*)(?:\[\w+\])?[><]', (root / "setup.py").read_text())
+    assert {name.lower().replace("_", "-") for name in names} <= pinned
+
+
+def test_ruff_and_mypy_are_strict(root):
+    tools = tomllib.loads((root / "pyproject.toml").read_text())["tool"]
+    assert tools["mypy"]["strict"] is True
+    assert {"D", "E", "F", "T20"} <= set(tools["ruff"]["lint"]["select"])

@@ -1,0 +1,56 @@
+"""What a release holds: exactly what it should."""
+
+import email
+import subprocess
+import tarfile
+import zipfile
+
+import pytest
+
+from tests import installs
+
+
+@pytest.fixture(scope="session")
+def distributions(tmp_path_factory):
+    base = tmp_path_factory.getbasetemp()
+    directory = (base.parent if "popen" in base.name else base) / "installs"
+    directory.mkdir(exist_ok=True)
+    return installs.build_distributions(directory / "dist")
+
+
+@pytest.fixture(scope="session")
+def tracked(root) -> set[str]:
+    done = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        check=True, capture_output=True, text=True, cwd=root,
+    )  # fmt: skip
+    return {name for name in done.stdout.splitlines() if (root / name).is_file()}
+
+
+def test_the_wheel_holds_the_package_its_checksums_and_its_dummy_data(distributions, tracked):
+    with zipfile.ZipFile(distributions["wheel"]) as wheel:
+        found = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    expected = {name for name in tracked if name.startswith("my_datasets/")}
+    expected |= {f"my_datasets/{n}" for n in tracked if n.startswith(("checksums/", "dummy_data/"))}
+    assert found == expected
+
+
+def test_the_sdist_holds_all_that_a_release_is_made_and_tested_from(distributions, tracked):
+    with tarfile.open(distributions["sdist"]) as sdist:
+        files = {m.name.partition("/")[2] for m in sdist.getmembers() if m.isfile()}
+    made = {"PKG-INFO", "setup.cfg"}
+    left_out = {name for name in tracked if name.startswith(".")}
+    found = {name for name in files - made if ".egg-info/" not in name}
+    assert found == tracked - left_out
+
+
+def test_the_metadata_names_the_extras_and_the_command(distributions):
+    with zipfile.ZipFile(distributions["wheel"]) as wheel:
+        (metadata,) = [n for n in wheel.namelist() if n.endswith(".dist-info/METADATA")]
+        (entries,) = [n for n in wheel.namelist() if n.endswith("entry_points.txt")]
+        message = email.message_from_bytes(wheel.read(metadata))
+        assert b"my-datasets = my_datasets.cli.main:main" in wheel.read(entries)
+    assert set(message.get_all("Provides-Extra")) == {"beam", "dev", "test"}
+    assert message["License-Expression"] == "Apache-2.0"
+    base = [r for r in message.get_all("Requires-Dist") if "extra ==" not in r]
+    assert "tensorflow-datasets<4.10,>=4.9.10" in base
