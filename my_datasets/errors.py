@@ -72,6 +72,10 @@ class DiskFullError(DataDirError):
     """The file system of the data directory has no room left."""
 
 
+class IncompleteVersionError(DataDirError):
+    """The directory of a version is there, without the metadata of a whole one."""
+
+
 class OverwriteError(DataDirError):
     """A prepared version cannot be replaced safely where it is."""
 

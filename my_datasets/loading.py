@@ -70,7 +70,7 @@ def load(
     builder = find_builder(reference, data_dir=data_dir, builder_kwargs=builder_kwargs)
     if download:
         builder.download_and_prepare(**(download_and_prepare_kwargs or {}))
-    elif not builder.data_path.exists():
+    elif not layout.is_prepared(builder.data_path):
         raise _not_prepared(builder)
     dataset = builder.as_dataset(
         split=split,

@@ -25,6 +25,7 @@ from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import (
     BuilderError,
     DuplicateBuilderError,
+    IncompleteVersionError,
     OverwriteError,
     SourceError,
     VersionNotFoundError,
@@ -119,6 +120,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         Raises:
           DiskFullError: The file system filled up; nothing half-made is kept.
           DataDirNotWritableError: The data directory cannot be written.
+          IncompleteVersionError: The version's directory is there, but is not a whole version.
           OverwriteError: The version to overwrite is in a remote data directory.
         """
         options: dict[str, Any] = {
@@ -136,6 +138,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         version_dir = Path(self.data_dir)
         if version_dir.exists() and not overwrite:
             # Also reached by a metadata update. No lock: the data may be on a read-only disk.
+            staging.tidy(version_dir)
+            _check_whole(version_dir, self.name)
             super().download_and_prepare(**options)
             return
         with (
@@ -149,6 +153,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             if overwrite:
                 self._build_beside_and_swap(version_dir, options)
             # Else another process has built it while this one waited.
+            _check_whole(version_dir, self.name)
             self.info.read_from_directory(self.data_dir)
 
     def _build_beside_and_swap(self, version_dir: Path, options: dict[str, Any]) -> None:
@@ -225,6 +230,17 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
 
     def _log_download_done(self) -> None:
         logging.info("Built %s", self.info.full_name)
+
+
+def _check_whole(version_dir: Path, name: str) -> None:
+    if not layout.is_prepared(version_dir):
+        raise IncompleteVersionError(
+            explain(
+                f"{version_dir} is there, but is not a whole prepared version.",
+                f"Expected in it: {' and '.join(layout.METADATA_FILES)}",
+                mend=f"my-datasets build {name} --overwrite builds it anew in its place",
+            )
+        )
 
 
 def _source_file(cls: type) -> Path | None:

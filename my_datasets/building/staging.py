@@ -40,7 +40,7 @@ def exclusive(version_dir: Path) -> Iterator[None]:
       OSError: The directory cannot be made or written.
     """
     version_dir.parent.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(version_dir.parent / f".{version_dir.name}.lock")
+    lock = _lock(version_dir)
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
@@ -51,6 +51,20 @@ def exclusive(version_dir: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def tidy(version_dir: Path) -> None:
+    """Removes what killed builds of a version left behind, if that can be done without waiting.
+
+    While a build is running, or on a disk that cannot be written, nothing is done.
+    """
+    if not any(_remains(version_dir)):
+        return
+    try:
+        with _lock(version_dir).acquire(timeout=0):
+            _recover(version_dir)
+    except OSError:  # filelock.Timeout is one, too
+        _LOGGER.info("Not now removing what lies beside %s.", version_dir)
 
 
 @contextmanager
@@ -94,6 +108,10 @@ def _exchange(one: Path, other: Path) -> bool:
     raise OSError(error, os.strerror(error), os.fspath(one), None, os.fspath(other))
 
 
+def _lock(version_dir: Path) -> filelock.BaseFileLock:
+    return filelock.FileLock(version_dir.parent / f".{version_dir.name}.lock")
+
+
 def _aside(version_dir: Path) -> Path:
     return version_dir.parent / f".{version_dir.name}.replaced"
 
@@ -107,8 +125,14 @@ def _recover(version_dir: Path) -> None:
         else:
             aside.rename(version_dir)
             _LOGGER.warning("Restored %s from an interrupted overwrite.", version_dir)
-    remains = re.compile(rf"incomplete\.\w+_{re.escape(version_dir.name)}")
-    for path in version_dir.parent.iterdir():
-        if remains.fullmatch(path.name):
-            _LOGGER.warning("Removing %s, left behind by an interrupted build.", path)
-            shutil.rmtree(path)
+    for path in _remains(version_dir):
+        _LOGGER.warning("Removing %s, left behind by an interrupted build.", path)
+        shutil.rmtree(path)
+
+
+def _remains(version_dir: Path) -> Iterator[Path]:
+    """Yields what killed builds of this version left, or a living one is working on."""
+    incomplete = re.compile(rf"incomplete\.\w+_{re.escape(version_dir.name)}")
+    for path in list(version_dir.parent.iterdir()):
+        if path == _aside(version_dir) or incomplete.fullmatch(path.name):
+            yield path

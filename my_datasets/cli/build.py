@@ -19,6 +19,7 @@ from my_datasets.cli.output import (
     print_json,
     quiet_tensorflow,
 )
+from my_datasets.core import layout
 from my_datasets.core.reference import DatasetReference
 
 
@@ -81,7 +82,7 @@ def _build(
     from my_datasets.loading import builders_from_code
 
     for builder in builders_from_code(reference, data_dir=data_dir, file_format=file_format):
-        existed = builder.data_path.exists()
+        existed = layout.is_prepared(builder.data_path)
         if existed and fail_if_exists:
             raise click.ClickException(f"{builder.info.full_name} is already prepared.")
         begin = time.monotonic()

@@ -14,6 +14,7 @@ from my_datasets.cli.output import (
     quiet_tensorflow,
     reading_dir,
 )
+from my_datasets.core import layout
 from my_datasets.core.reference import DatasetReference
 
 
@@ -61,7 +62,7 @@ def import_modules(modules: str | None) -> None:
 
 def _facts(builder: Any) -> dict[str, Any]:
     info = builder.info
-    prepared = builder.data_path.exists()
+    prepared = layout.is_prepared(builder.data_path)
     return {
         "name": builder.name,
         "config": builder.builder_config_name,

@@ -43,6 +43,11 @@ def as_path(directory: str | os.PathLike[str]) -> Path:
     return Path(directory).expanduser()
 
 
+def is_prepared(version_dir: Path) -> bool:
+    """Returns whether a directory has the metadata of a whole prepared version."""
+    return all((version_dir / file).is_file() for file in METADATA_FILES)
+
+
 def prepared_versions(data_dir: Path) -> Iterator[PreparedVersion]:
     """Yields every prepared version under a data directory, by name, config and version.
 
@@ -65,7 +70,7 @@ def prepared_versions_of(dataset_dir: Path) -> Iterator[PreparedVersion]:
 def _versions_in(parent: Path, name: str, config: str | None) -> Iterator[PreparedVersion]:
     found = ((Version.parse(path.name), path) for path in _subdirectories(parent))
     for version, path in sorted((v, p) for v, p in found if v is not None):
-        if all((path / file).is_file() for file in METADATA_FILES):
+        if is_prepared(path):
             yield PreparedVersion(name, config, version, path)
 
 

@@ -97,9 +97,18 @@ toy.ToyNumbers(data_dir={str(tmp_path)!r}).download_and_prepare(
     assert done.returncode == -signal.SIGKILL
     assert hashes(tmp_path) == before
     assert any(name.startswith("incomplete.") for name in entries(tmp_path))
-    build(tmp_path, [4], overwrite=True)
-    assert read(tmp_path) == [4]
+    build(tmp_path, [4])  # finds the old version whole
+    assert read(tmp_path) == [1, 2, 3]
     assert entries(tmp_path) == {"1.1.0", ".1.1.0.lock"}
+
+
+def test_a_version_without_its_metadata_is_not_taken_for_data(tmp_path):
+    build(tmp_path, [1])
+    (tmp_path / "toy_numbers/1.1.0/features.json").unlink()
+    with pytest.raises(errors.IncompleteVersionError, match="not a whole prepared version"):
+        build(tmp_path, [1])
+    build(tmp_path, [2], overwrite=True)
+    assert read(tmp_path) == [2]
 
 
 def test_an_interrupted_build_leaves_nothing_visible(tmp_path):

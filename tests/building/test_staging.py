@@ -147,3 +147,18 @@ def test_an_overwrite_killed_after_its_renames_stands(tmp_path):
     with staging.exclusive(version(tmp_path)):
         assert not aside.exists()
         assert (version(tmp_path) / "one").read_text() == "new"
+
+
+def test_tidying_removes_remains_but_no_living_work(tmp_path):
+    fill(version(tmp_path), "whole")
+    remains = fill(tmp_path / "data/incomplete.ABC123_1.0.0", "half")
+    with staging.exclusive(version(tmp_path)):
+        living = fill(tmp_path / "data/incomplete.DEF456_1.0.0", "half")
+        assert not remains.exists()
+        thread = threading.Thread(target=staging.tidy, args=(version(tmp_path),))
+        thread.start()
+        thread.join(60)
+        assert living.exists()
+    staging.tidy(version(tmp_path))
+    assert not living.exists()
+    assert (version(tmp_path) / "one").read_text() == "whole"
