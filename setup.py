@@ -32,7 +32,7 @@ setup(
     },
     package_data={
         "my_datasets": ["py.typed"],
-        "my_datasets.datasets": ["*/README.md", "*/CITATIONS.bib", "*/TAGS.txt"],
+        "my_datasets.datasets": ["*/README.md", "*/CITATIONS.bib", "*/TAGS.txt", "*/*.gz"],
         "my_datasets.checksums": ["*.tsv"],
         "my_datasets.dummy_data": ["**/*"],
     },
@@ -46,8 +46,6 @@ setup(
         "importlib_resources>=6",
         BEAM,
         "mlcroissant>=1.0.9",
-        # The data of `digits`, the embedded default.
-        "scikit-learn>=1.4,<2",
         # Our own imports.
         "absl-py>=2",
         "etils[epath]>=1.9.1",
@@ -69,6 +67,7 @@ setup(
             "pytest>=8",
             "pytest-cov>=5",
             "pytest-xdist>=3.6",
+            "scikit-learn>=1.4,<2",
             "uv>=0.5",
         ],
         "dev": [

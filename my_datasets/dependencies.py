@@ -10,7 +10,6 @@ _INSTALLS = {
     "dill": "my_datasets[test]",
     "pytest": "my_datasets[test]",
     "cv2": "opencv-python-headless",
-    "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
 

@@ -60,7 +60,8 @@ class Install:
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command to its end, whatever that is."""
         variables = {
-            "HOME": str(cwd),
+            # Not `cwd`, which may be the package itself: Keras writes its settings there.
+            "HOME": str(data_dir.parent),
             "LANG": "C.UTF-8",
             "PATH": f"{self.python.parent}:/usr/bin:/bin",
             "TFDS_DATA_DIR": str(data_dir),

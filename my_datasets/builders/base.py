@@ -18,7 +18,7 @@ from tensorflow_datasets.core import file_adapters, registered
 from tensorflow_datasets.core.utils import file_utils
 
 from my_datasets import resources
-from my_datasets.builders import installed
+from my_datasets.builders import embedded
 from my_datasets.building import staging, storage
 from my_datasets.core import layout
 from my_datasets.dependencies import missing_dependency
@@ -71,33 +71,33 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             # One file under two module names, or reloaded: the latest code is the one meant.
             registered._DATASET_REGISTRY[cls.name] = cls
 
-    def installed_file(self, url: str) -> epath.Path:
-        """Returns a source file that an installed distribution carries, its checksum verified.
+    def embedded_file(self, name: str) -> epath.Path:
+        """Returns a source file that lies in the builder's own folder, its checksum verified.
 
         Args:
-          url: `pkg:pypi/<distribution>#<path inside it>`, recorded in the checksums file.
+          name: The file's name; the line of the checksums file that ends with it has, in place of
+            a download's URL, where the file comes from.
 
         Raises:
-          MissingDependencyError: The distribution is not installed.
+          SourceError: The file is not there, or not recorded.
           ChecksumError: The file's size or SHA-256 is not the recorded one.
-          SourceError: The URL is malformed or not recorded.
         """
-        recorded = (self.url_infos or {}).get(url)
-        if recorded is None:
+        records = [info for info in (self.url_infos or {}).values() if info.filename == name]
+        source = _source_file(type(self))
+        if source is None or not records:
             raise SourceError(
                 explain(
-                    f"The builder of {self.name!r} reads {url} without a recorded checksum.",
-                    mend=f"add a line 'url<TAB>size<TAB>sha256<TAB>filename' to "
+                    f"The builder of {self.name!r} reads {name} without a recorded checksum.",
+                    mend=f"add a line 'origin<TAB>size<TAB>sha256<TAB>{name}' to "
                     f"{self._checksums_path}",
                 )
             )
-        path = installed.locate(url)
-        installed.verify(
+        path = source.parent / name
+        embedded.verify(
             path,
-            url,
-            size=int(recorded.size),
-            sha256=recorded.checksum,
-            checksums=Path(self._checksums_path),
+            size=int(records[0].size),
+            sha256=records[0].checksum,
+            recorded_in=str(self._checksums_path),
         )
         return epath.Path(path)
 

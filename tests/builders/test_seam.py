@@ -67,7 +67,6 @@ def test_only_the_seam_touches_them(root):
 
 # TFDS's test case offers no public way to its dummy data and to a builder.
 TEST_CASE = {
-    "_add_url",
     "_get_dl_extract_result",
     "_get_dl_download_result",
     "_get_dl_extract_only_result",

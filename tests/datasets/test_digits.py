@@ -1,4 +1,6 @@
 import gzip
+import importlib.metadata
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +9,8 @@ import tensorflow_datasets as tfds
 from sklearn.datasets import load_digits
 
 import my_datasets
-from my_datasets import errors
-from my_datasets.builders import installed
+from my_datasets import errors, resources
+from my_datasets.builders import base, embedded
 from my_datasets.datasets.digits import digits_dataset_builder
 
 
@@ -55,9 +57,11 @@ def test_its_metadata_is_complete(prepared):
 
 
 def test_a_changed_source_file_is_an_error_and_builds_nothing(tmp_path, monkeypatch):
-    changed = tmp_path / "digits.csv.gz"
-    changed.write_bytes(gzip.compress(b"0," * 64 + b"0\n"))
-    monkeypatch.setattr(installed, "locate", lambda url: changed)
+    source = Path(digits_dataset_builder.__file__)
+    copy = shutil.copytree(source.parent, tmp_path / "digits")
+    (copy / "digits.csv.gz").write_bytes(gzip.compress(b"0," * 64 + b"0\n"))
+    monkeypatch.setattr(base, "_source_file", lambda cls: copy / source.name)
+    monkeypatch.setattr(resources, "is_packaged", lambda source: True)
     builder = digits_dataset_builder.Builder(data_dir=tmp_path / "data")
     with pytest.raises(errors.ChecksumError, match=r"Expected by .*digits.tsv: 57523 bytes"):
         builder.download_and_prepare()
@@ -67,4 +71,17 @@ def test_a_changed_source_file_is_an_error_and_builds_nothing(tmp_path, monkeypa
 def test_an_unrecorded_source_file_is_an_error(tmp_path):
     builder = digits_dataset_builder.Builder(data_dir=tmp_path)
     with pytest.raises(errors.SourceError, match="without a recorded checksum"):
-        builder.installed_file("pkg:pypi/scikit-learn#sklearn/datasets/data/iris.csv")
+        builder.embedded_file("iris.csv")
+
+
+def test_a_missing_source_file_is_an_error(tmp_path):
+    with pytest.raises(errors.SourceError, match="is missing"):
+        embedded.verify(tmp_path / "none", size=1, sha256="0" * 64, recorded_in="x.tsv")
+
+
+def test_the_source_file_is_scikit_learns_own():
+    theirs = importlib.metadata.distribution("scikit-learn").locate_file(
+        "sklearn/datasets/data/digits.csv.gz"
+    )
+    ours = Path(digits_dataset_builder.__file__).parent / "digits.csv.gz"
+    assert ours.read_bytes() == Path(str(theirs)).read_bytes()
