@@ -3,7 +3,8 @@
 # make lock   renew constraints.txt, the exact versions that both use
 # make clean  remove those environments and everything made in them
 
-PYTHON ?= python3
+# The versions in constraints.txt are those for 3.11.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 DEMO_ENV := .venv/demo
 TEST_ENV := .venv/test
 
@@ -15,7 +16,8 @@ unexport VIRTUAL_ENV
 define install
 @$(PYTHON) -m venv --clear $(1) || { echo "No venv in $(PYTHON): on Debian, apt install python3-venv"; exit 1; }
 @$(1)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt uv
-$(1)/bin/uv pip install --python $(1) --constraint constraints.txt $(2)
+$(1)/bin/uv pip install --python $(1) --constraint constraints.txt \
+    --build-constraint constraints.txt $(2)
 @touch $@
 endef
 
@@ -30,9 +32,9 @@ test: $(TEST_ENV)/.installed
 $(DEMO_ENV)/.installed: setup.py constraints.txt $(shell find my_datasets checksums -type f ! -name '*.pyc')
 	$(call install,$(DEMO_ENV),.)
 
-# Compiled at once: the tests start many Python processes.
+EVERYTHING := --editable '.[beam,dev,test]'
 $(TEST_ENV)/.installed: setup.py constraints.txt
-	$(call install,$(TEST_ENV),--compile-bytecode --editable '.[beam,dev,test]')
+	$(call install,$(TEST_ENV),$(EVERYTHING))
 
 lock: $(TEST_ENV)/.installed
 	$(TEST_ENV)/bin/uv pip compile setup.py --all-extras --upgrade --no-header --no-annotate \

@@ -17,7 +17,7 @@ setup(
     description="Define, build, verify, version, publish and load ML datasets on TFDS.",
     long_description=(HERE / "README.md").read_text("utf-8"),
     long_description_content_type="text/markdown",
-    license_expression="Apache-2.0",
+    license_expression="Apache-2.0 AND CC-BY-4.0",  # the code, and the data of digits
     license_files=["LICENSE"],
     python_requires=">=3.11",
     packages=[

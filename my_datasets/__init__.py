@@ -9,13 +9,14 @@ they are first used.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from my_datasets import errors
 from my_datasets._version import __version__
 from my_datasets.builders.registry import register_with_tfds
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import MyDatasetsError
 
 if TYPE_CHECKING:
-    from my_datasets import errors, testing
+    from my_datasets import testing as testing
     from my_datasets.builders.base import Builder
     from my_datasets.loading import load
 
@@ -26,27 +27,23 @@ __all__ = [
     "__version__",
     "errors",
     "load",
-    "testing",
 ]
 
-# Public name -> module that defines it; "" where the name is a submodule of this package.
+# Public name -> module that defines it.
 _LAZY = {
     "Builder": "my_datasets.builders.base",
-    "errors": "",
     "load": "my_datasets.loading",
-    "testing": "",
 }
 
 register_with_tfds()
 
 
 def __getattr__(name: str) -> Any:
+    if name == "testing":  # not in __all__: it needs an extra, and `import *` must not
+        return importlib.import_module("my_datasets.testing")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _LAZY[name]
-    if not home:
-        return importlib.import_module(f"{__name__}.{name}")
-    value = getattr(importlib.import_module(home), name)
+    value = getattr(importlib.import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
 

@@ -2,15 +2,11 @@
 
 from my_datasets.errors import MissingDependencyError, explain
 
-# Top-level module -> what brings it, where that is an extra of ours (a test compares with setup.py)
-# or a distribution of another name.
+# Top-level module -> the extra of ours that brings it (a test compares with setup.py).
 _INSTALLS = {
     "apache_beam": "my_datasets[beam]",
-    "PIL": "pillow",
     "dill": "my_datasets[test]",
     "pytest": "my_datasets[test]",
-    "cv2": "opencv-python-headless",
-    "yaml": "pyyaml",
 }
 
 

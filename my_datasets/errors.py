@@ -28,6 +28,10 @@ class VersionNotFoundError(MyDatasetsError, LookupError, ValueError):
     """The dataset exists, the requested version does not."""
 
 
+class SplitNotFoundError(MyDatasetsError, LookupError, ValueError):
+    """The dataset exists, the requested split does not."""
+
+
 class NotPreparedError(MyDatasetsError, LookupError):
     """The version exists in code, its data has not been built, and building was not allowed."""
 

@@ -18,6 +18,7 @@ from my_datasets.errors import (
     DatasetNotFoundError,
     MyDatasetsError,
     NotPreparedError,
+    SplitNotFoundError,
     VersionNotFoundError,
     explain,
 )
@@ -40,7 +41,7 @@ def load(
     builder_kwargs: Mapping[str, Any] | None = None,
     download_and_prepare_kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Loads a dataset by reference: `tfds.load`, with its arguments and results.
+    """Loads a dataset by reference, and returns what `tfds.load` would.
 
     Args:
       reference: For example `"digits"`, `"digits:1.*.*"` or a `DatasetReference`.
@@ -63,23 +64,32 @@ def load(
 
     Raises:
       InvalidReferenceError: `reference` is malformed.
-      DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError: There is no such thing.
+      DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError, SplitNotFoundError: There is
+        no such thing.
       NotPreparedError: The data is not there, and `download` is False.
       BuilderError: The builder is at fault.
     """
     builder = find_builder(reference, data_dir=data_dir, builder_kwargs=builder_kwargs)
-    if download:
+    if download and download_and_prepare_kwargs and _is_read_only(builder):
+        # TFDS found data and gave a builder that cannot build, but would delete if asked to.
+        (builder,) = builders_from_code(_exact(builder), data_dir=data_dir)
+    if download and not _is_read_only(builder):
         builder.download_and_prepare(**(download_and_prepare_kwargs or {}))
     elif not layout.is_prepared(builder.data_path):
         raise _not_prepared(builder)
-    dataset = builder.as_dataset(
-        split=split,
-        as_supervised=as_supervised,
-        batch_size=batch_size,
-        shuffle_files=shuffle_files,
-        decoders=decoders,
-        read_config=read_config,
-    )
+    try:
+        dataset = builder.as_dataset(
+            split=split,
+            as_supervised=as_supervised,
+            batch_size=batch_size,
+            shuffle_files=shuffle_files,
+            decoders=decoders,
+            read_config=read_config,
+        )
+    except ValueError as error:
+        if "Unknown split" not in str(error):
+            raise
+        raise _split_not_found(builder, split) from error
     return (dataset, builder.info) if with_info else dataset
 
 
@@ -109,14 +119,12 @@ def builders_from_code(
     reference: str | DatasetReference,
     *,
     data_dir: str | os.PathLike[str] | None = None,
-    file_format: str | None = None,
 ) -> list[tfds.core.DatasetBuilder]:
     """Returns the builders that can generate a dataset, whatever is prepared already.
 
     Args:
       reference: The dataset; without a config, a builder is returned for each of its configs.
       data_dir: The data directory; TFDS's default if None.
-      file_format: The format of the shards; TFDS's default if None.
 
     Raises:
       InvalidReferenceError, DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError,
@@ -124,17 +132,28 @@ def builders_from_code(
     """
     reference = _parsed(reference)
     with _explained(reference, data_dir):
-        builder_cls = tfds.builder_cls(reference.name)
+        try:
+            builder_cls = tfds.builder_cls(reference.name)
+        except registered.DatasetNotFoundError as error:
+            raise _no_code(reference, _roots(data_dir)) from error
         configs = [config.name for config in builder_cls.BUILDER_CONFIGS]
         return [
             builder_cls(
                 data_dir=_expanded(data_dir),
                 config=config,
                 version=str(reference.version) if reference.version else None,
-                file_format=file_format,
             )
             for config in ([reference.config] if reference.config else configs or [None])
         ]
+
+
+def _is_read_only(builder: tfds.core.DatasetBuilder) -> bool:
+    return not isinstance(builder, tfds.core.GeneratorBasedBuilder)
+
+
+def _exact(builder: tfds.core.DatasetBuilder) -> str:
+    config = f"/{builder.builder_config_name}" if builder.builder_config_name else ""
+    return f"{builder.name}{config}:{builder.version}"
 
 
 def _parsed(reference: str | DatasetReference) -> DatasetReference:
@@ -165,7 +184,7 @@ def _explained(
         raise
     except AssertionError as error:  # TFDS's own builders say so when a version is unknown
         if reference.version and "cannot be loaded at version" in str(error):
-            raise _version_not_found(reference) from error
+            raise _version_not_found(reference, error) from error
         raise
 
 
@@ -175,6 +194,19 @@ def _roots(data_dir: str | os.PathLike[str] | None) -> list[str]:
 
 def _prepared(roots: Iterable[str]) -> list[layout.PreparedVersion]:
     return [found for root in roots for found in layout.prepared_versions(layout.as_path(root))]
+
+
+def _no_code(reference: DatasetReference, roots: list[str]) -> MyDatasetsError:
+    """Returns the error for a dataset to build without a builder."""
+    if not any(found.name == reference.name for found in _prepared(roots)):
+        return _not_found(reference, roots)
+    return DatasetNotFoundError(
+        explain(
+            f"No builder of {reference.name!r} is imported, so it cannot be built.",
+            f"There is prepared data of that name, which can be loaded: {', '.join(roots)}",
+            mend=f"my-datasets build {reference} --imports PACKAGE_WITH_ITS_BUILDER",
+        )
+    )
 
 
 def _not_found(reference: DatasetReference, roots: list[str]) -> MyDatasetsError:
@@ -187,8 +219,8 @@ def _not_found(reference: DatasetReference, roots: list[str]) -> MyDatasetsError
                 "imported.",
                 f"Searched: {', '.join(roots)}",
                 f"Prepared versions of {reference.name!r} there: {', '.join(same_name)}",
-                mend=f"ask for one of those, or import the package that has the builder and "
-                f"my-datasets build {reference}",
+                mend="ask for one of those, or my-datasets build "
+                f"{reference} --imports PACKAGE_WITH_ITS_BUILDER",
             )
         )
     ours = sorted({*packaged.datasets, *(found.name for found in prepared)})
@@ -221,13 +253,22 @@ def _config_not_found(reference: DatasetReference) -> ConfigNotFoundError:
     )
 
 
-def _version_not_found(reference: DatasetReference) -> VersionNotFoundError:
-    versions = [str(tfds.builder_cls(reference.name).VERSION)]
+def _version_not_found(reference: DatasetReference, error: AssertionError) -> VersionNotFoundError:
     return VersionNotFoundError(
         explain(
             f"Dataset {reference.name!r} has no version {reference.version}.",
-            f"Versions in code: {', '.join(versions)}",
-            mend=f"ask for one of those, for example '{reference.name}:{versions[0]}'",
+            f"TFDS says: {error}",
+            mend="ask for one of the versions above; my-datasets list shows what is prepared",
+        )
+    )
+
+
+def _split_not_found(builder: tfds.core.DatasetBuilder, split: Any) -> SplitNotFoundError:
+    return SplitNotFoundError(
+        explain(
+            f"Dataset {builder.info.full_name!r} has no split {split!r}.",
+            f"Its splits, in {builder.data_dir}: {', '.join(builder.info.splits)}",
+            mend="ask for one of those, or a slice such as 'train[:80%]'",
         )
     )
 

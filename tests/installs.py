@@ -7,6 +7,7 @@
 And `stranger`: that last environment without the checkout, which has never seen this package.
 """
 
+import fnmatch
 import os
 import shutil
 import subprocess
@@ -37,6 +38,9 @@ class Install:
     @property
     def tfds(self) -> list[str]:
         """The `tfds` command."""
+        script = self.python.parent / "tfds"
+        if str(self.python.parent) in script.read_text("utf-8").splitlines()[0]:
+            return [str(script)]
         # The script of a copied environment starts the original's interpreter.
         return [str(self.python), "-m", "tensorflow_datasets.scripts.cli.main"]
 
@@ -61,7 +65,7 @@ class Install:
         """Runs a command to its end, whatever that is."""
         variables = {
             # Not `cwd`, which may be the package itself: Keras writes its settings there.
-            "HOME": str(data_dir.parent),
+            "HOME": str(data_dir.parent if data_dir.parent != Path("/") else cwd),
             "LANG": "C.UTF-8",
             "PATH": f"{self.python.parent}:/usr/bin:/bin",
             "TFDS_DATA_DIR": str(data_dir),
@@ -79,7 +83,10 @@ def build_distributions(directory: Path) -> dict[str, Path]:
         if not directory.exists():
             copy = directory.with_name("source")
             _copy_checkout(copy)
-            _run(_UV, "build", "--quiet", "--out-dir", directory, copy)
+            _run(
+                _UV, "build", "--quiet", "--build-constraint", ROOT / "constraints.txt",
+                "--out-dir", directory, copy,
+            )  # fmt: skip
     (sdist,), (wheel,) = directory.glob("*.tar.gz"), directory.glob("*.whl")
     return {"sdist": sdist, "wheel": wheel}
 
@@ -110,16 +117,28 @@ def make(kind: str, directory: Path) -> Install:
     }[kind]
 
 
+def source_files() -> set[str]:
+    """The checkout's own files: all but those that .gitignore names, and git's. Needs no git."""
+    ignored = [line.rstrip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line]
+    found = set()
+    for directory, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if name != ".git" and not _matches(name, ignored)]
+        for name in files:
+            path = (Path(directory) / name).relative_to(ROOT)
+            if not _matches(name, ignored) and str(path.parent) != "benchmarks/results":
+                found.add(str(path))
+    return found - {".git"}
+
+
+def _matches(name: str, patterns: list[str]) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+
+
 def _copy_checkout(target: Path) -> None:
-    """Copies what git would commit: building must not leave files in the checkout."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        check=True, capture_output=True, text=True, cwd=ROOT,
-    )  # fmt: skip
-    for name in filter(None, listed.stdout.split("\0")):
-        if (ROOT / name).is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, target / name)
+    """Copies the sources: building must not leave files in the checkout."""
+    for name in source_files():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target / name)
 
 
 def _run(*command: str | Path) -> None:

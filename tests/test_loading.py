@@ -7,6 +7,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets import errors
+from my_datasets.loading import builders_from_code, find_builder
 from tests.builders import toy
 
 
@@ -92,7 +93,7 @@ def test_an_unknown_config_lists_those_that_exist(tmp_path, monkeypatch):
 
 def test_an_unknown_version_of_a_tfds_builder_lists_those_that_exist(tmp_path):
     message = message_of(errors.VersionNotFoundError, "mnist:9.9.9", data_dir=tmp_path)
-    assert "Versions in code: 3" in message
+    assert "only: 3." in message
 
 
 def test_missing_data_names_the_roots_and_the_command(tmp_path):
@@ -104,8 +105,38 @@ def test_missing_data_names_the_roots_and_the_command(tmp_path):
     assert f"my-datasets build digits --data-dir {missing}" in message
 
 
-def test_building_ignores_prepared_data_and_finds_every_config(tmp_path):
-    from my_datasets.loading import builders_from_code
+def test_building_takes_the_code_also_where_data_is_prepared(tmp_path):
+    my_datasets.load("toy_numbers", data_dir=tmp_path)
+    found = find_builder("toy_numbers:1.*.*", data_dir=tmp_path)
+    (built,) = builders_from_code("toy_numbers:1.*.*", data_dir=tmp_path)
+    assert not isinstance(found, toy.ToyNumbers)
+    assert isinstance(built, toy.ToyNumbers)
 
-    (builder,) = builders_from_code("toy_numbers:1.*.*", data_dir=tmp_path)
-    assert isinstance(builder, toy.ToyNumbers)
+
+def test_overwriting_by_reference_keeps_the_old_data_until_the_new_is_whole(tmp_path, monkeypatch):
+    my_datasets.load("toy_numbers", data_dir=tmp_path)
+
+    def fail(value: int) -> None:
+        raise RuntimeError("in the middle")
+
+    monkeypatch.setattr(toy.ToyNumbers, "on_example", staticmethod(fail))
+    config = tfds.download.DownloadConfig(download_mode="reuse_cache_if_exists")
+    with pytest.raises(RuntimeError, match="in the middle"):
+        my_datasets.load(
+            "toy_numbers:1.*.*",
+            data_dir=tmp_path,
+            download_and_prepare_kwargs={"download_config": config},
+        )
+    assert len(my_datasets.load("toy_numbers:1.*.*", split="train", data_dir=tmp_path)) == 3
+
+
+def test_building_what_has_data_but_no_code_says_so(data_dir, tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/2.0.0").symlink_to(data_dir / "digits/1.0.0")
+    with pytest.raises(errors.DatasetNotFoundError, match=r"(?s)No builder of 'theirs'.*--imports"):
+        builders_from_code("theirs:2.0.0", data_dir=tmp_path)
+
+
+def test_an_unknown_split_lists_those_that_exist(data_dir):
+    message = message_of(errors.SplitNotFoundError, "digits", split="nope", data_dir=data_dir)
+    assert "train, test" in message

@@ -1,7 +1,6 @@
 """What a release holds: exactly what it should."""
 
 import email
-import subprocess
 import tarfile
 import zipfile
 
@@ -19,29 +18,25 @@ def distributions(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def tracked(root) -> set[str]:
-    done = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        check=True, capture_output=True, text=True, cwd=root,
-    )  # fmt: skip
-    return {name for name in done.stdout.splitlines() if (root / name).is_file()}
+def sources() -> set[str]:
+    return installs.source_files()
 
 
-def test_the_wheel_holds_the_package_its_checksums_and_its_dummy_data(distributions, tracked):
+def test_the_wheel_holds_the_package_its_checksums_and_its_dummy_data(distributions, sources):
     with zipfile.ZipFile(distributions["wheel"]) as wheel:
         found = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    expected = {name for name in tracked if name.startswith("my_datasets/")}
-    expected |= {f"my_datasets/{n}" for n in tracked if n.startswith(("checksums/", "dummy_data/"))}
+    expected = {name for name in sources if name.startswith("my_datasets/")}
+    expected |= {f"my_datasets/{n}" for n in sources if n.startswith(("checksums/", "dummy_data/"))}
     assert found == expected
 
 
-def test_the_sdist_holds_all_that_a_release_is_made_and_tested_from(distributions, tracked):
+def test_the_sdist_holds_all_sources_but_those_of_the_repository(distributions, sources):
     with tarfile.open(distributions["sdist"]) as sdist:
         files = {m.name.partition("/")[2] for m in sdist.getmembers() if m.isfile()}
     made = {"PKG-INFO", "setup.cfg"}
-    left_out = {name for name in tracked if name.startswith(".")}
+    left_out = {name for name in sources if name.startswith(".")}
     found = {name for name in files - made if ".egg-info/" not in name}
-    assert found == tracked - left_out
+    assert found == sources - left_out
 
 
 def test_the_metadata_names_the_extras_and_the_command(distributions):
@@ -51,6 +46,6 @@ def test_the_metadata_names_the_extras_and_the_command(distributions):
         message = email.message_from_bytes(wheel.read(metadata))
         assert b"my-datasets = my_datasets.cli.main:main" in wheel.read(entries)
     assert set(message.get_all("Provides-Extra")) == {"beam", "dev", "test"}
-    assert message["License-Expression"] == "Apache-2.0"
+    assert message["License-Expression"] == "Apache-2.0 AND CC-BY-4.0"
     base = [r for r in message.get_all("Requires-Dist") if "extra ==" not in r]
     assert "tensorflow-datasets<4.10,>=4.9.10" in base

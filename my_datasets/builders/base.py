@@ -58,12 +58,12 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             twin = registered._DATASET_REGISTRY.get(cls.name)
             if twin is None:
                 raise
-            if _source_file(twin) != _source_file(cls):
+            if (_source_file(twin), twin.__qualname__) != (_source_file(cls), cls.__qualname__):
                 raise DuplicateBuilderError(
                     explain(
                         f"Two builders are called {cls.name!r}.",
-                        f"Registered first: {twin.__module__} ({_source_file(twin)})",
-                        f"Then came: {cls.__module__} ({_source_file(cls)})",
+                        f"Registered first: {_described(twin)}",
+                        f"Then came: {_described(cls)}",
                         mend="rename one of them; the name comes from the module "
                         "<name>_dataset_builder.py or from the class",
                     )
@@ -152,11 +152,22 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 return
             if overwrite:
                 self._build_beside_and_swap(version_dir, options)
+                self.info.set_file_format(
+                    options["file_format"], override=True, override_if_initialized=True
+                )
             # Else another process has built it while this one waited.
             _check_whole(version_dir, self.name)
             self.info.read_from_directory(self.data_dir)
 
     def _build_beside_and_swap(self, version_dir: Path, options: dict[str, Any]) -> None:
+        if options["download_config"].max_examples_per_split == 0:
+            raise OverwriteError(
+                explain(
+                    f"{version_dir} is not overwritten by a version without any example.",
+                    "max_examples_per_split=0 only downloads.",
+                    mend="leave out overwriting, or ask for at least one example",
+                )
+            )
         with staging.beside(version_dir) as directory:
             # A second builder, because this one's `info` describes the data to be replaced.
             fresh = type(self)(**{**self._original_state, "data_dir": os.fspath(directory)})
@@ -170,8 +181,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         try:
             yield
         except ModuleNotFoundError as error:
-            if not error.name:
-                raise
+            if not error.name or "." in error.name:
+                raise  # a package that is there lacks a part of its own: not for us to explain
             raise missing_dependency(error.name, needed_for=f"building {self.name!r}") from error
 
     def _refuse_remote_overwrite(self, overwrite: bool) -> None:
@@ -212,7 +223,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 f"Dataset {self.name!r} has no version {requested_version}.",
                 f"Versions in code: {', '.join(in_code)}",
                 f"Versions prepared in {data_dir}: {', '.join(on_disk) or 'none'}",
-                mend=f"ask for one of those, for example '{self.name}:{in_code[0]}'",
+                mend=f"ask for one of those: my-datasets build {self.name}:{in_code[0]}",
             )
         )
 
@@ -241,6 +252,10 @@ def _check_whole(version_dir: Path, name: str) -> None:
                 mend=f"my-datasets build {name} --overwrite builds it anew in its place",
             )
         )
+
+
+def _described(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__} ({_source_file(cls) or 'typed in'})"
 
 
 def _source_file(cls: type) -> Path | None:

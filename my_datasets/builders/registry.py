@@ -116,9 +116,10 @@ class DatasetsPackage:
 
 def builder_import_error(name: str, source: object, error: Exception) -> BuilderImportError:
     """Returns the error for a builder module that raised `error` while it was imported."""
+    first_line = (str(error).splitlines() or [""])[0]
     return BuilderImportError(
         explain(
-            f"The builder of {name!r} cannot be imported: {type(error).__name__}: {error}",
+            f"The builder of {name!r} cannot be imported: {type(error).__name__}: {first_line}",
             f"Its module is {source}.",
             mend=f"if {error.name} is a package, {install_command(error.name)}"
             if isinstance(error, ModuleNotFoundError) and error.name

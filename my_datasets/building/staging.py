@@ -90,7 +90,11 @@ def swap(new: Path, current: Path) -> None:
         return
     aside = _aside(current)
     current.rename(aside)
-    new.rename(current)
+    try:
+        new.rename(current)
+    except BaseException:
+        aside.rename(current)
+        raise
     aside.rename(new)
 
 

@@ -48,13 +48,16 @@ def explained(data_dir: Path) -> Iterator[None]:
 def _translate(error: Exception, data_dir: Path) -> DataDirError | None:
     # TFDS wraps TensorFlow's errors in a RuntimeError when it adds context.
     chain = list(_chain(error))
-    if any(map(_is_full, chain)):
-        free = shutil.disk_usage(_existing(data_dir)).free
+    full = next(filter(_is_full, chain), None)
+    if full is not None:
+        # Not always the data directory: archives, for one, may be extracted elsewhere.
+        place = Path(full.filename) if isinstance(full, OSError) and full.filename else data_dir
+        free = shutil.disk_usage(_existing(place)).free
         return DiskFullError(
             explain(
-                f"The disk is full: {data_dir} could not be written.",
+                f"The disk is full: {place} could not be written.",
                 f"Free there: {free:,} bytes. Nothing half-made was kept.",
-                mend="free some space or choose another --data-dir, then run the same again",
+                mend="free some space there or choose another directory, then run the same again",
             )
         )
     if any(_is_not_writable(link, data_dir) for link in chain):

@@ -5,12 +5,12 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import rich_click as click
 
-from my_datasets.cli.info import import_modules
+from my_datasets.cli.imports import import_modules
 from my_datasets.cli.output import (
     console,
     data_dir_option,
@@ -26,11 +26,12 @@ from my_datasets.core.reference import DatasetReference
 @click.command("build")
 @click.argument("references", metavar="NAME[/CONFIG][:VERSION]...", nargs=-1, required=True)
 @data_dir_option
+@click.option("--config", "-c", metavar="NAME", help="The builder config, as in NAME/CONFIG.")
 @click.option("--overwrite", is_flag=True, help="Build beside the prepared version, then swap.")
 @click.option("--fail-if-exists", is_flag=True, help="Fail if the version is already prepared.")
 @click.option(
     "--max-examples-per-split",
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=1),
     metavar="N",
     help="Build only the first N examples of each split, to try a builder out.",
 )
@@ -49,9 +50,17 @@ from my_datasets.core.reference import DatasetReference
 @click.option(
     "--max-shard-size-mb", type=click.IntRange(min=1), metavar="MIB", help="Largest shard."
 )
+@click.option("--nondeterministic-order", is_flag=True, help="Faster, in any order.")
+@click.option(
+    "--beam-pipeline-options",
+    metavar="OPTIONS",
+    help="For builders on Beam: its pipeline options, comma-separated, without --.",
+)
 @click.option("--quiet", "-q", is_flag=True, help="No progress bars.")
 @json_option
-def command(references: tuple[str, ...], imports: str | None, **options: Any) -> None:
+def command(
+    references: tuple[str, ...], config: str | None, imports: str | None, **options: Any
+) -> None:
     """Prepare datasets: download, generate, shuffle and write them as TFRecord shards.
 
     A version that is already prepared is left as it is. With --overwrite it is built anew beside
@@ -59,12 +68,18 @@ def command(references: tuple[str, ...], imports: str | None, **options: Any) ->
 
     Example: my-datasets build digits --data-dir /data --overwrite
     """
-    parsed = [DatasetReference.parse(reference) for reference in references]
+    parsed = [_with_config(DatasetReference.parse(text), config) for text in references]
     quiet_tensorflow()
     import_modules(imports)
     results = [result for reference in parsed for result in _build(reference, **options)]
     if options["as_json"]:
         print_json(results)
+
+
+def _with_config(reference: DatasetReference, config: str | None) -> DatasetReference:
+    if config and reference.config:
+        raise click.UsageError(f"{reference} names a config already; leave out --config.")
+    return replace(reference, config=config) if config else reference
 
 
 def _build(
@@ -81,7 +96,7 @@ def _build(
 ) -> Iterator[dict[str, Any]]:
     from my_datasets.loading import builders_from_code
 
-    for builder in builders_from_code(reference, data_dir=data_dir, file_format=file_format):
+    for builder in builders_from_code(reference, data_dir=data_dir):
         existed = layout.is_prepared(builder.data_path)
         if existed and fail_if_exists:
             raise click.ClickException(f"{builder.info.full_name} is already prepared.")
@@ -89,6 +104,7 @@ def _build(
         with _progress(quiet or as_json):
             builder.download_and_prepare(
                 download_dir=download_dir,
+                file_format=file_format,
                 download_config=_download_config(overwrite=overwrite, **options),
             )
         result = {
@@ -111,6 +127,7 @@ def _download_config(
     extract_dir: str | None,
     manual_dir: str | None,
     max_shard_size_mb: int | None,
+    beam_pipeline_options: str | None,
     **options: Any,
 ) -> Any:
     import tensorflow_datasets as tfds
@@ -119,10 +136,15 @@ def _download_config(
     mode = modes.REUSE_CACHE_IF_EXISTS if overwrite else modes.REUSE_DATASET_IF_EXISTS
     if max_shard_size_mb:
         options["max_shard_size"] = max_shard_size_mb << 20
+    if beam_pipeline_options:
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        flags = [f"--{option}" for option in beam_pipeline_options.split(",")]
+        options["beam_options"] = PipelineOptions(flags=flags)
     return tfds.download.DownloadConfig(
         download_mode=mode,
-        extract_dir=extract_dir and Path(extract_dir),
-        manual_dir=manual_dir and Path(manual_dir),
+        extract_dir=extract_dir and layout.as_path(extract_dir),
+        manual_dir=manual_dir and layout.as_path(manual_dir),
         **options,
     )
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import rich_click as click
 
+from my_datasets.building import storage
 from my_datasets.cli.output import (
     console,
     data_dir_option,
@@ -56,9 +57,10 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
     splits, info = tfds.load(
         _REFERENCE, data_dir=data_dir, as_supervised=True, with_info=True, download=False
     )
-    output.mkdir(parents=True, exist_ok=True)
     sheet = output / "digits.png"
-    sheet.write_bytes(contact_sheet(splits["train"]))
+    with storage.explained(sheet):
+        output.mkdir(parents=True, exist_ok=True)
+        sheet.write_bytes(contact_sheet(splits["train"]))
     if not as_json:
         _show_data(info, sheet.resolve())
     keras.utils.set_random_seed(_SEED)

@@ -1,10 +1,10 @@
 """`my-datasets info`: all that is known of one dataset."""
 
-import importlib
 from typing import Any
 
 import rich_click as click
 
+from my_datasets.cli.imports import import_modules
 from my_datasets.cli.output import (
     console,
     data_dir_option,
@@ -40,24 +40,6 @@ def command(reference: str, data_dir: str | None, imports: str | None, as_json: 
         print_json(facts)
     else:
         _show(facts)
-
-
-def import_modules(modules: str | None) -> None:
-    """Imports the comma-separated modules, so that their builders are known.
-
-    Raises:
-      BuilderImportError: One of them raised while it was imported.
-    """
-    from my_datasets.builders.registry import builder_import_error
-    from my_datasets.errors import MyDatasetsError
-
-    for module in filter(None, (modules or "").split(",")):
-        try:
-            importlib.import_module(module)
-        except MyDatasetsError:
-            raise
-        except Exception as error:
-            raise builder_import_error(module, module, error) from error
 
 
 def _facts(builder: Any) -> dict[str, Any]:

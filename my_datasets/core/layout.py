@@ -75,10 +75,11 @@ def _versions_in(parent: Path, name: str, config: str | None) -> Iterator[Prepar
 
 
 def _subdirectories(directory: Path) -> list[Path]:
-    if not directory.is_dir():
-        return []
-    return sorted(
-        path
-        for path in directory.iterdir()
-        if not path.name.startswith((".", "incomplete.")) and path.is_dir()
-    )
+    try:
+        return sorted(
+            path
+            for path in directory.iterdir()
+            if not path.name.startswith((".", "incomplete.")) and path.is_dir()
+        )
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []  # others' directories, such as lost+found, hold nothing that we could read

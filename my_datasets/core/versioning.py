@@ -1,7 +1,6 @@
 """Versions `1.2.3` and patterns `1.*.*`, with TFDS's meaning and without importing TFDS."""
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 _PART = r"(?:0|[1-9][0-9]*)"
@@ -42,19 +41,6 @@ class VersionPattern:
         if not match:
             return None
         return cls(*(None if part == "*" else int(part) for part in match.groups()))
-
-    def matches(self, version: Version) -> bool:
-        """Returns whether every part that is a number equals the version's."""
-        pairs = (
-            (self.major, version.major),
-            (self.minor, version.minor),
-            (self.patch, version.patch),
-        )
-        return all(wanted is None or wanted == part for wanted, part in pairs)
-
-    def newest(self, versions: Iterable[Version]) -> Version | None:
-        """Returns the highest version that matches, or None."""
-        return max(filter(self.matches, versions), default=None)
 
     def __str__(self) -> str:
         return ".".join(

@@ -102,6 +102,35 @@ toy.ToyNumbers(data_dir={str(tmp_path)!r}).download_and_prepare(
     assert entries(tmp_path) == {"1.1.0", ".1.1.0.lock"}
 
 
+def test_overwriting_in_another_format_is_read_in_that_format(tmp_path):
+    build(tmp_path, [1, 2])
+    builder = toy.ToyNumbers(data_dir=tmp_path)
+    builder.download_and_prepare(download_config=OVERWRITE, file_format="array_record")
+    assert builder.info.file_format.value == "array_record"
+    assert len(list(builder.as_data_source(split="train"))) == 2
+    assert read(tmp_path) == [1, 2]
+
+
+def test_overwriting_by_nothing_is_refused(tmp_path):
+    build(tmp_path, [1, 2])
+    config = tfds.download.DownloadConfig(
+        download_mode=OVERWRITE.download_mode, max_examples_per_split=0
+    )
+    with pytest.raises(errors.OverwriteError, match="without any example"):
+        toy.ToyNumbers(data_dir=tmp_path).download_and_prepare(download_config=config)
+    assert read(tmp_path) == [1, 2]
+
+
+def test_a_part_that_an_installed_package_lacks_is_no_missing_package(tmp_path):
+    def need(value: int) -> None:
+        import numpy.no_such_part  # noqa: F401
+
+    toy.ToyNumbers.on_example = staticmethod(need)
+    with pytest.raises(ModuleNotFoundError) as caught:
+        build(tmp_path, [1])
+    assert not isinstance(caught.value, errors.MissingDependencyError)
+
+
 def test_a_version_without_its_metadata_is_not_taken_for_data(tmp_path):
     build(tmp_path, [1])
     (tmp_path / "toy_numbers/1.1.0/features.json").unlink()

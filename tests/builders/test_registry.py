@@ -1,6 +1,8 @@
+import subprocess
 import sys
 import textwrap
 import traceback
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +77,38 @@ def test_ours_are_offered():
     assert packaged.has_dataset("digits")
     assert not packaged.has_dataset("mnist")
     assert packaged.get_builder_cls("digits").name == "digits"
+
+
+def test_a_builder_of_the_users_with_the_name_of_ours_is_named(tmp_path):
+    """In a process of its own: the names of builders are known to the whole process."""
+    source = (
+        "import tensorflow_datasets as tfds, my_datasets\n"
+        "class Digits(my_datasets.Builder):\n"
+        "    VERSION = tfds.core.Version('1.0.0')\n"
+        "    def _info(self): ...\n"
+        "    def _split_generators(self, dl_manager): ...\n"
+        "    def _generate_examples(self): ...\n"
+    )
+    (tmp_path / "their_digits.py").write_text(source)
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import their_digits, my_datasets\n"
+        "try:\n"
+        "    my_datasets.load('digits', data_dir='/nonexistent')\n"
+        "except my_datasets.errors.DuplicateBuilderError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True,
+        cwd=Path(__file__).resolve().parents[2],
+    )  # fmt: skip
+    assert "Two builders are called 'digits'" in done.stdout
+    assert "their_digits.py" in done.stdout
+    assert "digits_dataset_builder.py" in done.stdout
+
+
+def test_a_long_import_error_is_cut_to_its_first_line(package):
+    datasets = package("wordy", "raise ImportError('first\\n' + 'more\\n' * 50)")
+    with pytest.raises(errors.BuilderImportError) as caught:
+        datasets.get_builder_cls("wordy")
+    assert len(str(caught.value).splitlines()) <= 10

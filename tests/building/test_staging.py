@@ -116,12 +116,14 @@ def test_linux_swaps_in_one_step(tmp_path):
 def test_a_reader_always_finds_the_version(tmp_path):
     old, new = fill(version(tmp_path), "old"), fill(tmp_path / "data/x", "new")
     missing = []
+    polls = []
     stop = threading.Event()
 
     def poll() -> None:
         while not stop.is_set():
             try:
                 (old / "one").stat()
+                polls.append(None)
             except FileNotFoundError as error:
                 missing.append(error)
 
@@ -132,6 +134,15 @@ def test_a_reader_always_finds_the_version(tmp_path):
     stop.set()
     reader.join(60)
     assert missing == []
+    assert len(polls) > 100
+
+
+def test_a_failed_swap_puts_the_old_directory_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(staging, "_exchange", lambda one, other: False)
+    old = fill(version(tmp_path), "old")
+    with pytest.raises(FileNotFoundError):
+        staging.swap(tmp_path / "data/none", old)
+    assert (old / "one").read_text() == "old"
 
 
 def test_an_overwrite_killed_between_its_renames_is_undone(tmp_path):

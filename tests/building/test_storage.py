@@ -11,6 +11,12 @@ def test_a_full_disk_is_told_with_the_room_left(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "x"))
 
 
+def test_a_full_disk_elsewhere_is_told_as_elsewhere(tmp_path):
+    with pytest.raises(DiskFullError, match="/tmp/elsewhere could not be"):  # noqa: SIM117
+        with storage.explained(tmp_path):
+            raise OSError(errno.ENOSPC, "No space left on device", "/tmp/elsewhere")
+
+
 def test_tfds_own_check_of_the_disk_is_told_alike(tmp_path):
     with pytest.raises(DiskFullError), storage.explained(tmp_path):
         raise OSError("Not enough disk space. Needed: 1 TiB")

@@ -74,7 +74,12 @@ def test_tfds_users_flags_work_with_underscores(run, tmp_path):
     shards = sorted(p.name for p in (tmp_path / "digits/1.0.0").glob("*train*"))
     assert shards == [f"digits-train.tfrecord-0000{i}-of-00002" for i in range(2)]
 
-    whole = run("build", "digits", "--data-dir", str(tmp_path), "--overwrite", "--json")
+    assert run("build", "digits", "--config", "small", "-q").exit_code == 1
+    whole = run(
+        "build", "digits", "--data-dir", str(tmp_path), "--overwrite", "--json",
+        "--file-format", "array_record",
+    )  # fmt: skip
+    assert list((tmp_path / "digits/1.0.0").glob("*.array_record*"))
     assert json.loads(whole.stdout)[0]["splits"]["train"] == 1438
 
 
@@ -119,6 +124,8 @@ def test_failing_if_it_exists(run, tmp_path):
         (["info", "digits:1.x"], "did you mean 'digits:1.*.*'?"),
         (["build", ""], "it is empty"),
         (["build", "digits/"], "the config ''"),
+        (["build", "digits", "--imports", "no_such_pakage"], "There is no module 'no_such_pakage'"),
+        (["demo", "--output", "/dev/null/x"], "/dev/null is not a directory"),
         (["build", "digits:3.0.0"], "has no version 3.0.0"),
         (["build", "digits/small"], "has no config 'small'"),
         (["list", "--data-dir", "/no/such/dir"], "/no/such/dir does not exist"),

@@ -44,3 +44,17 @@ def test_remote_directories_are_told_from_local_ones(tmp_path):
     assert not layout.is_remote(tmp_path)
     assert layout.as_path("gs://bucket/data").name == "data"
     assert layout.as_path("~/x") == Path.home() / "x"
+
+
+def test_a_directory_that_cannot_be_read_is_passed_over(tmp_path, monkeypatch):
+    make(tmp_path / "a/1.0.0")
+    make(tmp_path / "lost+found/x")
+    real = Path.iterdir
+
+    def iterdir(self):
+        if self.name == "lost+found":
+            raise PermissionError(13, "Permission denied", str(self))
+        return real(self)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    assert [found.name for found in layout.prepared_versions(tmp_path)] == ["a"]
