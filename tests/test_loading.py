@@ -120,7 +120,9 @@ def test_overwriting_by_reference_keeps_the_old_data_until_the_new_is_whole(tmp_
         raise RuntimeError("in the middle")
 
     monkeypatch.setattr(toy.ToyNumbers, "on_example", staticmethod(fail))
-    config = tfds.download.DownloadConfig(download_mode="reuse_cache_if_exists")
+    config = tfds.download.DownloadConfig(
+        download_mode=tfds.download.GenerateMode.REUSE_CACHE_IF_EXISTS
+    )
     with pytest.raises(RuntimeError, match="in the middle"):
         my_datasets.load(
             "toy_numbers:1.*.*",

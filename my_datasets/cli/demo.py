@@ -44,6 +44,8 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
 
     Example: my-datasets demo --output /tmp
     """
+    with storage.explained(output):
+        output.mkdir(parents=True, exist_ok=True)
     quiet_tensorflow()
     import keras
     import tensorflow_datasets as tfds
@@ -59,7 +61,6 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
     )
     sheet = output / "digits.png"
     with storage.explained(sheet):
-        output.mkdir(parents=True, exist_ok=True)
         sheet.write_bytes(contact_sheet(splits["train"]))
     if not as_json:
         _show_data(info, sheet.resolve())

@@ -107,8 +107,7 @@ def test_overwriting_in_another_format_is_read_in_that_format(tmp_path):
     builder = toy.ToyNumbers(data_dir=tmp_path)
     builder.download_and_prepare(download_config=OVERWRITE, file_format="array_record")
     assert builder.info.file_format.value == "array_record"
-    assert len(list(builder.as_data_source(split="train"))) == 2
-    assert read(tmp_path) == [1, 2]
+    assert sorted(int(e["value"]) for e in builder.as_data_source(split="train")) == [1, 2]
 
 
 def test_overwriting_by_nothing_is_refused(tmp_path):
@@ -205,7 +204,7 @@ def test_an_unknown_version_lists_those_in_code_and_on_disk(tmp_path):
     assert "has no version 9.9.9" in message
     assert "in code: 1.1.0, 1.0.0" in message
     assert f"prepared in {tmp_path}: 1.1.0" in message
-    assert "'toy_numbers:1.1.0'" in message
+    assert "my-datasets build toy_numbers:1.1.0" in message
 
 
 def test_a_builder_without_a_version_is_told_what_to_write():

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import tensorflow_datasets as tfds
-from tensorflow_datasets.core import registered
+from tensorflow_datasets.core import dataset_builder, dataset_info, registered
+from tensorflow_datasets.testing import dataset_builder_testing
 
 # What an author of a builder implements, and what TFDS documents for it.
 AUTHORS = {"_info", "_split_generators", "_generate_examples"}
@@ -86,10 +87,9 @@ def test_tfds_test_case_has_what_ours_uses(name):
 TFDS_WORDS = {
     word
     for module in (
-        tfds.core.dataset_builder,
-        tfds.core.dataset_info,
-        tfds.testing.dataset_builder_testing,
-        tfds.testing.test_case,
+        dataset_builder,
+        dataset_info,
+        dataset_builder_testing,
         registered,
     )
     for word in re.findall(r"\b_[a-zA-Z]\w*", inspect.getsource(module))
