@@ -1,7 +1,9 @@
 """`BuilderTestCase`: TFDS's test of a builder, and the checks that TFDS's lacks."""
 
+import concurrent.futures
 import inspect
 import itertools
+import multiprocessing
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,8 +34,8 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
 
     Beyond TFDS's checks:
 
-    * keys are unique within a split, and the same in two runs (of one process: Python orders a set
-      of texts anew in each process, so keys must never come from one);
+    * keys are unique within a split, and the same in two runs: in this process, and in a new one,
+      which orders sets differently;
     * the recorded checksums are well formed, and there for every embedded file;
     * every version, supported ones and those of configs included, has release notes;
     * every leaf of the features has a documentation text.
@@ -92,11 +94,14 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
         """No key appears twice in a split, and two runs give the same keys in the same order."""
         for config in self._configs():
             with self.subTest(config=config):
-                first, second = self._keys(config), self._keys(config)
-                self.assertEqual(list(first), list(second), "The splits differ between two runs.")
+                first = self._keys(config)
                 for split, keys in first.items():
                     self._assert_unique(split, keys)
-                    self._assert_same_keys(split, keys, second[split])
+                for run_again in (self._keys, self._keys_in_a_new_process):
+                    other = run_again(config)
+                    self.assertEqual(list(first), list(other), "The splits differ in two runs.")
+                    for split, keys in first.items():
+                        self._assert_same_keys(split, keys, other[split])
 
     def test_checksums_are_well_formed(self) -> None:
         """Each recorded URL has a positive size and a SHA-256 in hexadecimal."""
@@ -140,6 +145,14 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
                 self.skipTest("The keys of a Beam pipeline are known only when it runs.")
             return {name: [key for key, _ in examples] for name, examples in splits.items()}
 
+    def _keys_in_a_new_process(self, config: Any) -> dict[str, list[Any]]:
+        attributes = {name: getattr(self, name) for name in _SETTINGS}
+        attributes["EXAMPLE_DIR"] = str(self.dummy_data)
+        # Spawned: a forked process would inherit the order of sets, and TensorFlow's threads.
+        context = multiprocessing.get_context("spawn")
+        with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as executor:
+            return executor.submit(_keys_of, attributes, config).result()
+
     @contextmanager
     def _dummy_downloads(self) -> Iterator[None]:
         with mock.patch.multiple(
@@ -171,6 +184,30 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
                     f"The keys of split {split!r} are not deterministic: example {position} has "
                     f"{one!r} in one run and {other!r} in the next."
                 )
+
+
+# What a derived class sets that has a say in which examples are generated.
+_SETTINGS = (
+    "DATASET_CLASS",
+    "VERSION",
+    "DL_EXTRACT_RESULT",
+    "DL_EXTRACT_ONLY_RESULT",
+    "DL_DOWNLOAD_RESULT",
+)
+
+
+def _keys_of(attributes: dict[str, Any], config: Any) -> dict[str, list[Any]]:
+    """Returns the keys by split, from a test case like the one with these attributes."""
+    case_cls: Any = type("Case", (BuilderTestCase,), attributes)
+    case_cls.setUpClass()
+    case = case_cls("test_keys_are_unique_and_deterministic")
+    case.setUp()
+    try:
+        keys: dict[str, list[Any]] = case._keys(config)
+        return keys
+    finally:
+        case.tearDown()
+        case_cls.tearDownClass()
 
 
 def _leaves(feature: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -57,6 +57,11 @@ class MissingKeys(Good, skip_registration=True):
         return list(range(3 + next(self.runs)))
 
 
+class KeysFromASet(Good, skip_registration=True):
+    def keys(self):
+        return {f"key {number}" for number in range(20)}
+
+
 class NoNotes(Good, skip_registration=True):
     SUPPORTED_VERSIONS = [tfds.core.Version("0.9.0")]
 
@@ -126,6 +131,7 @@ def test_a_good_builder_passes(test, tmp_path):
         (DuplicateKeys, KEYS, "the key 'one' twice: at examples 0 and 2"),
         (ChangingKeys, KEYS, "example 2 has 100 in one run and 101 in the next"),
         (MissingKeys, KEYS, "example 3 has '(no example)' in one run and 3 in the next"),
+        (KeysFromASet, KEYS, "are not deterministic: example "),
         (NoNotes, NOTES, "0.9.0"),
         (NoNotesInConfig, NOTES, "1.2.0"),
         (Undocumented, FEATURES, "['a', 'b/c']"),
