@@ -48,6 +48,46 @@ class DuplicateBuilderError(BuilderError, ValueError):
     """Two different builders claim one dataset name."""
 
 
+class InvalidKeyError(BuilderError, TypeError):
+    """An example's key is not a text, bytes or an int."""
+
+
+class ExampleError(BuilderError, ValueError):
+    """An example does not fit the features of its dataset."""
+
+
+class DuplicateKeyError(BuilderError, ValueError):
+    """Two examples of a split have the same key."""
+
+
+class EmptySplitError(BuilderError, ValueError):
+    """A split has no example."""
+
+
+class UnitError(BuilderError, RuntimeError):
+    """The generator of a unit raised; the cause is its error, with the worker's traceback."""
+
+
+class BuildInterruptedError(MyDatasetsError, RuntimeError):
+    """A worker process died or hung; what was finished is kept for the next build."""
+
+
+class LostExamplesError(MyDatasetsError, RuntimeError):
+    """Counts do not add up: examples were lost or doubled. Nothing is published then."""
+
+
+class QuarantineError(BuilderError, ValueError):
+    """More examples do not fit the features than may be set aside."""
+
+
+class InvalidOptionError(MyDatasetsError, ValueError):
+    """An option has a value that it cannot have."""
+
+
+class StaleDataError(MyDatasetsError, RuntimeError):
+    """Prepared data of this version was made by other code, from other input or with limits."""
+
+
 class SourceError(MyDatasetsError):
     """The raw data that a builder reads is not what it declares."""
 
@@ -78,6 +118,10 @@ class DiskFullError(DataDirError):
 
 class IncompleteVersionError(DataDirError):
     """The directory of a version is there, without the metadata of a whole one."""
+
+
+class CorruptShardError(DataDirError):
+    """A shard, or its record index, is damaged."""
 
 
 class OverwriteError(DataDirError):

@@ -6,7 +6,8 @@ Every protected name of TFDS that this package touches is touched in this module
 
 import inspect
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,15 @@ from tensorflow_datasets.core import file_adapters, registered
 from tensorflow_datasets.core.utils import file_utils
 
 from my_datasets import resources
-from my_datasets.builders import embedded
+from my_datasets.builders import embedded, preparing, staleness
+from my_datasets.builders.fingerprint import fingerprint
 from my_datasets.building import staging, storage
+from my_datasets.building.engines import local
+from my_datasets.building.journal import Journal
+from my_datasets.building.options import BuildOptions
+from my_datasets.building.units import Units
 from my_datasets.core import layout
+from my_datasets.core.manifest import Manifest
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import (
     BuilderError,
@@ -41,7 +48,10 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     * One process builds a version at a time; others wait, then use the result.
     * Overwriting builds beside the old data and swaps it in whole: the old version stays
       readable until then, and survives any failure.
-    * What a killed build left behind is removed by the next one.
+    * Examples are encoded, sorted and written by this package's engine: in several processes
+      where the input is declared as `units`, in bounded memory, to the same bytes every time.
+    * A build that was killed goes on where it was; what cannot be used any more is removed.
+    * Prepared data knows which code made it; data of other code is not taken for this version's.
     * Checksums of this package's datasets live in the top-level `checksums/<name>.tsv`.
     * Mistakes raise `MyDatasetsError`s that say how to mend them.
     """
@@ -70,6 +80,26 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 ) from None
             # One file under two module names, or reloaded: the latest code is the one meant.
             registered._DATASET_REGISTRY[cls.name] = cls
+
+    # Where an overwriting build keeps its unfinished work: beside the version to be replaced.
+    _replaces: Path | None = None
+    _build_options: BuildOptions = BuildOptions()
+
+    def units(
+        self, generate: Callable[[Any], Iterable[tuple[Any, Any]]], items: Iterable[Any]
+    ) -> Units:
+        """Declares a split's input as units, which are processed in parallel and resumed singly.
+
+        Return it from `_split_generators` in place of a generator:
+        `{"train": self.units(self._generate_examples, paths)}`.
+
+        Args:
+          generate: Called with one item; yields `(key, example)` pairs, or Arrow record batches:
+            `(name of the key column, batch)` or `(array of keys, batch)`. It may run in another
+            process, so it must not count on what earlier calls left behind.
+          items: What each unit is generated from: a path, a range of rows, ...
+        """
+        return Units(generate, list(items))
 
     def embedded_file(self, name: str) -> epath.Path:
         """Returns a source file that lies in the builder's own folder, its checksum verified.
@@ -108,21 +138,28 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         download_config: tfds.download.DownloadConfig | None = None,
         file_format: str | file_adapters.FileFormat | None = None,
         permissions: file_utils.Permissions | None = None,
+        build_options: BuildOptions | None = None,
     ) -> None:
         """Builds the version if it is not there yet, or anew if the download mode overwrites.
+
+        An unfinished build of the same is taken up where it ended.
 
         Args:
           download_dir: Where downloads are cached; by default `<data_dir>/downloads`.
           download_config: TFDS's download and generation options.
           file_format: The format of the shards; by default TFRecord.
           permissions: Permissions of the made files and directory; TFDS's default if None.
+          build_options: Processes, memory, splits and what to do with examples that do not fit.
 
         Raises:
           DiskFullError: The file system filled up; nothing half-made is kept.
           DataDirNotWritableError: The data directory cannot be written.
           IncompleteVersionError: The version's directory is there, but is not a whole version.
           OverwriteError: The version to overwrite is in a remote data directory.
+          StaleDataError: The version was prepared by other code, or with limits.
+          MyDatasetsError: The builder or its input is wrong; see `my_datasets.errors`.
         """
+        self._build_options = build_options or BuildOptions()
         options: dict[str, Any] = {
             "download_dir": download_dir,
             "download_config": download_config or tfds.download.DownloadConfig(),
@@ -140,6 +177,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             # Also reached by a metadata update. No lock: the data may be on a read-only disk.
             staging.tidy(version_dir)
             _check_whole(version_dir, self.name)
+            staleness.refuse(self, options["download_config"], self._build_options)
             super().download_and_prepare(**options)
             return
         with (
@@ -149,6 +187,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         ):
             if not version_dir.exists():
                 super().download_and_prepare(**options)
+                staging.discard_work(self._replaces or version_dir)
                 return
             if overwrite:
                 self._build_beside_and_swap(version_dir, options)
@@ -158,6 +197,84 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             # Else another process has built it while this one waited.
             _check_whole(version_dir, self.name)
             self.info.read_from_directory(self.data_dir)
+            if not overwrite:
+                staleness.refuse(self, options["download_config"], self._build_options)
+
+    def as_dataset(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the data as TFDS's `as_dataset` does; warns once if other code prepared it."""
+        staleness.warn_once(self)
+        return super().as_dataset(*args, **kwargs)
+
+    def as_data_source(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the data as TFDS's `as_data_source` does; warns as `as_dataset` does."""
+        staleness.warn_once(self)
+        return super().as_data_source(*args, **kwargs)
+
+    def _download_and_prepare(
+        self,
+        dl_manager: tfds.download.DownloadManager,
+        download_config: tfds.download.DownloadConfig,
+    ) -> None:
+        """Builds the splits with this package's engine; TFDS calls it with a temporary data_dir."""
+        if download_config.max_examples_per_split == 0:
+            return
+        by_tfds = super()._download_and_prepare
+        if (
+            preparing.wants_beam(self._split_generators)
+            or self.info.file_format not in preparing.ENGINE_FORMATS
+        ):
+            by_tfds(dl_manager=dl_manager, download_config=download_config)
+            return
+        options = self._build_options
+        generators = self._split_generators(dl_manager)
+        inputs = preparing.split_inputs(generators, self._generate_examples, self.name)
+        if inputs is None:
+            by_tfds(dl_manager=dl_manager, download_config=download_config)
+            return
+        job = preparing.job(
+            inputs=preparing.chosen(inputs, options),
+            info=self.info,
+            config=download_config,
+            options=options,
+            shard_name=self._shard_name,
+        )
+        made_by = fingerprint(self)
+        with self._work_directory() as (work, target):
+            identity = preparing.work_identity(
+                job, download_config, made_by, self.info.file_format.value
+            )
+            journal = Journal(work, identity, resume=options.resume)
+            try:
+                results = local.build(job, options, journal, target)
+            finally:
+                journal.close()
+            Manifest(
+                made_by,
+                staleness.limits(download_config, options),
+                {item.name: len(item.quarantined) for item in results if item.quarantined},
+            ).write(target)
+            if target != Path(self.data_dir):
+                for path in sorted(target.iterdir()):
+                    epath.Path(path).copy(self.data_path / path.name)
+        self.info.set_splits(preparing.split_infos(results, self._get_filename_template))
+
+    def _shard_name(self, split: str, shard: int, number_of_shards: int) -> str:
+        template = self._get_filename_template(split_name=split)
+        path = template.sharded_filepath(shard_index=shard, num_shards=number_of_shards)
+        return str(path.name)
+
+    @contextmanager
+    def _work_directory(self) -> Iterator[tuple[Path, Path]]:
+        """Gives where unfinished work is kept, and where finished shards are to be put."""
+        if layout.is_remote(self.data_dir):
+            with tempfile.TemporaryDirectory() as directory:
+                target = Path(directory) / "shards"
+                target.mkdir()
+                yield Path(directory) / "work", target
+            return
+        target = Path(self.data_dir)
+        final = self._replaces or target.parent / str(self.version)
+        yield staging.work_dir(final), target
 
     def _build_beside_and_swap(self, version_dir: Path, options: dict[str, Any]) -> None:
         if options["download_config"].max_examples_per_split == 0:
@@ -173,7 +290,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             fresh = type(self)(**{**self._original_state, "data_dir": os.fspath(directory)})
             options["download_dir"] = options["download_dir"] or self.data_dir_root / "downloads"
             options["file_format"] = options["file_format"] or self.info.file_format
-            fresh.download_and_prepare(**options)
+            fresh._replaces = version_dir
+            fresh.download_and_prepare(**options, build_options=self._build_options)
             staging.swap(Path(fresh.data_dir), version_dir)
 
     @contextmanager

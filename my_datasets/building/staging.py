@@ -5,6 +5,7 @@ directory and renames it when it is whole. A process that is killed leaves that 
 Here a lock tells such remains from the work of a living process.
 """
 
+import contextlib
 import ctypes
 import errno
 import logging
@@ -12,6 +13,7 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ import filelock
 _LOGGER = logging.getLogger(__name__)
 
 _AT_FDCWD = -100  # linux/fcntl.h: paths are relative to the working directory
+_OLD_WORK_SECONDS = 7 * 24 * 3600
 _RENAME_EXCHANGE = 2  # linux/fs.h: renameat2 swaps the two names atomically
 
 
@@ -48,6 +51,7 @@ def exclusive(version_dir: Path) -> Iterator[None]:
         lock.acquire()
     try:
         _recover(version_dir)
+        _forget_old_work(version_dir)
         yield
     finally:
         lock.release()
@@ -77,6 +81,16 @@ def beside(version_dir: Path) -> Iterator[Path]:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def work_dir(version_dir: Path) -> Path:
+    """Returns where the unfinished work on a version is kept, to go on with it later."""
+    return version_dir.parent / f".{version_dir.name}.work"
+
+
+def discard_work(version_dir: Path) -> None:
+    """Removes the work directory of a version that is whole now."""
+    shutil.rmtree(work_dir(version_dir), ignore_errors=True)
 
 
 def swap(new: Path, current: Path) -> None:
@@ -132,6 +146,20 @@ def _recover(version_dir: Path) -> None:
     for path in _remains(version_dir):
         _LOGGER.warning("Removing %s, left behind by an interrupted build.", path)
         shutil.rmtree(path)
+
+
+def _forget_old_work(version_dir: Path) -> None:
+    """Removes the unfinished work on other versions that nobody has touched for long."""
+    for path in version_dir.parent.glob(".*.work"):
+        other = version_dir.parent / path.name[1 : -len(".work")]
+        if other == version_dir:
+            continue
+        with contextlib.suppress(OSError):  # in use, or gone in the meantime
+            newest = max(file.stat().st_mtime for file in (path, *path.iterdir()))
+            if time.time() - newest > _OLD_WORK_SECONDS:
+                with _lock(other).acquire(timeout=0):
+                    _LOGGER.warning("Removing %s, untouched for more than a week.", path)
+                    shutil.rmtree(path)
 
 
 def _remains(version_dir: Path) -> Iterator[Path]:

@@ -1,0 +1,192 @@
+"""From what a builder declares to a job for the engine, and back to what TFDS records."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow_datasets as tfds
+from absl import logging
+from tensorflow_datasets.core import file_adapters
+from tensorflow_datasets.core.utils import shard_utils
+
+from my_datasets.builders.encoding import ExampleEncoder
+from my_datasets.building import shards
+from my_datasets.building.engines.local import Job, SplitResult, WriteShard
+from my_datasets.building.options import BuildOptions
+from my_datasets.building.units import SplitInput, Units
+from my_datasets.errors import BuilderError, SplitNotFoundError, explain
+
+# Formats whose positions TFDS records by itself, or that this package does not know.
+ENGINE_FORMATS = frozenset(
+    {
+        file_adapters.FileFormat.TFRECORD,
+        file_adapters.FileFormat.ARRAY_RECORD,
+        file_adapters.FileFormat.PARQUET,
+    }
+)
+
+
+def split_inputs(
+    generators: Any, generate_examples: Callable[..., Any], builder: str
+) -> list[SplitInput] | None:
+    """Returns what `_split_generators` returned as the engine's input; None if it is Beam's.
+
+    Args:
+      generators: A dict of split names to generators or `Units`, or TFDS's older list.
+      generate_examples: The builder's method, for the list.
+      builder: The dataset's name, for messages.
+
+    Raises:
+      BuilderError: It is something else.
+    """
+    if isinstance(generators, Sequence) and not isinstance(generators, str):
+        generators = {str(item.name): generate_examples(**item.gen_kwargs) for item in generators}
+    if not isinstance(generators, Mapping) or not generators:
+        raise BuilderError(
+            explain(
+                f"_split_generators of {builder!r} returned {generators!r}.",
+                "Expected a dict such as {'train': self._generate_examples(path)}",
+                mend="return a dict with a generator, or self.units(...), for each split",
+            )
+        )
+    inputs = []
+    for name, generator in generators.items():
+        if str(name).lower() == "all":
+            raise BuilderError(
+                explain(
+                    f"A split of {builder!r} is called {name!r}, which TFDS keeps for all splits.",
+                    mend="give the split another name",
+                )
+            )
+        if isinstance(generator, Units):
+            inputs.append(SplitInput(str(name), generator))
+        elif isinstance(generator, Iterable):
+            plain = Units(iter, [generator])
+            inputs.append(SplitInput(str(name), plain, is_plain=True))
+        elif type(generator).__module__.partition(".")[0] == "apache_beam":
+            return None
+        else:
+            raise BuilderError(
+                explain(
+                    f"The split {name!r} of {builder!r} is a {type(generator).__name__}.",
+                    "Expected a generator of (key, example) pairs, self.units(...), or a Beam "
+                    "transform",
+                    mend="see that _generate_examples yields, and is called",
+                )
+            )
+    return inputs
+
+
+def chosen(inputs: Sequence[SplitInput], options: BuildOptions) -> list[SplitInput]:
+    """Returns the splits that are to be built.
+
+    Raises:
+      SplitNotFoundError: A wanted split is not among them.
+    """
+    if options.splits is None:
+        return list(inputs)
+    names = [item.name for item in inputs]
+    missing = [name for name in options.splits if name not in names]
+    if missing:
+        raise SplitNotFoundError(
+            explain(
+                f"There is no split {', '.join(missing)}.",
+                f"Splits of this dataset: {', '.join(names)}",
+                mend="choose among those with --splits",
+            )
+        )
+    return [item for item in inputs if item.name in options.splits]
+
+
+def job(
+    *,
+    inputs: Sequence[SplitInput],
+    info: tfds.core.DatasetInfo,
+    config: tfds.download.DownloadConfig,
+    options: BuildOptions,
+    shard_name: Callable[[str, int, int], str],
+) -> Job:
+    """Returns the engine's job for a builder's splits."""
+    ordered = info.disable_shuffling
+    if config.nondeterministic_order and not ordered:
+        logging.warning("nondeterministic_order: the examples keep the order of generation.")
+        ordered = True
+    return Job(
+        inputs=inputs,
+        encoder=ExampleEncoder(info.features),
+        ordered=ordered,
+        ignore_duplicates=config.ignore_duplicates,
+        max_examples=config.max_examples_per_split,
+        number_of_shards=_number_of_shards(config, options),
+        shard_name=shard_name,
+        write_shard=_write_shard(info.file_format),
+    )
+
+
+def work_identity(
+    job: Job, config: tfds.download.DownloadConfig, fingerprint: Mapping[str, str], form: str
+) -> dict[str, Any]:
+    """Returns all that finished units and shards depend on, for the journal."""
+    return {
+        "fingerprint": dict(fingerprint),
+        "options": {
+            "file_format": form,
+            "max_examples_per_split": config.max_examples_per_split,
+            "ignore_duplicates": config.ignore_duplicates,
+            "ordered": job.ordered,
+        },
+        "input": {item.name: _identities(item) for item in job.inputs},
+    }
+
+
+def split_infos(
+    results: Sequence[SplitResult], template: Callable[[str], Any]
+) -> tfds.core.splits.SplitDict:
+    """Returns what TFDS records of the splits.
+
+    Args:
+      results: What the engine made.
+      template: Returns a split's filename template.
+    """
+    return tfds.core.splits.SplitDict(
+        [
+            tfds.core.SplitInfo(
+                name=result.name,
+                shard_lengths=result.shard_lengths,
+                num_bytes=result.num_bytes,
+                filename_template=template(result.name),
+            )
+            for result in results
+        ]
+    )
+
+
+def wants_beam(split_generators: Callable[..., Any]) -> bool:
+    """Returns whether a builder's `_split_generators` asks TFDS for a Beam pipeline."""
+    return "pipeline" in inspect.signature(split_generators).parameters
+
+
+def _identities(item: SplitInput) -> list[str]:
+    return ["plain generator"] if item.is_plain else item.units.identities()
+
+
+def _number_of_shards(
+    config: tfds.download.DownloadConfig, options: BuildOptions
+) -> Callable[[int, int], int]:
+    tfds_defaults = (shard_utils.DEFAULT_MIN_SHARD_SIZE, shard_utils.DEFAULT_MAX_SHARD_SIZE)
+    if config.num_shards or (config.min_shard_size, config.max_shard_size) != tfds_defaults:
+        number: Callable[[int, int], int] = config.get_shard_config().get_number_shards
+        return number
+    return lambda size, count: shards.number_of_shards(size, count, options.readers)
+
+
+def _write_shard(form: file_adapters.FileFormat) -> WriteShard | None:
+    if form == file_adapters.FileFormat.TFRECORD:
+        return None
+    adapter = file_adapters.ADAPTER_FOR_FORMAT[form]
+
+    def write(path: Path, examples: Iterable[tuple[int, bytes]]) -> None:
+        adapter.write_examples(path, examples)
+
+    return write

@@ -1,0 +1,1 @@
+"""Where units are processed: in this machine's processes, later on Beam."""

@@ -1,0 +1,298 @@
+"""A few forked processes that work on tasks, and whose death or silence is noticed.
+
+Forking keeps the builder, its closures and the imported TensorFlow, at no cost in time or memory.
+The children never run TensorFlow's own operations unless the builder's generator does.
+"""
+
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any, Protocol
+
+from my_datasets.errors import BuildInterruptedError, explain
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h: the signal a process gets when its parent dies
+# How long workers may take to put down what they hold after a failure, in seconds.
+_GRACE = 10.0
+
+
+class Handler(Protocol):
+    """What a worker does; made in the worker itself."""
+
+    def handle(self, task: Any) -> Any:
+        """Works on one task; what it returns is the task's result."""
+
+    def finish(self) -> None:
+        """Called once, when no task is left, or after a failure elsewhere."""
+
+
+class WorkerTraceback(Exception):  # noqa: N818 - never raised, only shown as a cause
+    """The traceback of an error in another process, as a text."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+class Stopped(BaseException):
+    """Raised in a worker that is to stop before its task is done."""
+
+
+class Link:
+    """A worker's end of the line to the building process."""
+
+    def __init__(self, connection: Connection, stop: Any) -> None:
+        self._connection = connection
+        self._stop = stop
+
+    def tell(self, message: Any) -> None:
+        """Sends a message; also a sign of life."""
+        self._connection.send(("message", message))
+
+    def check(self) -> None:
+        """Raises `Stopped` if the work is to end now."""
+        if self._stop.is_set():
+            raise Stopped
+
+
+def available() -> bool:
+    """Returns whether this system can fork."""
+    return "fork" in multiprocessing.get_all_start_methods()
+
+
+def run(
+    tasks: Sequence[Any],
+    workers: int,
+    make: Callable[[Link], Handler],
+    on_message: Callable[[Any], None],
+    *,
+    describe: Callable[[Any], str],
+    timeout: float | None = None,
+) -> Iterator[tuple[Any, Any]]:
+    """Yields (task, result) as tasks are done, in any order.
+
+    Args:
+      tasks: What to do; they are not sent, the workers are forked with them.
+      workers: How many processes.
+      make: Makes the handler of a worker, in the worker.
+      on_message: Called here with what workers tell.
+      describe: Names a task in an error.
+      timeout: Seconds without any sign of life after which a worker counts as hanging.
+
+    Raises:
+      BuildInterruptedError: A worker died, or hung.
+      Exception: Whatever a handler raised, with the worker's traceback as its cause.
+    """
+    context = multiprocessing.get_context("fork")
+    stop = context.Event()
+    crew: dict[Connection, _Worker] = {}
+    # What is buffered would be written by each child, too.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        for _ in range(min(workers, len(tasks))):
+            ours, theirs = context.Pipe()
+            process = context.Process(
+                target=_work, args=(theirs, [*crew, ours], tasks, make, stop), daemon=False
+            )
+            process.start()
+            theirs.close()
+            crew[ours] = _Worker(process)
+        yield from _lead(tasks, crew, on_message, describe, timeout)
+    except BaseException:
+        stop.set()
+        _dismiss(crew, on_message)
+        raise
+    finally:
+        for connection, worker in crew.items():
+            connection.close()
+            worker.process.join(timeout=_GRACE)
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+
+
+class _Worker:
+    def __init__(self, process: Any) -> None:
+        self.process = process
+        self.task: int | None = None
+        self.alive_at = time.monotonic()
+        self.finishing = False
+
+
+def _lead(
+    tasks: Sequence[Any],
+    crew: dict[Connection, _Worker],
+    on_message: Callable[[Any], None],
+    describe: Callable[[Any], str],
+    timeout: float | None,
+) -> Iterator[tuple[Any, Any]]:
+    left = list(range(len(tasks)))[::-1]
+    active = dict(crew)
+    for connection, worker in active.items():
+        _assign(connection, worker, left)
+    while active:
+        for connection in wait(list(active), timeout=0.5):
+            assert isinstance(connection, Connection)  # noqa: S101 - for the type checker
+            worker = active[connection]
+            worker.alive_at = time.monotonic()
+            try:
+                kind, content = connection.recv()
+            except (EOFError, OSError):
+                worker.process.join(timeout=_GRACE)
+                raise _died(worker, tasks, describe) from None
+            if kind == "message":
+                on_message(content)
+            elif kind == "failed":
+                raise _revived(*content)
+            elif kind == "finished":
+                del active[connection]
+            else:
+                assert worker.task is not None  # noqa: S101 - for the type checker
+                task, worker.task = worker.task, None
+                _assign(connection, worker, left)
+                yield tasks[task], content
+        _check_hanging(active, tasks, describe, timeout)
+
+
+def _assign(connection: Connection, worker: _Worker, left: list[int]) -> None:
+    worker.task = left.pop() if left else None
+    worker.alive_at = time.monotonic()
+    with contextlib.suppress(OSError):  # its death is noticed when it is listened to
+        connection.send(worker.task)
+
+
+def _check_hanging(
+    active: dict[Connection, _Worker],
+    tasks: Sequence[Any],
+    describe: Callable[[Any], str],
+    timeout: float | None,
+) -> None:
+    for worker in active.values():
+        silent = time.monotonic() - worker.alive_at
+        if timeout is not None and silent > timeout:
+            worker.process.kill()
+            what = describe(tasks[worker.task]) if worker.task is not None else "its last run"
+            raise BuildInterruptedError(
+                explain(
+                    f"A worker did not answer for {silent:.0f} seconds, and was stopped.",
+                    f"It was at {what}",
+                    "What was finished is kept.",
+                    mend="look for what blocks there, or allow more with unit_timeout; the same "
+                    "command goes on where this one ended",
+                )
+            )
+
+
+def _died(
+    worker: _Worker, tasks: Sequence[Any], describe: Callable[[Any], str]
+) -> BuildInterruptedError:
+    code = worker.process.exitcode
+    how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
+    what = describe(tasks[worker.task]) if worker.task is not None else "its last run"
+    killed = code is not None and code == -signal.SIGKILL
+    return BuildInterruptedError(
+        explain(
+            f"A worker process ended {how}.",
+            f"It was at {what}",
+            "The system may have killed it for want of memory." if killed else "",
+            "What was finished is kept.",
+            mend="run the same again to go on; lower --max-memory or --workers if memory is short",
+        )
+    )
+
+
+def _dismiss(crew: dict[Connection, _Worker], on_message: Callable[[Any], None]) -> None:
+    """Lets the workers put down what they hold, for a while, and listens to what they tell."""
+    deadline = time.monotonic() + _GRACE
+    active = {
+        connection: worker for connection, worker in crew.items() if worker.process.is_alive()
+    }
+    for connection in active:
+        with contextlib.suppress(OSError):
+            connection.send(None)
+    while active and time.monotonic() < deadline:
+        for connection in wait(list(active), timeout=0.2):
+            assert isinstance(connection, Connection)  # noqa: S101 - for the type checker
+            try:
+                kind, content = connection.recv()
+            except (EOFError, OSError):
+                del active[connection]
+                continue
+            if kind == "message":
+                on_message(content)
+            elif kind in ("finished", "failed"):
+                del active[connection]
+    for worker in active.values():
+        worker.process.kill()
+
+
+def _work(
+    connection: Connection,
+    inherited: list[Connection],
+    tasks: Sequence[Any],
+    make: Callable[[Link], Handler],
+    stop: Any,
+) -> None:
+    """The life of a worker."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+    # Ctrl-C goes to all processes of a terminal; the building process decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for other in inherited:
+        other.close()
+    code = 1
+    try:
+        handler = make(Link(connection, stop))
+        try:
+            while (number := connection.recv()) is not None:
+                connection.send(("done", handler.handle(tasks[number])))
+        except Stopped:
+            pass
+        except Exception:
+            # Units that were done before are worth keeping; the failure is told all the same.
+            with contextlib.suppress(Exception):
+                handler.finish()
+            raise
+        handler.finish()
+        connection.send(("finished", None))
+        code = 0
+    except Stopped:
+        code = 0
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            connection.send(("failed", _portable(error)))
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Not through the interpreter's exit handlers: they belong to the parent.
+        os._exit(code)
+
+
+def _portable(error: BaseException) -> tuple[bytes | None, str, str]:
+    """Returns an error as it can be sent: pickled if possible, as a text, with its traceback."""
+    lines = "".join(traceback.format_exception(error))
+    try:
+        pickled = pickle.dumps(error)
+        pickle.loads(pickled)  # noqa: S301 - our own, a moment ago
+    except Exception:
+        pickled = None
+    return pickled, f"{type(error).__name__}: {error}", lines
+
+
+def _revived(pickled: bytes | None, text: str, lines: str) -> BaseException:
+    error: BaseException = (
+        pickle.loads(pickled) if pickled else RuntimeError(text)  # noqa: S301 - from our own child
+    )
+    error.__cause__ = WorkerTraceback(lines)
+    return error

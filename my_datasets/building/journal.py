@@ -1,0 +1,228 @@
+"""The journal of a build: what is finished, so that a killed build goes on where it was.
+
+A work directory `.<version>.work/` beside the version holds the runs, the finished shards and
+`journal.jsonl`, one JSON object in a line for each event. A line is written after what it tells
+of. Runs are not flushed to the disk one by one: their checksums are in the journal, and after a
+power loss those that did not arrive are noticed, and done again.
+"""
+
+import json
+import logging
+import os
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+
+from my_datasets.building.collector import UnitState
+from my_datasets.building.runs import Run
+
+_LOGGER = logging.getLogger(__name__)
+_JOURNAL = "journal.jsonl"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A finished shard in the work directory.
+
+    Attributes:
+      name: Its file name.
+      count: Its records.
+      bytes: Its size.
+      checksum: The CRC-32C of the file.
+    """
+
+    name: str
+    count: int
+    bytes: int
+    checksum: int
+
+
+@dataclass
+class SplitState:
+    """What is known of one split.
+
+    Attributes:
+      runs: The runs, with the units of each that no longer count.
+      units: The units of which something was gathered.
+    """
+
+    runs: list[tuple[Run, set[int]]] = field(default_factory=list)
+    units: dict[int, UnitState] = field(default_factory=dict)
+
+    def gathered(self, unit: int) -> int:
+        """Returns how many examples of a unit were seen so far."""
+        return self.units[unit].seen if unit in self.units else 0
+
+    def is_complete(self, unit: int) -> bool:
+        """Returns whether a unit is done."""
+        return unit in self.units and self.units[unit].complete
+
+
+class Journal:
+    """The journal of one version's build; one process writes it, under the version's lock."""
+
+    def __init__(self, directory: Path, identity: dict[str, Any], *, resume: bool = True) -> None:
+        """Opens the work directory, and takes over what an earlier build left if it still fits.
+
+        Args:
+          directory: The work directory; made if need be.
+          identity: What the work depends on. Other work is discarded.
+          resume: Whether to go on with earlier work at all.
+        """
+        self.directory = directory
+        self.splits: dict[str, SplitState] = {}
+        self.shards: dict[str, Shard] = {}
+        self._identity = identity
+        kept = self._load() if resume else False
+        if not kept:
+            if directory.exists():
+                shutil.rmtree(directory)
+            self.splits, self.shards = {}, {}
+            directory.mkdir(parents=True)
+        self._file = (directory / _JOURNAL).open("a", encoding="utf-8")
+        if kept:
+            self._drop_unfinished()
+        else:
+            self._append({"identity": identity})
+
+    def split(self, name: str) -> SplitState:
+        """Returns what is known of a split."""
+        return self.splits.setdefault(name, SplitState())
+
+    def add_run(self, split: str, run: Run | None, units: dict[int, dict[str, Any]]) -> None:
+        """Records that a run was written, and how far its units are."""
+        entry = {"split": split, "run": run.to_json() if run else None, "units": units}
+        self._append(entry)
+        self._apply(entry)
+
+    def add_shard(self, shard: Shard) -> None:
+        """Records that a shard was written and has reached the disk."""
+        self._append({"shard": asdict(shard)})
+        self.shards[shard.name] = shard
+
+    def drop_unit(self, split: str, unit: int) -> None:
+        """Records that nothing gathered of a unit so far counts."""
+        self._append({"split": split, "drop": [unit]})
+        self._apply({"split": split, "drop": [unit]})
+
+    def close(self) -> None:
+        """Closes the file; the work stays."""
+        self._file.close()
+
+    def discard(self) -> None:
+        """Removes the work directory."""
+        self.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def intact_shard(self, name: str) -> Shard | None:
+        """Returns a shard that an earlier build finished, if it is there unharmed."""
+        shard = self.shards.get(name)
+        if shard is None or not _is_intact(self.directory / name, shard):
+            return None
+        return shard
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
+        self._file.flush()
+
+    def _apply(self, entry: dict[str, Any]) -> None:
+        if "shard" in entry:
+            shard = Shard(**entry["shard"])
+            self.shards[shard.name] = shard
+            return
+        split = self.split(entry["split"])
+        if "drop" in entry:
+            for unit in entry["drop"]:
+                split.units.pop(unit, None)
+            for _, excluded in split.runs:
+                excluded.update(entry["drop"])
+            self.shards.clear()
+            return
+        for number, state in entry["units"].items():
+            new = UnitState.from_json(state)
+            old = split.units.get(int(number))
+            if old is not None:
+                new.quarantined = old.quarantined + new.quarantined
+            split.units[int(number)] = new
+        if entry["run"] is not None:
+            split.runs.append((Run.from_json(entry["run"], self.directory), set()))
+
+    def _load(self) -> bool:
+        """Returns whether there is earlier work that fits; takes it over if so."""
+        path = self.directory / _JOURNAL
+        if not path.is_file():
+            return False
+        lines = path.read_text("utf-8", errors="replace").splitlines()
+        entries = []
+        for line in lines:
+            try:
+                entries.append(json.loads(line))
+            except ValueError:
+                break  # the last line of a build that was killed while it wrote
+        if not entries or entries[0].get("identity") != json.loads(json.dumps(self._identity)):
+            changed = _changes(entries[0].get("identity", {}) if entries else {}, self._identity)
+            _LOGGER.warning("Discarding the unfinished work in %s: %s.", self.directory, changed)
+            return False
+        for entry in entries[1:]:
+            self._apply(entry)
+        # What follows a torn line would be glued to it.
+        whole = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
+        path.write_text(whole, "utf-8")
+        return True
+
+    def _drop_unfinished(self) -> None:
+        """Drops the units that were not finished, and those in runs that are damaged."""
+        done = 0
+        for name, split in self.splits.items():
+            drop = {number for number, state in split.units.items() if not state.complete}
+            for run, excluded in list(split.runs):
+                if not run.is_intact():
+                    _LOGGER.warning("%s did not reach the disk; doing its units again.", run.path)
+                    split.runs.remove((run, excluded))
+                    drop |= set(split.units)
+            if drop:
+                entry = {"split": name, "drop": sorted(drop)}
+                self._append(entry)
+                self._apply(entry)
+            done += len(split.units)
+        known = {Path(run.path).name for split in self.splits.values() for run, _ in split.runs}
+        for path in self.directory.glob("*.run"):
+            if path.name not in known:  # of a worker that was killed
+                path.unlink()
+        if done or self.shards:
+            _LOGGER.warning(
+                "Resuming the build in %s: %d units and %d shards are done.",
+                self.directory, done, len(self.shards),
+            )  # fmt: skip
+
+
+def _is_intact(path: Path, shard: Shard) -> bool:
+    if not path.is_file() or path.stat().st_size != shard.bytes:
+        return False
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            checksum = google_crc32c.extend(checksum, block)
+    return checksum == shard.checksum
+
+
+def _changes(old: dict[str, Any], new: dict[str, Any]) -> str:
+    names = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return f"changed since: {', '.join(sorted(names))}" if old else "its journal is unreadable"
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes the names in a directory survive a power loss, where the system can."""
+    try:
+        handle = os.open(directory, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)

@@ -1,0 +1,92 @@
+"""How a version is built: what changes the data, and what only changes the work."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from my_datasets.building.progress import Progress, log_progress
+from my_datasets.errors import InvalidOptionError, explain
+
+# The default of `max_memory` is this, or a quarter of the machine's memory if that is less.
+_MOST_MEMORY = 2 << 30
+# Below this a worker cannot hold one batch of examples with its copies.
+LEAST_MEMORY = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """How the engine builds a version, beyond TFDS's `DownloadConfig`.
+
+    Attributes:
+      workers: Processes that generate and write; by default the cores this process may use.
+      max_memory: Bytes that all processes together may hold of the data; by default 2 GiB, or a
+        quarter of the machine's memory if that is less.
+      splits: Only these splits; None for all.
+      resume: Go on with what an unfinished build of the same left; otherwise start anew.
+      on_error: `fail`, or `quarantine`, which sets examples that do not fit aside into a report.
+      max_quarantined: The part of a split's examples, from 0 to 1, above which quarantine fails.
+      unit_timeout: Seconds without an example after which a worker counts as hanging; None for
+        any time.
+      readers: Hosts that will read at the same time; there are about ten shards for each.
+      report: Told of the progress, about once a second.
+    """
+
+    workers: int | None = None
+    max_memory: int | None = None
+    splits: tuple[str, ...] | None = None
+    resume: bool = True
+    on_error: str = "fail"
+    max_quarantined: float = 0.01
+    unit_timeout: float | None = None
+    readers: int = 1
+    report: Callable[[Progress], None] = log_progress
+
+    def __post_init__(self) -> None:
+        """Checks the values.
+
+        Raises:
+          InvalidOptionError: One of them is out of its range.
+        """
+        self._require(self.workers is None or self.workers >= 1, "workers", "at least 1")
+        self._require(
+            self.max_memory is None or self.max_memory >= LEAST_MEMORY,
+            "max_memory", f"at least {LEAST_MEMORY:,} bytes",
+        )  # fmt: skip
+        self._require(self.on_error in ("fail", "quarantine"), "on_error", "'fail' or 'quarantine'")
+        self._require(0 <= self.max_quarantined <= 1, "max_quarantined", "from 0 to 1")
+        self._require(self.unit_timeout is None or self.unit_timeout > 0, "unit_timeout", "above 0")
+        self._require(self.readers >= 1, "readers", "at least 1")
+
+    def _require(self, is_right: bool, name: str, expected: str) -> None:
+        if not is_right:
+            raise InvalidOptionError(
+                explain(
+                    f"The option {name} is {getattr(self, name)!r}.",
+                    f"Expected: {expected}",
+                    mend=f"pass another {name}, or leave it out for the default",
+                )
+            )
+
+    @property
+    def worker_count(self) -> int:
+        """The number of processes."""
+        return self.workers or len(os.sched_getaffinity(0))
+
+    @property
+    def memory(self) -> int:
+        """The bytes that all processes together may hold."""
+        if self.max_memory is not None:
+            return self.max_memory
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return max(LEAST_MEMORY, min(_MOST_MEMORY, pages // 4))
+
+    @property
+    def affecting_data(self) -> dict[str, Any]:
+        """The options that change what is in the version."""
+        options: dict[str, Any] = {}
+        if self.splits is not None:
+            options["splits"] = sorted(self.splits)
+        if self.on_error != "fail":
+            options["on_error"] = self.on_error
+        return options

@@ -1,0 +1,133 @@
+"""How far a build is."""
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_LOGGER = logging.getLogger(__name__)
+_LOG_EVERY = 10.0
+
+
+@dataclass
+class Progress:
+    """How far a build is.
+
+    Attributes:
+      stage: `generating`, `sorting` or `writing`.
+      split: The split that was worked on last.
+      units_done: Units done, of all splits.
+      units: All units.
+      examples: Examples encoded in this build.
+      bytes: Bytes of their records; while writing, bytes written.
+      expected_bytes: While writing, all bytes; otherwise None.
+      seconds: Time since the stage began.
+      memory: Resident memory of this process and its workers in bytes, without what they share.
+    """
+
+    stage: str
+    split: str = ""
+    units_done: int = 0
+    units: int = 0
+    examples: int = 0
+    bytes: int = 0
+    expected_bytes: int | None = None
+    seconds: float = 0.0
+    memory: int = 0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time left in this stage at the pace so far; None if that is not known yet."""
+        if self.expected_bytes:
+            done = self.bytes / self.expected_bytes
+        else:
+            done = self.units_done / self.units if self.units > 1 else 0.0
+        return self.seconds * (1 - done) / done if done else None
+
+    def __str__(self) -> str:
+        """Returns one line for a log."""
+        pace = self.examples / self.seconds if self.seconds else 0.0
+        parts = [f"{self.stage} {self.split}".strip()]
+        if self.stage == "generating":
+            parts += [
+                f"{self.units_done}/{self.units} units",
+                f"{self.examples:,} examples",
+                f"{pace:,.0f}/s",
+            ]
+        parts.append(f"{self.bytes / 1e6:,.1f} MB")
+        if self.memory:
+            parts.append(f"memory {self.memory / 1e6:,.0f} MB")
+        left = self.seconds_left
+        if left is not None:
+            parts.append(f"{left:,.0f} s left")
+        return ", ".join(parts)
+
+
+@dataclass
+class Meter:
+    """Counts, and reports about once a second.
+
+    Attributes:
+      report: Who is told.
+      progress: The counts.
+    """
+
+    report: Callable[[Progress], None]
+    progress: Progress = field(default_factory=lambda: Progress("generating"))
+    every: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._began = time.monotonic()
+        self._told = self._began
+
+    def begin(self, stage: str, *, expected_bytes: int | None = None) -> None:
+        """Starts a stage."""
+        self._began = time.monotonic()
+        self.progress.stage = stage
+        self.progress.bytes = 0
+        self.progress.expected_bytes = expected_bytes
+        self.tell()
+
+    def add(self, split: str, examples: int, size: int) -> None:
+        """Counts, and reports if it is time."""
+        self.progress.split = split
+        self.progress.examples += examples
+        self.progress.bytes += size
+        if time.monotonic() - self._told >= self.every:
+            self.tell()
+
+    def tell(self) -> None:
+        """Reports now."""
+        self._told = time.monotonic()
+        self.progress.seconds = self._told - self._began
+        self.progress.memory = resident_memory()
+        self.report(self.progress)
+
+
+def log_progress(progress: Progress) -> None:
+    """Logs the progress every ten seconds."""
+    if progress.seconds // _LOG_EVERY != max(0.0, progress.seconds - 1.0) // _LOG_EVERY:
+        _LOGGER.info("%s", progress)
+
+
+def resident_memory() -> int:
+    """Returns the private memory of this process and its children, in bytes; 0 if unknown."""
+    total = 0
+    for process in ("self", *_children()):
+        try:
+            text = Path(f"/proc/{process}/smaps_rollup").read_text("ascii")
+        except OSError:
+            continue
+        for line in text.splitlines():
+            if line.startswith(("Private_Clean:", "Private_Dirty:")):
+                total += int(line.split()[1]) * 1024
+    return total
+
+
+def _children() -> list[str]:
+    try:
+        return Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii").split()
+    except OSError:
+        return []

@@ -1,0 +1,301 @@
+"""From sorted runs to shards: an external merge, cut at places that only the data decide.
+
+The hashes are cut into chunks that fit in memory. A first pass over the runs' indexes finds
+duplicate keys and counts; then shards are written independently of each other, each from the
+chunks that it overlaps.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from my_datasets.building import runs
+from my_datasets.building.runs import INDEX_BYTES, Columns, Run
+from my_datasets.errors import DuplicateKeyError, explain
+from my_datasets.records import tfrecord
+
+# Published guidance: 100 to 200 MB each, at least 10 MB, about ten for each reading host.
+# https://www.tensorflow.org/tutorials/load_data/tfrecord, "TFRecord files using tf.data"
+TARGET_SHARD_BYTES = 150 << 20
+LEAST_SHARD_BYTES = 10 << 20
+SHARDS_PER_READER = 10
+
+# Of a chunk, its bytes are held twice (as read, and as sorted in portions), its index thrice.
+_INDEX_COPIES = 3
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The runs of a split, and which of their records count.
+
+    Attributes:
+      runs: All runs.
+      excluded: Units of each run whose records do not count, because the unit was not finished.
+      limit: The first (unit, position) that is over the wanted number of examples.
+      ignore_duplicates: Keep the first example of each key instead of failing.
+      units: What messages call the units.
+    """
+
+    runs: Sequence[Run]
+    excluded: Sequence[frozenset[int]]
+    limit: tuple[int, int] | None = None
+    ignore_duplicates: bool = False
+    units: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive hashes that are handled at once.
+
+    Attributes:
+      ranges: For each run, its first record and the one after its last.
+      start: The place of its first record in the split.
+      count: Its records that count.
+    """
+
+    ranges: tuple[tuple[int, int], ...]
+    start: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a split's shards will hold.
+
+    Attributes:
+      sources: The runs.
+      chunks: All of them, in order.
+      num_examples: Records of the split.
+      num_bytes: Size of the records, without framing.
+    """
+
+    sources: Sources
+    chunks: Sequence[Chunk]
+    num_examples: int
+    num_bytes: int
+
+
+@dataclass
+class Written:
+    """One shard as it was written.
+
+    Attributes:
+      count: Its records.
+      sizes: The size of each framed record.
+    """
+
+    count: int = 0
+    sizes: list[npt.NDArray[np.uint64]] = field(default_factory=list)
+
+
+def plan(sources: Sources, chunk_bytes: int) -> Plan:
+    """Finds the chunks, and checks that keys are unique.
+
+    Args:
+      sources: The runs.
+      chunk_bytes: How much of the data may be in memory at once.
+
+    Raises:
+      DuplicateKeyError: Two examples have the same key.
+    """
+    chunks = []
+    num_examples = num_bytes = 0
+    for ranges in _cut(sources.runs, chunk_bytes):
+        index = _index(sources, ranges)
+        count = len(index["high"])
+        if count:
+            chunks.append(Chunk(ranges, num_examples, count))
+        num_examples += count
+        num_bytes += int(index["size"].sum()) - count * tfrecord.OVERHEAD
+    return Plan(sources, chunks, num_examples, num_bytes)
+
+
+def boundaries(num_examples: int, num_shards: int) -> list[int]:
+    """Returns where shards begin and end: `num_shards + 1` places, as TFDS's own writer cuts."""
+    return [round(num_examples * i / num_shards) for i in range(num_shards + 1)]
+
+
+def number_of_shards(num_bytes: int, num_examples: int, readers: int = 1) -> int:
+    """Returns how many shards a split gets by default.
+
+    Args:
+      num_bytes: Size of the records, without framing.
+      num_examples: The number of records.
+      readers: Hosts that will read them at the same time.
+    """
+    total = num_bytes + num_examples * tfrecord.OVERHEAD
+    wanted = max(math.ceil(total / TARGET_SHARD_BYTES), SHARDS_PER_READER * readers)
+    return max(1, min(wanted, total // LEAST_SHARD_BYTES, num_examples))
+
+
+def records(plan: Plan, begin: int, end: int) -> Iterator[tuple[memoryview, Columns]]:
+    """Yields the framed records with places `begin` to `end` in the split, in portions.
+
+    Yields:
+      The bytes of some records, and their index columns.
+    """
+    for chunk in plan.chunks:
+        first, last = max(begin, chunk.start), min(end, chunk.start + chunk.count)
+        if first >= last:
+            continue
+        index = _index(plan.sources, chunk.ranges)
+        index = {k: values[first - chunk.start : last - chunk.start] for k, values in index.items()}
+        yield from _read(plan.sources.runs, index)
+
+
+def _read(all_runs: Sequence[Run], index: Columns) -> Iterator[tuple[memoryview, Columns]]:
+    """Yields the records of a sorted index."""
+    sizes, which = index["size"], index["run"]
+    # Records of a run are read in one go: from the first to the last that is wanted.
+    bases, length = np.zeros(len(all_runs), np.int64), 0
+    spans = []
+    for number in np.unique(which).tolist():
+        rows = which == number
+        begins, ends = index["begin"][rows], index["begin"][rows] + sizes[rows]
+        low, high = int(begins.min()), int(ends.max())
+        bases[number] = length - low
+        spans.append((number, low, length, high - low))
+        length += high - low
+    data = np.empty(length, np.uint8)
+    for number, low, offset, span in spans:
+        all_runs[number].read_into(memoryview(data)[offset : offset + span], low)
+    starts = index["begin"].astype(np.int64) + bases[which]
+    # Arrow takes from values that follow each other; here they lie anywhere, with their sizes.
+    in_file = np.argsort(starts, kind="stable")
+    offsets = np.append(starts[in_file], length)
+    gaps = offsets[1:] - offsets[:-1] != sizes[in_file]
+    if gaps.any():
+        in_file, offsets = _with_gaps(in_file, offsets, sizes)
+    values = tfrecord.binary_array(pa.py_buffer(data), offsets)
+    order = np.empty(len(sizes), np.int64)
+    real = in_file >= 0
+    order[in_file[real]] = np.flatnonzero(real)
+    ends = np.cumsum(sizes, dtype=np.uint64)
+    begin = 0
+    for portion in runs.gathered(values, order, ends):
+        before = int(ends[begin - 1]) if begin else 0
+        after = int(np.searchsorted(ends, before + len(portion), side="left")) + 1
+        yield portion, {name: column[begin:after] for name, column in index.items()}
+        begin = after
+
+
+def _with_gaps(
+    in_file: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.uint64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Returns the same with a value of its own (-1) for what lies between wanted records."""
+    names, places = [], []
+    for name, start, following in zip(in_file, offsets[:-1], offsets[1:], strict=True):
+        names.append(name)
+        places.append(start)
+        end = start + int(sizes[name])
+        if end < following:
+            names.append(-1)
+            places.append(end)
+    return np.array(names), np.array([*places, offsets[-1]])
+
+
+def _index(sources: Sources, ranges: Sequence[tuple[int, int]]) -> Columns:
+    """Returns the sorted index of the records that count; `run` says where each one lies."""
+    parts: list[Columns] = []
+    for number, (begin, end) in enumerate(ranges):
+        if begin == end:
+            continue
+        run = sources.runs[number]
+        part = {
+            name: run.column(name, begin, end)
+            for name in ("high", "low", "unit", "position", "size", "begin")
+        }
+        part["run"] = np.full(end - begin, number, np.int64)
+        part["row"] = np.arange(begin, end)
+        keep = _counts(sources, number, part)
+        parts.append(part if keep is None else {k: values[keep] for k, values in part.items()})
+    if not parts:
+        return {name: np.zeros(0, np.int64) for name in ("high", "size", "run")}
+    index = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    order = runs.sort_order(index)
+    index = {name: values[order] for name, values in index.items()}
+    again = (index["high"][1:] == index["high"][:-1]) & (index["low"][1:] == index["low"][:-1])
+    if again.any():
+        if not sources.ignore_duplicates:
+            raise _duplicate(sources, index, int(np.argmax(again)))
+        first = np.concatenate([[True], ~again])
+        index = {name: values[first] for name, values in index.items()}
+    return index
+
+
+def _counts(sources: Sources, number: int, part: Columns) -> npt.NDArray[np.bool_] | None:
+    keep: npt.NDArray[np.bool_] | None = None
+    if sources.excluded[number]:
+        keep = ~np.isin(part["unit"], list(sources.excluded[number]))
+    if sources.limit is not None:
+        unit, position = sources.limit
+        within = (part["unit"] < unit) | ((part["unit"] == unit) & (part["position"] < position))
+        keep = within if keep is None else keep & within
+    return keep
+
+
+def _duplicate(sources: Sources, index: Columns, row: int) -> DuplicateKeyError:
+    run = sources.runs[int(index["run"][row])]
+    places = []
+    for i in (row, row + 1):
+        unit = int(index["unit"][i])
+        name = sources.units[unit] if sources.units else str(unit)
+        places.append(f"unit {name}, example {int(index['position'][i])} (counted from 0)")
+    return DuplicateKeyError(
+        explain(
+            f"Two examples have the key {run.key(int(index['row'][row]))!r}.",
+            f"First: {places[0]}",
+            f"Again: {places[1]}",
+            mend="yield keys that are unique within the split, or pass ignore_duplicates to keep "
+            "the first of each",
+        )
+    )
+
+
+def _cut(all_runs: Sequence[Run], chunk_bytes: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """Yields the ranges of records, for each run, of consecutive chunks of hashes."""
+    total = sum(run.data_bytes + run.count * INDEX_BYTES * _INDEX_COPIES for run in all_runs)
+    pieces = math.ceil(total / max(1, chunk_bytes))
+    cuts = _splitters(all_runs, pieces)
+    places: list[list[int]] = []
+    for run in all_runs:
+        inner = [_search(run, cut) for cut in cuts]
+        places.append([0, *inner, run.count])
+    steps: list[list[tuple[int, int]]] = [list(pairwise(place)) for place in places]
+    yield from zip(*steps, strict=True)
+
+
+def _splitters(all_runs: Sequence[Run], pieces: int) -> list[Any]:
+    """Returns upper halves of hashes that cut all records into about equal pieces of data."""
+    if pieces <= 1:
+        return []
+    samples, weights = [], []
+    for run in all_runs:
+        wanted = min(run.count, pieces * 4)
+        rows = np.linspace(0, run.count - 1, wanted).astype(np.int64)
+        sample = [run.column("high", row, row + 1)[0] for row in rows.tolist()]
+        samples.append(np.array(sample, np.uint64))
+        weights.append(np.full(wanted, run.data_bytes / wanted))
+    values, weight = np.concatenate(samples), np.concatenate(weights)
+    order = np.argsort(values)
+    reached = np.cumsum(weight[order])
+    wanted_at = reached[-1] * np.arange(1, pieces) / pieces
+    return sorted(set(values[order][np.searchsorted(reached, wanted_at)].tolist()))
+
+
+def _search(run: Run, value: int) -> int:
+    """Returns the first record of a run whose hash's upper half is not below `value`."""
+    low, high = 0, run.count
+    while low < high:
+        middle = (low + high) // 2
+        if int(run.column("high", middle, middle + 1)[0]) < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low

@@ -1,0 +1,233 @@
+"""`tf.Example` bytes, made a column at a time, with sorted keys.
+
+The wire format of `tensorflow/core/example/{example,feature}.proto`, where a record is one
+`Example { Features { map<string, Feature> } }`. Protocol buffers leave the order of map entries
+open; here it is the order of the keys, so one example always gives the same bytes, those of
+`SerializeToString(deterministic=True)`.
+
+A column of n values becomes pieces that are put side by side, row by row: an array of shape
+[n, width] where all rows have the same width, or an Arrow array of n binaries.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from my_datasets.records import tfrecord
+
+Piece = npt.NDArray[np.uint8] | pa.LargeBinaryArray
+Bytes = npt.NDArray[np.uint8]
+
+# Field numbers and wire types, as `number << 3 | 2` (length-delimited); all are below 16.
+_FIRST = b"\x0a"  # Example.features, Features.feature, a map entry's key, a list's value
+_SECOND = b"\x12"  # a map entry's value
+
+_VARINT_STEPS = np.array([1 << (7 * i) for i in range(1, 10)], np.uint64)
+
+
+class Kind(Enum):
+    """The list of a `Feature` that holds the values, by its tag on the wire."""
+
+    BYTES = b"\x0a"
+    FLOAT = b"\x12"
+    INT64 = b"\x1a"
+
+
+def floats(key: str, values: npt.NDArray[Any]) -> list[Piece]:
+    """Returns the map entries of `key` with the floats of each row; shape [n, values per row]."""
+    with np.errstate(over="ignore"):  # too large for a float32 is infinite, as in the protocol
+        packed = np.ascontiguousarray(values, "<f4")
+    return _entries(key, Kind.FLOAT, packed.view(np.uint8).reshape(len(values), -1))
+
+
+def ragged_floats(
+    key: str, values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]
+) -> list[Piece]:
+    """Returns the map entries of `key`: `lengths[i]` of the flat `values` for row i."""
+    with np.errstate(over="ignore"):
+        packed = np.ascontiguousarray(values, "<f4")
+    return _entries(
+        key, Kind.FLOAT, tfrecord.binary_array(pa.py_buffer(packed), _offsets(lengths) * 4)
+    )
+
+
+def integers(key: str, values: npt.NDArray[Any]) -> list[Piece]:
+    """Returns the map entries of `key` with the integers of each row; shape [n, per row]."""
+    n = len(values)
+    packed, sizes = _varints(values.reshape(-1))
+    return _packed_integers(key, packed, sizes.reshape(n, -1).sum(axis=1, dtype=np.int64))
+
+
+def ragged_integers(
+    key: str, values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]
+) -> list[Piece]:
+    """Returns the map entries of `key`: `lengths[i]` of the flat `values` for row i.
+
+    Bools count as 0 and 1; 64-bit unsigned values keep their bits, as in TFDS.
+    """
+    packed, sizes = _varints(values)
+    return _packed_integers(key, packed, np.diff(_offsets(sizes)[_offsets(lengths)]))
+
+
+def _packed_integers(key: str, packed: Bytes, widths: npt.NDArray[np.int64]) -> list[Piece]:
+    if len(widths) and (widths == widths[0]).all():
+        return _entries(key, Kind.INT64, packed.reshape(len(widths), -1))
+    data = pa.py_buffer(np.ascontiguousarray(packed))
+    return _entries(key, Kind.INT64, tfrecord.binary_array(data, _offsets(widths)))
+
+
+def binaries(key: str, values: pa.LargeBinaryArray) -> list[Piece]:
+    """Returns the map entries of `key` with one binary for each row."""
+    return _entries(key, Kind.BYTES, values, one_value=True)
+
+
+def ragged_binaries(
+    key: str, values: pa.LargeBinaryArray, lengths: npt.NDArray[np.int64]
+) -> list[Piece]:
+    """Returns the map entries of `key`: `lengths[i]` of the flat `values` for row i."""
+    sizes = np.diff(tfrecord.offsets_of(values))
+    tagged = tfrecord.join(_by_length(sizes, lambda size: _FIRST + _varint(size)), values)
+    offsets = tfrecord.offsets_of(tagged)[_offsets(lengths)]
+    data = tagged.buffers()[2] or pa.py_buffer(b"")
+    return _entries(
+        key, Kind.BYTES, tfrecord.binary_array(data, np.ascontiguousarray(offsets)), tagged=True
+    )
+
+
+def raw(entries: Sequence[bytes]) -> list[Piece]:
+    """Returns map entries that are encoded already, one text of bytes for each row."""
+    return [pa.array(entries, pa.large_binary())]
+
+
+def records(pieces: Iterable[Piece], n: int) -> pa.LargeBinaryArray:
+    """Returns n serialised `tf.Example`s whose map entries are `pieces`, side by side.
+
+    Args:
+      pieces: The entries of all features, in the order of their keys.
+      n: The number of rows.
+    """
+    merged = _merged(pieces)
+    widths = sum((_widths(piece) for piece in merged), np.zeros(n, np.int64))
+    outer = _by_length(widths, lambda width: _FIRST + _varint(width))
+    return _joined([outer, *merged])
+
+
+def entries_of(example: bytes) -> bytes:
+    """Returns the map entries of one serialised `tf.Example`, without what is around them."""
+    if not example:
+        return b""
+    length = 1
+    while example[length] & 0x80:
+        length += 1
+    return example[length + 1 :]
+
+
+def _entries(
+    key: str, kind: Kind, payload: Piece, *, one_value: bool = False, tagged: bool = False
+) -> list[Piece]:
+    """Returns the headers and the payloads of a column of map entries.
+
+    Args:
+      key: The feature's flat name.
+      kind: The list that holds the values.
+      payload: The packed numbers of each row, the one binary, or tagged binaries.
+      one_value: The payload is one value, so it is there also if it is empty.
+      tagged: The payload's values stand after their own tags and lengths.
+    """
+    name = key.encode()
+
+    def header(size: int) -> bytes:
+        inner = b"" if tagged or not (size or one_value) else _FIRST + _varint(size)
+        in_list = len(inner) + size
+        feature = kind.value + _varint(in_list) + inner
+        entry = _FIRST + _varint(len(name)) + name + _SECOND + _varint(len(feature) + size)
+        return _FIRST + _varint(len(entry) + len(feature) + size) + entry + feature
+
+    return [_by_length(_widths(payload), header), payload]
+
+
+def _by_length(lengths: npt.NDArray[np.int64], text: Any) -> Piece:
+    """Returns the bytes `text(length)` for each row; each distinct length is asked for once."""
+    distinct, which = np.unique(lengths, return_inverse=True)
+    texts = [text(length) for length in distinct.tolist()]
+    if len({len(t) for t in texts}) <= 1:
+        table = np.frombuffer(b"".join(texts), np.uint8).reshape(len(texts), -1)
+        return table[which]
+    return pa.array(texts, pa.large_binary()).take(pa.array(which))
+
+
+def _widths(piece: Piece) -> npt.NDArray[np.int64]:
+    if isinstance(piece, np.ndarray):
+        return np.full(piece.shape[0], piece.shape[1], np.int64)
+    return np.diff(tfrecord.offsets_of(piece))
+
+
+def _merged(pieces: Iterable[Piece]) -> list[Piece]:
+    """Returns the same bytes in fewer pieces: neighbours of fixed width become one."""
+    merged: list[Piece] = []
+    fixed: list[Bytes] = []
+    for piece in pieces:
+        if isinstance(piece, np.ndarray):
+            fixed.append(piece)
+            continue
+        if fixed:
+            merged.append(np.concatenate(fixed, axis=1))
+            fixed = []
+        merged.append(piece)
+    return [*merged, np.concatenate(fixed, axis=1)] if fixed else merged
+
+
+def _joined(pieces: Iterable[Piece]) -> pa.LargeBinaryArray:
+    columns = [
+        tfrecord.fixed_array(piece) if isinstance(piece, np.ndarray) else piece
+        for piece in _merged(pieces)
+    ]
+    return columns[0] if len(columns) == 1 else tfrecord.join(*columns)
+
+
+def _offsets(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _varints(values: npt.NDArray[Any]) -> tuple[Bytes, Bytes]:
+    """Returns the values as base-128 varints, one after the other, and the size of each."""
+    if values.dtype in (np.bool_, np.uint8):
+        narrow = values.view(np.uint8) if values.dtype == np.bool_ else values
+        return _byte_varints(np.ascontiguousarray(narrow))
+    # Sign extension to 64 bits, as the protocol has it: a negative value takes ten bytes.
+    wide = values.astype(np.int64).view(np.uint64) if values.dtype != np.uint64 else values
+    sizes = np.searchsorted(_VARINT_STEPS, wide, side="right").astype(np.uint8) + np.uint8(1)
+    longest = int(sizes.max(initial=1))
+    column = np.arange(longest)
+    groups = (wide[:, None] >> (column * 7).astype(np.uint64)).astype(np.uint8) & np.uint8(0x7F)
+    last = sizes[:, None].astype(np.int8) - np.int8(1)
+    groups |= np.where(column < last, np.uint8(0x80), np.uint8(0))
+    return (groups.reshape(-1) if longest == 1 else groups[column <= last]), sizes
+
+
+def _byte_varints(values: Bytes) -> tuple[Bytes, Bytes]:
+    large = values >= 0x80
+    sizes = large.view(np.uint8) + np.uint8(1)
+    if not large.any():
+        return values, sizes
+    pairs = np.empty((len(values), 2), np.uint8)
+    pairs[:, 0] = values
+    pairs[:, 1] = 1
+    inside = np.empty((len(values), 2), np.bool_)
+    inside[:, 0] = True
+    inside[:, 1] = large
+    # A value above 127 keeps its top bit as the mark of a second byte, which is always 1.
+    return pairs[inside], sizes

@@ -1,0 +1,87 @@
+"""The record index: where each record of a TFRecord shard begins, for random access.
+
+A sidecar `<shard>.offsets.npy` beside each shard, in NumPy's own format: uint64, shape [n + 1],
+the byte at which each framed record begins, then the size of the shard. TFDS's readers open the
+shards by name and do not notice it.
+"""
+
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.errors import CorruptShardError, explain
+from my_datasets.records import tfrecord
+
+SUFFIX = ".offsets.npy"
+
+
+def path_of(shard: Path) -> Path:
+    """Returns where the index of a shard lies."""
+    return shard.with_name(shard.name + SUFFIX)
+
+
+def write(shard: Path, offsets: npt.NDArray[np.uint64]) -> None:
+    """Writes a shard's index: whole or not at all.
+
+    Args:
+      shard: The shard.
+      offsets: Where records begin, then where the last one ends; shape [n + 1].
+    """
+    partial = path_of(shard).with_name(path_of(shard).name + ".partial")
+    with partial.open("wb") as file:
+        np.save(file, offsets.astype("<u8"))
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path_of(shard))
+
+
+def read(shard: Path) -> npt.NDArray[np.uint64]:
+    """Returns a shard's index, mapped from its file; shape [n + 1].
+
+    Raises:
+      FileNotFoundError: The shard has none.
+      CorruptShardError: It belongs to a shard of another size.
+    """
+    offsets: npt.NDArray[np.uint64] = np.load(path_of(shard), mmap_mode="r", allow_pickle=False)
+    size = shard.stat().st_size
+    if int(offsets[-1]) != size:
+        raise CorruptShardError(
+            explain(
+                f"The record index of {shard} is not that of this shard.",
+                f"Indexed: {int(offsets[-1]):,} bytes; the shard has {size:,}",
+                mend=f"my-datasets index {shard.parent} makes it anew",
+            )
+        )
+    return offsets
+
+
+def scan(shard: Path) -> npt.NDArray[np.uint64]:
+    """Returns where the records of a TFRecord shard begin, from the shard itself.
+
+    Only lengths are read, and their checksums compared.
+
+    Raises:
+      CorruptShardError: The shard is cut off, or a length is damaged.
+    """
+    size = shard.stat().st_size
+    offsets = [0]
+    with shard.open("rb") as file:
+        while offsets[-1] < size:
+            header = file.read(tfrecord.HEADER)
+            length = struct.unpack("<Q", header[:8])[0] if len(header) == tfrecord.HEADER else 0
+            end = offsets[-1] + length + tfrecord.OVERHEAD
+            if len(header) < tfrecord.HEADER or tfrecord.header(length) != header or end > size:
+                raise CorruptShardError(
+                    explain(
+                        f"{shard} is damaged at byte {offsets[-1]:,}.",
+                        f"Record {len(offsets) - 1} (counted from 0) has no valid length, or goes "
+                        f"beyond the end of the file at {size:,}",
+                        mend="build or pull the version anew",
+                    )
+                )
+            offsets.append(end)
+            file.seek(end)
+    return np.array(offsets, np.uint64)
