@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -11,6 +12,13 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # No test may touch the user's own data.
 os.environ["TFDS_DATA_DIR"] = "/nonexistent/tensorflow_datasets"
+
+# The machines are too noisy for deadlines, and CI is to fail for a change, not for luck.
+hypothesis.settings.register_profile(
+    "project", deadline=None, max_examples=50, derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)  # fmt: skip
+hypothesis.settings.load_profile("project")
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -243,11 +243,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             identity = preparing.work_identity(
                 job, download_config, made_by, self.info.file_format.value
             )
-            journal = Journal(work, identity, resume=options.resume)
-            try:
+            with Journal(work, identity, resume=options.resume) as journal:
                 results = local.build(job, options, journal, target)
-            finally:
-                journal.close()
             Manifest(
                 made_by,
                 staleness.limits(download_config, options),

@@ -6,7 +6,7 @@ time, so that everything TFDS accepts is accepted, and encoded to the same conte
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,8 @@ class ExampleEncoder:
           Exception: One of them does not fit; `row` tells which, and why.
         """
         if self._columns is None:
-            return pa.array([self._one(item) for item in examples], pa.large_binary())
+            entries = [_entries(self._whole, self._features.encode_example(x)) for x in examples]
+            return example.records(example.raw(entries), len(examples))
         names = self._columns.keys()
         if any(item.keys() != names for item in examples):
             raise KeyError(f"expected the keys {sorted(names)}")
@@ -93,10 +94,6 @@ class ExampleEncoder:
                 raise Misfit(name, repr(column.feature), f"a column of {array.type}") from error
         return example.records(pieces, batch.num_rows)
 
-    def _one(self, item: Any) -> bytes:
-        encoded = self._features.encode_example(item)
-        return _deterministic(self._whole, encoded)
-
 
 class _Column:
     """A top-level feature, encoded by TFDS one value at a time: what the others fall back on."""
@@ -124,7 +121,7 @@ class _Column:
         entries = []
         for value in values:
             encoded = {self.name: self.feature.encode_example(value)}
-            entries.append(example.entries_of(_deterministic(self._serializer, encoded)))
+            entries.append(_entries(self._serializer, encoded))
         return example.raw(entries)
 
     def _without_nulls(self, array: pa.Array) -> pa.Array:
@@ -181,8 +178,8 @@ class _Numbers(_Column):
         if kind is int:
             return self._dtype.kind in "iuf"
         if kind is float:
-            return self._is_float
-        return issubclass(kind, np.generic) and np.can_cast(kind, self._dtype, "safe")
+            return bool(self._is_float)
+        return issubclass(kind, np.generic) and bool(np.can_cast(kind, self._dtype, "safe"))
 
     def _takes(self, shape: tuple[int, ...]) -> bool:
         return len(shape) == len(self._shape) and all(
@@ -194,10 +191,10 @@ class _Numbers(_Column):
         is_whole = pa.types.is_integer(array.type) or pa.types.is_boolean(array.type)
         if not (is_whole or (is_float and self._is_float)):
             raise Misfit(self.name, repr(self.feature), f"values of type {array.type}")
-        if self._is_float or self._dtype.kind == "b":
-            return array.to_numpy(zero_copy_only=False).astype(self._dtype)
-        # A cast that checks the range.
-        return array.cast(pa.from_numpy_dtype(self._dtype)).to_numpy(zero_copy_only=False)
+        if not self._is_float and self._dtype.kind != "b":
+            array = array.cast(pa.from_numpy_dtype(self._dtype))  # which checks the range
+        numbers: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+        return numbers.astype(self._dtype, copy=False)
 
     def _fixed(self, values: npt.NDArray[Any]) -> list[Piece]:
         encode = example.floats if self._is_float else example.integers
@@ -432,11 +429,13 @@ def _contents(path: str) -> bytes:
         return file.read()
 
 
-def _deterministic(serializer: example_serializer.ExampleSerializer, encoded: Any) -> bytes:
-    # TFDS's own serialize_example leaves the order of the entries to their hashes.
-    proto = serializer.get_tf_example(encoded)
-    text: bytes = proto.SerializeToString(deterministic=True)
-    return text
+def _entries(serializer: example_serializer.ExampleSerializer, encoded: Any) -> bytes:
+    """Returns the map entries of a value that TFDS encoded, in the order of their keys."""
+    features = serializer.get_tf_example(encoded).features.feature
+    return b"".join(
+        example.entry(key, features[key].SerializeToString())
+        for key in sorted(features, key=str.encode)
+    )
 
 
 def _located(
@@ -462,12 +461,9 @@ def _located(
 
 
 def _failure(feature: tfds.features.FeatureConnector, value: Any) -> Exception | None:
-    attempt: Callable[[], Any] = lambda: _deterministic(  # noqa: E731
-        example_serializer.ExampleSerializer({"value": feature.get_serialized_info()}),
-        {"value": feature.encode_example(value)},
-    )
+    serializer = example_serializer.ExampleSerializer({"value": feature.get_serialized_info()})
     try:
-        attempt()
+        serializer.get_tf_example({"value": feature.encode_example(value)})
     except Exception as error:
         return error
     return None

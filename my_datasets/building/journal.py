@@ -108,14 +108,15 @@ class Journal:
         self._append({"split": split, "drop": [unit]})
         self._apply({"split": split, "drop": [unit]})
 
-    def close(self) -> None:
-        """Closes the file; the work stays."""
-        self._file.close()
+    def __enter__(self) -> "Journal":
+        return self
 
-    def discard(self) -> None:
-        """Removes the work directory."""
-        self.close()
-        shutil.rmtree(self.directory, ignore_errors=True)
+    def __exit__(self, *exception: object) -> None:
+        """Closes the file. The work stays if there is anything to go on with."""
+        self._file.close()
+        units = (unit for split in self.splits.values() for unit in split.units.values())
+        if not any(unit.complete for unit in units):
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def intact_shard(self, name: str) -> Shard | None:
         """Returns a shard that an earlier build finished, if it is there unharmed."""

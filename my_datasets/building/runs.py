@@ -162,7 +162,7 @@ def write(path: Path, parts: list[Encoded]) -> Run:
         for data in gathered(records, order, ends):
             put(data)
         for name, kind in COLUMNS.items():
-            put(memoryview(np.ascontiguousarray(index[name], kind)).cast("B"))
+            put(memoryview(np.ascontiguousarray(index[name], kind).view(np.uint8).data))
         for data in gathered(keys, order, index["key_end"]):
             put(data)
         file_bytes = file.tell()

@@ -164,7 +164,7 @@ def _read(all_runs: Sequence[Run], index: Columns) -> Iterator[tuple[memoryview,
         length += high - low
     data = np.empty(length, np.uint8)
     for number, low, offset, span in spans:
-        all_runs[number].read_into(memoryview(data)[offset : offset + span], low)
+        all_runs[number].read_into(data.data[offset : offset + span], low)
     starts = index["begin"].astype(np.int64) + bases[which]
     # Arrow takes from values that follow each other; here they lie anywhere, with their sizes.
     in_file = np.argsort(starts, kind="stable")

@@ -23,6 +23,7 @@ import filelock
 _LOGGER = logging.getLogger(__name__)
 
 _AT_FDCWD = -100  # linux/fcntl.h: paths are relative to the working directory
+_WORK = ".work"
 _OLD_WORK_SECONDS = 7 * 24 * 3600
 _RENAME_EXCHANGE = 2  # linux/fs.h: renameat2 swaps the two names atomically
 
@@ -62,11 +63,12 @@ def tidy(version_dir: Path) -> None:
 
     While a build is running, or on a disk that cannot be written, nothing is done.
     """
-    if not any(_remains(version_dir)):
+    if not any(_remains(version_dir)) and not any(_old_work(version_dir)):
         return
     try:
         with _lock(version_dir).acquire(timeout=0):
             _recover(version_dir)
+            _forget_old_work(version_dir)
     except OSError:  # filelock.Timeout is one, too
         _LOGGER.info("Not now removing what lies beside %s.", version_dir)
 
@@ -85,7 +87,7 @@ def beside(version_dir: Path) -> Iterator[Path]:
 
 def work_dir(version_dir: Path) -> Path:
     """Returns where the unfinished work on a version is kept, to go on with it later."""
-    return version_dir.parent / f".{version_dir.name}.work"
+    return version_dir.parent / f".{version_dir.name}{_WORK}"
 
 
 def discard_work(version_dir: Path) -> None:
@@ -149,17 +151,27 @@ def _recover(version_dir: Path) -> None:
 
 
 def _forget_old_work(version_dir: Path) -> None:
-    """Removes the unfinished work on other versions that nobody has touched for long."""
-    for path in version_dir.parent.glob(".*.work"):
-        other = version_dir.parent / path.name[1 : -len(".work")]
-        if other == version_dir:
-            continue
+    """Removes unfinished work that nobody will go on with; the caller holds the lock."""
+    for path in _old_work(version_dir):
+        other = version_dir.parent / path.name[1 : -len(_WORK)]
         with contextlib.suppress(OSError):  # in use, or gone in the meantime
+            if other == version_dir:
+                shutil.rmtree(path)
+                continue
+            with _lock(other).acquire(timeout=0):
+                _LOGGER.warning("Removing %s, untouched for more than a week.", path)
+                shutil.rmtree(path)
+
+
+def _old_work(version_dir: Path) -> Iterator[Path]:
+    """Yields the work directories of any version that are a week old, or hold nothing finished."""
+    for path in version_dir.parent.glob(f".*{_WORK}"):
+        with contextlib.suppress(OSError):
             newest = max(file.stat().st_mtime for file in (path, *path.iterdir()))
-            if time.time() - newest > _OLD_WORK_SECONDS:
-                with _lock(other).acquire(timeout=0):
-                    _LOGGER.warning("Removing %s, untouched for more than a week.", path)
-                    shutil.rmtree(path)
+            is_old = time.time() - newest > _OLD_WORK_SECONDS
+            is_own = path == work_dir(version_dir)
+            if is_old or (is_own and not any(path.glob("*.run"))):
+                yield path
 
 
 def _remains(version_dir: Path) -> Iterator[Path]:

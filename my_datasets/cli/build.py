@@ -4,23 +4,37 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import rich_click as click
 
+from my_datasets.building.progress import Progress
 from my_datasets.cli.imports import import_modules
 from my_datasets.cli.output import (
     console,
     data_dir_option,
+    error_console,
     human_size,
     json_option,
     print_json,
     quiet_tensorflow,
+    size,
 )
 from my_datasets.core import layout
 from my_datasets.core.reference import DatasetReference
+
+_LOG_EVERY_SECONDS = 10.0
+_BUILD_OPTIONS = (
+    "workers",
+    "max_memory",
+    "resume",
+    "on_error",
+    "max_quarantined",
+    "unit_timeout",
+    "readers",
+)
 
 
 @click.command("build")
@@ -56,7 +70,53 @@ from my_datasets.core.reference import DatasetReference
     metavar="OPTIONS",
     help="For builders on Beam: its pipeline options, comma-separated, without --.",
 )
-@click.option("--quiet", "-q", is_flag=True, help="No progress bars.")
+@click.option(
+    "--splits", metavar="NAMES", help="Only these splits, comma-separated: train,validation."
+)
+@click.option(
+    "--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: the cores]"
+)
+@click.option(
+    "--max-memory",
+    type=size,
+    metavar="SIZE",
+    help="Memory for the data, of all processes together, such as 500M or 4G.  "
+    "[default: 2G, or a quarter of the machine's]",
+)
+@click.option(
+    "--resume/--restart",
+    default=True,
+    help="Go on with an unfinished build of the same, or start anew.  [default: resume]",
+)
+@click.option(
+    "--on-error",
+    type=click.Choice(["fail", "quarantine"]),
+    default="fail",
+    help="Examples that do not fit the features: fail, or set them aside in quarantine.jsonl.",
+)
+@click.option(
+    "--max-quarantined",
+    type=click.FloatRange(0, 1),
+    default=0.01,
+    show_default=True,
+    metavar="PART",
+    help="The part of a split above which setting aside fails.",
+)
+@click.option(
+    "--unit-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Give up on a worker that is silent for so long.",
+)
+@click.option(
+    "--readers",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="HOSTS",
+    help="Hosts that will read at the same time: about ten shards for each.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option
 def command(
     references: tuple[str, ...], config: str | None, imports: str | None, **options: Any
@@ -64,9 +124,10 @@ def command(
     """Prepare datasets: download, generate, shuffle and write them as TFRecord shards.
 
     A version that is already prepared is left as it is. With --overwrite it is built anew beside
-    the old one, which stays readable until the new one is whole, and survives a failure.
+    the old one, which stays readable until the new one is whole, and survives a failure. A build
+    that was killed goes on where it was when the same command is run again.
 
-    Example: my-datasets build digits --data-dir /data --overwrite
+    Example: my-datasets build digits --data-dir /data --workers 8 --max-memory 4G
     """
     parsed = [_with_config(DatasetReference.parse(text), config) for text in references]
     quiet_tensorflow()
@@ -94,18 +155,29 @@ def _build(
     download_dir: str | None,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
+    from my_datasets.building.options import BuildOptions
     from my_datasets.loading import builders_from_code
+
+    splits = options.pop("splits")
+    how = {
+        "splits": tuple(filter(None, splits.split(","))) if splits else None,
+        **{name: options.pop(name) for name in _BUILD_OPTIONS},
+    }
 
     for builder in builders_from_code(reference, data_dir=data_dir):
         existed = layout.is_prepared(builder.data_path)
         if existed and fail_if_exists:
             raise click.ClickException(f"{builder.info.full_name} is already prepared.")
         begin = time.monotonic()
-        with _progress(quiet or as_json):
+        ours: dict[str, Any] = {}
+        with _progress(quiet or as_json) as report:
+            if hasattr(builder, "units"):  # one of TFDS's own builders takes no options of ours
+                ours["build_options"] = BuildOptions(report=report, **how)
             builder.download_and_prepare(
                 download_dir=download_dir,
                 file_format=file_format,
                 download_config=_download_config(overwrite=overwrite, **options),
+                **ours,
             )
         result = {
             "dataset": builder.info.full_name,
@@ -150,15 +222,39 @@ def _download_config(
 
 
 @contextlib.contextmanager
-def _progress(silent: bool) -> Iterator[None]:
-    """Shows TFDS's progress bars and our notes on stderr, or nothing; stdout stays ours."""
+def _progress(silent: bool) -> Iterator[Callable[[Progress], None]]:
+    """Shows progress and our notes on stderr, or nothing; stdout stays ours.
+
+    Yields:
+      What the engine tells its progress to: a moving line on a terminal, lines in a log file.
+    """
     import tensorflow_datasets as tfds
 
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     if silent:
         tfds.disable_progress_bar()
     with contextlib.redirect_stdout(sys.stderr):
-        yield
+        if silent:
+            yield lambda _: None
+        elif sys.stderr.isatty():
+            with error_console().status("starting") as status:
+                yield lambda progress: status.update(str(progress))
+        else:
+            yield _LogLines()
+
+
+class _LogLines:
+    """Prints the progress line by line: each stage's first, then one every ten seconds."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._told = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if progress.stage != self._stage or now - self._told >= _LOG_EVERY_SECONDS:
+            self._stage, self._told = progress.stage, now
+            click.echo(str(progress), err=True)
 
 
 def _show(result: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from my_datasets.errors import MyDatasetsError
 COMMANDS = {
     "build": "my_datasets.cli.build",
     "demo": "my_datasets.cli.demo",
+    "index": "my_datasets.cli.index",
     "info": "my_datasets.cli.info",
     "list": "my_datasets.cli.list",
 }

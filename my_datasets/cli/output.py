@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -64,6 +65,22 @@ def console() -> Any:
     from rich.console import Console
 
     return Console(highlight=False)
+
+
+def error_console() -> Any:
+    """Returns a rich console on stderr."""
+    from rich.console import Console
+
+    return Console(highlight=False, stderr=True)
+
+
+def size(text: str) -> int:
+    """Returns the bytes in a text such as 300M or 4G; K, M, G and T are powers of 1024."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is no size; write 500M or 4G.")
+    power = " KMGT".index(match[2].upper() or " ")
+    return int(float(match[1]) * 1024**power)
 
 
 def human_size(size: int) -> str:

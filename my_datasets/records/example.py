@@ -2,8 +2,8 @@
 
 The wire format of `tensorflow/core/example/{example,feature}.proto`, where a record is one
 `Example { Features { map<string, Feature> } }`. Protocol buffers leave the order of map entries
-open; here it is the order of the keys, so one example always gives the same bytes, those of
-`SerializeToString(deterministic=True)`.
+open, also where they promise determinism; here it is that of the keys' bytes, so one example
+always gives the same bytes.
 
 A column of n values becomes pieces that are put side by side, row by row: an array of shape
 [n, width] where all rows have the same width, or an Arrow array of n binaries.
@@ -11,7 +11,7 @@ A column of n values becomes pieces that are put side by side, row by row: an ar
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from my_datasets.records import tfrecord
 
-Piece = npt.NDArray[np.uint8] | pa.LargeBinaryArray
-Bytes = npt.NDArray[np.uint8]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Piece: TypeAlias = "Bytes | pa.LargeBinaryArray"
 
 # Field numbers and wire types, as `number << 3 | 2` (length-delimited); all are below 16.
 _FIRST = b"\x0a"  # Example.features, Features.feature, a map entry's key, a list's value
@@ -70,7 +70,9 @@ def ragged_integers(
     Bools count as 0 and 1; 64-bit unsigned values keep their bits, as in TFDS.
     """
     packed, sizes = _varints(values)
-    return _packed_integers(key, packed, np.diff(_offsets(sizes)[_offsets(lengths)]))
+    return _packed_integers(
+        key, packed, np.diff(_offsets(sizes)[_offsets(lengths)]).astype(np.int64)
+    )
 
 
 def _packed_integers(key: str, packed: Bytes, widths: npt.NDArray[np.int64]) -> list[Piece]:
@@ -90,7 +92,7 @@ def ragged_binaries(
 ) -> list[Piece]:
     """Returns the map entries of `key`: `lengths[i]` of the flat `values` for row i."""
     sizes = np.diff(tfrecord.offsets_of(values))
-    tagged = tfrecord.join(_by_length(sizes, lambda size: _FIRST + _varint(size)), values)
+    tagged = _joined([_by_length(sizes, lambda size: _FIRST + _varint(size)), values])
     offsets = tfrecord.offsets_of(tagged)[_offsets(lengths)]
     data = tagged.buffers()[2] or pa.py_buffer(b"")
     return _entries(
@@ -116,14 +118,11 @@ def records(pieces: Iterable[Piece], n: int) -> pa.LargeBinaryArray:
     return _joined([outer, *merged])
 
 
-def entries_of(example: bytes) -> bytes:
-    """Returns the map entries of one serialised `tf.Example`, without what is around them."""
-    if not example:
-        return b""
-    length = 1
-    while example[length] & 0x80:
-        length += 1
-    return example[length + 1 :]
+def entry(key: str, feature: bytes) -> bytes:
+    """Returns one map entry, given a serialised `Feature`."""
+    name = key.encode()
+    inner = _FIRST + _varint(len(name)) + name + _SECOND + _varint(len(feature)) + feature
+    return _FIRST + _varint(len(inner)) + inner
 
 
 def _entries(
@@ -152,6 +151,8 @@ def _entries(
 
 def _by_length(lengths: npt.NDArray[np.int64], text: Any) -> Piece:
     """Returns the bytes `text(length)` for each row; each distinct length is asked for once."""
+    if not len(lengths):
+        return np.empty((0, 0), np.uint8)
     distinct, which = np.unique(lengths, return_inverse=True)
     texts = [text(length) for length in distinct.tolist()]
     if len({len(t) for t in texts}) <= 1:
@@ -189,7 +190,7 @@ def _joined(pieces: Iterable[Piece]) -> pa.LargeBinaryArray:
     return columns[0] if len(columns) == 1 else tfrecord.join(*columns)
 
 
-def _offsets(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _offsets(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 

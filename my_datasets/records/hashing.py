@@ -188,6 +188,6 @@ def _md5(words: npt.NDArray[np.uint32]) -> Hashes:
             a, d, c, b = d, c, b, rotated
         state = [old + new for old, new in zip(state, (a, b, c, d), strict=True)]
     # The digest is the state's words in little-endian order, read as one big-endian number.
-    a, b, c, d = (word.byteswap().astype(np.uint64) for word in state)
+    w, x, y, z = (word.byteswap().astype(np.uint64) for word in state)
     shift = np.uint64(32)
-    return a << shift | b, c << shift | d
+    return w << shift | x, y << shift | z

@@ -70,7 +70,9 @@ def frame(records: pa.LargeBinaryArray) -> pa.LargeBinaryArray:
 def header(length: int) -> bytes:
     """Returns what stands before a record of `length` bytes."""
     packed = struct.pack("<Q", length)
-    return packed + _masked(np.uint32([google_crc32c.value(packed)])).astype("<u4").tobytes()
+    return (
+        packed + _masked(np.array([google_crc32c.value(packed)], np.uint32)).astype("<u4").tobytes()
+    )
 
 
 def _checksums(

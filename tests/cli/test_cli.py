@@ -71,7 +71,7 @@ def test_tfds_users_flags_work_with_underscores(run, tmp_path):
     assert result.exit_code == 0, result.output
     assert "train: 5 examples" in result.stdout
     assert "A sample of at most 5 examples" in result.stdout
-    shards = sorted(p.name for p in (tmp_path / "digits/1.0.0").glob("*train*"))
+    shards = sorted(p.name for p in (tmp_path / "digits/1.0.0").glob("*train*-of-?????"))
     assert shards == [f"digits-train.tfrecord-0000{i}-of-00002" for i in range(2)]
 
     assert run("build", "digits", "--config", "small", "-q").exit_code == 1
@@ -85,8 +85,9 @@ def test_tfds_users_flags_work_with_underscores(run, tmp_path):
 
 def test_progress_goes_to_stderr(run, tmp_path):
     result = run("build", "digits", "--data-dir", str(tmp_path))
-    assert "Generating" in result.stderr
-    assert "Generating" not in result.stdout
+    assert "generating, 0/2 units" in result.stderr
+    assert "writing" in result.stderr
+    assert "generating" not in result.stdout
 
 
 def test_a_user_module_brings_its_builders(run, tmp_path):

@@ -113,6 +113,7 @@ def build(job: Job, options: BuildOptions, journal: Journal, target: Path) -> li
     """
     meter = Meter(options.report)
     meter.progress.units = sum(len(item.units.items) for item in job.inputs)
+    meter.begin("generating")
     _check_room(job, journal.directory)
     _generate(job, options, journal, meter)
     meter.begin("sorting")
@@ -400,8 +401,8 @@ def _write(
                 )
             )
         edges = shards.boundaries(plan.num_examples, count)
-        for shard, (begin, end) in enumerate(itertools.pairwise(edges)):
-            tasks.append(_ShardTask(job.shard_name(item.name, shard, count), number, begin, end))
+        for i, (begin, end) in enumerate(itertools.pairwise(edges)):
+            tasks.append(_ShardTask(job.shard_name(item.name, i, count), number, begin, end))
         quarantined = [
             entry
             for _, unit in sorted(journal.split(item.name).units.items())

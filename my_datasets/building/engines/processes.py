@@ -139,8 +139,7 @@ def _lead(
     for connection, worker in active.items():
         _assign(connection, worker, left)
     while active:
-        for connection in wait(list(active), timeout=0.5):
-            assert isinstance(connection, Connection)  # noqa: S101 - for the type checker
+        for connection in _ready(active, 0.5):
             worker = active[connection]
             worker.alive_at = time.monotonic()
             try:
@@ -155,11 +154,16 @@ def _lead(
             elif kind == "finished":
                 del active[connection]
             else:
-                assert worker.task is not None  # noqa: S101 - for the type checker
-                task, worker.task = worker.task, None
+                task, result = content
                 _assign(connection, worker, left)
-                yield tasks[task], content
+                yield tasks[task], result
         _check_hanging(active, tasks, describe, timeout)
+
+
+def _ready(active: dict[Connection, _Worker], timeout: float) -> list[Connection]:
+    """Returns the connections that have something to say, after at most `timeout` seconds."""
+    ready: list[Any] = wait(list(active), timeout)
+    return ready
 
 
 def _assign(connection: Connection, worker: _Worker, left: list[int]) -> None:
@@ -219,8 +223,7 @@ def _dismiss(crew: dict[Connection, _Worker], on_message: Callable[[Any], None])
         with contextlib.suppress(OSError):
             connection.send(None)
     while active and time.monotonic() < deadline:
-        for connection in wait(list(active), timeout=0.2):
-            assert isinstance(connection, Connection)  # noqa: S101 - for the type checker
+        for connection in _ready(active, 0.2):
             try:
                 kind, content = connection.recv()
             except (EOFError, OSError):
@@ -256,7 +259,7 @@ def _work(
         handler = make(Link(connection, stop))
         try:
             while (number := connection.recv()) is not None:
-                connection.send(("done", handler.handle(tasks[number])))
+                connection.send(("done", (number, handler.handle(tasks[number]))))
         except Stopped:
             pass
         except Exception:

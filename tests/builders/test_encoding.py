@@ -1,0 +1,303 @@
+"""Records of every kind of feature, against TFDS's own connectors and serialiser."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from tensorflow_datasets.core import example_serializer
+
+from my_datasets.builders.encoding import ExampleEncoder
+from my_datasets.building.units import Misfit
+from tests.records.oracle import in_order
+
+F = tfds.features
+DTYPES = [
+    np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64,
+    np.float16, np.float32, np.float64,
+]  # fmt: skip
+
+
+def by_tfds(features, examples):
+    serializer = example_serializer.ExampleSerializer(features.get_serialized_info())
+    return [in_order(serializer.get_tf_example(features.encode_example(x))) for x in examples]
+
+
+def arrays(dtype, shape):
+    if np.dtype(dtype).kind != "f":
+        return hnp.arrays(dtype, shape)
+    # From bytes: Hypothesis has no quick way to floats of 16 bits that are not NaN.
+    return hnp.arrays(f"u{np.dtype(dtype).itemsize}", shape).map(
+        lambda bits: np.nan_to_num(np.asarray(bits).view(dtype)).reshape(np.shape(bits))
+    )
+
+
+def dicts(**features):
+    return F.FeaturesDict(features)
+
+
+TEXT = st.one_of(st.text(max_size=20), st.binary(max_size=20))
+FRAMES = hnp.arrays(np.uint8, (2, 4, 4, 3))
+
+# (features, a strategy of examples)
+CASES = {
+    **{
+        f"scalar {np.dtype(dtype)}": (dicts(x=F.Scalar(dtype)), {"x": arrays(dtype, ())})
+        for dtype in DTYPES
+    },
+    **{
+        f"tensor {np.dtype(dtype)}": (
+            dicts(x=F.Tensor(shape=(2, 3), dtype=dtype)),
+            {"x": arrays(dtype, (2, 3))},
+        )
+        for dtype in DTYPES
+    },
+    "python numbers": (
+        dicts(i=F.Scalar(np.int32), f=np.float32, b=np.bool_, u=np.uint8),
+        {
+            "i": st.integers(-(2**31), 2**31 - 1),
+            "f": st.one_of(st.floats(width=32, allow_nan=False), st.integers(-9, 9)),
+            "b": st.booleans(),
+            "u": st.integers(0, 255),
+        },
+    ),
+    "unknown dimension": (
+        dicts(x=F.Tensor(shape=(None, 2), dtype=np.int64)),
+        {"x": st.integers(0, 4).flatmap(lambda n: arrays(np.int64, (n, 2)))},
+    ),
+    "unknown dimensions": (
+        dicts(x=F.Tensor(shape=(None, None), dtype=np.int32, encoding="zlib")),
+        {"x": arrays(np.int32, hnp.array_shapes(min_dims=2, max_dims=2))},
+    ),
+    "bytes encoding": (
+        dicts(x=F.Tensor(shape=(3,), dtype=np.float32, encoding="bytes")),
+        {"x": arrays(np.float32, (3,))},
+    ),
+    "text": (dicts(a=F.Text(), b=F.Tensor(shape=(), dtype=np.str_)), {"a": TEXT, "b": TEXT}),
+    "labels": (
+        dicts(a=F.ClassLabel(names=["no", "yes"]), b=F.ClassLabel(num_classes=3)),
+        {"a": st.sampled_from(["no", "yes", 0, 1, -1]), "b": st.integers(-1, 2)},
+    ),
+    "sequences": (
+        dicts(
+            a=F.Sequence(np.int64), b=F.Sequence(F.Text()), c=F.Sequence(F.Sequence(np.float32)),
+            d=F.Sequence(F.ClassLabel(num_classes=2)), e=F.Sequence(np.uint8, length=2),
+        ),
+        {
+            "a": st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4),
+            "b": st.lists(st.text(max_size=5), max_size=4),
+            "c": st.lists(st.lists(st.floats(width=32, allow_nan=False), max_size=3), max_size=3),
+            "d": st.lists(st.integers(0, 1), max_size=3),
+            "e": st.lists(st.integers(0, 255), min_size=2, max_size=2),
+        },
+    ),
+    "nested": (
+        dicts(
+            a={"b": np.int64, "c": {"d": F.Text()}},
+            objects=F.Sequence({"box": F.BBoxFeature(), "name": F.Text()}),
+        ),
+        {
+            "a": st.fixed_dictionaries(
+                {"b": st.integers(0, 9), "c": st.fixed_dictionaries({"d": st.text(max_size=5)})}
+            ),
+            "objects": st.lists(
+                st.fixed_dictionaries(
+                    {"box": st.just(F.BBox(0.1, 0.2, 0.5, 1.0)), "name": st.text(max_size=5)}
+                ),
+                max_size=3,
+            ),
+        },
+    ),
+    "neighbouring names": (
+        dicts(**{"a": {"x": np.int64, "xy": np.int64}, "a-b": np.int64, "a0": np.int64, "B": np.int64}),
+        {
+            "a": st.fixed_dictionaries({"x": st.integers(0, 9), "xy": st.integers(0, 9)}),
+            "a-b": st.integers(0, 9), "a0": st.integers(0, 9), "B": st.integers(0, 9),
+        },
+    ),
+    "optional": (
+        dicts(x=F.Scalar(np.int64, optional=True), y=F.Scalar(np.int64)),
+        {"x": st.one_of(st.none(), st.integers(0, 9)), "y": st.integers(0, 9)},
+    ),
+    "steps": (
+        dicts(
+            steps=F.Dataset({"action": np.int64, "seen": F.Tensor(shape=(2,), dtype=np.float32)})
+        ),
+        {
+            "steps": st.lists(
+                st.fixed_dictionaries(
+                    {"action": st.integers(0, 9), "seen": arrays(np.float32, (2,))}
+                ),
+                min_size=1, max_size=3,
+            )
+        },
+    ),
+    "audio": (
+        dicts(x=F.Audio(sample_rate=8000)),
+        {"x": st.integers(1, 20).flatmap(lambda n: arrays(np.int64, (n,)))},
+    ),
+    "translation": (
+        dicts(x=F.Translation(["en", "de"])),
+        {"x": st.fixed_dictionaries({"en": st.text(max_size=5), "de": st.text(max_size=5)})},
+    ),
+    "translations": (
+        dicts(x=F.TranslationVariableLanguages(["en", "de"])),
+        {"x": st.fixed_dictionaries({"en": st.text(max_size=5), "de": st.text(max_size=5)})},
+    ),
+    "encoded images": (dicts(x=F.Image()), {"x": st.binary(min_size=1, max_size=50)}),
+    "jpeg arrays": (
+        dicts(x=F.Image(shape=(4, 4, 3), encoding_format="jpeg")),
+        {"x": hnp.arrays(np.uint8, (4, 4, 3))},
+    ),
+    "float images": (
+        dicts(x=F.Image(shape=(4, 4, 1), dtype=np.float32)),
+        {"x": arrays(np.float32, (4, 4, 1))},
+    ),
+    "video": (dicts(x=F.Video(shape=(None, 4, 4, 3))), {"x": FRAMES}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_records_are_those_of_tfds_with_sorted_keys(case):
+    features, parts = CASES[case]
+    encoder = ExampleEncoder(features)
+
+    @given(st.lists(st.fixed_dictionaries(parts), min_size=1, max_size=5))
+    def check(examples):
+        assert encoder.rows(examples).to_pylist() == by_tfds(features, examples)
+
+    check()
+
+
+@given(
+    st.sampled_from([np.uint8, np.uint16]),
+    st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, max_size=4),
+    st.sampled_from([1, 3, 4]),
+)
+def test_images_given_as_arrays_decode_to_themselves(dtype, sizes, channels):
+    """The files may differ from those of TFDS's encoder, the pixels may not."""
+    features = dicts(x=F.Image(shape=(None, None, channels), dtype=dtype))
+    rng = np.random.default_rng(0)
+    images = [
+        rng.integers(0, np.iinfo(dtype).max + 1, (*size, channels)).astype(dtype) for size in sizes
+    ]
+    records = ExampleEncoder(features).rows([{"x": image} for image in images]).to_pylist()
+    for image, record in zip(images, records, strict=True):
+        assert (features.deserialize_example(record)["x"].numpy() == image).all()
+
+
+def test_paths_of_images_become_their_files(tmp_path):
+    path = tmp_path / "a.png"
+    path.write_bytes(tf.io.encode_png(np.zeros((2, 2, 3), np.uint8)).numpy())
+    features = dicts(x=F.Image())
+    examples = [{"x": str(path)}, {"x": path}]
+    assert ExampleEncoder(features).rows(examples).to_pylist() == by_tfds(features, examples)
+
+
+COLUMNS = dicts(
+    b=np.bool_, i=np.int16, f=np.float32, d=np.float64, u=np.uint64,
+    text=F.Text(), raw=F.Tensor(shape=(), dtype=np.str_),
+    label=F.ClassLabel(names=["no", "yes"]), number=F.ClassLabel(num_classes=3),
+    tensor=F.Tensor(shape=(2, 2), dtype=np.uint8), open=F.Tensor(shape=(None, 2), dtype=np.int64),
+    ints=F.Sequence(np.int32), texts=F.Sequence(F.Text()), nested=F.Sequence({"z": np.int64}),
+)  # fmt: skip
+ROW = st.fixed_dictionaries(
+    {
+        "b": st.booleans(),
+        "i": st.integers(-(2**15), 2**15 - 1),
+        "f": st.floats(width=32, allow_nan=False),
+        "d": st.floats(allow_nan=False),
+        "u": st.integers(0, 2**64 - 1),
+        "text": st.text(max_size=9),
+        "raw": st.binary(max_size=9),
+        "label": st.sampled_from(["no", "yes"]),
+        "number": st.integers(-1, 2),
+        "tensor": st.lists(st.integers(0, 255), min_size=4, max_size=4),
+        "open": st.lists(st.lists(st.integers(0, 300), min_size=2, max_size=2), max_size=3),
+        "ints": st.lists(st.integers(-5, 500), max_size=3),
+        "texts": st.lists(st.text(max_size=5), max_size=3),
+        "nested": st.lists(st.fixed_dictionaries({"z": st.integers(0, 9)}), max_size=2),
+    }
+)
+SCHEMA = pa.schema(
+    {
+        "b": pa.bool_(), "i": pa.int64(), "f": pa.float32(), "d": pa.float64(), "u": pa.uint64(),
+        "text": pa.string(), "raw": pa.large_binary(), "label": pa.string(), "number": pa.int8(),
+        "tensor": pa.list_(pa.uint8(), 4), "open": pa.list_(pa.list_(pa.int64(), 2)),
+        "ints": pa.large_list(pa.int32()), "texts": pa.list_(pa.string()),
+        "nested": pa.list_(pa.struct({"z": pa.int64()})),
+    }
+)  # fmt: skip
+
+
+@given(st.lists(ROW, min_size=1, max_size=6))
+def test_columns_give_the_bytes_of_rows(rows):
+    as_rows = [
+        {
+            **row,
+            "tensor": np.array(row["tensor"], np.uint8).reshape(2, 2),
+            "open": np.array(row["open"], np.int64).reshape(-1, 2),
+        }
+        for row in rows
+    ]
+    expected = by_tfds(COLUMNS, as_rows)
+    encoder = ExampleEncoder(COLUMNS)
+    assert encoder.rows(as_rows).to_pylist() == expected
+    batch = pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
+    assert encoder.columns(batch).to_pylist() == expected
+    if len(rows) > 1:
+        assert encoder.columns(batch.slice(1)).to_pylist() == expected[1:]
+
+
+@pytest.mark.parametrize(
+    ("feature", "column", "found"),
+    [
+        (F.Scalar(np.int8), [1, 300], "a column of int64"),
+        (F.Scalar(np.int64), [1.0, 2.5], "values of type double"),
+        (F.Scalar(np.int64), [1, None], "null in row 1"),
+        (F.Text(), [1, 2], "values of type int64"),
+        (F.ClassLabel(names=["a"]), ["a", "z"], "the label 'z'"),
+        (F.ClassLabel(num_classes=2), [0, 2], "the label .*2"),
+        (F.Tensor(shape=(2,), dtype=np.int64), [[1, 2], [3]], "1 values"),
+        (F.Tensor(shape=(2,), dtype=np.int64), [1, 2], "one int64 for each row"),
+        (F.Sequence(np.int64, length=1), [[1], [1, 2]], "2 values"),
+        (F.Sequence(np.int64), [[1], [None]], "null"),
+    ],
+)
+def test_a_column_that_does_not_fit_is_named(feature, column, found):
+    encoder = ExampleEncoder(dicts(x=feature))
+    with pytest.raises(Misfit) as caught:
+        encoder.columns(pa.RecordBatch.from_pydict({"x": column}))
+    assert caught.value.feature == "x"
+    import re
+
+    assert re.search(found, caught.value.found)
+
+
+def test_missing_columns_are_named():
+    with pytest.raises(Misfit) as caught:
+        ExampleEncoder(dicts(x=np.int64)).columns(pa.RecordBatch.from_pydict({"y": [1]}))
+    assert caught.value.expected == "the columns ['x']"
+    assert caught.value.found == "the columns ['y']"
+
+
+@pytest.mark.parametrize(
+    ("item", "path", "found"),
+    [
+        ({"a": {"b": "x"}, "s": []}, "a/b", "x (str)"),
+        ({"a": {"b": 1}, "s": [1, "y"]}, "s[1]", "y (str)"),
+        ({"a": {"c": 1}, "s": []}, "a", "the keys ['c']"),
+        ({"a": {"b": 1}}, "", "the keys ['a']"),
+        (5, "", "5 (int)"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_located(item, path, found):
+    encoder = ExampleEncoder(dicts(a={"b": np.int64}, s=F.Sequence(np.int64)))
+    with pytest.raises(Misfit) as caught:
+        encoder.row(item)
+    assert caught.value.feature == path
+    assert caught.value.found.startswith(found)
+    assert caught.value.__cause__ is not None
