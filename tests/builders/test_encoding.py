@@ -112,7 +112,9 @@ CASES = {
         },
     ),
     "neighbouring names": (
-        dicts(**{"a": {"x": np.int64, "xy": np.int64}, "a-b": np.int64, "a0": np.int64, "B": np.int64}),
+        F.FeaturesDict(
+            {"a": {"x": np.int64, "xy": np.int64}, "a-b": np.int64, "a0": np.int64, "B": np.int64}
+        ),
         {
             "a": st.fixed_dictionaries({"x": st.integers(0, 9), "xy": st.integers(0, 9)}),
             "a-b": st.integers(0, 9), "a0": st.integers(0, 9), "B": st.integers(0, 9),
