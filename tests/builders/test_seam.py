@@ -64,6 +64,14 @@ def protected_names(source: Path) -> set[str]:
     """Protected attributes of other objects, and protected methods of builders, in a file."""
     tree = ast.parse(source.read_text("utf-8"))
     own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    own |= {  # what a class of the file keeps in its own objects
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
     names = {
         node.attr
         for node in ast.walk(tree)

@@ -1,0 +1,140 @@
+"""Prepared data knows which code made it."""
+
+import importlib
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow_datasets as tfds
+
+from my_datasets import errors
+from my_datasets.builders import staleness
+from my_datasets.builders.fingerprint import changes, fingerprint
+from my_datasets.building.options import BuildOptions
+from my_datasets.core.manifest import Manifest
+
+BUILDER = '''
+"""A dataset."""
+import numpy as np
+import tensorflow_datasets as tfds
+import my_datasets
+from {package} import parsing
+
+class {name}(my_datasets.Builder):
+    """{doc}"""
+    VERSION = tfds.core.Version("1.0.0")
+    RELEASE_NOTES = {{"1.0.0": "First."}}
+
+    def _info(self):
+        features = tfds.features.FeaturesDict({{"n": np.{dtype}}})
+        return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _split_generators(self, dl_manager):
+        return {{"train": self._generate_examples()}}
+
+    def _generate_examples(self):
+        for i in range(20):
+            yield i, {{"n": parsing.parse(i)}}  {comment}
+'''
+PARSING = "def parse(i):\n    return i * {factor}\n"
+
+
+class Package:
+    """A user's package with a builder, whose source can be changed."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.directory = directory / name
+        self.name = name
+        self.directory.mkdir()
+        (self.directory / "__init__.py").touch()
+
+    def builder(self, data_dir, *, doc="Numbers.", comment="", dtype="int64", factor=1):
+        name = f"Stale{self.name.title().replace('_', '')}"
+        source = BUILDER.format(package=self.name, name=name, doc=doc, comment=comment, dtype=dtype)
+        (self.directory / "builder.py").write_text(source)
+        (self.directory / "parsing.py").write_text(PARSING.format(factor=factor))
+        for module in [m for m in sys.modules if m.partition(".")[0] == self.name]:
+            del sys.modules[module]
+        importlib.invalidate_caches()
+        cls = getattr(importlib.import_module(f"{self.name}.builder"), name)
+        return cls(data_dir=data_dir)
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch, request):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # two versions within one second
+    staleness._warned.clear()
+    return Package(tmp_path, f"pkg_{abs(hash(request.node.name)) % 10**8}")
+
+
+def test_comments_formatting_and_docstrings_do_not_count(package, tmp_path):
+    one = fingerprint(package.builder(tmp_path))
+    two = fingerprint(package.builder(tmp_path, doc="Other words.", comment="# why"))
+    assert changes(one, two) == []
+    assert any(name.endswith(".parsing") for name in one)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"factor": 2}, "the source of {name}.parsing changed"),
+        ({"dtype": "int32"}, "the features changed; the source of {name}.builder changed"),
+    ],
+)
+def test_other_code_is_refused_and_said(package, tmp_path, change, said):
+    data = tmp_path / "data"
+    package.builder(data).download_and_prepare()
+    package.builder(data).download_and_prepare()  # the same: nothing to do
+    package.builder(data, comment="# a note").download_and_prepare()
+    changed = package.builder(data, **change)
+    with pytest.raises(errors.StaleDataError) as caught:
+        changed.download_and_prepare()
+    assert said.format(name=package.name) in str(caught.value)
+    assert "raise VERSION" in str(caught.value)
+    assert "--overwrite" in str(caught.value)
+    overwrite = tfds.download.DownloadConfig(
+        download_mode=tfds.download.GenerateMode.REUSE_CACHE_IF_EXISTS
+    )
+    changed.download_and_prepare(download_config=overwrite)
+    changed.download_and_prepare()
+
+
+def test_loading_data_of_other_code_warns_once(package, tmp_path, caplog):
+    data = tmp_path / "data"
+    package.builder(data).download_and_prepare()
+    changed = package.builder(data, factor=3)
+    with caplog.at_level(logging.WARNING, logger="absl"):
+        values = sorted(int(e["n"]) for e in changed.as_dataset(split="train"))
+        list(changed.as_dataset(split="train"))
+    assert values == list(range(20))
+    warnings = [r for r in caplog.records if "another state of its builder" in r.getMessage()]
+    assert len(warnings) == 1
+
+
+def test_a_sample_does_not_pass_for_the_whole(package, tmp_path):
+    data = tmp_path / "data"
+    sample = tfds.download.DownloadConfig(max_examples_per_split=3)
+    package.builder(data).download_and_prepare(download_config=sample)
+    package.builder(data).download_and_prepare(download_config=sample)
+    with pytest.raises(errors.StaleDataError, match="made with max_examples_per_split=3"):
+        package.builder(data).download_and_prepare()
+    with pytest.raises(errors.StaleDataError, match="max_examples_per_split=3"):
+        package.builder(data).download_and_prepare(build_options=BuildOptions(splits=("train",)))
+
+
+def test_data_of_tfds_has_no_manifest_and_is_taken_as_it_is(package, tmp_path):
+    builder = package.builder(tmp_path / "data")
+    builder.download_and_prepare()
+    (Path(builder.data_dir) / "manifest.json").unlink()
+    package.builder(tmp_path / "data", factor=5).download_and_prepare()
+    assert Manifest.read(Path(builder.data_dir)) is None
+
+
+@pytest.mark.parametrize("content", ["{", "[]", json.dumps({"format": 99})])
+def test_a_manifest_that_cannot_be_understood_is_an_error(tmp_path, content):
+    (tmp_path / "manifest.json").write_text(content)
+    with pytest.raises(errors.IncompleteVersionError, match="not a manifest of format 1"):
+        Manifest.read(tmp_path)

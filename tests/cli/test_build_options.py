@@ -1,0 +1,46 @@
+"""The options of `my-datasets build` that reach the engine."""
+
+import json
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from my_datasets.cli.main import cli
+from my_datasets.cli.output import size
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1", 1),
+        ("2K", 2048),
+        ("1.5M", 3 << 19),
+        ("4g", 4 << 30),
+        ("4 GiB", 4 << 30),
+        ("1T", 1 << 40),
+    ],
+)
+def test_sizes(text, expected):
+    assert size(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "M", "-1G", "4 apples", "1e9"])
+def test_what_is_no_size(text):
+    with pytest.raises(click.BadParameter, match="is no size; write 500M or 4G"):
+        size(text)
+
+
+def test_options_reach_the_engine(tmp_path):
+    result = CliRunner().invoke(
+        cli,
+        ["build", "digits", "--data-dir", str(tmp_path), "--splits", "test", "--workers", "2",
+         "--max-memory", "100M", "--restart", "--on-error", "quarantine", "--unit-timeout", "60",
+         "--readers", "2", "--json"],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)[0]["splits"] == {"test": 359}
+    manifest = json.loads((tmp_path / "digits/1.0.0/manifest.json").read_text())
+    assert manifest["options"] == {"on_error": "quarantine", "splits": ["test"]}
+    whole = CliRunner().invoke(cli, ["build", "digits", "--data-dir", str(tmp_path)])
+    assert "it was made with" in str(whole.exception)
