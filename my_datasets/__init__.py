@@ -18,9 +18,11 @@ from my_datasets.errors import MyDatasetsError
 if TYPE_CHECKING:
     from my_datasets import testing as testing
     from my_datasets.builders.base import Builder
+    from my_datasets.building.options import BuildOptions
     from my_datasets.loading import load
 
 __all__ = [
+    "BuildOptions",
     "Builder",
     "DatasetReference",
     "MyDatasetsError",
@@ -31,6 +33,7 @@ __all__ = [
 
 # Public name -> module that defines it.
 _LAZY = {
+    "BuildOptions": "my_datasets.building.options",
     "Builder": "my_datasets.builders.base",
     "load": "my_datasets.loading",
 }

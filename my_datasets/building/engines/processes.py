@@ -6,6 +6,7 @@ The children never run TensorFlow's own operations unless the builder's generato
 
 import contextlib
 import ctypes
+import gc
 import multiprocessing
 import os
 import pickle
@@ -254,6 +255,8 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in inherited:
         other.close()
+    # The collector would write to each object that came with the fork, and so copy its page.
+    gc.freeze()
     code = 1
     try:
         handler = make(Link(connection, stop))
