@@ -4,6 +4,7 @@ Every protected name of TFDS that this package touches is touched in this module
 `tests/builders/test_seam.py`, so that a new TFDS release fails there and nowhere else.
 """
 
+import dataclasses
 import inspect
 import os
 import tempfile
@@ -21,6 +22,7 @@ from tensorflow_datasets.core.utils import file_utils
 from my_datasets import resources
 from my_datasets.builders import embedded, preparing, staleness
 from my_datasets.builders.fingerprint import fingerprint
+from my_datasets.builders.progress_bar import ProgressBar
 from my_datasets.building import staging, storage
 from my_datasets.building.engines import local
 from my_datasets.building.journal import Journal
@@ -160,6 +162,9 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
           MyDatasetsError: The builder or its input is wrong; see `my_datasets.errors`.
         """
         self._build_options = build_options or BuildOptions()
+        if self._build_options.report is None:
+            bar = ProgressBar()
+            self._build_options = dataclasses.replace(self._build_options, report=bar)
         options: dict[str, Any] = {
             "download_dir": download_dir,
             "download_config": download_config or tfds.download.DownloadConfig(),
@@ -241,10 +246,14 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         made_by = fingerprint(self)
         with self._work_directory() as (work, target):
             identity = preparing.work_identity(
-                job, download_config, made_by, self.info.file_format.value
+                job, download_config, options, made_by, self.info.file_format.value
             )
-            with Journal(work, identity, resume=options.resume) as journal:
-                results = local.build(job, options, journal, target)
+            try:
+                with Journal(work, identity, resume=options.resume) as journal:
+                    results = local.build(job, options, journal, target)
+            finally:
+                if isinstance(options.report, ProgressBar):
+                    options.report.close()
             Manifest(
                 made_by,
                 staleness.limits(download_config, options),

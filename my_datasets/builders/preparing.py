@@ -130,7 +130,11 @@ def job(
 
 
 def work_identity(
-    job: Job, config: tfds.download.DownloadConfig, fingerprint: Mapping[str, str], form: str
+    job: Job,
+    config: tfds.download.DownloadConfig,
+    options: BuildOptions,
+    fingerprint: Mapping[str, str],
+    form: str,
 ) -> dict[str, Any]:
     """Returns all that finished units and shards depend on, for the journal."""
     return {
@@ -139,6 +143,7 @@ def work_identity(
             "file_format": form,
             "max_examples_per_split": config.max_examples_per_split,
             "ignore_duplicates": config.ignore_duplicates,
+            "on_error": options.on_error,
             "ordered": job.ordered,
         },
         "input": {item.name: _identities(item) for item in job.inputs},

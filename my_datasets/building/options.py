@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from my_datasets.building.progress import Progress, log_progress
+from my_datasets.building.progress import Progress
 from my_datasets.errors import InvalidOptionError, explain
 
 # The default of `max_memory` is this, or a quarter of the machine's memory if that is less.
@@ -29,7 +29,7 @@ class BuildOptions:
       unit_timeout: Seconds without an example after which a worker counts as hanging; None for
         any time.
       readers: Hosts that will read at the same time; there are about ten shards for each.
-      report: Told of the progress, about once a second.
+      report: Told of the progress, about once a second; by default TFDS's kind of progress bar.
     """
 
     workers: int | None = None
@@ -40,7 +40,7 @@ class BuildOptions:
     max_quarantined: float = 0.01
     unit_timeout: float | None = None
     readers: int = 1
-    report: Callable[[Progress], None] = log_progress
+    report: Callable[[Progress], None] | None = None
 
     def __post_init__(self) -> None:
         """Checks the values.
@@ -71,7 +71,11 @@ class BuildOptions:
     @property
     def worker_count(self) -> int:
         """The number of processes."""
-        return self.workers or len(os.sched_getaffinity(0))
+        if self.workers is not None:
+            return self.workers
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
 
     @property
     def memory(self) -> int:

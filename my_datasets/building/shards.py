@@ -7,7 +7,7 @@ chunks that it overlaps.
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -79,19 +79,6 @@ class Plan:
     chunks: Sequence[Chunk]
     num_examples: int
     num_bytes: int
-
-
-@dataclass
-class Written:
-    """One shard as it was written.
-
-    Attributes:
-      count: Its records.
-      sizes: The size of each framed record.
-    """
-
-    count: int = 0
-    sizes: list[npt.NDArray[np.uint64]] = field(default_factory=list)
 
 
 def plan(sources: Sources, chunk_bytes: int) -> Plan:

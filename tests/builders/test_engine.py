@@ -514,3 +514,30 @@ def test_numbers_of_all_kinds_survive_a_large_batch(tmp_path, monkeypatch):
     assert hashes(rows) == hashes(columns)
     values = np.array([r.features.feature["n"].int64_list.value[0] for r in records(rows, "test")])
     assert len(values) == 9000
+
+
+def test_without_a_report_there_is_the_bar_of_tfds(tmp_path, capsys, monkeypatch):
+    from tensorflow_datasets.core.utils import tqdm_utils
+
+    monkeypatch.setattr(tqdm_utils, "_active", True)
+    build(toys.InUnits, tmp_path / "shown", workers=2)
+    assert "Generating examples" in capsys.readouterr().err
+    monkeypatch.setattr(tqdm_utils, "_active", False)
+    build(toys.InUnits, tmp_path / "silent", workers=2)
+    assert "Generating examples" not in capsys.readouterr().err
+
+
+def test_work_that_set_examples_aside_is_not_taken_up_by_a_build_that_must_not(
+    tmp_path, monkeypatch, caplog
+):
+    def before(unit, i):
+        if unit == 99:
+            raise RuntimeError("stop")
+        return misfit(unit, i)
+
+    steer(monkeypatch, before)
+    with pytest.raises(errors.UnitError):
+        build(toys.InUnits, tmp_path, workers=2, on_error="quarantine")
+    steer(monkeypatch, misfit)
+    with pytest.raises(errors.ExampleError):
+        build(toys.InUnits, tmp_path, workers=2)

@@ -20,7 +20,7 @@ from my_datasets.building.engines import processes
 from my_datasets.building.engines.processes import Link
 from my_datasets.building.journal import Journal, Shard, sync_directory
 from my_datasets.building.options import BuildOptions
-from my_datasets.building.progress import Meter
+from my_datasets.building.progress import Meter, log_progress
 from my_datasets.building.runs import Run
 from my_datasets.building.shards import Plan, Sources
 from my_datasets.building.units import Encoder, SplitInput
@@ -111,7 +111,7 @@ def build(job: Job, options: BuildOptions, journal: Journal, target: Path) -> li
       BuildInterruptedError: A worker died or hung.
       DiskFullError: There is not enough room.
     """
-    meter = Meter(options.report)
+    meter = Meter(options.report or log_progress)
     meter.progress.units = sum(len(item.units.items) for item in job.inputs)
     meter.begin("generating")
     _check_room(job, journal.directory)

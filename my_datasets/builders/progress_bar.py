@@ -1,0 +1,39 @@
+"""The progress of a build as TFDS shows its own: by a tqdm bar, unless the user switched it off."""
+
+from typing import Any
+
+from tensorflow_datasets.core import utils
+
+from my_datasets.building.progress import Progress
+
+
+class ProgressBar:
+    """Shows a build's progress; `tfds.disable_progress_bar()` silences it, too."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._stage = ""
+        self._shown = 0
+
+    def __call__(self, progress: Progress) -> None:
+        """Shows how far the build is."""
+        if progress.stage != self._stage:
+            self.close()
+            self._stage, self._shown = progress.stage, 0
+            in_bytes = progress.expected_bytes is not None
+            self._bar = utils.tqdm(
+                total=progress.expected_bytes if in_bytes else None,
+                desc=f"{progress.stage.capitalize()} examples",
+                unit="B" if in_bytes else " examples",
+                unit_scale=True,
+                leave=False,
+            )
+        done = progress.bytes if progress.expected_bytes is not None else progress.examples
+        self._bar.set_postfix_str(f"{progress.split} {progress.units_done}/{progress.units} units")
+        self._bar.update(done - self._shown)
+        self._shown = done
+
+    def close(self) -> None:
+        """Takes the bar away."""
+        if self._bar is not None:
+            self._bar.close()
