@@ -67,6 +67,10 @@ class ExampleEncoder:
         """
         try:
             return self.rows([item])
+        except (MemoryError, OSError) as error:
+            if not isinstance(error, FileNotFoundError):
+                raise  # the machine's trouble, not the example's
+            raise _located(self._features, item, error) from error
         except Exception as error:
             raise _located(self._features, item, error) from error
 
@@ -124,6 +128,31 @@ class _Column:
             entries.append(_entries(self._serializer, encoded))
         return example.raw(entries)
 
+    def _flattened(
+        self, array: pa.Array
+    ) -> tuple[pa.Array, npt.NDArray[np.int64] | None, list[npt.NDArray[np.int64]]]:
+        """Returns what is in the nested lists of a column without nulls.
+
+        Returns:
+          The values; how many each row has, None if it holds no lists; the sizes of the lists of
+          each level.
+        """
+        lengths: npt.NDArray[np.int64] | None = None
+        levels = []
+        while pa.types.is_nested(array.type) and not pa.types.is_struct(array.type):
+            sizes = pc.list_value_length(array).to_numpy(zero_copy_only=False).astype(np.int64)
+            levels.append(sizes)
+            if lengths is None:
+                lengths = sizes
+            else:
+                ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+                starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+                lengths = np.diff(ends[starts]).astype(np.int64)
+            array = array.flatten()
+            if array.null_count:
+                raise Misfit(self.name, repr(self.feature), "null inside a list")
+        return array, lengths, levels
+
     def _without_nulls(self, array: pa.Array) -> pa.Array:
         if array.null_count:
             row = pc.index(array.is_null(), True).as_py()
@@ -158,16 +187,28 @@ class _Numbers(_Column):
         return self._ragged(np.concatenate([value.reshape(-1) for value in values]), lengths)
 
     def encode_arrow(self, array: pa.Array) -> list[Piece]:
-        flat, lengths = _flattened(self._without_nulls(array))
-        numbers = self._cast(self._without_nulls(flat))
+        array = self._without_nulls(array)
+        if isinstance(array.type, pa.FixedShapeTensorType):
+            if tuple(array.type.shape) != self._shape or array.type.permutation is not None:
+                raise Misfit(self.name, repr(self.feature), f"tensors of {array.type}")
+            array = array.storage
+        flat, lengths, sizes = self._flattened(array)
+        numbers = self._cast(flat)
         if lengths is None:
             if self._shape:
                 raise Misfit(self.name, repr(self.feature), f"one {array.type} for each row")
             return self._fixed(numbers.reshape(-1, 1))
-        known = int(np.prod([side for side in self._shape if side is not None]))
-        wrong = lengths % known != 0 if None in self._shape else lengths != known
-        if not self._shape or wrong.any():
-            row = int(np.argmax(wrong))
+        if len(sizes) == len(self._shape):
+            # As deep as the tensor: each list is as long as its dimension.
+            for side, found in zip(self._shape, sizes, strict=True):
+                if side is not None and (found != side).any():
+                    wrong = int(found[np.argmax(found != side)])
+                    expected = f"{self.feature!r}, lists of {side}"
+                    raise Misfit(self.name, expected, f"a list of {wrong} values")
+        elif len(sizes) != 1 or None in self._shape or not self._shape:
+            raise Misfit(self.name, repr(self.feature), f"a column of {array.type}")
+        elif (lengths != np.prod(self._shape)).any():
+            row = int(np.argmax(lengths != np.prod(self._shape)))
             raise Misfit(self.name, repr(self.feature), f"{lengths[row]} values", row=row)
         return self._ragged(numbers, lengths)
 
@@ -317,14 +358,13 @@ class _Lists(_Column):
         self._of = of
 
     def encode_arrow(self, array: pa.Array) -> list[Piece]:
-        flat, lengths = _flattened(self._without_nulls(array))
-        if lengths is None:
-            raise Misfit(self.name, repr(self.feature), f"one {array.type} for each row")
+        flat, lengths, sizes = self._flattened(self._without_nulls(array))
+        if lengths is None or len(sizes) != 1:
+            raise Misfit(self.name, repr(self.feature), f"a column of {array.type}")
         expected = self.feature.get_serialized_info().shape[0]
         if expected is not None and (lengths != expected).any():
             row = int(np.argmax(lengths != expected))
             raise Misfit(self.name, repr(self.feature), f"{lengths[row]} values", row=row)
-        self._without_nulls(flat)
         if isinstance(self._of, _Texts):
             if not _is_text(flat.type):
                 raise Misfit(self.name, repr(self.feature), f"values of type {flat.type}")
@@ -393,23 +433,6 @@ def _tensor_column(name: str, feature: tfds.features.Tensor) -> _Column:
     if dtype.kind in "biuf" and info.shape.count(None) <= 1:
         return _Numbers(name, feature)
     return _Column(name, feature)
-
-
-def _flattened(array: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64] | None]:
-    """Returns the values in nested lists, and how many each row has; None if it is no list."""
-    lengths: npt.NDArray[np.int64] | None = None
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    while pa.types.is_nested(array.type) and not pa.types.is_struct(array.type):
-        sizes = pc.list_value_length(array).to_numpy(zero_copy_only=False).astype(np.int64)
-        if lengths is None:
-            lengths = sizes
-        else:
-            ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-            starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-            lengths = np.diff(ends[starts])
-        array = array.flatten()
-    return array, lengths
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -267,6 +267,12 @@ def test_columns_give_the_bytes_of_rows(rows):
         (F.Tensor(shape=(2,), dtype=np.int64), [1, 2], "one int64 for each row"),
         (F.Sequence(np.int64, length=1), [[1], [1, 2]], "2 values"),
         (F.Sequence(np.int64), [[1], [None]], "null"),
+        (F.Sequence(np.int64), [[[1], [2]]], "a column of list<item: list"),
+        (F.Tensor(shape=(2, 3), dtype=np.int64), [[[1], [2, 3, 4, 5, 6]]], "a list of 1 values"),
+        (F.Tensor(shape=(2, 3), dtype=np.int64), [[[1, 2], [3, 4], [5, 6]]], "a list of 3 values"),
+        (F.Tensor(shape=(None, 3), dtype=np.int64), [[[1, 2], [3, 4]]], "a list of 2 values"),
+        (F.Tensor(shape=(None, 3), dtype=np.int64), [[1, 2, 3]], "a column of list"),
+        (F.Tensor(shape=(2, 2), dtype=np.int64), [[[1, 2], None]], "null inside a list"),
     ],
 )
 def test_a_column_that_does_not_fit_is_named(feature, column, found):
