@@ -51,7 +51,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     * Overwriting builds beside the old data and swaps it in whole: the old version stays
       readable until then, and survives any failure.
     * Examples are encoded, sorted and written by this package's engine: in several processes
-      where the input is declared as `units`, in bounded memory, to the same bytes every time.
+      where the input is declared as `units`, sorted on disk, to the same bytes every time.
     * A build that was killed goes on where it was; what cannot be used any more is removed.
     * Prepared data knows which code made it; data of other code is not taken for this version's.
     * Checksums of this package's datasets live in the top-level `checksums/<name>.tsv`.

@@ -20,13 +20,14 @@ class BuildOptions:
 
     Attributes:
       workers: Processes that generate and write; by default the cores this process may use.
-      max_memory: Bytes that all processes together may hold of the data; by default 2 GiB, or a
-        quarter of the machine's memory if that is less.
+      max_memory: Bytes of records that all processes together may gather before they are written;
+        by default 2 GiB, or a quarter of the machine's memory if that is less. The batches at work
+        come on top.
       splits: Only these splits; None for all.
       resume: Go on with what an unfinished build of the same left; otherwise start anew.
       on_error: `fail`, or `quarantine`, which sets examples that do not fit aside into a report.
       max_quarantined: The part of a split's examples, from 0 to 1, above which quarantine fails.
-      unit_timeout: Seconds without an example after which a worker counts as hanging; None for
+      unit_timeout: Seconds without a finished batch of examples after which a worker counts as hanging; None for
         any time.
       readers: Hosts that will read at the same time; there are about ten shards for each.
       report: Told of the progress, about once a second; by default TFDS's kind of progress bar.

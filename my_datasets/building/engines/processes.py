@@ -125,7 +125,6 @@ class _Worker:
         self.process = process
         self.task: int | None = None
         self.alive_at = time.monotonic()
-        self.finishing = False
 
 
 def _lead(
