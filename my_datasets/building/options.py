@@ -27,8 +27,8 @@ class BuildOptions:
       resume: Go on with what an unfinished build of the same left; otherwise start anew.
       on_error: `fail`, or `quarantine`, which sets examples that do not fit aside into a report.
       max_quarantined: The part of a split's examples, from 0 to 1, above which quarantine fails.
-      unit_timeout: Seconds without a finished batch of examples after which a worker counts as hanging; None for
-        any time.
+      unit_timeout: Seconds without a finished batch of examples after which a worker counts as
+        hanging; None for any time.
       readers: Hosts that will read at the same time; there are about ten shards for each.
       report: Told of the progress, about once a second; by default TFDS's kind of progress bar.
     """
