@@ -1,6 +1,9 @@
 """What a process gathers: encoded examples, hashed and framed, written out as sorted runs."""
 
+import contextlib
+import os
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,6 +23,8 @@ from my_datasets.records import hashing, tfrecord
 BATCH = 1024
 # ... or of about this many bytes, whatever comes first.
 BATCH_BYTES = 4 << 20
+# Finished units are held no longer than this before they are written, in seconds.
+_FLUSH_SECONDS = 30.0
 # Rows of a record batch that are encoded at once: large enough to spread the cost of a call,
 # small enough for the processor's caches.
 _ROWS = 8192
@@ -124,6 +129,7 @@ class Collector:
         self._parts: list[Encoded] = []
         self._held = 0
         self._states: dict[int, UnitState] = {}
+        self._flushed = time.monotonic()
 
     def generate(
         self, unit: int, name: str, examples: Iterator[tuple[Any, Any]], between: Callable[..., Any]
@@ -149,6 +155,8 @@ class Collector:
     def finish_unit(self, unit: int) -> None:
         """Marks a unit, of which all batches were added, as complete."""
         self._state(unit).complete = True
+        if time.monotonic() - self._flushed >= _FLUSH_SECONDS:
+            self.flush()  # so that a crash does not cost more than that
 
     def _state(self, unit: int) -> UnitState:
         # Looked up each time: a run that is written in between resets the states.
@@ -205,14 +213,17 @@ class Collector:
         keys, batch = self._keys_of(keys, batch, name)
         for begin in range(0, batch.num_rows, _ROWS):
             part = batch.slice(begin, _ROWS)
-            some = hashing.key_array(keys.slice(begin, _ROWS))
+            part_keys = keys.slice(begin, _ROWS)
+            some = hashing.key_array(part_keys)
             positions = np.arange(part.num_rows, dtype=np.uint64) + np.uint64(first + begin)
             try:
                 records = self._encoder.columns(part)
             except Misfit as misfit:
                 if self._rules.quarantine:
                     records, fits = self._rows_that_fit(unit, name, first + begin, part, some)
-                    positions, some = positions[fits], some.take(pa.array(fits))
+                    kept = pa.array(fits, pa.int64())
+                    positions, some = positions[fits], some.take(kept)
+                    part_keys = part_keys.take(kept)
                     if not len(some):
                         continue
                 else:
@@ -220,7 +231,7 @@ class Collector:
                     raise self._error(
                         misfit, name, first + begin + row, _shown(some[row].as_py())
                     ) from misfit
-            size += self._add(unit, positions, keys.slice(begin, _ROWS), some, records)
+            size += self._add(unit, positions, part_keys, some, records)
         return size
 
     def _keys_of(
@@ -255,6 +266,7 @@ class Collector:
 
     def flush(self) -> None:
         """Writes what is held as a run, and reports it."""
+        self._flushed = time.monotonic()
         states = {unit: state.to_json() for unit, state in self._states.items()}
         self._states = {
             unit: UnitState(state.seen)
@@ -419,8 +431,15 @@ def _record_batches(
         yield keys, table
         return
     begin = 0
+    whole = isinstance(keys, str) or callable(keys)
+    if not whole and len(keys) != table.num_rows:
+        raise InvalidKeyError(
+            explain(
+                f"A table of {table.num_rows} rows came with {len(keys)} keys.",
+                mend="yield as many keys as the table has rows",
+            )
+        )
     for batch in table.to_batches():
-        whole = isinstance(keys, str) or callable(keys)
         yield keys if whole else keys[begin : begin + batch.num_rows], batch
         begin += batch.num_rows
 
@@ -432,6 +451,10 @@ def _rough_size(item: Any) -> int:
     if isinstance(item, (list, tuple)):
         # One element stands for all: this is an estimate, made for each example.
         return len(item) * _rough_size(item[0]) if item else 0
+    if isinstance(item, os.PathLike) or (isinstance(item, str) and "/" in item[:4096]):
+        # It may be the path of a file that becomes part of the record.
+        with contextlib.suppress(OSError, ValueError):
+            return os.stat(item).st_size  # noqa: PTH116 - asked for each example
     if isinstance(item, (bytes, str)):
         return len(item)
     return int(getattr(item, "nbytes", 64))

@@ -135,6 +135,9 @@ class Journal:
             self.shards[shard.name] = shard
             return
         split = self.split(entry["split"])
+        if "lost" in entry:
+            split.runs = [pair for pair in split.runs if Path(pair[0].path).name != entry["lost"]]
+            return
         if "drop" in entry:
             for unit in entry["drop"]:
                 split.units.pop(unit, None)
@@ -179,10 +182,12 @@ class Journal:
         done = 0
         for name, split in self.splits.items():
             drop = {number for number, state in split.units.items() if not state.complete}
-            for run, excluded in list(split.runs):
+            for run, _ in list(split.runs):
                 if not run.is_intact():
                     _LOGGER.warning("%s did not reach the disk; doing its units again.", run.path)
-                    split.runs.remove((run, excluded))
+                    lost = {"split": name, "lost": Path(run.path).name}
+                    self._append(lost)
+                    self._apply(lost)
                     drop |= set(split.units)
             if drop:
                 entry = {"split": name, "drop": sorted(drop)}

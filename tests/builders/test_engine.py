@@ -343,6 +343,35 @@ def test_a_run_that_did_not_reach_the_disk_is_done_again(reference, tmp_path, mo
     assert "did not reach the disk" in caplog.text
 
 
+def test_a_lost_run_is_lost_once(tmp_path, monkeypatch, caplog):
+    def before(unit, i):
+        if unit == 99:
+            raise RuntimeError("stop")
+
+    steer(monkeypatch, before)
+    for damage in (True, False, False):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING), pytest.raises(errors.UnitError):
+            build(toys.InUnits, tmp_path, workers=2)
+        if damage:
+            next((tmp_path / "toy_engine/.1.0.0.work").glob("*.run")).write_bytes(b"")
+    assert "did not reach the disk" not in caplog.text
+    assert "Resuming the build" in caplog.text
+
+
+def test_slow_examples_are_no_hanging_worker(tmp_path, monkeypatch):
+    monkeypatch.setattr(toys._Toy, "rows", 4)
+    steer(monkeypatch, lambda unit, i: time.sleep(1.2))
+    build(toys.InUnits, tmp_path, config=None, splits=("test",), workers=2, unit_timeout=3.0)
+
+
+def test_a_table_with_too_many_keys_is_refused(tmp_path, monkeypatch):
+    table = pa.table({"x": [1, 2]})
+    steer(monkeypatch, lambda unit, i: ([1, 2, 3], table) if i == 1 else None)
+    with pytest.raises(errors.InvalidKeyError, match="2 rows came with 3 keys"):
+        build(toys.InUnits, tmp_path, workers=2)
+
+
 def test_a_full_disk_loses_nothing(tmpfs, monkeypatch):
     disk = tmpfs("3m")
     monkeypatch.setattr(toys._Toy, "rows", 4000)

@@ -1,11 +1,13 @@
 """The engine for one machine: units in processes, an external sort, shards in processes."""
 
+import contextlib
 import functools
 import itertools
 import json
 import logging
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,6 +45,8 @@ _LOGGER = logging.getLogger(__name__)
 _HELD = 0.4
 # ... and what is read of the runs at once while shards are written.
 _CHUNK = 0.3
+# Seconds between a worker's signs of life while a unit's examples come slowly.
+_SIGN_OF_LIFE = 1.0
 # Shards of less than this together are written by the building process itself.
 _FEW_BYTES = 32 << 20
 QUARANTINE_REPORT = "quarantine.jsonl"
@@ -114,7 +118,7 @@ def build(job: Job, options: BuildOptions, journal: Journal, target: Path) -> li
     meter = Meter(options.report or log_progress)
     meter.progress.units = sum(len(item.units.items) for item in job.inputs)
     meter.begin("generating")
-    _check_room(job, journal.directory)
+    _check_room(job, journal)
     _generate(job, options, journal, meter)
     meter.begin("sorting")
     chunk_bytes = int(options.memory / options.worker_count * _CHUNK)
@@ -155,9 +159,19 @@ class _UnitWorker:
             self._link.tell(("progress", item.name, examples, size))
 
         self._collectors[task.split].generate(
-            task.unit, item.unit_name(task.unit), _examples(item, task.unit), between
+            task.unit, item.unit_name(task.unit), self._alive(_examples(item, task.unit)), between
         )
         return count
+
+    def _alive(self, examples: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        """Gives a sign of life about once a second, however slowly the examples come."""
+        told = time.monotonic()
+        for pair in examples:
+            if time.monotonic() - told >= _SIGN_OF_LIFE:
+                told = time.monotonic()
+                self._link.check()
+                self._link.tell(("progress", "", 0, 0))
+            yield pair
 
     def finish(self) -> None:
         for collector in self._collectors.values():
@@ -188,16 +202,25 @@ def _collector(
 
 def _generate(job: Job, options: BuildOptions, journal: Journal, meter: Meter) -> None:
     tasks: list[_UnitTask] = []
+    plain: list[int] = []
     for number, item in enumerate(job.inputs):
         state = journal.split(item.name)
         units = range(len(item.units.items))
         left = [unit for unit in units if not state.is_complete(unit)]
         meter.progress.units_done += len(units) - len(left)
         if item.is_plain:
-            if left:
-                _generate_here(job, number, options, journal, meter)
+            plain += [number] if left else []
         else:
             tasks += [_UnitTask(number, unit) for unit in left]
+    # Before the plain ones: those may run TensorFlow here, whose threads a fork would lose.
+    _generate_units(tasks, job, options, journal, meter)
+    for number in plain:
+        _generate_here(job, number, options, journal, meter)
+
+
+def _generate_units(
+    tasks: Sequence[_UnitTask], job: Job, options: BuildOptions, journal: Journal, meter: Meter
+) -> None:
     if not tasks:
         return
     if options.worker_count == 1 or not processes.available():
@@ -205,12 +228,15 @@ def _generate(job: Job, options: BuildOptions, journal: Journal, meter: Meter) -
             _generate_here(job, task.split, options, journal, meter, unit=task.unit)
         return
 
+    def describe(task: _UnitTask) -> str:
+        return f"unit {job.inputs[task.split].unit_name(task.unit)}"
+
     results = processes.run(
         tasks,
         options.worker_count,
         lambda link: _UnitWorker(link, job, options, journal.directory),
         lambda message: _on_message(message, journal, meter),
-        describe=lambda task: f"unit {job.inputs[task.split].unit_name(task.unit)}",
+        describe=describe,
         timeout=options.unit_timeout,
     )
     for _ in results:
@@ -244,7 +270,8 @@ def _on_message(message: tuple[Any, ...], journal: Journal, meter: Meter) -> Non
     if kind == "run":
         journal.add_run(*content)
     else:
-        meter.add(*content)
+        split, count, size = content
+        meter.add(split or meter.progress.split, count, size)
 
 
 def _generate_here(
@@ -515,22 +542,26 @@ def _report_quarantine(results: Sequence[SplitResult], target: Path) -> None:
 # --- Room ---------------------------------------------------------------------------------------
 
 
-def _check_room(job: Job, directory: Path) -> None:
-    """Refuses to start if the units' own files alone would not fit.
+def _check_room(job: Job, journal: Journal) -> None:
+    """Warns before starting if the unfinished units' own files alone would not fit.
 
-    Only files that are copied more or less as they are can be told beforehand; both the runs and
-    the shards take their size, but a format may also shrink them, hence once.
+    It is an estimate: a builder may also make less of them, so it does not refuse.
     """
     need = 0
-    for item in job.inputs:
-        for unit in item.units.items if job.max_examples is None else ():
-            if isinstance(unit, (str, os.PathLike)) and "://" not in os.fspath(unit):
-                path = Path(unit)
-                try:
+    for item in job.inputs if job.max_examples is None else ():
+        state = journal.split(item.name)
+        for number, unit in enumerate(item.units.items):
+            is_path = isinstance(unit, (str, os.PathLike)) and "://" not in os.fspath(unit)
+            if is_path and not state.is_complete(number):
+                with contextlib.suppress(OSError, ValueError):
+                    path = Path(unit)
                     need += path.stat().st_size if path.is_file() else 0
-                except OSError:
-                    continue
-    _require_room(need, directory, "The units' files have")
+    free = shutil.disk_usage(journal.directory).free
+    if need > free:
+        _LOGGER.warning(
+            "The units' files have %s bytes, and only %s are free in %s: the disk may fill up.",
+            f"{need:,}", f"{free:,}", journal.directory.parent,
+        )  # fmt: skip
 
 
 def _check_shard_room(tasks: Sequence[_ShardTask], plans: Sequence[Plan], directory: Path) -> None:

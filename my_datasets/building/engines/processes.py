@@ -216,9 +216,8 @@ def _died(
 def _dismiss(crew: dict[Connection, _Worker], on_message: Callable[[Any], None]) -> None:
     """Lets the workers put down what they hold, for a while, and listens to what they tell."""
     deadline = time.monotonic() + _GRACE
-    active = {
-        connection: worker for connection, worker in crew.items() if worker.process.is_alive()
-    }
+    # Also those that have ended: what they told last may still be in the pipe.
+    active = {connection: worker for connection, worker in crew.items() if not connection.closed}
     for connection in active:
         with contextlib.suppress(OSError):
             connection.send(None)
