@@ -68,6 +68,7 @@ setup(
             "hypothesis>=6.100",
             "pytest>=8",
             "pytest-cov>=5",
+            "pytest-timeout>=2.3",
             "pytest-xdist>=3.6",
             "scikit-learn>=1.4,<2",
             "uv>=0.5",

@@ -17,6 +17,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 from etils import epath
 from tensorflow_datasets.core import file_adapters, registered
+from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.core.utils import file_utils
 
 from my_datasets import resources
@@ -358,6 +359,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if source is not None and resources.is_packaged(source):
             return epath.Path(resources.checksums_path(cls.name))
         return super()._checksums_path
+
+    @tfds.core.utils.classproperty
+    @classmethod
+    def url_infos(cls) -> dict[str, Any] | None:
+        """The recorded checksums, read each time: TFDS keeps those from before registering."""
+        path = cls._checksums_path
+        return checksums.load_url_infos(path) if path and path.exists() else None
 
     def _log_download_bytes(self) -> None:
         # TFDS prints here; below the command line this package logs.

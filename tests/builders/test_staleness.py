@@ -125,6 +125,43 @@ def test_a_sample_does_not_pass_for_the_whole(package, tmp_path):
         package.builder(data).download_and_prepare(build_options=BuildOptions(splits=("train",)))
 
 
+def test_registering_checksums_makes_nothing_stale(package, tmp_path):
+    """A download over HTTP, its checksum registered by the first build."""
+    import http.server
+    import threading
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *args):
+            pass
+
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"numbers")
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/numbers.txt"
+
+    def builder():
+        made = package.builder(tmp_path / "data")
+        usual = type(made)._split_generators
+
+        def downloading(self, dl_manager):
+            dl_manager.download(url)
+            return usual(self, dl_manager)
+
+        type(made)._split_generators = downloading
+        return made
+
+    (package.directory / "checksums.tsv").touch()
+    register = tfds.download.DownloadConfig(register_checksums=True)
+    builder().download_and_prepare(download_config=register)
+    server.shutdown()
+    assert url in (package.directory / "checksums.tsv").read_text()
+    builder().download_and_prepare()
+
+
 def test_data_of_tfds_has_no_manifest_and_is_taken_as_it_is(package, tmp_path):
     builder = package.builder(tmp_path / "data")
     builder.download_and_prepare()
