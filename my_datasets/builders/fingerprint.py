@@ -9,16 +9,21 @@ import hashlib
 import importlib.util
 import inspect
 import json
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
+import numpy as np
 import tensorflow_datasets as tfds
 
 # This package's own layers make the same data from the same builder; its tests hold that.
 _FRAMEWORK = "my_datasets"
 _FRAMEWORKS_DATASETS = "my_datasets.datasets"
+# The attributes of a config that are documentation, or stand in the fingerprint by themselves.
+_FOR_READERS = ("description", "release_notes", "tags", "version", "supported_versions")
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def fingerprint(builder: tfds.core.DatasetBuilder) -> dict[str, str]:
@@ -33,7 +38,7 @@ def fingerprint(builder: tfds.core.DatasetBuilder) -> dict[str, str]:
     """
     found = {
         "version": str(builder.version),
-        "config": repr(builder.builder_config) if builder.builder_config else "",
+        "config": _config(builder.builder_config) if builder.builder_config else "",
         "features": _hash(json.dumps(builder.info.features.to_json(), sort_keys=True)),
         "checksums": _hash(
             json.dumps(
@@ -62,6 +67,36 @@ def changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
     return said
 
 
+def _config(config: tfds.core.BuilderConfig) -> str:
+    """Returns what a config says of the data; what it says to readers does not count."""
+    values = {name: value for name, value in vars(config).items() if name not in _FOR_READERS}
+    return f"{config.name}: {_hash(_stable(values))}"
+
+
+def _stable(value: Any) -> str:
+    """Returns a text for a value that is the same in each process."""
+    if isinstance(value, Mapping):
+        return (
+            "{" + ", ".join(sorted(f"{_stable(k)}: {_stable(v)}" for k, v in value.items())) + "}"
+        )
+    if isinstance(value, (set, frozenset)):
+        return "{" + ", ".join(sorted(map(_stable, value))) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_stable, value)) + "]"
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    if isinstance(value, tfds.features.FeatureConnector):
+        return json.dumps(value.to_json(), sort_keys=True)
+    if inspect.isroutine(value) or inspect.isclass(value):
+        return f"{value.__module__}.{value.__qualname__}"
+    text = ascii(value)
+    if not _ADDRESS.search(text):
+        return text
+    # An object that does not say what it is: its address would be another one in each process.
+    fields = getattr(value, "__dict__", {})
+    return f"{type(value).__module__}.{type(value).__qualname__} {_stable(fields)}"
+
+
 def _sources(cls: type) -> Iterator[tuple[str, str]]:
     module = sys.modules.get(cls.__module__)
     file = getattr(module, "__file__", None)
@@ -71,23 +106,25 @@ def _sources(cls: type) -> Iterator[tuple[str, str]]:
         except (OSError, TypeError):
             return  # typed into an interpreter that keeps no source
         return
-    waiting, seen = [module], set()
+    waiting, seen = [(module.__name__, Path(file))], set()
     while waiting:
-        module = waiting.pop()
-        path = getattr(module, "__file__", None)
-        if module.__name__ in seen or path is None or not path.endswith(".py"):
+        name, path = waiting.pop()
+        if name in seen or path.suffix != ".py":
             continue
-        seen.add(module.__name__)
-        source = Path(path).read_text("utf-8")
-        yield module.__name__, source
-        waiting += _imports(module, source)
+        seen.add(name)
+        source = path.read_text("utf-8")
+        yield name, source
+        waiting += _imports(name, path, source)
 
 
-def _imports(module: ModuleType, source: str) -> Iterator[ModuleType]:
-    """Yields the modules of its own package that a module imports."""
-    package = module.__name__.partition(".")[0]
-    is_package = hasattr(module, "__path__")
-    parent = module.__name__ if is_package else module.__name__.rpartition(".")[0]
+def _imports(module: str, path: Path, source: str) -> Iterator[tuple[str, Path]]:
+    """Yields the modules of its own package that a module imports, and their files.
+
+    They are looked for as files: some are imported only while the data are generated, and must
+    count before that, too.
+    """
+    package = module.partition(".")[0]
+    parent = module if path.name == "__init__.py" else module.rpartition(".")[0]
     for node in ast.walk(ast.parse(source)):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -100,8 +137,22 @@ def _imports(module: ModuleType, source: str) -> Iterator[ModuleType]:
             names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
         for name in names:
             own = name == package or name.startswith(package + ".")
-            if own and name in sys.modules and not _is_framework(name):
-                yield sys.modules[name]
+            file = _file(name) if own and not _is_framework(name) else None
+            if file is not None:
+                yield name, file
+
+
+def _file(module: str) -> Path | None:
+    """Returns the file of a module whose outermost package was imported; None if it is none."""
+    package, _, rest = module.partition(".")
+    roots = [Path(root) for root in getattr(sys.modules.get(package), "__path__", ())]
+    parts = rest.split(".") if rest else []
+    for root in roots:
+        inside = root.joinpath(*parts)
+        for file in (inside / "__init__.py", inside.with_name(inside.name + ".py")):
+            if file.is_file() and (parts or file.name == "__init__.py"):
+                return file
+    return None
 
 
 def _is_framework(name: str) -> bool:
@@ -116,10 +167,25 @@ def _meaning(source: str) -> str:
         return source
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        has_doc = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
-        if has_doc and body and _is_text(body[0]):
-            node.body = body[1:]  # type: ignore[attr-defined]
-    return ast.dump(tree, include_attributes=False)
+        has_doc = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+        if isinstance(node, has_doc) and body and _is_text(body[0]):
+            node.body = body[1:]
+    return _dumped(tree)
+
+
+def _dumped(node: Any) -> str:
+    """Returns a syntax tree as a text.
+
+    Not by `ast.dump`: what that says of the same code changes from one Python to the next, as
+    fields are added. Those are left out here while they are empty.
+    """
+    if isinstance(node, ast.AST):
+        fields = ((name, getattr(node, name, None)) for name in node._fields if name != "ctx")
+        said = [f"{name}={_dumped(value)}" for name, value in fields if value not in (None, [])]
+        return f"{type(node).__name__}({', '.join(said)})"
+    if isinstance(node, list):
+        return "[" + ", ".join(map(_dumped, node)) + "]"
+    return ascii(node)
 
 
 def _is_text(node: ast.stmt) -> bool:

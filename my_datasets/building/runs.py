@@ -6,6 +6,7 @@ merged with few open files.
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -80,15 +81,25 @@ class Run:
     file_bytes: int
     checksum: int
 
-    def column(self, name: str, begin: int, end: int) -> npt.NDArray[Any]:
-        """Returns a column's values of the records `begin` to `end`."""
-        start = self.data_bytes
-        for column, kind in COLUMNS.items():
-            width = np.dtype(kind).itemsize
-            if column == name:
-                return np.fromfile(self.path, kind, count=end - begin, offset=start + begin * width)
-            start += self.count * width
-        raise KeyError(name)
+    def columns(self, names: Sequence[str], begin: int, end: int) -> Columns:
+        """Returns columns' values of the records `begin` to `end`; shape [end - begin] each."""
+        with open(self.path, "rb", buffering=0) as file:
+            found = {}
+            for name in names:
+                kind = COLUMNS[name]
+                file.seek(self._start(name) + begin * np.dtype(kind).itemsize)
+                found[name] = np.fromfile(file, kind, count=end - begin)
+        return found
+
+    def mapped(self, name: str) -> npt.NDArray[Any]:
+        """Returns a whole column, of which only what is looked at is read; shape [count]."""
+        return np.memmap(self.path, COLUMNS[name], "r", self._start(name), (self.count,))
+
+    def _start(self, name: str) -> int:
+        names = list(COLUMNS)
+        before = names[: names.index(name)]
+        widths = (np.dtype(COLUMNS[column]).itemsize for column in before)
+        return self.data_bytes + self.count * sum(widths)
 
     def read_into(self, out: memoryview, begin: int) -> None:
         """Fills `out` with framed records, from byte `begin` of the run."""
@@ -103,8 +114,8 @@ class Run:
 
     def key(self, row: int) -> str:
         """Returns the key of one record, for a message."""
-        begin = int(self.column("key_end", row - 1, row)[0]) if row else 0
-        end = int(self.column("key_end", row, row + 1)[0])
+        ends = self.mapped("key_end")
+        begin, end = int(ends[row - 1]) if row else 0, int(ends[row])
         with open(self.path, "rb") as file:
             file.seek(self.data_bytes + self.count * INDEX_BYTES + begin)
             return file.read(end - begin).decode(errors="backslashreplace")

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,9 @@ SHARDS_PER_READER = 10
 
 # Of a chunk, its bytes are held twice (as read, and as sorted in portions), its index thrice.
 _INDEX_COPIES = 3
+# Hashes of each run that are looked at to cut it, for each chunk.
+_SAMPLES = 4
+_SORTED_BY_AND_WHERE = ("high", "low", "unit", "position", "size", "begin")
 
 
 @dataclass(frozen=True)
@@ -54,12 +56,14 @@ class Chunk:
     """Consecutive hashes that are handled at once.
 
     Attributes:
-      ranges: For each run, its first record and the one after its last.
+      begins: The first record of each run; shape [runs].
+      ends: The one after the last of each run; shape [runs].
       start: The place of its first record in the split.
       count: Its records that count.
     """
 
-    ranges: tuple[tuple[int, int], ...]
+    begins: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
     start: int
     count: int
 
@@ -93,11 +97,11 @@ def plan(sources: Sources, chunk_bytes: int) -> Plan:
     """
     chunks = []
     num_examples = num_bytes = 0
-    for ranges in _cut(sources.runs, chunk_bytes):
-        index = _index(sources, ranges)
+    for begins, ends in pairwise(_cut(sources.runs, chunk_bytes)):
+        index = _index(sources, begins, ends)
         count = len(index["high"])
         if count:
-            chunks.append(Chunk(ranges, num_examples, count))
+            chunks.append(Chunk(begins, ends, num_examples, count))
         num_examples += count
         num_bytes += int(index["size"].sum()) - count * tfrecord.OVERHEAD
     return Plan(sources, chunks, num_examples, num_bytes)
@@ -131,7 +135,7 @@ def records(plan: Plan, begin: int, end: int) -> Iterator[tuple[memoryview, Colu
         first, last = max(begin, chunk.start), min(end, chunk.start + chunk.count)
         if first >= last:
             continue
-        index = _index(plan.sources, chunk.ranges)
+        index = _index(plan.sources, chunk.begins, chunk.ends)
         index = {k: values[first - chunk.start : last - chunk.start] for k, values in index.items()}
         yield from _read(plan.sources.runs, index)
 
@@ -187,17 +191,12 @@ def _with_gaps(
     return np.array(names), np.array([*places, offsets[-1]])
 
 
-def _index(sources: Sources, ranges: Sequence[tuple[int, int]]) -> Columns:
+def _index(sources: Sources, begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Columns:
     """Returns the sorted index of the records that count; `run` says where each one lies."""
     parts: list[Columns] = []
-    for number, (begin, end) in enumerate(ranges):
-        if begin == end:
-            continue
-        run = sources.runs[number]
-        part = {
-            name: run.column(name, begin, end)
-            for name in ("high", "low", "unit", "position", "size", "begin")
-        }
+    for number in np.flatnonzero(ends > begins).tolist():
+        begin, end = int(begins[number]), int(ends[number])
+        part = sources.runs[number].columns(_SORTED_BY_AND_WHERE, begin, end)
         part["run"] = np.full(end - begin, number, np.int64)
         part["row"] = np.arange(begin, end)
         keep = _counts(sources, number, part)
@@ -245,44 +244,30 @@ def _duplicate(sources: Sources, index: Columns, row: int) -> DuplicateKeyError:
     )
 
 
-def _cut(all_runs: Sequence[Run], chunk_bytes: int) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Yields the ranges of records, for each run, of consecutive chunks of hashes."""
+def _cut(all_runs: Sequence[Run], chunk_bytes: int) -> list[npt.NDArray[np.int64]]:
+    """Returns where chunks of consecutive hashes begin and end: places, one in each run."""
     total = sum(run.data_bytes + run.count * INDEX_BYTES * _INDEX_COPIES for run in all_runs)
     pieces = math.ceil(total / max(1, chunk_bytes))
     cuts = _splitters(all_runs, pieces)
-    places: list[list[int]] = []
-    for run in all_runs:
-        inner = [_search(run, cut) for cut in cuts]
-        places.append([0, *inner, run.count])
-    steps: list[list[tuple[int, int]]] = [list(pairwise(place)) for place in places]
-    yield from zip(*steps, strict=True)
+    places = np.zeros((len(cuts) + 2, len(all_runs)), np.int64)
+    for number, run in enumerate(all_runs):
+        places[1:-1, number] = np.searchsorted(run.mapped("high"), cuts)
+        places[-1, number] = run.count
+    return list(places)
 
 
-def _splitters(all_runs: Sequence[Run], pieces: int) -> list[Any]:
+def _splitters(all_runs: Sequence[Run], pieces: int) -> npt.NDArray[np.uint64]:
     """Returns upper halves of hashes that cut all records into about equal pieces of data."""
     if pieces <= 1:
-        return []
+        return np.zeros(0, np.uint64)
     samples, weights = [], []
     for run in all_runs:
-        wanted = min(run.count, pieces * 4)
+        wanted = min(run.count, pieces * _SAMPLES)
         rows = np.linspace(0, run.count - 1, wanted).astype(np.int64)
-        sample = [run.column("high", row, row + 1)[0] for row in rows.tolist()]
-        samples.append(np.array(sample, np.uint64))
+        samples.append(np.asarray(run.mapped("high")[rows]))
         weights.append(np.full(wanted, run.data_bytes / wanted))
     values, weight = np.concatenate(samples), np.concatenate(weights)
     order = np.argsort(values)
     reached = np.cumsum(weight[order])
     wanted_at = reached[-1] * np.arange(1, pieces) / pieces
-    return sorted(set(values[order][np.searchsorted(reached, wanted_at)].tolist()))
-
-
-def _search(run: Run, value: int) -> int:
-    """Returns the first record of a run whose hash's upper half is not below `value`."""
-    low, high = 0, run.count
-    while low < high:
-        middle = (low + high) // 2
-        if int(run.column("high", middle, middle + 1)[0]) < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return np.unique(values[order][np.searchsorted(reached, wanted_at)])

@@ -6,12 +6,13 @@ import logging
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
 from my_datasets import errors
 from my_datasets.builders import staleness
-from my_datasets.builders.fingerprint import changes, fingerprint
+from my_datasets.builders.fingerprint import _config, _meaning, _stable, changes, fingerprint
 from my_datasets.building.options import BuildOptions
 from my_datasets.core.manifest import Manifest
 
@@ -100,6 +101,72 @@ def test_other_code_is_refused_and_said(package, tmp_path, change, said):
     )
     changed.download_and_prepare(download_config=overwrite)
     changed.download_and_prepare()
+
+
+def test_modules_that_are_imported_only_while_generating_count(package, tmp_path):
+    """Before they were ever imported as after it."""
+    builder = package.builder(tmp_path)
+    (package.directory / "late.py").write_text("from . import later")
+    (package.directory / "later.py").write_text("value = 1")
+    source = package.directory / "builder.py"
+    text = source.read_text().replace(
+        "yield i,", f"from {package.name}.late import later; yield i,"
+    )
+    source.write_text(text)
+    before = fingerprint(builder)
+    assert {f"source of {package.name}.{name}" for name in ("late", "later")} <= before.keys()
+    importlib.import_module(f"{package.name}.late")
+    assert changes(before, fingerprint(builder)) == []
+    (package.directory / "later.py").write_text("value = 2")
+    assert changes(before, fingerprint(builder)) == [f"the source of {package.name}.later changed"]
+
+
+class _Plain:
+    """Has no text of its own but its address."""
+
+    def __init__(self, value):
+        self.value = value
+
+
+class _Config(tfds.core.BuilderConfig):
+    def __init__(self, *, size, **kwargs):
+        super().__init__(**kwargs)
+        self.size = size
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "same"),
+    [
+        ({"size": 1}, {"size": 1}, True),
+        ({"size": 1}, {"size": 2}, False),
+        ({"size": _Plain(1)}, {"size": _Plain(1)}, True),
+        ({"size": _Plain(1)}, {"size": _Plain(2)}, False),
+        ({"size": [_Plain({1})]}, {"size": [_Plain({2})]}, False),
+        ({"size": np.zeros(5000)}, {"size": np.arange(5000) // 4999}, False),
+        ({"size": tfds.features.Image()}, {"size": tfds.features.Image()}, True),
+        ({"size": tfds.features.Image()}, {"size": tfds.features.Text()}, False),
+        ({"size": len}, {"size": len}, True),
+        ({"size": len}, {"size": sum}, False),
+        ({"size": 1, "description": "Small."}, {"size": 1, "description": "Tiny."}, True),
+        ({"size": 1, "name": "a"}, {"size": 1, "name": "b"}, False),
+    ],
+)
+def test_a_config_counts_by_what_it_holds(one, two, same):
+    texts = [_config(_Config(**{"name": "it", **values})) for values in (one, two)]
+    assert (texts[0] == texts[1]) is same
+
+
+def test_sets_do_not_depend_on_the_order_of_hashes():
+    one, two = {0, 8}, {8, 0}
+    assert list(one) != list(two)  # as texts' are in two processes
+    assert _stable({"size": one}) == _stable({"size": two})
+
+
+def test_what_newer_pythons_add_to_syntax_trees_does_not_count():
+    """3.12 added `type_params=[]`, 3.13 stopped to write what is empty."""
+    assert "[]" not in _meaning("def f(): pass\nclass A: pass")
+    assert _meaning("f(a)") != _meaning("f(*a)")
+    assert _meaning("x = 1") != _meaning("x: int = 1")
 
 
 def test_loading_data_of_other_code_warns_once(package, tmp_path, caplog):

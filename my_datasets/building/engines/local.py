@@ -334,7 +334,7 @@ def _check_counts(item: SplitInput, journal: Journal) -> None:
     state = journal.split(item.name)
     found = np.zeros(len(item.units.items), np.int64)
     for run, excluded in state.runs:
-        units = run.column("unit", 0, run.count)
+        units = run.mapped("unit")
         counted = np.bincount(units, minlength=len(found))
         counted[list(excluded)] = 0
         found += counted

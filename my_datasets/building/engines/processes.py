@@ -7,6 +7,7 @@ The children never run TensorFlow's own operations unless the builder's generato
 import contextlib
 import ctypes
 import gc
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -46,10 +47,27 @@ class Stopped(BaseException):
     """Raised in a worker that is to stop before its task is done."""
 
 
+class _Flag:
+    """Tells all processes to stop.
+
+    A byte in shared memory, not `multiprocessing.Event`: that one has a lock, which a worker that
+    is killed may hold for ever.
+    """
+
+    def __init__(self) -> None:
+        self._byte = mmap.mmap(-1, 1)
+
+    def set(self) -> None:
+        self._byte[0] = 1
+
+    def is_set(self) -> bool:
+        return bool(self._byte[0])
+
+
 class Link:
     """A worker's end of the line to the building process."""
 
-    def __init__(self, connection: Connection, stop: Any) -> None:
+    def __init__(self, connection: Connection, stop: _Flag) -> None:
         self._connection = connection
         self._stop = stop
 
@@ -92,7 +110,7 @@ def run(
       Exception: Whatever a handler raised, with the worker's traceback as its cause.
     """
     context = multiprocessing.get_context("fork")
-    stop = context.Event()
+    stop = _Flag()
     crew: dict[Connection, _Worker] = {}
     # What is buffered would be written by each child, too.
     sys.stdout.flush()
@@ -150,6 +168,7 @@ def _lead(
             if kind == "message":
                 on_message(content)
             elif kind == "failed":
+                del active[connection]
                 raise _revived(*content)
             elif kind == "finished":
                 del active[connection]
@@ -161,9 +180,19 @@ def _lead(
 
 
 def _ready(active: dict[Connection, _Worker], timeout: float) -> list[Connection]:
-    """Returns the connections that have something to say, after at most `timeout` seconds."""
-    ready: list[Any] = wait(list(active), timeout)
-    return ready
+    """Returns the connections that have something to say, after at most `timeout` seconds.
+
+    Also those whose worker has ended: a process that it has started may keep the line open.
+    """
+    ends = {worker.process.sentinel: connection for connection, worker in active.items()}
+    ready = wait([*active, *ends], timeout)
+    said = [connection for connection in active if connection in ready]
+    silent = [connection for end, connection in ends.items() if end in ready]
+    for connection in silent:
+        if connection not in said and not connection.poll():
+            connection.close()
+            said.append(connection)
+    return said
 
 
 def _assign(connection: Connection, worker: _Worker, left: list[int]) -> None:
@@ -241,7 +270,7 @@ def _work(
     inherited: list[Connection],
     tasks: Sequence[Any],
     make: Callable[[Link], Handler],
-    stop: Any,
+    stop: _Flag,
 ) -> None:
     """The life of a worker."""
     parent = os.getppid()
