@@ -155,7 +155,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
           build_options: Processes, memory, splits and what to do with examples that do not fit.
 
         Raises:
-          DiskFullError: The file system filled up; nothing half-made is kept.
+          DiskFullError: The file system filled up; no half-made version is left.
           DataDirNotWritableError: The data directory cannot be written.
           IncompleteVersionError: The version's directory is there, but is not a whole version.
           OverwriteError: The version to overwrite is in a remote data directory.
@@ -247,7 +247,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         made_by = fingerprint(self)
         with self._work_directory() as (work, target):
             identity = preparing.work_identity(
-                job, download_config, options, made_by, self.info.file_format.value
+                job, download_config, options, made_by, self.info.file_format.value, dl_manager
             )
             try:
                 with Journal(work, identity, resume=options.resume) as journal:

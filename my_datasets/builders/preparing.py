@@ -1,7 +1,9 @@
 """From what a builder declares to a job for the engine, and back to what TFDS records."""
 
+import hashlib
 import inspect
 import itertools
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from tensorflow_datasets.core.utils import shard_utils
 
 from my_datasets.builders.encoding import ExampleEncoder
 from my_datasets.building import shards
-from my_datasets.building.engines.local import Job, SplitResult, WriteShard
+from my_datasets.building.job import Job, SplitResult, WriteShard
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.units import SplitInput, Units
 from my_datasets.errors import BuilderError, SplitNotFoundError, explain
@@ -135,6 +137,7 @@ def work_identity(
     options: BuildOptions,
     fingerprint: Mapping[str, str],
     form: str,
+    dl_manager: tfds.download.DownloadManager,
 ) -> dict[str, Any]:
     """Returns all that finished units and shards depend on, for the journal."""
     return {
@@ -147,6 +150,12 @@ def work_identity(
             "ordered": job.ordered,
         },
         "input": {item.name: _identities(item) for item in job.inputs},
+        "downloads": sorted(
+            (url, str(info.size), info.checksum)
+            for url, info in dl_manager._recorded_url_infos.items()
+        ),
+        # Units name their files themselves; what a plain generator reads is not known.
+        "manual files": _manual_files(dl_manager) if any(i.is_plain for i in job.inputs) else "",
     }
 
 
@@ -175,6 +184,25 @@ def split_infos(
 def wants_beam(split_generators: Callable[..., Any]) -> bool:
     """Returns whether a builder's `_split_generators` asks TFDS for a Beam pipeline."""
     return "pipeline" in inspect.signature(split_generators).parameters
+
+
+def _manual_files(dl_manager: tfds.download.DownloadManager) -> str:
+    """Returns a hash that changes if a file does that the user has downloaded by hand."""
+    directory = dl_manager._manual_dir
+    if not dl_manager._manual_dir_instructions or directory is None or not directory.is_dir():
+        return ""
+    found = hashlib.sha256()
+    for parent, directories, names in os.walk(directory):
+        directories.sort()
+        for name in sorted(names):
+            path = Path(parent, name)
+            try:
+                stat = path.stat()
+            except OSError:
+                continue  # a link to nowhere
+            said = f"{path.relative_to(directory)}\0{stat.st_size} {stat.st_mtime_ns}\n"
+            found.update(said.encode(errors="surrogateescape"))
+    return found.hexdigest()
 
 
 def _identities(item: SplitInput) -> list[str]:

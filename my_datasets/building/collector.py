@@ -1,11 +1,11 @@
 """What a process gathers: encoded examples, hashed and framed, written out as sorted runs."""
 
-import contextlib
-import os
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,77 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.building import runs
-from my_datasets.building.runs import Encoded, Run
-from my_datasets.building.units import Encoder, Misfit
-from my_datasets.errors import BuilderError, ExampleError, InvalidKeyError, explain
+from my_datasets.building.batches import batches, rough_size
+from my_datasets.building.runs import Held, Run
+from my_datasets.building.units import Encoder, Misfit, Quarantined, UnitState
+from my_datasets.errors import ExampleError, InvalidKeyError, explain
 from my_datasets.records import hashing, tfrecord
 
-# A plain generator's examples are encoded in batches of this many.
-BATCH = 1024
-# ... or of about this many bytes, whatever comes first.
-BATCH_BYTES = 4 << 20
 # Finished units are held no longer than this before they are written, in seconds.
 _FLUSH_SECONDS = 30.0
-# Rows of a record batch that are encoded at once: large enough to spread the cost of a call,
-# small enough for the processor's caches.
-_ROWS = 8192
+# Examples of at least so many bytes are encoded in threads beside a plain generator.
+_LARGE = 512
 # `ordered` positions: room for 2**40 examples in each of 2**22 units.
 _POSITION_BITS = 40
-
-
-@dataclass
-class Quarantined:
-    """An example that was set aside.
-
-    Attributes:
-      split: The split.
-      unit: The unit, as messages call it.
-      position: The example's place in the unit, counted from 0.
-      key: Its key.
-      feature: The path of the feature it does not fit.
-      expected: What the feature takes.
-      found: What was given.
-      reason: The original error.
-    """
-
-    split: str
-    unit: str
-    position: int
-    key: str
-    feature: str
-    expected: str
-    found: str
-    reason: str
-
-
-@dataclass
-class UnitState:
-    """How much of a unit has been gathered.
-
-    Attributes:
-      seen: Examples that the generator yielded.
-      complete: Whether it came to its end.
-      quarantined: Examples set aside.
-    """
-
-    seen: int = 0
-    complete: bool = False
-    quarantined: list[Quarantined] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns what the journal records."""
-        return {
-            "seen": self.seen,
-            "complete": self.complete,
-            "quarantined": [asdict(item) for item in self.quarantined],
-        }
-
-    @classmethod
-    def from_json(cls, entry: dict[str, Any]) -> "UnitState":
-        """Returns what the journal recorded."""
-        items = [Quarantined(**item) for item in entry["quarantined"]]
-        return cls(entry["seen"], entry["complete"], items)
 
 
 @dataclass(frozen=True)
@@ -101,6 +42,25 @@ class Rules:
     ordered: bool = False
     quarantine: bool = False
     limit: int | None = None
+
+
+@dataclass(frozen=True)
+class _Place:
+    unit: int
+    name: str
+    first: int
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """Examples as they are held."""
+
+    positions: npt.NDArray[np.uint64]
+    hashes: hashing.Hashes
+    framed: pa.LargeBinaryArray
+    keys: pa.LargeBinaryArray
+    size: int
+    ordered_by_key: bool | None
 
 
 Report = Callable[[Run | None, dict[int, dict[str, Any]]], None]
@@ -126,13 +86,18 @@ class Collector:
         self._encoder = encoder
         self._capacity = capacity
         self._report = report
-        self._parts: list[Encoded] = []
-        self._held = 0
+        self._held = Held(capacity)
         self._states: dict[int, UnitState] = {}
         self._flushed = time.monotonic()
 
     def generate(
-        self, unit: int, name: str, examples: Iterator[tuple[Any, Any]], between: Callable[..., Any]
+        self,
+        unit: int,
+        name: str,
+        examples: Iterator[tuple[Any, Any]],
+        between: Callable[..., Any],
+        *,
+        threads: int = 1,
     ) -> None:
         """Gathers a whole unit.
 
@@ -141,16 +106,43 @@ class Collector:
           name: What messages call it.
           examples: The generator's pairs.
           between: Called with the number of examples and bytes after each batch; may raise.
+          threads: More than one to encode large examples beside the generator.
         """
-        for first, batch in _batches(examples, self._rules.limit):
+        batched = batches(examples, self._rules.limit, self._encoder.own)
+        for first, batch, ready in self._ahead(unit, batched, threads):
             if isinstance(batch, tuple):
                 size = self.add_columns(unit, name, first, *batch)
                 count = batch[1].num_rows
             else:
-                size = self.add_rows(unit, name, first, batch)
+                size = self.add_rows(unit, name, first, batch, ready)
                 count = len(batch)
             between(count, size)
         self.finish_unit(unit)
+
+    def _ahead(
+        self, unit: int, batched: Iterator[tuple[int, Any]], threads: int
+    ) -> Iterator[tuple[int, Any, "_Ready | None"]]:
+        """Yields the batches, those of large examples with what threads have made of them.
+
+        Compressing, copying and checking large values happens outside of Python's lock; small ones
+        would only make the generator wait for it.
+        """
+        if threads == 1:
+            yield from ((first, batch, None) for first, batch in batched)
+            return
+        waiting: deque[tuple[int, Any, Future[_Ready | None]]] = deque()
+        with ThreadPoolExecutor(threads) as pool:
+            for first, batch in batched:
+                is_large = isinstance(batch, list) and rough_size(batch[0][1]) >= _LARGE
+                if is_large:
+                    waiting.append((first, batch, pool.submit(self._prepared, unit, first, batch)))
+                while len(waiting) > (threads if is_large else 0):
+                    before, earlier, ready = waiting.popleft()
+                    yield before, earlier, ready.result()
+                if not is_large:
+                    yield first, batch, None
+            for first, batch, ready in waiting:
+                yield first, batch, ready.result()
 
     def finish_unit(self, unit: int) -> None:
         """Marks a unit, of which all batches were added, as complete."""
@@ -162,7 +154,14 @@ class Collector:
         # Looked up each time: a run that is written in between resets the states.
         return self._states.setdefault(unit, UnitState())
 
-    def add_rows(self, unit: int, name: str, first: int, batch: Sequence[tuple[Any, Any]]) -> int:
+    def add_rows(
+        self,
+        unit: int,
+        name: str,
+        first: int,
+        batch: Sequence[tuple[Any, Any]],
+        ready: "_Ready | None" = None,
+    ) -> int:
         """Encodes pairs of key and example; returns the size of their records in bytes.
 
         Args:
@@ -170,12 +169,15 @@ class Collector:
           name: What messages call it.
           first: The first one's position in the unit.
           batch: The pairs.
+          ready: What was made of them already, if all of them fit.
 
         Raises:
           ExampleError: An example does not fit, and is not to be set aside.
           InvalidKeyError: A key is no key.
         """
         self._state(unit).seen += len(batch)
+        if ready is not None:
+            return self._add(unit, ready)
         keys = [key for key, _ in batch]
         positions = np.arange(first, first + len(batch), dtype=np.uint64)
         try:
@@ -190,7 +192,7 @@ class Collector:
             key_array = hashing.key_array(keys)
         except InvalidKeyError as error:
             raise InvalidKeyError(f"{error}\n  In unit {name}, after example {first}") from None
-        return self._add(unit, positions, keys, key_array, records)
+        return self._add(unit, self._ready(unit, positions, keys, key_array, records))
 
     def add_columns(
         self, unit: int, name: str, first: int, keys: Any, batch: pa.RecordBatch
@@ -211,28 +213,37 @@ class Collector:
         self._state(unit).seen += batch.num_rows
         size = 0
         keys, batch = self._keys_of(keys, batch, name)
-        for begin in range(0, batch.num_rows, _ROWS):
-            part = batch.slice(begin, _ROWS)
-            part_keys = keys.slice(begin, _ROWS)
-            some = hashing.key_array(part_keys)
-            positions = np.arange(part.num_rows, dtype=np.uint64) + np.uint64(first + begin)
-            try:
-                records = self._encoder.columns(part)
-            except Misfit as misfit:
-                if self._rules.quarantine:
-                    records, fits = self._rows_that_fit(unit, name, first + begin, part, some)
-                    kept = pa.array(fits, pa.int64())
-                    positions, some = positions[fits], some.take(kept)
-                    part_keys = part_keys.take(kept)
-                    if not len(some):
-                        continue
-                else:
-                    row = misfit.row
-                    raise self._error(
-                        misfit, name, first + begin + row, _shown(some[row].as_py())
-                    ) from misfit
-            size += self._add(unit, positions, part_keys, some, records)
+        step = self._encoder.rows_at_once(batch)
+        for begin in range(0, batch.num_rows, step):
+            some = keys.slice(begin, step)
+            hashed = hashing.key_array(some)
+            where = _Place(unit, name, first + begin)
+            for row, records in self._encoded(where, batch.slice(begin, step), hashed):
+                rows = slice(row, row + len(records))
+                positions = np.arange(rows.start, rows.stop, dtype=np.uint64)
+                positions += np.uint64(where.first)
+                ready = self._ready(unit, positions, some[rows], hashed[rows], records)
+                size += self._add(unit, ready)
         return size
+
+    def _encoded(
+        self, where: "_Place", batch: pa.RecordBatch, keys: pa.LargeBinaryArray, row: int = 0
+    ) -> list[tuple[int, pa.LargeBinaryArray]]:
+        """Returns the records of the rows that fit: the first one's row, and those that follow.
+
+        A batch with a row that does not fit is halved until that row is alone.
+        """
+        try:
+            return [(row, self._encoder.columns(batch))]
+        except Misfit as misfit:
+            if batch.num_rows > 1:
+                half = batch.num_rows // 2
+                return [
+                    *self._encoded(where, batch.slice(0, half), keys, row),
+                    *self._encoded(where, batch.slice(half), keys, row + half),
+                ]
+            self._misfit(misfit, where.unit, where.name, where.first + row, keys[row].as_py())
+            return []
 
     def _keys_of(
         self, keys: Any, batch: pa.RecordBatch, name: str
@@ -269,36 +280,51 @@ class Collector:
         self._flushed = time.monotonic()
         states = {unit: state.to_json() for unit, state in self._states.items()}
         self._states = {
-            unit: UnitState(state.seen)
+            unit: replace(state, quarantined=[])
             for unit, state in self._states.items()
             if not state.complete
         }
-        run = None
-        if self._parts:
-            path = self._directory / f"{self._rules.split}-{secrets.token_hex(8)}.run"
-            run = runs.write(path, self._parts)
-            self._held = 0
+        run = self._held.write(self._directory / f"{self._rules.split}-{secrets.token_hex(8)}.run")
         if run or states:
             self._report(run, states)
 
-    def _add(
+    def _prepared(self, unit: int, first: int, batch: Sequence[tuple[Any, Any]]) -> "_Ready | None":
+        """Encodes pairs, in any thread; None if something is wrong with one of them."""
+        keys = [key for key, _ in batch]
+        positions = np.arange(first, first + len(batch), dtype=np.uint64)
+        try:
+            records = self._encoder.rows([item for _, item in batch])
+            return self._ready(unit, positions, keys, hashing.key_array(keys), records)
+        except Exception:
+            return None  # the collector's own thread will see it again, and say what it is
+
+    def _ready(
         self,
         unit: int,
         positions: npt.NDArray[np.uint64],
         keys: Any,
         key_array: pa.LargeBinaryArray,
         records: pa.LargeBinaryArray,
-    ) -> int:
+    ) -> "_Ready":
+        by_key = None
         if self._rules.ordered:
-            high, low = _in_order(unit, positions, keys)
+            by_key, hashes = _in_order(unit, positions, keys)
         else:
-            high, low = hashing.hash_keys(self._rules.split, key_array)
-        part = Encoded(unit, positions, high, low, tfrecord.frame(records), key_array)
-        self._parts.append(part)
-        self._held += part.nbytes
-        if self._held >= self._capacity:
+            hashes = hashing.hash_keys(self._rules.split, key_array)
+        size = len(tfrecord.bytes_of(records))
+        return _Ready(positions, hashes, tfrecord.frame(records), key_array, size, by_key)
+
+    def _add(self, unit: int, ready: "_Ready") -> int:
+        state = self._state(unit)
+        if state.ordered_by_key not in (None, ready.ordered_by_key):
+            raise mixed_keys()
+        state.ordered_by_key = ready.ordered_by_key
+        if not self._held.takes(ready.framed):
             self.flush()
-        return len(tfrecord.bytes_of(records))
+        self._held.add(unit, ready.positions, ready.hashes, ready.framed, ready.keys)
+        if self._held.nbytes >= self._capacity:
+            self.flush()
+        return ready.size
 
     def _one_by_one(
         self, unit: int, name: str, first: int, batch: Sequence[tuple[Any, Any]]
@@ -309,33 +335,21 @@ class Collector:
                 records.append(self._encoder.row(item))
                 fits.append(i)
             except Misfit as misfit:
-                error = self._error(misfit, name, first + i, _shown(key))
-                if not self._rules.quarantine:
-                    raise error from misfit.__cause__
-                self._state(unit).quarantined.append(
-                    _set_aside(misfit, self._rules.split, name, first + i, _shown(key))
-                )
+                self._misfit(misfit, unit, name, first + i, key)
         return pa.concat_arrays(records or [pa.array([], pa.large_binary())]), fits
 
-    def _rows_that_fit(
-        self,
-        unit: int,
-        name: str,
-        first: int,
-        batch: pa.RecordBatch,
-        keys: pa.LargeBinaryArray,
-    ) -> tuple[pa.LargeBinaryArray, list[int]]:
-        records, fits = [], []
-        for i in range(batch.num_rows):
-            try:
-                records.append(self._encoder.columns(batch.slice(i, 1)))
-                fits.append(i)
-            except Misfit as misfit:
-                key = _shown(keys[i].as_py())
-                self._state(unit).quarantined.append(
-                    _set_aside(misfit, self._rules.split, name, first + i, key)
-                )
-        return pa.concat_arrays(records or [pa.array([], pa.large_binary())]), fits
+    def _misfit(self, misfit: Misfit, unit: int, name: str, position: int, key: Any) -> None:
+        """Sets an example aside, or raises an error that describes it."""
+        shown = key.decode(errors="backslashreplace") if isinstance(key, bytes) else str(key)
+        if not self._rules.quarantine:
+            raise self._error(misfit, name, position, shown) from misfit.__cause__ or misfit
+        cause = misfit.__cause__
+        self._state(unit).quarantined.append(
+            Quarantined(
+                self._rules.split, name, position, shown, misfit.feature, misfit.expected,
+                misfit.found, f"{type(cause).__name__}: {cause}" if cause else "",
+            )
+        )  # fmt: skip
 
     def _error(self, misfit: Misfit, name: str, position: int, key: str) -> ExampleError:
         cause = misfit.__cause__
@@ -354,111 +368,57 @@ class Collector:
         )
 
 
-def _set_aside(misfit: Misfit, split: str, name: str, position: int, key: str) -> Quarantined:
-    cause = misfit.__cause__
-    reason = f"{type(cause).__name__}: {cause}" if cause else ""
-    return Quarantined(
-        split, name, position, key, misfit.feature, misfit.expected, misfit.found, reason
-    )
-
-
 def _in_order(
     unit: int, positions: npt.NDArray[np.uint64], keys: Any
-) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """Returns numbers that sort as TFDS sorts where shuffling is disabled: by int keys."""
-    if isinstance(keys, (pa.Array, pa.ChunkedArray)):
-        is_int = pa.types.is_integer(keys.type)
-        values = keys.to_numpy(zero_copy_only=False).astype(np.int64) if is_int else None
-    else:
-        is_int = all(isinstance(key, int) for key in keys)
-        values = np.array(keys, np.int64) if is_int else None
-        if not is_int and any(isinstance(key, int) for key in keys):
-            raise InvalidKeyError(
-                explain(
-                    "Where shuffling is disabled, keys are all ints or none is.",
-                    mend="yield ints that give the order, or texts to keep that of generation",
-                )
-            )
+) -> tuple[bool, hashing.Hashes]:
+    """Returns numbers that sort as TFDS sorts where shuffling is disabled: by int keys.
+
+    Returns:
+      Whether the keys give the order; the numbers, in place of hashes.
+
+    Raises:
+      InvalidKeyError: Some keys are ints and some are not, or one is out of range.
+    """
+    values = _whole_numbers(keys)
+    by_key = values is not None
     if values is None:
         values = (unit << _POSITION_BITS) + positions.astype(np.int64)
     # Shifted so that the order of the unsigned numbers is that of the signed ones.
     high = values.view(np.uint64) ^ np.uint64(1 << 63)
-    return high, np.zeros(len(values), np.uint64)
+    return by_key, (high, np.zeros(len(values), np.uint64))
 
 
-def _batches(examples: Iterator[tuple[Any, Any]], limit: int | None) -> Iterator[tuple[int, Any]]:
-    """Yields (position of the first example, pairs), or (position, (keys, record batch))."""
-    first, size = 0, 0
-    pairs: list[tuple[Any, Any]] = []
-    for pair in examples:
-        if limit is not None and first + len(pairs) >= limit:
-            break
-        try:
-            key, item = pair
-        except (TypeError, ValueError):
-            raise BuilderError(
-                explain(
-                    f"The generator yielded a {type(pair).__name__}, not a pair.",
-                    mend="yield (key, example), with the example as a dict of features",
-                )
-            ) from None
-        if isinstance(item, (pa.RecordBatch, pa.Table)):
-            if pairs:
-                yield first, pairs
-                first, pairs, size = first + len(pairs), [], 0
-            for keys, batch in _record_batches(key, item):
-                if limit is not None:
-                    room = limit - first
-                    keys = keys if isinstance(keys, str) or callable(keys) else keys[:room]
-                    batch = batch.slice(0, room)
-                if batch.num_rows:
-                    yield first, (keys, batch)
-                first += batch.num_rows
-            continue
-        pairs.append((key, item))
-        size += _rough_size(item)
-        if len(pairs) == BATCH or size >= BATCH_BYTES:
-            yield first, pairs
-            first, pairs, size = first + len(pairs), [], 0
-    if pairs:
-        yield first, pairs
+def mixed_keys() -> InvalidKeyError:
+    """Returns the error for int keys beside others where shuffling is disabled."""
+    return InvalidKeyError(
+        explain(
+            "Where shuffling is disabled, keys are all ints or none is.",
+            mend="yield ints that give the order, or texts to keep that of generation",
+        )
+    )
 
 
-def _record_batches(
-    keys: Any, table: pa.RecordBatch | pa.Table
-) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    if isinstance(table, pa.RecordBatch):
-        yield keys, table
-        return
-    begin = 0
-    whole = isinstance(keys, str) or callable(keys)
-    if not whole and len(keys) != table.num_rows:
+def _whole_numbers(keys: Any) -> npt.NDArray[np.int64] | None:
+    """Returns int keys as an array; None if they are no ints."""
+    if isinstance(keys, (pa.Array, pa.ChunkedArray)):
+        if not pa.types.is_integer(keys.type):
+            return None
+        values = keys.to_numpy(zero_copy_only=False)
+    else:
+        whole = [isinstance(key, (int, np.integer)) for key in keys]
+        if not any(whole):
+            return None
+        if not all(whole):
+            raise mixed_keys()
+        values = np.array(keys)
+    # Python's ints beyond 64 bits make an array of objects.
+    if values.dtype.kind not in "iu" or (values > np.int64(2**63 - 1)).any():
         raise InvalidKeyError(
             explain(
-                f"A table of {table.num_rows} rows came with {len(keys)} keys.",
-                mend="yield as many keys as the table has rows",
+                "Where shuffling is disabled, an int key must fit in 64 bits with its sign.",
+                f"Keys from {min(keys)} to {max(keys)}",
+                mend="yield smaller numbers, or texts to keep the order of generation",
             )
         )
-    for batch in table.to_batches():
-        yield keys if whole else keys[begin : begin + batch.num_rows], batch
-        begin += batch.num_rows
-
-
-def _rough_size(item: Any) -> int:
-    """Returns about how many bytes an example takes: enough to keep a batch of large ones small."""
-    if isinstance(item, dict):
-        return sum(map(_rough_size, item.values()))
-    if isinstance(item, (list, tuple)):
-        # One element stands for all: this is an estimate, made for each example.
-        return len(item) * _rough_size(item[0]) if item else 0
-    if isinstance(item, os.PathLike) or (isinstance(item, str) and "/" in item[:4096]):
-        # It may be the path of a file that becomes part of the record.
-        with contextlib.suppress(OSError, ValueError):
-            return os.stat(item).st_size  # noqa: PTH116 - asked for each example
-    if isinstance(item, (bytes, str)):
-        return len(item)
-    return int(getattr(item, "nbytes", 64))
-
-
-def _shown(key: Any) -> str:
-    return key.decode(errors="backslashreplace") if isinstance(key, bytes) else str(key)
+    whole_numbers: npt.NDArray[np.int64] = values.astype(np.int64)
+    return whole_numbers

@@ -14,10 +14,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
-
-from my_datasets.building.collector import UnitState
 from my_datasets.building.runs import Run
+from my_datasets.building.units import UnitState
+from my_datasets.records import checksum
 
 _LOGGER = logging.getLogger(__name__)
 _JOURNAL = "journal.jsonl"
@@ -121,7 +120,9 @@ class Journal:
     def intact_shard(self, name: str) -> Shard | None:
         """Returns a shard that an earlier build finished, if it is there unharmed."""
         shard = self.shards.get(name)
-        if shard is None or not _is_intact(self.directory / name, shard):
+        if shard is None or not checksum.is_intact(
+            self.directory / name, shard.checksum, shard.bytes
+        ):
             return None
         return shard
 
@@ -203,16 +204,6 @@ class Journal:
                 "Resuming the build in %s: %d units and %d shards are done.",
                 self.directory, done, len(self.shards),
             )  # fmt: skip
-
-
-def _is_intact(path: Path, shard: Shard) -> bool:
-    if not path.is_file() or path.stat().st_size != shard.bytes:
-        return False
-    checksum = 0
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            checksum = google_crc32c.extend(checksum, block)
-    return checksum == shard.checksum
 
 
 def _changes(old: dict[str, Any], new: dict[str, Any]) -> str:

@@ -6,17 +6,16 @@ merged with few open files.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.records import tfrecord
+from my_datasets.records import checksum, hashing, tfrecord
 
 # The columns of a run's index, in the order in which they are stored.
 COLUMNS: dict[str, type[np.generic]] = {
@@ -30,37 +29,12 @@ COLUMNS: dict[str, type[np.generic]] = {
 }
 # Bytes that the index takes for a record; the key comes on top.
 INDEX_BYTES = sum(np.dtype(kind).itemsize for kind in COLUMNS.values())
+# While a run is written there are its index, its sorted copy, and what sorting needs.
+_INDEX_COPIES = 3
 # Sorted records are copied and written in portions of this size, not all at once.
 _PORTION = 8 << 20
 
 Columns = dict[str, npt.NDArray[Any]]
-
-
-@dataclass
-class Encoded:
-    """Encoded examples of one unit.
-
-    Attributes:
-      unit: The unit's number.
-      positions: Their positions in the unit, shape [n].
-      high: Upper halves of their hashes, shape [n].
-      low: Lower halves.
-      framed: The framed records.
-      keys: The keys, as they were hashed.
-    """
-
-    unit: int
-    positions: npt.NDArray[np.uint64]
-    high: npt.NDArray[np.uint64]
-    low: npt.NDArray[np.uint64]
-    framed: pa.LargeBinaryArray
-    keys: pa.LargeBinaryArray
-
-    @property
-    def nbytes(self) -> int:
-        """Returns how much memory the examples take."""
-        data = len(tfrecord.bytes_of(self.framed)) + len(tfrecord.bytes_of(self.keys))
-        return data + len(self.high) * (INDEX_BYTES + 16)
 
 
 @dataclass(frozen=True)
@@ -122,14 +96,7 @@ class Run:
 
     def is_intact(self) -> bool:
         """Returns whether the file is there with the bytes that were written."""
-        path = Path(self.path)
-        if not path.is_file() or path.stat().st_size != self.file_bytes:
-            return False
-        checksum = 0
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                checksum = google_crc32c.extend(checksum, block)
-        return checksum == self.checksum
+        return checksum.is_intact(Path(self.path), self.checksum, self.file_bytes)
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the journal records."""
@@ -141,51 +108,112 @@ class Run:
         return cls(**{**entry, "path": os.fspath(directory / entry["path"])})
 
 
-def write(path: Path, parts: list[Encoded]) -> Run:
-    """Writes examples as one sorted run; consumes `parts`, to free their memory."""
-    index: Columns = {
-        "high": np.concatenate([part.high for part in parts]),
-        "low": np.concatenate([part.low for part in parts]),
-        "unit": np.concatenate([np.full(len(part.high), part.unit, np.uint32) for part in parts]),
-        "position": np.concatenate([part.positions for part in parts]),
-    }
-    records = pa.chunked_array([part.framed for part in parts], pa.large_binary())
-    keys = pa.chunked_array([part.keys for part in parts], pa.large_binary())
-    parts.clear()
+class Held:
+    """Encoded examples in memory, until they are written as a run.
+
+    The records lie in one piece of memory that is used again for the next run: fresh memory costs
+    more than the copy, because the system clears and maps each page of it.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        """Starts empty.
+
+        Args:
+          capacity: Bytes of framed records that are expected to be held at most.
+        """
+        self._capacity = capacity
+        self._data = np.empty(0, np.uint8)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._used = 0
+        self._count = 0
+        self._key_bytes = 0
+        self._index: list[Columns] = []
+        self._keys: list[pa.LargeBinaryArray] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Returns how much memory the examples take, and will while they are written."""
+        return self._used + self._key_bytes + self._count * INDEX_BYTES * _INDEX_COPIES
+
+    def takes(self, framed: pa.LargeBinaryArray) -> bool:
+        """Returns whether there is room for some more records."""
+        size = len(tfrecord.bytes_of(framed))
+        return not self._count or self._used + size <= max(len(self._data), self._capacity)
+
+    def add(
+        self,
+        unit: int,
+        positions: npt.NDArray[np.uint64],
+        hashes: hashing.Hashes,
+        framed: pa.LargeBinaryArray,
+        keys: pa.LargeBinaryArray,
+    ) -> None:
+        """Takes examples of one unit; `takes` told that there is room.
+
+        Args:
+          unit: The unit's number.
+          positions: Their positions in the unit, shape [n].
+          hashes: Upper and lower halves of their hashes, shape [n] each.
+          framed: The framed records.
+          keys: The keys, as they were hashed.
+        """
+        data = tfrecord.bytes_of(framed)
+        end = self._used + len(data)
+        if end > len(self._data):
+            self._data = np.empty(max(end, self._capacity), np.uint8)
+        self._data[self._used : end] = data
+        self._used = end
+        self._count += len(positions)
+        self._key_bytes += len(tfrecord.bytes_of(keys))
+        self._keys.append(keys)
+        self._index.append(
+            {
+                "high": hashes[0],
+                "low": hashes[1],
+                "unit": np.full(len(positions), unit, np.uint32),
+                "position": positions,
+                "size": np.diff(tfrecord.offsets_of(framed)).astype(np.uint64),
+            }
+        )
+
+    def write(self, path: Path) -> Run | None:
+        """Writes everything as one sorted run, and starts anew; None if there is nothing."""
+        if not self._count:
+            return None
+        index = {
+            name: np.concatenate([part[name] for part in self._index]) for name in self._index[0]
+        }
+        offsets = np.append(np.zeros(1, np.uint64), np.cumsum(index["size"])).astype(np.int64)
+        records = tfrecord.binary_array(pa.py_buffer(self._data[: self._used]), offsets)
+        keys = pa.concat_arrays(self._keys)
+        self._clear()
+        return _write(path, index, records, keys)
+
+
+def _write(
+    path: Path, index: Columns, records: pa.LargeBinaryArray, keys: pa.LargeBinaryArray
+) -> Run:
     order = sort_order(index)
-    sizes = np.concatenate([np.diff(tfrecord.offsets_of(chunk)) for chunk in records.chunks])
     index = {name: values[order] for name, values in index.items()}
-    index["size"] = sizes[order].astype(np.uint64)
     ends = np.cumsum(index["size"], dtype=np.uint64)
     index["begin"] = ends - index["size"]
-    key_sizes = np.concatenate([np.diff(tfrecord.offsets_of(chunk)) for chunk in keys.chunks])
+    key_sizes = np.diff(tfrecord.offsets_of(keys))
     index["key_end"] = np.cumsum(key_sizes[order], dtype=np.uint64)
-    checksum = 0
-    with path.open("wb", buffering=0) as file:
-
-        def put(data: memoryview) -> None:
-            nonlocal checksum
-            checksum = google_crc32c.extend(checksum, data.tobytes())
-            written = 0
-            while written < len(data):
-                written += file.write(data[written:])
-
+    with checksum.writing(path) as file:
         for data in gathered(records, order, ends):
-            put(data)
+            file.write(data)
         for name, kind in COLUMNS.items():
-            put(memoryview(np.ascontiguousarray(index[name], kind).view(np.uint8).data))
+            file.write(memoryview(np.ascontiguousarray(index[name], kind).view(np.uint8).data))
         for data in gathered(keys, order, index["key_end"]):
-            put(data)
-        file_bytes = file.tell()
-    total = int(ends[-1])
-    return Run(os.fspath(path), len(order), total, file_bytes, checksum)
+            file.write(data)
+    return Run(os.fspath(path), len(order), int(ends[-1]), file.size, file.checksum)
 
 
 def gathered(
-    values: pa.ChunkedArray | pa.LargeBinaryArray,
-    order: npt.NDArray[np.int64],
-    ends: npt.NDArray[np.uint64],
-) -> "Any":
+    values: pa.LargeBinaryArray, order: npt.NDArray[np.int64], ends: npt.NDArray[np.uint64]
+) -> Iterator[memoryview]:
     """Yields the bytes of `values` in another order, in portions.
 
     Args:
@@ -198,10 +226,7 @@ def gathered(
         before = int(ends[begin - 1]) if begin else 0
         end = int(np.searchsorted(ends, before + _PORTION, side="right"))
         end = max(end, begin + 1)
-        taken = values.take(pa.array(order[begin:end]))
-        chunks = taken.chunks if isinstance(taken, pa.ChunkedArray) else [taken]
-        for chunk in chunks:
-            yield tfrecord.bytes_of(chunk)
+        yield tfrecord.bytes_of(values.take(pa.array(order[begin:end])))
         begin = end
 
 

@@ -56,7 +56,8 @@ def _translate(error: Exception, data_dir: Path) -> DataDirError | None:
         return DiskFullError(
             explain(
                 f"The disk is full: {place} could not be written.",
-                f"Free there: {free:,} bytes. Nothing half-made was kept.",
+                f"Free there: {free:,} bytes",
+                "No half-made version is left. What was finished of it is kept for the next run.",
                 mend="free some space there or choose another directory, then run the same again",
             )
         )

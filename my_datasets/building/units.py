@@ -1,10 +1,11 @@
 """Units: the independently processable pieces of a split's input."""
 
+import dataclasses
 import hashlib
 import os
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,15 +45,13 @@ class Misfit(Exception):  # noqa: N818 - becomes an ExampleError once unit and k
       feature: The feature's path, such as `objects/label`.
       expected: What the feature takes.
       found: What was given.
-      row: The row of the record batch, for the columnar path.
     """
 
-    def __init__(self, feature: str, expected: str, found: str, *, row: int = 0) -> None:
+    def __init__(self, feature: str, expected: str, found: str) -> None:
         super().__init__(feature, expected, found)
         self.feature = feature
         self.expected = expected
         self.found = found
-        self.row = row
 
 
 class Encoder(Protocol):
@@ -62,11 +61,17 @@ class Encoder(Protocol):
     def names(self) -> Collection[str]:
         """The names of the top-level features."""
 
+    def own(self, item: Any) -> Any:
+        """Returns an example that no later change of `item` reaches; None if there can be none."""
+
     def rows(self, examples: Sequence[Any]) -> pa.LargeBinaryArray:
         """Returns a serialised record for each example; raises anything if one does not fit."""
 
     def row(self, item: Any) -> pa.LargeBinaryArray:
         """Returns one example's record; raises `Misfit`."""
+
+    def rows_at_once(self, batch: pa.RecordBatch) -> int:
+        """Returns how many rows of a record batch are to be encoded at once, for its memory."""
 
     def columns(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """Returns a serialised record for each row of a record batch; raises `Misfit`."""
@@ -95,6 +100,64 @@ class SplitInput:
         return f"{unit} ({shown if len(shown) <= 120 else shown[:117] + '...'})"
 
 
+@dataclass
+class Quarantined:
+    """An example that was set aside.
+
+    Attributes:
+      split: The split.
+      unit: The unit, as messages call it.
+      position: The example's place in the unit, counted from 0.
+      key: Its key.
+      feature: The path of the feature it does not fit.
+      expected: What the feature takes.
+      found: What was given.
+      reason: The original error.
+    """
+
+    split: str
+    unit: str
+    position: int
+    key: str
+    feature: str
+    expected: str
+    found: str
+    reason: str
+
+
+@dataclass
+class UnitState:
+    """How much of a unit has been gathered.
+
+    Attributes:
+      seen: Examples that the generator yielded.
+      complete: Whether it came to its end.
+      quarantined: Examples set aside.
+      ordered_by_key: Where shuffling is disabled: whether int keys give the order, or the
+        generator; None as long as neither is known.
+    """
+
+    seen: int = 0
+    complete: bool = False
+    ordered_by_key: bool | None = None
+    quarantined: list[Quarantined] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what the journal records."""
+        return {
+            "seen": self.seen,
+            "complete": self.complete,
+            "ordered_by_key": self.ordered_by_key,
+            "quarantined": [asdict(item) for item in self.quarantined],
+        }
+
+    @classmethod
+    def from_json(cls, entry: dict[str, Any]) -> "UnitState":
+        """Returns what the journal recorded."""
+        items = [Quarantined(**item) for item in entry["quarantined"]]
+        return cls(**{**entry, "quarantined": items})
+
+
 def _identity(item: Any) -> str:
     if isinstance(item, (str, os.PathLike)):
         path = os.fspath(item)
@@ -110,6 +173,9 @@ def _identity(item: Any) -> str:
         return "{" + ", ".join(f"{key!r}: {_identity(item[key])}" for key in item) + "}"
     if item is None or isinstance(item, (int, float, bytes, range)):
         return repr(item)
+    if dataclasses.is_dataclass(item) and not isinstance(item, type):
+        fields = {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+        return f"{type(item).__qualname__} {_identity(fields)}"
     try:
         return f"{type(item).__qualname__} {hashlib.sha256(pickle.dumps(item)).hexdigest()}"
     except Exception:

@@ -105,7 +105,7 @@ def hash_keys(salt: str, keys: pa.LargeBinaryArray) -> Hashes:
     """Returns the MD5 of `salt + key` of each key.
 
     Args:
-      salt: The split's name.
+      salt: The split's name; backslashes count as slashes, as in keys.
       keys: As from `key_array`, shape [n].
 
     Returns:
@@ -115,7 +115,7 @@ def hash_keys(salt: str, keys: pa.LargeBinaryArray) -> Hashes:
     if n < _FEW:
         return _hash_one_by_one(salt, keys)
     high, low = np.empty(n, np.uint64), np.empty(n, np.uint64)
-    start = np.frombuffer(salt.encode(), np.uint8)
+    start = np.frombuffer(key_bytes(salt), np.uint8)
     offsets = np.frombuffer(keys.buffers()[1], np.int64)[keys.offset : keys.offset + n + 1]
     data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)
     lengths = np.diff(offsets)
@@ -132,7 +132,7 @@ def hash_keys(salt: str, keys: pa.LargeBinaryArray) -> Hashes:
 
 
 def _hash_one_by_one(salt: str, keys: pa.LargeBinaryArray) -> Hashes:
-    salted = hashlib.md5(salt.encode(), usedforsecurity=False)
+    salted = hashlib.md5(key_bytes(salt), usedforsecurity=False)
     digests = []
     for key in keys.to_pylist():
         digest = salted.copy()

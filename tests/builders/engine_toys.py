@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pyarrow as pa
 import tensorflow_datasets as tfds
 
 import my_datasets
+from my_datasets.records import png
 
 F = tfds.features
 FEATURES = {
@@ -110,6 +112,113 @@ class ByTfds(tfds.core.GeneratorBasedBuilder, skip_registration=True):
             builder=self, features=F.FeaturesDict(FEATURES),
             disable_shuffling=self.disable_shuffling,
         )  # fmt: skip
+
+
+class Reusing(my_datasets.Builder, skip_registration=True):
+    """Uses the same dict, array, list and file for each example."""
+
+    VERSION = _Toy.VERSION
+    RELEASE_NOTES: ClassVar = {"1.0.0": "First."}
+    name = "toy_reusing"
+
+    def _info(self) -> Any:
+        features = F.FeaturesDict(
+            {
+                "array": F.Tensor(shape=(4,), dtype=np.int64),
+                "list": F.Sequence(np.int64),
+                "image": F.Image(shape=(None, None, 1)),
+                "path": F.Image(shape=(None, None, 1)),
+                "open": F.Image(shape=(None, None, 1)),
+                "nested": F.Sequence({"n": np.int64}),
+            }
+        )
+        return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _split_generators(self, dl_manager: Any) -> Any:
+        return {"train": self._generate_examples(0)}
+
+    def _generate_examples(self, _: int) -> Iterator[Any]:
+        array, listed, image = np.zeros(4, np.int64), [0], np.zeros((2, 2, 1), np.uint8)
+        nested = [{"n": 0}]
+        example: dict[str, Any] = {}
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, "image.png")
+            for i in range(50):
+                array += i
+                listed[0] = nested[0]["n"] = i
+                image += np.uint8(1)
+                path.write_bytes(png.encode(np.full((1, 3, 3, 1), i, np.uint8))[0])
+                with path.open("rb") as file:
+                    example |= {
+                        "array": array, "list": listed, "image": image, "path": str(path),
+                        "open": file, "nested": nested,
+                    }  # fmt: skip
+                    yield i, example
+
+
+class ReusingInUnits(Reusing, skip_registration=True):
+    name = "toy_reusing"
+
+    def _split_generators(self, dl_manager: Any) -> Any:
+        return {"train": self.units(self._generate_examples, [0])}
+
+
+class ReusingByTfds(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+    VERSION = _Toy.VERSION
+    name = "toy_reusing"
+    _info = Reusing._info
+    _split_generators = Reusing._split_generators
+    _generate_examples = Reusing._generate_examples
+
+
+class Large(my_datasets.Builder, skip_registration=True):
+    """Examples of 100 kB."""
+
+    VERSION = _Toy.VERSION
+    RELEASE_NOTES: ClassVar = {"1.0.0": "First."}
+    name = "toy_large"
+    rows: ClassVar[int] = 100
+    wrong: ClassVar[int | None] = None
+
+    def _info(self) -> Any:
+        features = F.FeaturesDict({"array": F.Tensor(shape=(100_000,), dtype=np.uint8)})
+        return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _split_generators(self, dl_manager: Any) -> Any:
+        return {"train": self._generate_examples(0)}
+
+    def _generate_examples(self, unit: int) -> Iterator[Any]:
+        rng = np.random.default_rng(unit)
+        for i in range(unit * self.rows, (unit + 1) * self.rows):
+            size = 99_999 if i == self.wrong else 100_000
+            yield i, {"array": rng.integers(0, 128, size, np.uint8)}
+
+
+class LargeInUnits(Large, skip_registration=True):
+    name = "toy_large"
+
+    def _split_generators(self, dl_manager: Any) -> Any:
+        return {"train": self.units(self._generate_examples, range(70))}
+
+
+class Episodes(my_datasets.Builder, skip_registration=True):
+    """Datasets of steps, given as generators; example 3 does not fit."""
+
+    VERSION = _Toy.VERSION
+    RELEASE_NOTES: ClassVar = {"1.0.0": "First."}
+    name = "toy_episodes"
+
+    def _info(self) -> Any:
+        features = F.FeaturesDict({"steps": F.Dataset({"action": np.int64}), "n": np.int64})
+        return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _split_generators(self, dl_manager: Any) -> Any:
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self) -> Iterator[Any]:
+        for i in range(1, 6):
+            steps = ({"action": step} for step in range(i))
+            yield i, {"steps": steps, "n": "three" if i == 3 else i}
 
 
 def stop_here(unit: int, i: int, *, file: Path, how: str) -> None:

@@ -259,7 +259,7 @@ def test_columns_give_the_bytes_of_rows(rows):
     [
         (F.Scalar(np.int8), [1, 300], "a column of int64"),
         (F.Scalar(np.int64), [1.0, 2.5], "values of type double"),
-        (F.Scalar(np.int64), [1, None], "null in row 1"),
+        (F.Scalar(np.int64), [1, None], "null"),
         (F.Text(), [1, 2], "values of type int64"),
         (F.ClassLabel(names=["a"]), ["a", "z"], "the label 'z'"),
         (F.ClassLabel(num_classes=2), [0, 2], "the label .*2"),

@@ -22,6 +22,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from my_datasets import errors
+from my_datasets.building.engines import generating, planning
 from my_datasets.building.options import BuildOptions
 from my_datasets.records import index
 from tests.builders import engine_toys as toys
@@ -87,10 +88,8 @@ def test_bytes_do_not_depend_on_how_they_are_made(reference, tmp_path, cls, opti
 
 def test_bytes_do_not_depend_on_memory_nor_on_the_order_of_units(reference, tmp_path, monkeypatch):
     """Hundreds of small runs and chunks, units that end in another order, hash seed and all."""
-    from my_datasets.building.engines import local
-
-    monkeypatch.setattr(local, "_HELD", 0.0005)
-    monkeypatch.setattr(local, "_CHUNK", 0.0005)
+    monkeypatch.setattr(generating, "_HELD", 0.0005)
+    monkeypatch.setattr(planning, "_CHUNK", 0.0005)
     steer(
         monkeypatch, lambda unit, i: time.sleep(0.3 * (6 - unit)) if i == 0 and unit < 6 else None
     )
@@ -195,14 +194,14 @@ def test_shards_follow_the_published_guidance(size, count, readers, expected):
 # --- Faults -------------------------------------------------------------------------------------
 
 
-def run_apart(data_dir, **options):
+def run_apart(data_dir, cls=toys.InUnits, **options):
     """Starts a build in a process of its own, with slow units; forked, to spare the imports."""
 
     def work():
         os.setsid()
         logging.disable()
         toys._Toy.before = staticmethod(slow)
-        build(toys.InUnits, data_dir, **options)
+        build(cls, data_dir, **options)
 
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
@@ -224,9 +223,8 @@ def kill(process):
 def test_a_killed_build_goes_on_where_it_was(reference, tmp_path, monkeypatch, caplog):
     marker = tmp_path / "killed"
     steer(monkeypatch, partial(toys.stop_here, file=marker, how="kill"))
-    from my_datasets.building.engines import local
 
-    monkeypatch.setattr(local, "_HELD", 0.002)  # so that there are runs before the end
+    monkeypatch.setattr(generating, "_HELD", 0.002)  # so that there are runs before the end
     with pytest.raises(errors.BuildInterruptedError, match=r"by signal 9\.\n  It was at unit 3"):
         build(toys.InUnits, tmp_path, workers=2)
     assert not (tmp_path / "toy_engine/1.0.0").exists()
@@ -404,6 +402,81 @@ def test_builds_at_once_end_in_one_good_result(reference, tmp_path, builds):
     ]
 
 
+# --- What a generator may do --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_generator_may_use_its_objects_again(tmp_path, workers):
+    """One dict, array, list and file for all examples, as TFDS allows; files that are closed."""
+    theirs = toys.ReusingByTfds(data_dir=tmp_path / "theirs")
+    theirs.download_and_prepare()
+    expected = records(Path(theirs.data_dir))
+    assert len(expected) == 50
+    for cls in (toys.Reusing, toys.ReusingInUnits):
+        ours = build(cls, tmp_path / cls.__name__, config=None, workers=workers)
+        assert records(ours) == expected
+
+
+def test_large_examples_of_a_plain_generator_are_encoded_in_threads(tmp_path):
+    once, again = (
+        build(toys.Large, tmp_path / str(workers), config=None, workers=workers, splits=("train",))
+        for workers in (1, 4)
+    )
+    assert hashes(once) == hashes(again)
+    assert len(records(once)) == toys.Large.rows
+
+
+def test_an_error_in_a_thread_is_described(tmp_path, monkeypatch):
+    monkeypatch.setattr(toys.Large, "wrong", 30)
+    with pytest.raises(errors.ExampleError, match=r"example 30 .*\n  Key: 30\n  Feature: array"):
+        build(toys.Large, tmp_path, config=None, workers=2, splits=("train",))
+    kept = build(
+        toys.Large, tmp_path, config=None, workers=2, splits=("train",), on_error="quarantine",
+        max_quarantined=0.1,
+    )  # fmt: skip
+    assert len(records(kept)) == toys.Large.rows - 1
+
+
+def test_steps_are_generated_once_also_beside_an_example_that_does_not_fit(tmp_path):
+    """Going through a batch again must not find generators that are at their end."""
+    ours = build(toys.Episodes, tmp_path, config=None, on_error="quarantine", max_quarantined=0.5)
+    found = sorted(
+        len(record.features.feature["steps/action"].int64_list.value) for record in records(ours)
+    )
+    assert found == [1, 2, 4, 5]
+    entry = json.loads((ours / "quarantine.jsonl").read_text())
+    assert (entry["key"], entry["feature"]) == ("3", "n")
+
+
+def test_memory_stays_within_its_cap(tmp_path, monkeypatch):
+    """Ten times the cap, in units of two processes; 300 MB for all that is no record."""
+    cap = 64 << 20
+    before = anonymous_memory()
+    process = run_apart(tmp_path, toys.LargeInUnits, config=None, workers=2, max_memory=cap)
+    peak = 0
+    while process.is_alive():
+        peak = max(peak, anonymous_memory())
+        time.sleep(0.05)
+    assert process.exitcode == 0
+    version_dir = tmp_path / "toy_large/1.0.0"
+    assert sum(path.stat().st_size for path in shards(version_dir)) > 10 * cap
+    assert peak - before < cap + (300 << 20)
+
+
+def anonymous_memory():
+    """Returns the memory of this process and those below it, what they share counted once."""
+    waiting, total = [os.getpid()], 0
+    while waiting:
+        process = waiting.pop()
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/{process}/smaps_rollup").read_text()
+            sizes = re.findall(r"^Pss_(?:Anon|Shmem): +(\d+) kB", text, re.MULTILINE)
+            total += 1024 * sum(map(int, sizes))
+            for thread in Path(f"/proc/{process}/task").iterdir():
+                waiting += map(int, (thread / "children").read_text().split())
+    return total
+
+
 # --- Wrong examples -----------------------------------------------------------------------------
 
 
@@ -509,9 +582,8 @@ def test_options_out_of_range(options, said):
 
 def test_few_open_files_are_enough(reference, tmp_path, monkeypatch):
     """Hundreds of runs, under a limit that the process itself nearly exhausts."""
-    from my_datasets.building.engines import local
 
-    monkeypatch.setattr(local, "_HELD", 0.0001)
+    monkeypatch.setattr(generating, "_HELD", 0.0001)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
     try:

@@ -26,7 +26,9 @@ def test_hashes_are_those_of_tfds(salt, keys, many):
         keys = keys * 250
     hasher = tfds_hashing.Hasher(salt)
     found = whole(hashing.hash_keys(salt, hashing.key_array(keys)))
-    assert found == [hasher.hash_key(key) for key in keys]
+    expected = map(hasher.hash_key, keys)
+    wrong = [key for key, ours, its in zip(keys, found, expected, strict=True) if ours != its]
+    assert wrong[:1] == []  # pytest would compare whole lists for hours
 
 
 @pytest.mark.parametrize(

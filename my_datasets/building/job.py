@@ -1,0 +1,51 @@
+"""A job: what an engine is to build, and what it has built."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from my_datasets.building.units import Encoder, Quarantined, SplitInput
+
+WriteShard = Callable[[Path, Iterable[tuple[int, bytes]]], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What is to be built, told in the engine's terms.
+
+    Attributes:
+      inputs: The splits, in their order.
+      encoder: Makes the records.
+      ordered: Keep the order of generation.
+      ignore_duplicates: Keep the first example of each key.
+      max_examples: At most so many examples of each split; None for all.
+      number_of_shards: Says how many shards a split has, from (bytes, examples).
+      shard_name: Says the file name of a shard, from (split, number, number of shards).
+      write_shard: Writes a shard in another format than TFRecord; None for TFRecord.
+    """
+
+    inputs: Sequence[SplitInput]
+    encoder: Encoder
+    ordered: bool
+    ignore_duplicates: bool
+    max_examples: int | None
+    number_of_shards: Callable[[int, int], int]
+    shard_name: Callable[[str, int, int], str]
+    write_shard: WriteShard | None = None
+
+
+@dataclass(frozen=True)
+class SplitResult:
+    """A split as it was built.
+
+    Attributes:
+      name: The split.
+      shard_lengths: The number of examples in each shard.
+      num_bytes: The size of the records, without framing.
+      quarantined: The examples that were set aside.
+    """
+
+    name: str
+    shard_lengths: list[int]
+    num_bytes: int
+    quarantined: list[Quarantined]
