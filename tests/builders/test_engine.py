@@ -200,6 +200,8 @@ def run_apart(data_dir, cls=toys.InUnits, **options):
     def work():
         os.setsid()
         logging.disable()
+        # The lock of its bars would be that of this process's, and stay locked when it is killed.
+        tfds.disable_progress_bar()
         toys._Toy.before = staticmethod(slow)
         build(cls, data_dir, **options)
 
@@ -272,6 +274,21 @@ def test_a_hanging_worker_is_stopped(tmp_path, monkeypatch):
     steer(monkeypatch, partial(toys.stop_here, file=tmp_path / "hung", how="hang"))
     with pytest.raises(errors.BuildInterruptedError, match="did not answer for"):
         build(toys.InUnits, tmp_path, workers=2, unit_timeout=4.0)
+
+
+def test_a_worker_that_is_killed_while_it_draws_a_bar_stops_nobody_elses(tmp_path, monkeypatch):
+    from tensorflow_datasets.core.utils import tqdm_utils
+
+    def before(unit, i):
+        if (unit, i) == (3, 200):
+            with tqdm_utils.tqdm().get_lock():
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    tqdm_utils.tqdm().close()  # makes the lock
+    steer(monkeypatch, before)
+    with pytest.raises(errors.BuildInterruptedError, match="by signal 9"):
+        build(toys.InUnits, tmp_path, workers=2)
+    tqdm_utils.tqdm().close()
 
 
 def test_a_unit_that_raises_is_named_and_the_others_are_kept(reference, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -282,6 +283,7 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in inherited:
         other.close()
+    _own_bar_locks()
     # The collector would write to each object that came with the fork, and so copy its page.
     gc.freeze()
     code = 1
@@ -310,6 +312,21 @@ def _work(
         sys.stderr.flush()
         # Not through the interpreter's exit handlers: they belong to the parent.
         os._exit(code)
+
+
+def _own_bar_locks() -> None:
+    """Gives tqdm's bars locks of this process.
+
+    Theirs is a semaphore of all processes, because a generator may draw bars, too: a worker that
+    is killed while it draws one would stop the bars of all others for ever.
+    """
+    tqdm = sys.modules.get("tqdm.std")
+    waiting = [tqdm.tqdm] if tqdm is not None else []
+    while waiting:
+        kind = waiting.pop()
+        waiting += kind.__subclasses__()
+        if "_lock" in vars(kind):
+            kind._lock = threading.RLock()
 
 
 def _portable(error: BaseException) -> tuple[bytes | None, str, str]:
