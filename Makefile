@@ -1,5 +1,6 @@
 # make demo   build the digits dataset, look at it and train on it, in an environment of its own
-# make test   run the whole test suite, in an environment of its own
+# make test   run the tests, in an environment of its own
+# make soak   run those that take long: many kills, much data
 # make lock   renew constraints.txt, the exact versions that both use
 # make clean  remove those environments and everything made in them
 
@@ -21,13 +22,16 @@ $(1)/bin/uv pip install --python $(1) --constraint constraints.txt \
 @touch $@
 endef
 
-.PHONY: demo test lock clean
+.PHONY: demo test soak lock clean
 
 demo: $(DEMO_ENV)/.installed
 	$(DEMO_ENV)/bin/my-datasets demo --data-dir .demo/tensorflow_datasets --output .demo
 
 test: $(TEST_ENV)/.installed
-	$(TEST_ENV)/bin/python -m pytest -n 2 --cov --cov-report=term $(PYTEST_ARGS)
+	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow" --cov --cov-report=term $(PYTEST_ARGS)
+
+soak: $(TEST_ENV)/.installed
+	$(TEST_ENV)/bin/python -m pytest -m slow --timeout 3600 $(PYTEST_ARGS)
 
 $(DEMO_ENV)/.installed: setup.py constraints.txt $(shell find my_datasets checksums -type f ! -name '*.pyc')
 	$(call install,$(DEMO_ENV),.)

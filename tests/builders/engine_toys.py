@@ -196,9 +196,10 @@ class Large(my_datasets.Builder, skip_registration=True):
 
 class LargeInUnits(Large, skip_registration=True):
     name = "toy_large"
+    units_of_it: ClassVar[int] = 70
 
     def _split_generators(self, dl_manager: Any) -> Any:
-        return {"train": self.units(self._generate_examples, range(70))}
+        return {"train": self.units(self._generate_examples, range(self.units_of_it))}
 
 
 class Episodes(my_datasets.Builder, skip_registration=True):
