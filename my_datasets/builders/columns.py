@@ -31,6 +31,11 @@ class _Done:
     entries: bytes
     misfit: Misfit | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes, for those who gather a batch."""
+        return len(self.entries)
+
 
 # Values that nobody can change.
 _CONSTANT = frozenset({bool, int, float, str, bytes})
@@ -42,6 +47,9 @@ def _is_constant(kind: type) -> bool:
 
 class Column:
     """A top-level feature, encoded by TFDS one value at a time: what the others fall back on."""
+
+    # Whether a text may be the path of a file whose contents are the value.
+    may_read_files = True
 
     def __init__(
         self, name: str, feature: tfds.features.FeatureConnector, *, is_whole: bool = False
@@ -58,11 +66,6 @@ class Column:
         self._is_whole = is_whole
         info = feature.get_serialized_info()
         self._serializer = example_serializer.ExampleSerializer(info if is_whole else {name: info})
-
-    @property
-    def may_read_files(self) -> bool:
-        """Whether a text may be the path of a file whose contents are the value."""
-        return isinstance(self, _Images) or type(self) is Column
 
     def own(self, value: Any) -> Any:
         """Returns a value that no later change of the given one reaches, as `encode` takes it.
@@ -139,6 +142,8 @@ class Column:
 
 class _Numbers(Column):
     """Scalars, and tensors of a fixed shape or with one unknown dimension."""
+
+    may_read_files = False
 
     def __init__(self, name: str, feature: tfds.features.Tensor) -> None:
         super().__init__(name, feature)
@@ -241,6 +246,8 @@ class _Numbers(Column):
 class _Labels(Column):
     """Class labels, as numbers or names."""
 
+    may_read_files = False
+
     def own(self, value: Any) -> Any:
         return value if _is_constant(type(value)) else super().own(value)
 
@@ -289,6 +296,8 @@ class _Labels(Column):
 
 class _Texts(Column):
     """Texts and bytes."""
+
+    may_read_files = False
 
     def own(self, value: Any) -> Any:
         return value if _is_constant(type(value)) else super().own(value)
@@ -368,7 +377,9 @@ class _Images(Column):
 
 
 class _Lists(Column):
-    """Sequences of scalars, labels or texts; from Arrow's lists in bulk."""
+    """Sequences of numbers or texts."""
+
+    may_read_files = False
 
     def __init__(self, name: str, feature: tfds.features.Sequence, of: "_Numbers | _Texts") -> None:
         super().__init__(name, feature)

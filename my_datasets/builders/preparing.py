@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import itertools
 import os
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from absl import logging
 from tensorflow_datasets.core import file_adapters
 from tensorflow_datasets.core.utils import shard_utils
 
+from my_datasets._version import __version__
 from my_datasets.builders.encoding import ExampleEncoder
 from my_datasets.building import shards
 from my_datasets.building.job import Job, SplitResult, WriteShard
@@ -141,6 +143,8 @@ def work_identity(
 ) -> dict[str, Any]:
     """Returns all that finished units and shards depend on, for the journal."""
     return {
+        # Other releases may encode, sort or name in another way.
+        "software": {"my_datasets": __version__, "zlib": zlib.ZLIB_RUNTIME_VERSION},
         "fingerprint": dict(fingerprint),
         "options": {
             "file_format": form,

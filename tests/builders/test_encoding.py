@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 from tensorflow_datasets.core import example_serializer
 
 from my_datasets.builders.encoding import ExampleEncoder
+from my_datasets.building.batches import rough_size
 from my_datasets.building.units import Misfit
 from tests.records.oracle import in_order
 
@@ -309,3 +310,16 @@ def test_a_row_that_does_not_fit_is_located(item, path, found):
     assert caught.value.feature == path
     assert caught.value.found.startswith(found)
     assert caught.value.__cause__ is not None
+
+
+def test_large_values_count_as_large_whatever_encodes_them():
+    """A batch is closed by its size."""
+    features = dicts(audio=F.Audio(), image=F.Image(), text=F.Text(), list=F.Sequence(np.int64))
+    example = {
+        "audio": np.zeros(5000, np.int64), "image": np.zeros((50, 50, 3), np.uint8),
+        "text": "x" * 5000, "list": [1] * 1000,
+    }  # fmt: skip
+    owned = ExampleEncoder(features).own(example)
+    assert all(rough_size(value) >= 5000 for value in owned.values()), owned.keys()
+    whole = ExampleEncoder(F.Sequence(np.int64)).own([1] * 5000)
+    assert rough_size(whole) >= 5000
