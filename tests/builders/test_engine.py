@@ -375,9 +375,10 @@ def test_a_lost_run_is_lost_once(tmp_path, monkeypatch, caplog):
 
 
 def test_slow_examples_are_no_hanging_worker(tmp_path, monkeypatch):
-    monkeypatch.setattr(toys._Toy, "rows", 4)
-    steer(monkeypatch, lambda unit, i: time.sleep(1.2))
-    build(toys.InUnits, tmp_path, config=None, splits=("test",), workers=2, unit_timeout=3.0)
+    """The unit takes longer than the timeout, no example does, even on a machine that stalls."""
+    monkeypatch.setattr(toys._Toy, "rows", 24)
+    steer(monkeypatch, lambda unit, i: time.sleep(1.0))
+    build(toys.InUnits, tmp_path, config=None, splits=("test",), workers=2, unit_timeout=20.0)
 
 
 def test_a_table_with_too_many_keys_is_refused(tmp_path, monkeypatch):
