@@ -11,7 +11,9 @@ from typing import Any
 import pyarrow as pa
 import tensorflow_datasets as tfds
 
-from my_datasets.builders.columns import Column, columns_of, is_text
+from my_datasets.builders.columns.choice import columns_of
+from my_datasets.builders.columns.column import Column
+from my_datasets.builders.columns.texts import is_text
 from my_datasets.builders.misfits import is_of_the_machine, located
 from my_datasets.building.units import Misfit
 from my_datasets.records import example

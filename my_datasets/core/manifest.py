@@ -1,4 +1,4 @@
-"""The manifest: what a prepared version was made of, in `manifest.json` beside its shards."""
+"""The manifest: what a prepared version was made of, in `my_datasets_manifest.json` beside its shards."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 
 from my_datasets.errors import IncompleteVersionError, explain
 
-FILE_NAME = "manifest.json"
+FILE_NAME = "my_datasets_manifest.json"
 _FORMAT = 1
 
 

@@ -232,13 +232,13 @@ def test_registering_checksums_makes_nothing_stale(package, tmp_path):
 def test_data_of_tfds_has_no_manifest_and_is_taken_as_it_is(package, tmp_path):
     builder = package.builder(tmp_path / "data")
     builder.download_and_prepare()
-    (Path(builder.data_dir) / "manifest.json").unlink()
+    (Path(builder.data_dir) / "my_datasets_manifest.json").unlink()
     package.builder(tmp_path / "data", factor=5).download_and_prepare()
     assert Manifest.read(Path(builder.data_dir)) is None
 
 
 @pytest.mark.parametrize("content", ["{", "[]", json.dumps({"format": 99})])
 def test_a_manifest_that_cannot_be_understood_is_an_error(tmp_path, content):
-    (tmp_path / "manifest.json").write_text(content)
+    (tmp_path / "my_datasets_manifest.json").write_text(content)
     with pytest.raises(errors.IncompleteVersionError, match="not a manifest of format 1"):
         Manifest.read(tmp_path)

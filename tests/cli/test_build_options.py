@@ -40,7 +40,7 @@ def test_options_reach_the_engine(tmp_path):
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)[0]["splits"] == {"test": 359}
-    manifest = json.loads((tmp_path / "digits/1.0.0/manifest.json").read_text())
+    manifest = json.loads((tmp_path / "digits/1.0.0/my_datasets_manifest.json").read_text())
     assert manifest["options"] == {"on_error": "quarantine", "splits": ["test"]}
     whole = CliRunner().invoke(cli, ["build", "digits", "--data-dir", str(tmp_path)])
     assert "it was made with" in str(whole.exception)

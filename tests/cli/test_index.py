@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from my_datasets import errors
 from my_datasets.cli.main import cli
 from my_datasets.records import index
-from tests.builders.engine_toys import ByTfds
+from tests.building.engines.toys import ByTfds
 
 
 def test_shards_of_tfds_get_their_index(tmp_path):

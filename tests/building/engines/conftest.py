@@ -1,0 +1,23 @@
+"""What the engine's tests share."""
+
+import pytest
+
+from tests.building.engines import toys
+from tests.building.engines.builds import build, hashes
+
+
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory):
+    """The hashes of a build with units in one process."""
+    return hashes(build(toys.InUnits, tmp_path_factory.mktemp("reference"), workers=1))
+
+
+@pytest.fixture(autouse=True)
+def steer(monkeypatch):
+    """`steer(before)` says what happens before each example; see `toys._Toy.before`."""
+
+    def steer(before):
+        monkeypatch.setattr(toys._Toy, "before", staticmethod(before))
+
+    steer(lambda unit, i: None)
+    return steer

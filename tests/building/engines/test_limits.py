@@ -1,0 +1,87 @@
+"""Bounded memory and open files, a clock that runs backwards, progress."""
+
+import contextlib
+import os
+import re
+import resource
+import time
+from pathlib import Path
+
+import pytest
+
+from my_datasets.building.engines import generating
+from tests.building.engines import toys
+from tests.building.engines.builds import build, hashes, run_apart, shards
+
+
+@pytest.mark.parametrize(
+    ("cap", "units", "beside"),
+    [(8 << 20, 12, 150 << 20), pytest.param(64 << 20, 70, 300 << 20, marks=pytest.mark.slow)],
+)
+def test_memory_stays_within_its_cap(tmp_path, monkeypatch, cap, units, beside):
+    """Ten times the cap, in units of two processes; `beside` is for all that is no record."""
+    from my_datasets.building import options
+
+    monkeypatch.setattr(options, "LEAST_MEMORY", cap)
+    monkeypatch.setattr(toys.LargeInUnits, "units_of_it", units)
+    before = anonymous_memory()
+    process = run_apart(tmp_path, toys.LargeInUnits, config=None, workers=2, max_memory=cap)
+    peak = 0
+    while process.is_alive():
+        peak = max(peak, anonymous_memory())
+        time.sleep(0.25)
+    assert process.exitcode == 0
+    version_dir = tmp_path / "toy_large/1.0.0"
+    assert sum(path.stat().st_size for path in shards(version_dir)) > 10 * cap
+    assert peak - before < cap + beside
+
+
+def anonymous_memory():
+    """Returns the memory of this process and those below it, what they share counted once."""
+    waiting, total = [os.getpid()], 0
+    while waiting:
+        process = waiting.pop()
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/{process}/smaps_rollup").read_text()
+            sizes = re.findall(r"^Pss_(?:Anon|Shmem): +(\d+) kB", text, re.MULTILINE)
+            total += 1024 * sum(map(int, sizes))
+            for thread in Path(f"/proc/{process}/task").iterdir():
+                waiting += map(int, (thread / "children").read_text().split())
+    return total
+
+
+def test_few_open_files_are_enough(reference, tmp_path, monkeypatch):
+    """Hundreds of runs, under a limit that the process itself nearly exhausts."""
+
+    monkeypatch.setattr(generating, "_HELD", 0.0001)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
+    try:
+        found = build(toys.InUnits, tmp_path, workers=2, max_memory=64 << 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert hashes(found) == reference
+
+
+def test_progress_is_told(tmp_path):
+    told = []
+    build(toys.InUnits, tmp_path, workers=2, report=lambda p: told.append((p.stage, str(p))))
+    assert next(stage for stage, _ in told) == "generating"
+    assert {stage for stage, _ in told} >= {"generating", "sorting", "writing"}
+
+
+def test_a_clock_that_goes_backwards_does_not_matter(reference, tmp_path, monkeypatch):
+    now = iter(range(10**9, 0, -1000))
+    monkeypatch.setattr(time, "time", lambda: float(next(now)))
+    assert hashes(build(toys.InUnits, tmp_path, workers=2)) == reference
+
+
+def test_without_a_report_there_is_the_bar_of_tfds(tmp_path, capsys, monkeypatch):
+    from tensorflow_datasets.core.utils import tqdm_utils
+
+    monkeypatch.setattr(tqdm_utils, "_active", True)
+    build(toys.InUnits, tmp_path / "shown", workers=2)
+    assert "Generating examples" in capsys.readouterr().err
+    monkeypatch.setattr(tqdm_utils, "_active", False)
+    build(toys.InUnits, tmp_path / "silent", workers=2)
+    assert "Generating examples" not in capsys.readouterr().err
