@@ -1,4 +1,4 @@
-"""The manifest: what a prepared version was made of, in `my_datasets_manifest.json` beside its shards."""
+"""The manifest: what a prepared version was made of, in a JSON file beside its shards."""
 
 import json
 from dataclasses import asdict, dataclass, field

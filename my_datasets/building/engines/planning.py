@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from my_datasets.building import shards
-from my_datasets.building.collector import mixed_keys
+from my_datasets.building import ordering, shards
 from my_datasets.building.job import Job
 from my_datasets.building.journal import Journal
 from my_datasets.building.options import BuildOptions
@@ -35,7 +34,7 @@ def planned(job: Job, item: SplitInput, journal: Journal, options: BuildOptions)
             )
     _check_counts(item, journal)
     if {unit.ordered_by_key for unit in state.units.values()} >= {True, False}:
-        raise mixed_keys()
+        raise ordering.mixed_keys()
     _check_quarantine(item, journal, options)
     names = ["0 (the whole split)"] if item.is_plain else [
         item.unit_name(unit) for unit in range(len(item.units.items))

@@ -1,0 +1,67 @@
+"""The order of examples where shuffling is disabled: by int keys, or as they were generated."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from my_datasets.errors import InvalidKeyError, explain
+from my_datasets.records import hashing
+
+# Room for 2**40 examples in each of 2**22 units.
+_POSITION_BITS = 40
+
+
+def numbers(unit: int, positions: npt.NDArray[np.uint64], keys: Any) -> tuple[bool, hashing.Hashes]:
+    """Returns numbers that sort as TFDS sorts where shuffling is disabled: by int keys.
+
+    Returns:
+      Whether the keys give the order; the numbers, in place of hashes.
+
+    Raises:
+      InvalidKeyError: Some keys are ints and some are not, or one is out of range.
+    """
+    values = _whole_numbers(keys)
+    by_key = values is not None
+    if values is None:
+        values = (unit << _POSITION_BITS) + positions.astype(np.int64)
+    # Shifted so that the order of the unsigned numbers is that of the signed ones.
+    high = values.view(np.uint64) ^ np.uint64(1 << 63)
+    return by_key, (high, np.zeros(len(values), np.uint64))
+
+
+def mixed_keys() -> InvalidKeyError:
+    """Returns the error for int keys beside others where shuffling is disabled."""
+    return InvalidKeyError(
+        explain(
+            "Where shuffling is disabled, keys are all ints or none is.",
+            mend="yield ints that give the order, or texts to keep that of generation",
+        )
+    )
+
+
+def _whole_numbers(keys: Any) -> npt.NDArray[np.int64] | None:
+    """Returns int keys as an array; None if they are no ints."""
+    if isinstance(keys, (pa.Array, pa.ChunkedArray)):
+        if not pa.types.is_integer(keys.type):
+            return None
+        values = keys.to_numpy(zero_copy_only=False)
+    else:
+        whole = [isinstance(key, (int, np.integer)) for key in keys]
+        if not any(whole):
+            return None
+        if not all(whole):
+            raise mixed_keys()
+        values = np.array(keys)
+    # Python's ints beyond 64 bits make an array of objects.
+    if values.dtype.kind not in "iu" or (values > np.int64(2**63 - 1)).any():
+        raise InvalidKeyError(
+            explain(
+                "Where shuffling is disabled, an int key must fit in 64 bits with its sign.",
+                f"Keys from {min(keys)} to {max(keys)}",
+                mend="yield smaller numbers, or texts to keep the order of generation",
+            )
+        )
+    whole_numbers: npt.NDArray[np.int64] = values.astype(np.int64)
+    return whole_numbers
