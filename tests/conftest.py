@@ -1,5 +1,6 @@
 """What all tests share: a quiet TensorFlow, no skips in CI, the repository's root."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -10,6 +11,8 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 # Compiled modules must be kept: without them each process compiles TensorFlow's Python anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# As in `my_datasets.cli.main`: a third of TensorFlow's import is a search for garbage.
+gc.set_threshold(100_000, 20, 100)
 # No test may touch the user's own data.
 os.environ["TFDS_DATA_DIR"] = "/nonexistent/tensorflow_datasets"
 

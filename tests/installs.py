@@ -12,10 +12,13 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import filelock
+
+from tests import zygote
 
 ROOT = Path(__file__).resolve().parent.parent
 _UV = Path(sys.executable).parent / "uv"
@@ -50,9 +53,9 @@ class Install:
         script = self.python.parent / "my-datasets"
         return [str(script)] if script.exists() else [str(self.python), "-m", "my_datasets"]
 
-    def run(self, *command: str | Path, cwd: Path, data_dir: Path) -> str:
+    def run(self, *command: str | Path, cwd: Path, data_dir: Path, new: bool = False) -> str:
         """Runs a command to its end; returns its stdout. A failure shows both outputs."""
-        done = self.attempt(*command, cwd=cwd, data_dir=data_dir)
+        done = self.attempt(*command, cwd=cwd, data_dir=data_dir, new=new)
         if done.returncode:
             raise RuntimeError(
                 f"{command} ended with {done.returncode}\n{done.stdout}{done.stderr}"
@@ -60,9 +63,16 @@ class Install:
         return done.stdout
 
     def attempt(
-        self, *command: str | Path, cwd: Path, data_dir: Path
+        self, *command: str | Path, cwd: Path, data_dir: Path, new: bool = False
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a command to its end, whatever that is."""
+        """Runs a command to its end, whatever that is.
+
+        Args:
+          command: A script of the environment, or its interpreter and what follows.
+          cwd: Where to run it.
+          data_dir: The data directory.
+          new: In a new interpreter, not in a fork of one that has imported TensorFlow.
+        """
         variables = {
             # Not `cwd`, which may be the package itself: Keras writes its settings there.
             "HOME": str(data_dir.parent if data_dir.parent != Path("/") else cwd),
@@ -72,6 +82,11 @@ class Install:
             "TF_CPP_MIN_LOG_LEVEL": "3",
             **self.variables,
         }
+        first, *rest = map(str, command)
+        if not new and first == str(self.python):
+            return zygote.of(self.python).run(rest, cwd, variables)
+        if not new and Path(first).read_text("utf-8").startswith(f"#!{self.python}\n"):
+            return zygote.of(self.python).run([first, *rest], cwd, variables)
         return subprocess.run(
             command, check=False, capture_output=True, text=True, cwd=cwd, env=variables
         )
@@ -104,17 +119,39 @@ def make(kind: str, directory: Path) -> Install:
                 _UV, "pip", "install", "--quiet", "--python", wheel_env,
                 "--constraint", ROOT / "constraints.txt", wheel,
             )  # fmt: skip
-            # One import fills the __pycache__ that the copy then shares.
-            _run(wheel_env / "bin/python", "-c", "import tensorflow_datasets, tensorflow, keras")
+            _share_compiled_modules(wheel_env)
             shutil.copytree(wheel_env, bare_env, symlinks=True, copy_function=os.link)
             _run(_UV, "pip", "uninstall", "--quiet", "--python", bare_env, "my_datasets")
     bare = bare_env / "bin/python"
-    site_packages = next((wheel_env / "lib").glob("python*/site-packages"))
     return {
-        "wheel": Install(wheel_env / "bin/python", site_packages / "my_datasets"),
+        "wheel": Install(wheel_env / "bin/python", site_packages(wheel_env) / "my_datasets"),
         "checkout": Install(bare, ROOT / "my_datasets", {"PYTHONPATH": str(ROOT)}),
         "stranger": Install(bare, Path("/nowhere")),
     }[kind]
+
+
+def _share_compiled_modules(environment: Path) -> None:
+    """Links what this environment has compiled: all of TensorFlow takes minutes.
+
+    Python takes up a compiled module only if the size and the time of its source are right.
+    """
+    ours, theirs = (Path(sysconfig.get_path("purelib")), site_packages(environment))
+    for cache in ours.rglob("__pycache__"):
+        target = theirs / cache.relative_to(ours)
+        if target.parent.is_dir() and not target.exists():
+            shutil.copytree(cache, target, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
+
+
+def site_packages(environment: Path) -> Path:
+    """Returns where an environment's packages are."""
+    return next((environment / "lib").glob("python*/site-packages"))
 
 
 def source_files() -> set[str]:

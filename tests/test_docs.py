@@ -4,11 +4,13 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
 from my_datasets.cli.main import COMMANDS
+from tests import zygote
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
@@ -35,10 +37,11 @@ def environment(directory: Path) -> dict[str, str]:
 )
 def test_python_blocks_run_in_order(page, tmp_path):
     source = "\n".join(code for kind, code in blocks(page) if kind == "python")
-    done = subprocess.run(
-        [sys.executable, "-W", "error::SyntaxWarning", "-c", source],
-        check=False, capture_output=True, text=True, cwd=tmp_path, env=environment(tmp_path),
-    )  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SyntaxWarning)
+        compile(source, page, "exec")
+    command = ["-c", source]
+    done = zygote.of(Path(sys.executable)).run(command, tmp_path, environment(tmp_path))
     assert done.returncode == 0, done.stderr
 
 

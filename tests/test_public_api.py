@@ -1,12 +1,15 @@
 """What users may rely on: the names, and that importing them costs nothing."""
 
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import my_datasets
+from tests import zygote
 
 HEAVY = {"tensorflow", "tensorflow_datasets", "apache_beam", "keras", "numpy", "pandas", "etils"}
 
@@ -63,7 +66,5 @@ def test_importing_tfds_afterwards_or_before_registers_our_datasets(root):
         "tensorflow_datasets as tfds, my_datasets",
     ):
         script = f"import {order}\nprint(tfds.builder_cls('digits').__module__)"
-        done = subprocess.run(
-            [sys.executable, "-c", script], check=True, capture_output=True, text=True, cwd=root
-        )
+        done = zygote.of(Path(sys.executable)).run(["-c", script], root, os.environ)
         assert done.stdout.split() == ["my_datasets.datasets.digits.digits_dataset_builder"]

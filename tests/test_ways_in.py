@@ -10,8 +10,6 @@ import pytest
 
 from tests import installs
 
-KINDS = ["wheel", "editable", "checkout"]
-
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory) -> Path:
@@ -27,8 +25,16 @@ def install(request, shared) -> installs.Install:
     return installs.make(request.param, shared)
 
 
-every_kind = pytest.mark.parametrize("install", KINDS, indirect=True)
-wheel_only = pytest.mark.parametrize("install", ["wheel"], indirect=True)
+def of_kinds(*kinds: str) -> pytest.MarkDecorator:
+    """A test for each of these kinds, those of one kind in one process, with one zygote."""
+    marked = [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in kinds]
+    return pytest.mark.parametrize("install", marked, indirect=True)
+
+
+every_kind = of_kinds("wheel", "editable", "checkout")
+wheel_only = of_kinds("wheel")
+# Making the environments takes minutes; whoever does not make them waits for them.
+pytestmark = pytest.mark.timeout(1800)
 
 READ = """
 import sys, tensorflow_datasets as tfds
@@ -42,11 +48,15 @@ print(image.shape, image.dtype, int(image.max()) <= 16, 0 <= label <= 9)
 READ_OUTPUT = "{'train': 1438, 'test': 359}\n(8, 8, 1) uint8 True True\n"
 
 
-def assert_readable_by_strangers(data_dir: Path, shared: Path) -> None:
+@of_kinds("checkout")
+def test_data_is_readable_by_strangers(install, tmp_path, shared):
+    data_dir = tmp_path / "data"
+    install.run(install.python, "-m", "my_datasets", "build", "digits", cwd=tmp_path,
+                data_dir=data_dir)  # fmt: skip
     version = data_dir / "digits/1.0.0"
     stranger = installs.make("stranger", shared)
     stdout = stranger.run(
-        stranger.python, "-c", READ, version, cwd=data_dir.parent, data_dir=Path("/nonexistent")
+        stranger.python, "-c", READ, version, cwd=tmp_path, data_dir=Path("/nonexistent")
     )
     assert stdout.endswith(READ_OUTPUT)
 
@@ -101,7 +111,7 @@ except my_datasets.errors.VersionNotFoundError as error:
 
 
 @every_kind
-def test_tfds_load(install, tmp_path, shared):
+def test_tfds_load(install, tmp_path):
     data_dir = tmp_path / "data"
     lines = install.run(
         install.python, "-c", TFDS_LOAD, cwd=tmp_path, data_dir=data_dir
@@ -112,7 +122,6 @@ def test_tfds_load(install, tmp_path, shared):
     assert "has no version 9.9.9" in lines[3]
     assert "Versions in code: 1.0.0" in lines[4]
     assert f"Versions prepared in {data_dir}: 1.0.0" in lines[5]
-    assert_readable_by_strangers(data_dir, shared)
 
 
 OUR_LOAD = """
@@ -151,7 +160,8 @@ def test_every_command_of_the_wheel_works(install, tmp_path):
     data_dir = tmp_path / "data"
 
     def run(*arguments: str) -> str:
-        return install.run(*install.my_datasets, *arguments, cwd=tmp_path, data_dir=data_dir)
+        command = [*install.my_datasets, *arguments]
+        return install.run(*command, cwd=tmp_path, data_dir=data_dir, new=True)
 
     assert run("--version") == "my-datasets, version 0.1.0\n"
     assert json.loads(run("list", "--json"))["datasets"][0]["prepared"] == []
@@ -166,9 +176,8 @@ def test_every_command_of_the_wheel_works(install, tmp_path):
 
 @wheel_only
 def test_the_tfds_command_of_the_wheel_works(install, tmp_path):
-    script = str(install.python.parent / "tfds")
-    assert "build" in install.run(script, "--help", cwd=tmp_path, data_dir=tmp_path)
-    install.run(script, "new", "my_own", cwd=tmp_path, data_dir=tmp_path)
+    script = install.python.parent / "tfds"
+    install.run(script, "new", "my_own", cwd=tmp_path, data_dir=tmp_path, new=True)
     assert (tmp_path / "my_own/my_own_dataset_builder.py").is_file()
 
 
@@ -176,7 +185,7 @@ def test_the_tfds_command_of_the_wheel_works(install, tmp_path):
 def test_a_missing_extra_is_named(install, tmp_path):
     done = install.attempt(
         install.python, "-c", "import my_datasets; my_datasets.testing", cwd=tmp_path,
-        data_dir=tmp_path,
+        data_dir=tmp_path, new=True,
     )  # fmt: skip
     assert done.returncode == 1
     assert "pip install 'my_datasets[test]'" in done.stderr

@@ -14,7 +14,9 @@ import tensorflow_datasets as tfds
 
 from my_datasets import errors
 from my_datasets.core import layout
+from tests import zygote
 from tests.builders import toy
+from tests.conftest import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -91,9 +93,7 @@ toy.ToyNumbers.on_example = staticmethod(lambda value: os.kill(os.getpid(), sign
 toy.ToyNumbers(data_dir={str(tmp_path)!r}).download_and_prepare(
     download_config=test_base.OVERWRITE)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script], check=False, cwd=Path(__file__).resolve().parents[2]
-    )
+    done = zygote.of(Path(sys.executable)).run(["-c", script], ROOT, os.environ)
     assert done.returncode == -signal.SIGKILL
     assert hashes(tmp_path) == before
     assert any(name.startswith("incomplete.") for name in entries(tmp_path))

@@ -1,4 +1,4 @@
-import subprocess
+import os
 import sys
 import textwrap
 import traceback
@@ -9,6 +9,8 @@ import pytest
 from my_datasets import errors
 from my_datasets.builders.registry import DatasetsPackage, packaged
 from my_datasets.core.versioning import Version
+from tests import zygote
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -98,10 +100,7 @@ def test_a_builder_of_the_users_with_the_name_of_ours_is_named(tmp_path):
         "except my_datasets.errors.DuplicateBuilderError as error:\n"
         "    print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], check=True, capture_output=True, text=True,
-        cwd=Path(__file__).resolve().parents[2],
-    )  # fmt: skip
+    done = zygote.of(Path(sys.executable)).run(["-c", script], ROOT, os.environ)
     assert "Two builders are called 'digits'" in done.stdout
     assert "their_digits.py" in done.stdout
     assert "digits_dataset_builder.py" in done.stdout

@@ -177,15 +177,15 @@ def test_slow_examples_are_no_hanging_worker(tmp_path, steer, monkeypatch):
 
 
 def test_a_full_disk_loses_nothing(tmpfs, monkeypatch):
-    disk = tmpfs("3m")
-    monkeypatch.setattr(toys._Toy, "rows", 4000)
+    disk = tmpfs("1m")
+    monkeypatch.setattr(toys._Toy, "rows", 1500)
     with pytest.raises(errors.DiskFullError):
         build(toys.InUnits, disk, workers=2)
     assert not (disk / "toy_engine/1.0.0").exists()
     assert not list((disk / "toy_engine").glob("incomplete*"))
     subprocess.run(["mount", "-o", "remount,size=60m", str(disk)], check=True)
     version_dir = build(toys.InUnits, disk, workers=2)
-    assert len(records(version_dir)) == 4000 * toys.UNITS
+    assert len(records(version_dir)) == 1500 * toys.UNITS
 
 
 @pytest.mark.parametrize("builds", [2, 8])
