@@ -28,7 +28,7 @@ demo: $(DEMO_ENV)/.installed
 	$(DEMO_ENV)/bin/my-datasets demo --data-dir .demo/tensorflow_datasets --output .demo
 
 test: $(TEST_ENV)/.installed
-	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow" --cov --cov-report=term $(PYTEST_ARGS)
 
 soak: $(TEST_ENV)/.installed
 	$(TEST_ENV)/bin/python -m pytest -m slow --timeout 3600 $(PYTEST_ARGS)

@@ -48,15 +48,11 @@ print(image.shape, image.dtype, int(image.max()) <= 16, 0 <= label <= 9)
 READ_OUTPUT = "{'train': 1438, 'test': 359}\n(8, 8, 1) uint8 True True\n"
 
 
-@of_kinds("checkout")
-def test_data_is_readable_by_strangers(install, tmp_path, shared):
-    data_dir = tmp_path / "data"
-    install.run(install.python, "-m", "my_datasets", "build", "digits", cwd=tmp_path,
-                data_dir=data_dir)  # fmt: skip
+def assert_readable_by_strangers(data_dir: Path, shared: Path) -> None:
     version = data_dir / "digits/1.0.0"
     stranger = installs.make("stranger", shared)
     stdout = stranger.run(
-        stranger.python, "-c", READ, version, cwd=tmp_path, data_dir=Path("/nonexistent")
+        stranger.python, "-c", READ, version, cwd=data_dir.parent, data_dir=Path("/nonexistent")
     )
     assert stdout.endswith(READ_OUTPUT)
 
@@ -111,7 +107,7 @@ except my_datasets.errors.VersionNotFoundError as error:
 
 
 @every_kind
-def test_tfds_load(install, tmp_path):
+def test_tfds_load(install, tmp_path, shared):
     data_dir = tmp_path / "data"
     lines = install.run(
         install.python, "-c", TFDS_LOAD, cwd=tmp_path, data_dir=data_dir
@@ -122,6 +118,7 @@ def test_tfds_load(install, tmp_path):
     assert "has no version 9.9.9" in lines[3]
     assert "Versions in code: 1.0.0" in lines[4]
     assert f"Versions prepared in {data_dir}: 1.0.0" in lines[5]
+    assert_readable_by_strangers(data_dir, shared)
 
 
 OUR_LOAD = """
@@ -177,6 +174,7 @@ def test_every_command_of_the_wheel_works(install, tmp_path):
 @wheel_only
 def test_the_tfds_command_of_the_wheel_works(install, tmp_path):
     script = install.python.parent / "tfds"
+    assert "build" in install.run(script, "--help", cwd=tmp_path, data_dir=tmp_path, new=True)
     install.run(script, "new", "my_own", cwd=tmp_path, data_dir=tmp_path, new=True)
     assert (tmp_path / "my_own/my_own_dataset_builder.py").is_file()
 
