@@ -105,11 +105,7 @@ def test_a_unit_that_raises_is_named_and_the_others_are_kept(reference, tmp_path
 
 
 def test_other_work_is_discarded(reference, tmp_path, steer, caplog):
-    def before(unit, i):
-        if unit == 5:
-            raise RuntimeError("stop")
-
-    steer(before)
+    steer(toys.failing_at(5))
     limited = tfds.download.DownloadConfig(max_examples_per_split=2200, num_shards=3)
     with pytest.raises(errors.UnitError):
         build(toys.InUnits, tmp_path, config=limited, workers=2)
@@ -122,11 +118,7 @@ def test_other_work_is_discarded(reference, tmp_path, steer, caplog):
 
 
 def test_restart_begins_anew(reference, tmp_path, steer, caplog):
-    def before(unit, i):
-        if unit == 5:
-            raise RuntimeError("stop")
-
-    steer(before)
+    steer(toys.failing_at(5))
     with pytest.raises(errors.UnitError):
         build(toys.InUnits, tmp_path, workers=2)
     steer(lambda unit, i: None)
@@ -136,11 +128,7 @@ def test_restart_begins_anew(reference, tmp_path, steer, caplog):
 
 
 def test_a_run_that_did_not_reach_the_disk_is_done_again(reference, tmp_path, steer, caplog):
-    def before(unit, i):
-        if unit == 99:
-            raise RuntimeError("stop")
-
-    steer(before)
+    steer(toys.failing_at(99))
     with pytest.raises(errors.UnitError):
         build(toys.InUnits, tmp_path, workers=2)
     work = tmp_path / "toy_engine/.1.0.0.work"
@@ -155,11 +143,7 @@ def test_a_run_that_did_not_reach_the_disk_is_done_again(reference, tmp_path, st
 
 
 def test_a_lost_run_is_lost_once(tmp_path, steer, caplog):
-    def before(unit, i):
-        if unit == 99:
-            raise RuntimeError("stop")
-
-    steer(before)
+    steer(toys.failing_at(99))
     for damage in (True, False, False):
         caplog.clear()
         with caplog.at_level(logging.WARNING), pytest.raises(errors.UnitError):

@@ -4,7 +4,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -220,6 +220,16 @@ class Episodes(my_datasets.Builder, skip_registration=True):
         for i in range(1, 6):
             steps = ({"action": step} for step in range(i))
             yield i, {"steps": steps, "n": "three" if i == 3 else i}
+
+
+def failing_at(number: int) -> Callable[[int, int], None]:
+    """Returns what makes the generator of one unit raise at its first example."""
+
+    def before(unit: int, i: int) -> None:
+        if unit == number:
+            raise RuntimeError("stop")
+
+    return before
 
 
 def stop_here(unit: int, i: int, *, file: Path, how: str) -> None:
