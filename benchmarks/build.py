@@ -24,6 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,13 @@ class Workload:
       examples: How many, at scale 1.
       target: How many times TFDS's examples per second are aimed at.
       hf: Whether Hugging Face `datasets` builds it, too.
+      max_memory: What our build may use, in bytes; None for its default.
     """
 
     examples: int
-    target: float
+    target: float | None
     hf: bool = False
+    max_memory: int | None = None
 
 
 WORKLOADS = {
@@ -54,6 +57,8 @@ WORKLOADS = {
     "images": Workload(20_000, 4),
     "tensors": Workload(20_000, 10),
     "photos": Workload(4_000, 2.5),
+    # 10 GB: for the memory, not for the pace.
+    "large": Workload(100_000, None, max_memory=1 << 30),
 }
 
 
@@ -100,7 +105,15 @@ def tensors(begin: int, end: int) -> dict[str, Any]:
     return {"tensor": rng.integers(0, 256, (end - begin, 32, 32, 3)).astype(np.uint8)}
 
 
+def large(begin: int, end: int) -> dict[str, Any]:
+    """Returns binaries of 100,000 bytes."""
+    rng = np.random.default_rng(begin)
+    return {"data": [rng.bytes(100_000) for _ in range(end - begin)]}
+
+
 PART = 5_000
+# ... but units of larger examples are smaller.
+PARTS = {"photos": 200, "large": 500}
 
 
 def parts(total: int) -> list[tuple[int, int]]:
@@ -121,6 +134,7 @@ SOURCES: dict[str, Callable[[int, int], dict[str, Any]]] = {
     "texts-columns": texts,
     "images": images,
     "tensors": tensors,
+    "large": large,
 }
 
 
@@ -155,6 +169,7 @@ def _tfds(who: str, workload: str, total: int, photos: str, directory: str) -> d
         "images": {"image": tfds.features.Image(shape=(28, 28, 1))},
         "tensors": {"tensor": tfds.features.Tensor(shape=(32, 32, 3), dtype=np.uint8)},
         "photos": {"image": tfds.features.Image()},
+        "large": {"data": tfds.features.Text()},
     }
     features["table-rows"] = features["table-columns"]
     base = my_datasets.Builder if who == "ours" else tfds.core.GeneratorBasedBuilder
@@ -172,7 +187,7 @@ def _tfds(who: str, workload: str, total: int, photos: str, directory: str) -> d
         else:
             yield from rows(SOURCES[workload](begin, end), begin)
 
-    step = 200 if workload == "photos" else PART
+    step = PARTS.get(workload, PART)
     ranges = [(i, min(i + step, total)) for i in range(0, total, step)]
 
     class Benchmark(base, skip_registration=True):  # type: ignore[misc, valid-type, call-arg]
@@ -192,7 +207,12 @@ def _tfds(who: str, workload: str, total: int, photos: str, directory: str) -> d
             return generate(part)
 
     builder = Benchmark(data_dir=directory)
-    return _measured(builder.download_and_prepare, Path(directory))
+    if who == "ours":
+        options = my_datasets.BuildOptions(max_memory=WORKLOADS[workload].max_memory)
+        work = partial(builder.download_and_prepare, build_options=options)
+    else:
+        work = builder.download_and_prepare
+    return _measured(work, Path(directory))
 
 
 def _hf(who: str, workload: str, total: int, photos: str, directory: str) -> dict[str, Any]:  # noqa: ARG001
@@ -310,7 +330,8 @@ def compare(name: str, arguments: argparse.Namespace, scratch: Path) -> dict[str
             found[who].append(run(python, who, name, total, str(photos)))
         if name == "photos":
             cat.append(cat_seconds(photos, scratch))
-    print(f"{name}: {total:,} examples; target {workload.target} times TFDS")
+    target = f"; target {workload.target} times TFDS" if workload.target else ""
+    print(f"{name}: {total:,} examples{target}")
     pace = [total / figures["seconds"] for figures in found["ours"]]
     print(f"  ours, examples/s         {spread(pace)}")
     result: dict[str, Any] = {"workload": asdict(workload), "examples": total, "runs": found}

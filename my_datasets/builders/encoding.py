@@ -16,8 +16,8 @@ from my_datasets.builders.columns.column import Column
 from my_datasets.builders.columns.texts import is_text
 from my_datasets.builders.misfits import is_of_the_machine, located
 from my_datasets.building.units import Misfit
-from my_datasets.records import example
-from my_datasets.records.example import Piece
+from my_datasets.records import example, tfrecord
+from my_datasets.records.pieces import Piece
 
 # Rows of a record batch that are encoded at once: enough to spread the cost of a call,
 _ROWS = 8192
@@ -58,7 +58,7 @@ class ExampleEncoder:
         return {name: column.own(item[name]) for name, column in self._columns.items()}
 
     def rows(self, examples: Sequence[Any]) -> pa.LargeBinaryArray:
-        """Returns the serialised records of examples as `_generate_examples` yields them.
+        """Returns the framed records of examples as `_generate_examples` yields them.
 
         Args:
           examples: Values nested as the features are.
@@ -67,17 +67,17 @@ class ExampleEncoder:
           Exception: One of them does not fit; `row` tells which, and why.
         """
         if self._columns is None:
-            return example.records(self._whole.encode(list(examples)), len(examples))
+            return _framed(self._whole.encode(list(examples)), len(examples))
         names = self._columns.keys()
         if any(item.keys() != names for item in examples):
             raise KeyError(f"expected the keys {sorted(names)}")
         pieces: list[Piece] = []
         for name, column in self._columns.items():
             pieces += column.encode([item[name] for item in examples])
-        return example.records(pieces, len(examples))
+        return _framed(pieces, len(examples))
 
     def row(self, item: Any) -> pa.LargeBinaryArray:
-        """Returns one example's record, as an array of one.
+        """Returns one example's framed record, as an array of one.
 
         Raises:
           Misfit: The example does not fit the features.
@@ -114,7 +114,7 @@ class ExampleEncoder:
         return max(1, min(_ROWS, _BYTES * rows // size))
 
     def columns(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
-        """Returns the serialised records of the rows of an Arrow record batch.
+        """Returns the framed records of the rows of an Arrow record batch.
 
         Args:
           batch: A column for each feature, of its name: numbers, texts, binaries, fixed-size
@@ -137,4 +137,8 @@ class ExampleEncoder:
                 if is_of_the_machine(error):
                     raise
                 raise Misfit(name, repr(column.feature), f"a column of {array.type}") from error
-        return example.records(pieces, batch.num_rows)
+        return _framed(pieces, batch.num_rows)
+
+
+def _framed(pieces: list[Piece], n: int) -> pa.LargeBinaryArray:
+    return tfrecord.framed(example.messages(pieces), n)

@@ -18,7 +18,7 @@ from my_datasets.building.batches import batches, rough_size
 from my_datasets.building.runs import Held, Run
 from my_datasets.building.units import Encoder, Misfit, Quarantined, UnitState
 from my_datasets.errors import ExampleError, InvalidKeyError, explain
-from my_datasets.records import hashing, tfrecord
+from my_datasets.records import hashing, pieces, tfrecord
 
 # Finished units are held no longer than this before they are written, in seconds.
 _FLUSH_SECONDS = 30.0
@@ -310,8 +310,8 @@ class Collector:
             by_key, hashes = ordering.numbers(unit, positions, keys)
         else:
             hashes = hashing.hash_keys(self._rules.split, key_array)
-        size = len(tfrecord.bytes_of(records))
-        return _Ready(positions, hashes, tfrecord.frame(records), key_array, size, by_key)
+        size = len(pieces.bytes_of(records)) - len(records) * tfrecord.OVERHEAD
+        return _Ready(positions, hashes, records, key_array, size, by_key)
 
     def _add(self, unit: int, ready: "_Ready") -> int:
         state = self._state(unit)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.records import checksum, hashing, tfrecord
+from my_datasets.records import checksum, hashing, pieces
 
 # The columns of a run's index, in the order in which they are stored.
 COLUMNS: dict[str, type[np.generic]] = {
@@ -139,7 +139,7 @@ class Held:
 
     def takes(self, framed: pa.LargeBinaryArray) -> bool:
         """Returns whether there is room for some more records."""
-        size = len(tfrecord.bytes_of(framed))
+        size = len(pieces.bytes_of(framed))
         return not self._count or self._used + size <= max(len(self._data), self._capacity)
 
     def add(
@@ -159,14 +159,14 @@ class Held:
           framed: The framed records.
           keys: The keys, as they were hashed.
         """
-        data = tfrecord.bytes_of(framed)
+        data = pieces.bytes_of(framed)
         end = self._used + len(data)
         if end > len(self._data):
             self._data = np.empty(max(end, self._capacity), np.uint8)
         self._data[self._used : end] = data
         self._used = end
         self._count += len(positions)
-        self._key_bytes += len(tfrecord.bytes_of(keys))
+        self._key_bytes += len(pieces.bytes_of(keys))
         self._keys.append(keys)
         self._index.append(
             {
@@ -174,7 +174,7 @@ class Held:
                 "low": hashes[1],
                 "unit": np.full(len(positions), unit, np.uint32),
                 "position": positions,
-                "size": np.diff(tfrecord.offsets_of(framed)).astype(np.uint64),
+                "size": np.diff(pieces.offsets_of(framed)).astype(np.uint64),
             }
         )
 
@@ -186,7 +186,7 @@ class Held:
             name: np.concatenate([part[name] for part in self._index]) for name in self._index[0]
         }
         offsets = np.append(np.zeros(1, np.uint64), np.cumsum(index["size"])).astype(np.int64)
-        records = tfrecord.binary_array(pa.py_buffer(self._data[: self._used]), offsets)
+        records = pieces.binary_array(pa.py_buffer(self._data[: self._used]), offsets)
         keys = pa.concat_arrays(self._keys)
         self._clear()
         return _write(path, index, records, keys)
@@ -199,13 +199,13 @@ def _write(
     index = {name: values[order] for name, values in index.items()}
     ends = np.cumsum(index["size"], dtype=np.uint64)
     index["begin"] = ends - index["size"]
-    key_sizes = np.diff(tfrecord.offsets_of(keys))
+    key_sizes = np.diff(pieces.offsets_of(keys))
     index["key_end"] = np.cumsum(key_sizes[order], dtype=np.uint64)
     with checksum.writing(path) as file:
         for data in gathered(records, order, ends):
             file.write(data)
         for name, kind in COLUMNS.items():
-            file.write(memoryview(np.ascontiguousarray(index[name], kind).view(np.uint8).data))
+            file.write(np.ascontiguousarray(index[name], kind).view(np.uint8))
         for data in gathered(keys, order, index["key_end"]):
             file.write(data)
     return Run(os.fspath(path), len(order), int(ends[-1]), file.size, file.checksum)
@@ -213,7 +213,7 @@ def _write(
 
 def gathered(
     values: pa.LargeBinaryArray, order: npt.NDArray[np.int64], ends: npt.NDArray[np.uint64]
-) -> Iterator[memoryview]:
+) -> Iterator[pieces.Bytes]:
     """Yields the bytes of `values` in another order, in portions.
 
     Args:
@@ -226,7 +226,7 @@ def gathered(
         before = int(ends[begin - 1]) if begin else 0
         end = int(np.searchsorted(ends, before + _PORTION, side="right"))
         end = max(end, begin + 1)
-        yield tfrecord.bytes_of(values.take(pa.array(order[begin:end])))
+        yield pieces.bytes_of(values.take(pa.array(order[begin:end])))
         begin = end
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from my_datasets.building import runs
 from my_datasets.building.runs import INDEX_BYTES, Columns, Run
 from my_datasets.errors import DuplicateKeyError, explain
-from my_datasets.records import tfrecord
+from my_datasets.records import pieces, tfrecord
 
 # Published guidance: 100 to 200 MB each, at least 10 MB, about ten for each reading host.
 # https://www.tensorflow.org/tutorials/load_data/tfrecord, "TFRecord files using tf.data"
@@ -125,7 +125,7 @@ def number_of_shards(num_bytes: int, num_examples: int, readers: int = 1) -> int
     return max(1, min(wanted, total // LEAST_SHARD_BYTES, num_examples))
 
 
-def records(plan: Plan, begin: int, end: int) -> Iterator[tuple[memoryview, Columns]]:
+def records(plan: Plan, begin: int, end: int) -> Iterator[tuple[pieces.Bytes, Columns]]:
     """Yields the framed records with places `begin` to `end` in the split, in portions.
 
     Yields:
@@ -140,7 +140,7 @@ def records(plan: Plan, begin: int, end: int) -> Iterator[tuple[memoryview, Colu
         yield from _read(plan.sources.runs, index)
 
 
-def _read(all_runs: Sequence[Run], index: Columns) -> Iterator[tuple[memoryview, Columns]]:
+def _read(all_runs: Sequence[Run], index: Columns) -> Iterator[tuple[pieces.Bytes, Columns]]:
     """Yields the records of a sorted index."""
     sizes, which = index["size"], index["run"]
     # Records of a run are read in one go: from the first to the last that is wanted.
@@ -163,7 +163,7 @@ def _read(all_runs: Sequence[Run], index: Columns) -> Iterator[tuple[memoryview,
     gaps = offsets[1:] - offsets[:-1] != sizes[in_file]
     if gaps.any():
         in_file, offsets = _with_gaps(in_file, offsets, sizes)
-    values = tfrecord.binary_array(pa.py_buffer(data), offsets)
+    values = pieces.binary_array(pa.py_buffer(data), offsets)
     order = np.empty(len(sizes), np.int64)
     real = in_file >= 0
     order[in_file[real]] = np.flatnonzero(real)

@@ -65,16 +65,16 @@ class Encoder(Protocol):
         """Returns an example that no later change of `item` reaches; None if there can be none."""
 
     def rows(self, examples: Sequence[Any]) -> pa.LargeBinaryArray:
-        """Returns a serialised record for each example; raises anything if one does not fit."""
+        """Returns a framed record for each example; raises anything if one does not fit."""
 
     def row(self, item: Any) -> pa.LargeBinaryArray:
-        """Returns one example's record; raises `Misfit`."""
+        """Returns one example's framed record; raises `Misfit`."""
 
     def rows_at_once(self, batch: pa.RecordBatch) -> int:
         """Returns how many rows of a record batch are to be encoded at once, for its memory."""
 
     def columns(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
-        """Returns a serialised record for each row of a record batch; raises `Misfit`."""
+        """Returns a framed record for each row of a record batch; raises `Misfit`."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from io import FileIO
 from pathlib import Path
 
 import google_crc32c
+import numpy as np
+import numpy.typing as npt
 
 _BLOCK = 1 << 20
 
@@ -19,13 +21,13 @@ class Writer:
         self.checksum = 0
         self.size = 0
 
-    def write(self, data: memoryview) -> None:
-        """Writes all of `data`."""
-        self.checksum = google_crc32c.extend(self.checksum, data.tobytes())
+    def write(self, data: npt.NDArray[np.uint8]) -> None:
+        """Writes all of `data`, shape [bytes]."""
+        self.checksum = google_crc32c.extend(self.checksum, data)
         self.size += len(data)
         written = 0
         while written < len(data):
-            written += self._file.write(data[written:])
+            written += self._file.write(data[written:].data)
 
     def sync(self) -> None:
         """Returns once the file has reached the disk."""

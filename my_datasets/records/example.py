@@ -5,22 +5,27 @@ The wire format of `tensorflow/core/example/{example,feature}.proto`, where a re
 open, also where they promise determinism; here it is that of the keys' bytes, so one example
 always gives the same bytes.
 
-A column of n values becomes pieces that are put side by side, row by row: an array of shape
-[n, width] where all rows have the same width, or an Arrow array of n binaries.
+A column of n values becomes pieces (`my_datasets.records.pieces`) that are put side by side.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.records import tfrecord
-
-Bytes: TypeAlias = npt.NDArray[np.uint8]
-Piece: TypeAlias = "Bytes | pa.LargeBinaryArray"
+from my_datasets.records.pieces import (
+    Bytes,
+    Piece,
+    binary_array,
+    by_length,
+    joined,
+    offsets_from,
+    offsets_of,
+    widths,
+)
 
 # Field numbers and wire types, as `number << 3 | 2` (length-delimited); all are below 16.
 _FIRST = b"\x0a"  # Example.features, Features.feature, a map entry's key, a list's value
@@ -50,9 +55,7 @@ def ragged_floats(
     """Returns the map entries of `key`: `lengths[i]` of the flat `values` for row i."""
     with np.errstate(over="ignore"):
         packed = np.ascontiguousarray(values, "<f4")
-    return _entries(
-        key, Kind.FLOAT, tfrecord.binary_array(pa.py_buffer(packed), _offsets(lengths) * 4)
-    )
+    return _entries(key, Kind.FLOAT, binary_array(pa.py_buffer(packed), offsets_from(lengths) * 4))
 
 
 def integers(key: str, values: npt.NDArray[Any]) -> list[Piece]:
@@ -71,15 +74,15 @@ def ragged_integers(
     """
     packed, sizes = _varints(values)
     return _packed_integers(
-        key, packed, np.diff(_offsets(sizes)[_offsets(lengths)]).astype(np.int64)
+        key, packed, np.diff(offsets_from(sizes)[offsets_from(lengths)]).astype(np.int64)
     )
 
 
-def _packed_integers(key: str, packed: Bytes, widths: npt.NDArray[np.int64]) -> list[Piece]:
-    if len(widths) and (widths == widths[0]).all():
-        return _entries(key, Kind.INT64, packed.reshape(len(widths), -1))
+def _packed_integers(key: str, packed: Bytes, sizes: npt.NDArray[np.int64]) -> list[Piece]:
+    if len(sizes) and (sizes == sizes[0]).all():
+        return _entries(key, Kind.INT64, packed.reshape(len(sizes), -1))
     data = pa.py_buffer(np.ascontiguousarray(packed))
-    return _entries(key, Kind.INT64, tfrecord.binary_array(data, _offsets(widths)))
+    return _entries(key, Kind.INT64, binary_array(data, offsets_from(sizes)))
 
 
 def binaries(key: str, values: pa.LargeBinaryArray) -> list[Piece]:
@@ -91,13 +94,12 @@ def ragged_binaries(
     key: str, values: pa.LargeBinaryArray, lengths: npt.NDArray[np.int64]
 ) -> list[Piece]:
     """Returns the map entries of `key`: `lengths[i]` of the flat `values` for row i."""
-    sizes = np.diff(tfrecord.offsets_of(values))
-    tagged = _joined([_by_length(sizes, lambda size: _FIRST + _varint(size)), values])
-    offsets = tfrecord.offsets_of(tagged)[_offsets(lengths)]
+    sizes = np.diff(offsets_of(values))
+    tags = by_length(sizes, lambda size: _FIRST + _varint(size))
+    tagged = joined([tags, values], len(values))
+    offsets = offsets_of(tagged)[offsets_from(lengths)]
     data = tagged.buffers()[2] or pa.py_buffer(b"")
-    return _entries(
-        key, Kind.BYTES, tfrecord.binary_array(data, np.ascontiguousarray(offsets)), tagged=True
-    )
+    return _entries(key, Kind.BYTES, binary_array(data, np.ascontiguousarray(offsets)), tagged=True)
 
 
 def raw(entries: Sequence[bytes]) -> list[Piece]:
@@ -105,17 +107,13 @@ def raw(entries: Sequence[bytes]) -> list[Piece]:
     return [pa.array(entries, pa.large_binary())]
 
 
-def records(pieces: Iterable[Piece], n: int) -> pa.LargeBinaryArray:
-    """Returns n serialised `tf.Example`s whose map entries are `pieces`, side by side.
+def messages(entries: Sequence[Piece]) -> list[Piece]:
+    """Returns serialised `tf.Example`s.
 
     Args:
-      pieces: The entries of all features, in the order of their keys.
-      n: The number of rows.
+      entries: The map entries of all features, in the order of their keys.
     """
-    merged = _merged(pieces)
-    widths = sum((_widths(piece) for piece in merged), np.zeros(n, np.int64))
-    outer = _by_length(widths, lambda width: _FIRST + _varint(width))
-    return _joined([outer, *merged])
+    return [by_length(widths(entries), lambda width: _FIRST + _varint(width)), *entries]
 
 
 def entry(key: str, feature: bytes) -> bytes:
@@ -146,52 +144,7 @@ def _entries(
         entry = _FIRST + _varint(len(name)) + name + _SECOND + _varint(len(feature) + size)
         return _FIRST + _varint(len(entry) + len(feature) + size) + entry + feature
 
-    return [_by_length(_widths(payload), header), payload]
-
-
-def _by_length(lengths: npt.NDArray[np.int64], text: Any) -> Piece:
-    """Returns the bytes `text(length)` for each row; each distinct length is asked for once."""
-    if not len(lengths):
-        return np.empty((0, 0), np.uint8)
-    distinct, which = np.unique(lengths, return_inverse=True)
-    texts = [text(length) for length in distinct.tolist()]
-    if len({len(t) for t in texts}) <= 1:
-        table = np.frombuffer(b"".join(texts), np.uint8).reshape(len(texts), -1)
-        return table[which]
-    return pa.array(texts, pa.large_binary()).take(pa.array(which))
-
-
-def _widths(piece: Piece) -> npt.NDArray[np.int64]:
-    if isinstance(piece, np.ndarray):
-        return np.full(piece.shape[0], piece.shape[1], np.int64)
-    return np.diff(tfrecord.offsets_of(piece))
-
-
-def _merged(pieces: Iterable[Piece]) -> list[Piece]:
-    """Returns the same bytes in fewer pieces: neighbours of fixed width become one."""
-    merged: list[Piece] = []
-    fixed: list[Bytes] = []
-    for piece in pieces:
-        if isinstance(piece, np.ndarray):
-            fixed.append(piece)
-            continue
-        if fixed:
-            merged.append(np.concatenate(fixed, axis=1))
-            fixed = []
-        merged.append(piece)
-    return [*merged, np.concatenate(fixed, axis=1)] if fixed else merged
-
-
-def _joined(pieces: Iterable[Piece]) -> pa.LargeBinaryArray:
-    columns = [
-        tfrecord.fixed_array(piece) if isinstance(piece, np.ndarray) else piece
-        for piece in _merged(pieces)
-    ]
-    return columns[0] if len(columns) == 1 else tfrecord.join(*columns)
-
-
-def _offsets(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+    return [by_length(widths([payload]), header), payload]
 
 
 def _varint(value: int) -> bytes:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow_datasets.proto import tf_example_pb2, tf_feature_pb2
 
-from my_datasets.records import example
+from my_datasets.records import example, pieces
 from tests.records.oracle import in_order
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -17,6 +17,10 @@ def serialised(rows):
         in_order(tf_example_pb2.Example(features=tf_feature_pb2.Features(feature=row)))
         for row in rows
     ]  # fmt: skip
+
+
+def found(entries, n):
+    return pieces.joined(example.messages(entries), n).to_pylist()
 
 
 def ints(values):
@@ -50,7 +54,7 @@ def test_records_are_those_of_the_protocol(data, n, width):
     lengths = np.array([len(item) for item in lists])
     flat = np.array([value for item in lists for value in item], np.int64)
     flat_texts = pa.array([value for item in some for value in item], pa.large_binary())
-    pieces = [
+    entries = [
         *example.integers(keys[0], whole),
         *example.integers(keys[1], small.reshape(n, 3)),
         *example.floats(keys[2], real),
@@ -71,20 +75,21 @@ def test_records_are_those_of_the_protocol(data, n, width):
         }
         for i in range(n)
     ]
-    assert example.records(pieces, n).to_pylist() == serialised(rows)
+    assert found(entries, n) == serialised(rows)
 
 
 def test_unsigned_64_bit_numbers_keep_their_bits():
     values = np.array([[2**64 - 1], [2**63]], np.uint64)
-    found = example.records(example.integers("x", values), 2).to_pylist()
-    assert found == serialised([{"x": ints([-1])}, {"x": ints([-(2**63)])}])
+    assert found(example.integers("x", values), 2) == serialised(
+        [{"x": ints([-1])}, {"x": ints([-(2**63)])}]
+    )
 
 
 def test_no_feature_at_all_is_an_empty_example():
-    assert example.records([], 2).to_pylist() == serialised([{}, {}])
+    assert found([], 2) == serialised([{}, {}])
 
 
 def test_an_entry_can_be_given_as_the_library_serialised_it():
     large = serialised([{"x": binaries([b"y" * 1000])}])[0]
     feature = binaries([b"y" * 1000]).SerializeToString()
-    assert example.records(example.raw([example.entry("x", feature)]), 1).to_pylist() == [large]
+    assert found(example.raw([example.entry("x", feature)]), 1) == [large]

@@ -13,7 +13,7 @@ from tensorflow_datasets.core import example_serializer
 from my_datasets.builders.misfits import is_of_the_machine, located
 from my_datasets.building.units import Misfit
 from my_datasets.records import example
-from my_datasets.records.example import Piece
+from my_datasets.records.pieces import Piece
 
 
 @dataclass(frozen=True)

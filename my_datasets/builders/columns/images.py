@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from my_datasets.builders.columns.column import Column
 from my_datasets.records import example, png
-from my_datasets.records.example import Piece
+from my_datasets.records.pieces import Piece
 
 
 class Images(Column):

@@ -9,7 +9,7 @@ import pyarrow as pa
 from my_datasets.builders.columns.column import Column, is_constant
 from my_datasets.building.units import Misfit
 from my_datasets.records import example
-from my_datasets.records.example import Piece
+from my_datasets.records.pieces import Piece
 
 
 class Texts(Column):

@@ -23,6 +23,9 @@ from typing import Any, Protocol
 from my_datasets.errors import BuildInterruptedError, explain
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h: the signal a process gets when its parent dies
+# malloc.h: when glibc gives memory back, and what it takes from the system piece by piece.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEEP_FREE, _KEEP_PIECES = 1 << 30, 32 << 20  # bytes; 32 MiB is the most that glibc takes
 # How long workers may take to put down what they hold after a failure, in seconds.
 _GRACE = 10.0
 
@@ -284,6 +287,7 @@ def _work(
     for other in inherited:
         other.close()
     _own_bar_locks()
+    _keep_memory()
     # The collector would write to each object that came with the fork, and so copy its page.
     gc.freeze()
     code = 1
@@ -327,6 +331,18 @@ def _own_bar_locks() -> None:
         waiting += kind.__subclasses__()
         if "_lock" in vars(kind):
             kind._lock = threading.RLock()
+
+
+def _keep_memory() -> None:
+    """Keeps memory that was freed for the next batch, which needs as much again.
+
+    glibc gives the memory of large arrays back at once, and the system clears and maps each page
+    of it anew for the next: more work than encoding what then stands on it.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_M_TRIM_THRESHOLD, _KEEP_FREE)
+        library.mallopt(_M_MMAP_THRESHOLD, _KEEP_PIECES)
 
 
 def _portable(error: BaseException) -> tuple[bytes | None, str, str]:
