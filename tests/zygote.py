@@ -1,7 +1,7 @@
 """Processes that need not import TensorFlow again, which takes a minute on a slow machine.
 
-A zygote is an interpreter of some environment that has imported TensorFlow and Keras and nothing
-else: neither TFDS nor this package. For each command it forks a child, which then has a new
+A zygote is an interpreter of some environment that has imported TensorFlow and what else takes
+long, but neither TFDS nor this package. For each command it forks a child, which then has a new
 directory, new environment variables, and runs a script, a module or a text, as the interpreter
 itself would.
 """
@@ -60,7 +60,10 @@ def _serve() -> None:
 
     del sys.path[0]  # the directory of this file
     gc.disable()
+    # What the `tfds` command imports beside TFDS.
+    import apache_beam  # noqa: F401
     import keras  # noqa: F401
+    import mlcroissant  # noqa: F401
     import tensorflow  # noqa: F401
 
     gc.freeze()
