@@ -25,7 +25,8 @@ from my_datasets.errors import BuildInterruptedError, explain
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h: the signal a process gets when its parent dies
 # malloc.h: when glibc gives memory back, and what it takes from the system piece by piece.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEEP_FREE, _KEEP_PIECES = 1 << 30, 32 << 20  # bytes; 32 MiB is the most that glibc takes
+# In bytes. A batch's arrays fit; more would count beside the memory that the user allows.
+_KEEP_FREE, _KEEP_PIECES = 32 << 20, 8 << 20
 # How long workers may take to put down what they hold after a failure, in seconds.
 _GRACE = 10.0
 
