@@ -1,18 +1,18 @@
 """What all tests share: a quiet TensorFlow, no skips in CI, the repository's root."""
 
-import gc
 import os
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from my_datasets.cli.main import search_garbage_rarely
+
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 # Compiled modules must be kept: without them each process compiles TensorFlow's Python anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# As in `my_datasets.cli.main`: a third of TensorFlow's import is a search for garbage.
-gc.set_threshold(100_000, 20, 100)
+search_garbage_rarely()
 # No test may touch the user's own data.
 os.environ["TFDS_DATA_DIR"] = "/nonexistent/tensorflow_datasets"
 

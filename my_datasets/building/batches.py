@@ -1,6 +1,6 @@
 """From what a generator yields, one example or one table at a time, to batches."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -86,6 +86,46 @@ def _record_batches(
     for batch in table.to_batches():
         yield keys if whole else keys[begin : begin + batch.num_rows], batch
         begin += batch.num_rows
+
+
+def with_keys(
+    keys: Any, batch: pa.RecordBatch, features: Collection[str], unit: str
+) -> tuple[pa.Array, pa.RecordBatch]:
+    """Returns a record batch's keys, and its columns without one that is only the key.
+
+    Args:
+      keys: The name of the key column, the keys, or what makes them from the batch.
+      batch: The rows.
+      features: The names of the features.
+      unit: The unit, as messages call it.
+
+    Raises:
+      InvalidKeyError: There is no such column, or there are not as many keys as rows.
+    """
+    if callable(keys):
+        keys = keys(batch)
+    if isinstance(keys, str):
+        if keys not in batch.schema.names:
+            raise InvalidKeyError(
+                explain(
+                    f"The record batches of unit {unit} have no key column {keys!r}.",
+                    f"Their columns: {', '.join(batch.schema.names)}",
+                    mend="yield (name of the key column, batch) or (array of keys, batch)",
+                )
+            )
+        column = batch.column(keys)
+        return column, batch if keys in features else batch.drop_columns([keys])
+    array = keys if isinstance(keys, (pa.Array, pa.ChunkedArray)) else pa.array(keys)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if len(array) != batch.num_rows:
+        raise InvalidKeyError(
+            explain(
+                f"Unit {unit} gave {len(array)} keys for {batch.num_rows} rows.",
+                mend="yield as many keys as the record batch has rows",
+            )
+        )
+    return array, batch
 
 
 def rough_size(item: Any) -> int:

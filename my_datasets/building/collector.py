@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.building import ordering
-from my_datasets.building.batches import batches, rough_size
+from my_datasets.building.batches import batches, rough_size, with_keys
 from my_datasets.building.runs import Held, Run
-from my_datasets.building.units import Encoder, Misfit, Quarantined, UnitState
-from my_datasets.errors import ExampleError, InvalidKeyError, explain
+from my_datasets.building.units import Encoder, Misfit, UnitState
+from my_datasets.errors import InvalidKeyError
 from my_datasets.records import hashing, pieces, tfrecord
 
 # Finished units are held no longer than this before they are written, in seconds.
@@ -211,7 +211,7 @@ class Collector:
         """
         self._state(unit).seen += batch.num_rows
         size = 0
-        keys, batch = self._keys_of(keys, batch, name)
+        keys, batch = with_keys(keys, batch, self._encoder.names, name)
         step = self._encoder.rows_at_once(batch)
         for begin in range(0, batch.num_rows, step):
             some = keys.slice(begin, step)
@@ -243,36 +243,6 @@ class Collector:
                 ]
             self._misfit(misfit, where.unit, where.name, where.first + row, keys[row].as_py())
             return []
-
-    def _keys_of(
-        self, keys: Any, batch: pa.RecordBatch, name: str
-    ) -> tuple[pa.Array, pa.RecordBatch]:
-        if callable(keys):
-            keys = keys(batch)
-        if isinstance(keys, str):
-            if keys not in batch.schema.names:
-                raise InvalidKeyError(
-                    explain(
-                        f"The record batches of unit {name} have no key column {keys!r}.",
-                        f"Their columns: {', '.join(batch.schema.names)}",
-                        mend="yield (name of the key column, batch) or (array of keys, batch)",
-                    )
-                )
-            column = batch.column(keys)
-            if keys not in self._encoder.names:
-                batch = batch.drop_columns([keys])
-            return column, batch
-        array = keys if isinstance(keys, (pa.Array, pa.ChunkedArray)) else pa.array(keys)
-        if isinstance(array, pa.ChunkedArray):
-            array = array.combine_chunks()
-        if len(array) != batch.num_rows:
-            raise InvalidKeyError(
-                explain(
-                    f"Unit {name} gave {len(array)} keys for {batch.num_rows} rows.",
-                    mend="yield as many keys as the record batch has rows",
-                )
-            )
-        return array, batch
 
     def flush(self) -> None:
         """Writes what is held as a run, and reports it."""
@@ -339,29 +309,9 @@ class Collector:
 
     def _misfit(self, misfit: Misfit, unit: int, name: str, position: int, key: Any) -> None:
         """Sets an example aside, or raises an error that describes it."""
-        shown = key.decode(errors="backslashreplace") if isinstance(key, bytes) else str(key)
         if not self._rules.quarantine:
-            raise self._error(misfit, name, position, shown) from misfit.__cause__ or misfit
-        cause = misfit.__cause__
-        self._state(unit).quarantined.append(
-            Quarantined(
-                self._rules.split, name, position, shown, misfit.feature, misfit.expected,
-                misfit.found, f"{type(cause).__name__}: {cause}" if cause else "",
+            raise misfit.as_error(self._rules.split, name, position, key) from (
+                misfit.__cause__ or misfit
             )
-        )  # fmt: skip
-
-    def _error(self, misfit: Misfit, name: str, position: int, key: str) -> ExampleError:
-        cause = misfit.__cause__
-        return ExampleError(
-            explain(
-                f"An example of split {self._rules.split!r} does not fit the features.",
-                f"Unit: {name}, example {position} (counted from 0)",
-                f"Key: {key}",
-                f"Feature: {misfit.feature or '(the whole example)'}",
-                f"Expected: {misfit.expected}",
-                f"Found: {misfit.found}",
-                f"The error was: {type(cause).__name__}: {cause}" if cause else "",
-                mend="change what the builder yields, or its features; on_error='quarantine' "
-                "sets such examples aside",
-            )
-        )
+        found = misfit.set_aside(self._rules.split, name, position, key)
+        self._state(unit).quarantined.append(found)

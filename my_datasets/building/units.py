@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from my_datasets.errors import ExampleError, explain
+
 Generator = Callable[[Any], Iterable[tuple[Any, Any]]]
 
 
@@ -52,6 +54,34 @@ class Misfit(Exception):  # noqa: N818 - becomes an ExampleError once unit and k
         self.feature = feature
         self.expected = expected
         self.found = found
+
+    def as_error(self, split: str, unit: str, position: int, key: Any) -> ExampleError:
+        """Returns the error that says which example it is."""
+        return ExampleError(
+            explain(
+                f"An example of split {split!r} does not fit the features.",
+                f"Unit: {unit}, example {position} (counted from 0)",
+                f"Key: {_shown(key)}",
+                f"Feature: {self.feature or '(the whole example)'}",
+                f"Expected: {self.expected}",
+                f"Found: {self.found}",
+                f"The error was: {self._reason}" if self._reason else "",
+                mend="change what the builder yields, or its features; on_error='quarantine' "
+                "sets such examples aside",
+            )
+        )
+
+    def set_aside(self, split: str, unit: str, position: int, key: Any) -> "Quarantined":
+        """Returns the entry of the quarantine report."""
+        return Quarantined(
+            split, unit, position, _shown(key), self.feature, self.expected, self.found,
+            self._reason,
+        )  # fmt: skip
+
+    @property
+    def _reason(self) -> str:
+        cause = self.__cause__
+        return f"{type(cause).__name__}: {cause}" if cause else ""
 
 
 class Encoder(Protocol):
@@ -156,6 +186,10 @@ class UnitState:
         """Returns what the journal recorded."""
         items = [Quarantined(**item) for item in entry["quarantined"]]
         return cls(**{**entry, "quarantined": items})
+
+
+def _shown(key: Any) -> str:
+    return key.decode(errors="backslashreplace") if isinstance(key, bytes) else str(key)
 
 
 def _identity(item: Any) -> str:

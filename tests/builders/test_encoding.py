@@ -160,6 +160,7 @@ CASES = {
         dicts(x=F.Image(shape=(4, 4, 1), dtype=np.float32)),
         {"x": arrays(np.float32, (4, 4, 1))},
     ),
+    "no dict": (F.Sequence({"n": np.int64}), {"n": st.lists(st.integers(0, 9), max_size=5)}),
     "video": (dicts(x=F.Video(shape=(None, 4, 4, 3))), {"x": FRAMES}),
 }  # fmt: skip
 
@@ -326,3 +327,8 @@ def test_large_values_count_as_large_whatever_encodes_them():
     }  # fmt: skip
     owned = ExampleEncoder(features).own(example)
     assert all(rough_size(value) >= 5000 for value in owned.values()), owned.keys()
+
+
+def test_a_large_example_of_features_that_are_no_dict_counts_as_large():
+    owned = ExampleEncoder(F.Sequence({"n": np.int64})).own({"n": [1] * 5000})
+    assert rough_size(owned) >= 5000
