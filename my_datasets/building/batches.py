@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from my_datasets.building.units import Misfit
 from my_datasets.errors import BuilderError, InvalidKeyError, explain
 
 # Examples are encoded in batches of this many,
@@ -23,7 +24,8 @@ def batches(
     record batch, are yielded before the generator goes on.
 
     Args:
-      examples: The generator's pairs.
+      examples: The generator's pairs; a `Misfit` in place of an example stands for one that
+        could not be read.
       limit: At most so many of them; None for all.
       own: Returns an example that no change of the given one reaches; None if there can be none.
 
@@ -58,7 +60,7 @@ def batches(
                     yield first, (keys, batch)
                 first += batch.num_rows
             continue
-        owned = own(item)
+        owned = None if isinstance(item, Misfit) else own(item)
         pairs.append((key, item if owned is None else owned))
         size += rough_size(owned)
         if owned is None or len(pairs) == _ROWS or size >= _BYTES:

@@ -301,6 +301,8 @@ class Collector:
         records, fits = [], []
         for i, (key, item) in enumerate(batch):
             try:
+                if isinstance(item, Misfit):
+                    raise item
                 records.append(self._encoder.row(item))
                 fits.append(i)
             except Misfit as misfit:

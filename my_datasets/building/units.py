@@ -41,7 +41,9 @@ class Units:
 
 
 class Misfit(Exception):  # noqa: N818 - becomes an ExampleError once unit and key are known
-    """A value does not fit its feature.
+    """A value does not fit its feature, or could not be read.
+
+    A generator may yield it in place of an example, which is then an error, or set aside.
 
     Attributes:
       feature: The feature's path, such as `objects/label`.
@@ -66,7 +68,7 @@ class Misfit(Exception):  # noqa: N818 - becomes an ExampleError once unit and k
                 f"Expected: {self.expected}",
                 f"Found: {self.found}",
                 f"The error was: {self._reason}" if self._reason else "",
-                mend="change what the builder yields, or its features; on_error='quarantine' "
+                mend="change the input, what the builder yields, or its features; on_error='quarantine' "
                 "sets such examples aside",
             )
         )

@@ -1,0 +1,15 @@
+"""Sources: what raw data is read from, in columns wherever it has some, one line each.
+
+Each function returns a `Source`, which is returned from `_split_generators` in place of a
+generator: `{"train": sources.csv(path)}`.
+"""
+
+from my_datasets.sources.delimited import csv, tsv
+from my_datasets.sources.json_lines import json_lines
+from my_datasets.sources.source import Source
+from my_datasets.sources.tables import arrays, feather, parquet, table
+from my_datasets.sources.text_lines import text_lines
+
+__all__ = [
+    "Source", "arrays", "csv", "feather", "json_lines", "parquet", "table", "text_lines", "tsv"
+]  # fmt: skip

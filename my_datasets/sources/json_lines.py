@@ -1,0 +1,110 @@
+"""JSON Lines: one JSON object in each line, parsed by pyarrow."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from my_datasets.building.units import Misfit
+from my_datasets.errors import SourceError, explain
+from my_datasets.sources import lines
+from my_datasets.sources.files import File, Where, files
+from my_datasets.sources.rows_of_text import TextReader, parts_of, shown
+from my_datasets.sources.source import Source
+from my_datasets.sources.types import stored, stored_schema
+
+_SAMPLE = 4 << 20
+_COLUMN = re.compile(r"Column\(/?(.*?)\) (?:changed|was)")
+
+
+def json_lines(
+    where: Where, *, key: str | None = None, types: Mapping[str, pa.DataType] | None = None
+) -> Source:
+    """Returns the objects of JSON Lines files, a column for each of their names.
+
+    A name that an object lacks is null there. Large files are read in parts, in parallel;
+    compressed ones as a whole, each in one process.
+
+    Args:
+      where: A file, a directory, a pattern such as `folder/*.jsonl`, or several; paths, or URLs in
+        an object store.
+      key: The name whose values are the examples' keys; None for the numbers of the rows, with the
+        file's name before them if there are several.
+      types: The types of some columns, or of names that the first rows lack. The others are
+        guessed from the first file's first 4 MiB; a name or type that comes later is an error.
+
+    Raises:
+      SourceError: There is no such file, or its first rows are no JSON objects.
+    """
+    found = files(where, (".jsonl", ".ndjson", ".json"))
+    schema = _guessed(found[0], types or {})
+    if key is not None and key not in schema.names:
+        raise SourceError(
+            explain(
+                f"{found[0]} has no name {key!r}.",
+                f"Its names: {', '.join(schema.names)}",
+                mend="choose among those",
+            )
+        )
+    parser = _Parser(schema, stored_schema(schema))
+    reader = TextReader(parser, parser.misfit, key, None, 0)
+    return Source(reader, parts_of(found, quote=None, skip=0), parser.stored)
+
+
+@dataclass(frozen=True)
+class _Parser:
+    """What makes tables of lines: the columns as they are read, and as they are stored."""
+
+    schema: pa.Schema
+    stored: pa.Schema
+
+    def __call__(self, data: bytes) -> pa.Table:
+        return stored(_read(data, self.schema, "error"), self.stored)
+
+    def misfit(self, data: bytes, error: Exception | None, rows: int) -> Misfit:  # noqa: ARG002
+        """Says what is wrong with a line."""
+        column = _COLUMN.search(str(error))
+        name = column[1].partition("/")[0] if column is not None else ""
+        if name in self.schema.names:
+            expected = f"a value of type {self.schema.field(name).type}"
+            return Misfit(name, f"{expected} (types={{...}} says otherwise)", shown(data))
+        if "unexpected field" in str(error):
+            return Misfit("", f"the names {', '.join(self.schema.names)}", shown(data))
+        return Misfit("", "one JSON object in a line", shown(data))
+
+
+def _read(data: bytes, schema: pa.Schema | None, unexpected: str) -> pa.Table:
+    return pajson.read_json(
+        pa.BufferReader(data),
+        read_options=pajson.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        parse_options=pajson.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior=unexpected
+        ),
+    )
+
+
+def _guessed(file: File, types: Mapping[str, pa.DataType]) -> pa.Schema:
+    data = lines.first_bytes(file, _SAMPLE, quote=None)
+    given = pa.schema(list(types.items()))
+    if not data.strip():
+        if not types:
+            raise SourceError(
+                explain(
+                    f"{file} has no line from which names and types could be guessed.",
+                    mend="give those of all columns with types={...}",
+                )
+            )
+        return given
+    try:
+        return _read(data, given, "infer").schema
+    except pa.ArrowInvalid as error:
+        raise SourceError(
+            explain(
+                f"The first lines of {file} are no table: {error}",
+                "Expected a JSON object in each line, with values of one type under each name",
+                mend="give the types that differ with types={...}; a JSON array of objects "
+                "becomes JSON Lines with `jq -c '.[]'`",
+            )
+        ) from error

@@ -1,0 +1,126 @@
+"""`Source`: a split's input that knows its columns."""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from my_datasets.building.units import Generator, Misfit, Units
+from my_datasets.errors import SourceError, explain
+
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
+
+
+@dataclass(frozen=True)
+class Source(Units):
+    """Units whose examples come as columns.
+
+    Return it from `_split_generators` in place of a generator: `{"train": sources.csv(path)}`.
+
+    Attributes:
+      generate: Yields `(keys, record batch)` of one unit, and `(key, Misfit)` for a row that
+        cannot be read: an error at build, or set aside with `on_error="quarantine"`.
+      items: The units.
+      schema: The columns, as Arrow types.
+    """
+
+    schema: pa.Schema
+
+    def features(
+        self, labels: Mapping[str, Sequence[str]] | None = None
+    ) -> "tfds.features.FeaturesDict":
+        """Returns TFDS features for the columns; see `docs/sources.md` for the table of types.
+
+        Args:
+          labels: The columns that are class labels, with the names of the classes.
+        """
+        from my_datasets.sources.features import features_of
+
+        return features_of(self.schema, labels or {})
+
+    def head(self, rows: int = 10) -> pa.Table:
+        """Returns the first rows that can be read, as they are given to the features."""
+        batches: list[pa.RecordBatch] = []
+        for _, batch in self:
+            if isinstance(batch, pa.RecordBatch):
+                batches.append(batch.slice(0, rows - sum(found.num_rows for found in batches)))
+                if sum(found.num_rows for found in batches) >= rows:
+                    break
+        return pa.Table.from_batches(batches, batches[0].schema if batches else self.schema)
+
+    def select(self, columns: Sequence[str] | Mapping[str, str]) -> "Source":
+        """Returns the source with some of its columns.
+
+        Args:
+          columns: Their names; a mapping of new names to present ones renames them. The column of
+            the keys may be left out.
+
+        Raises:
+          SourceError: There is no such column.
+        """
+        wanted = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
+        missing = sorted(set(wanted.values()) - set(self.schema.names))
+        if missing:
+            raise SourceError(
+                explain(
+                    f"The source has no column {', '.join(map(repr, missing))}.",
+                    f"Its columns: {', '.join(self.schema.names)}",
+                    mend="choose among those",
+                )
+            )
+        schema = pa.schema([self.schema.field(old).with_name(new) for new, old in wanted.items()])
+        return self._with(_Selected(self.generate, wanted), schema)
+
+    def map(self, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> "Source":
+        """Returns the source with each of its record batches changed.
+
+        Args:
+          function: Returns a record batch of as many rows. It runs in the processes that build.
+        """
+        mapped = self._with(_Mapped(self.generate, function), self.schema)
+        sample = mapped.head(1)
+        return dataclasses.replace(mapped, schema=sample.schema)
+
+    def _with(self, generate: Generator, schema: pa.Schema) -> "Source":
+        return dataclasses.replace(self, generate=generate, schema=schema)
+
+
+@dataclass(frozen=True)
+class _Selected:
+    generate: Generator
+    columns: Mapping[str, str]
+
+    def __call__(self, item: Any) -> Iterator[tuple[Any, Any]]:
+        for keys, batch in self.generate(item):
+            if isinstance(batch, Misfit):
+                yield keys, batch
+                continue
+            given = batch.column(keys) if isinstance(keys, str) else keys
+            columns = [batch.column(old) for old in self.columns.values()]
+            yield given, pa.RecordBatch.from_arrays(columns, names=list(self.columns))
+
+
+@dataclass(frozen=True)
+class _Mapped:
+    generate: Generator
+    function: Callable[[pa.RecordBatch], pa.RecordBatch]
+
+    def __call__(self, item: Any) -> Iterator[tuple[Any, Any]]:
+        for keys, batch in self.generate(item):
+            if isinstance(batch, Misfit):
+                yield keys, batch
+                continue
+            given = batch.column(keys) if isinstance(keys, str) else keys
+            changed = self.function(batch)
+            if not isinstance(changed, pa.RecordBatch) or changed.num_rows != batch.num_rows:
+                raise SourceError(
+                    explain(
+                        f"{self.function!r} made something else of {batch.num_rows} rows.",
+                        f"Found: {getattr(changed, 'num_rows', changed)!r}",
+                        mend="return a pyarrow.RecordBatch of as many rows",
+                    )
+                )
+            yield given, changed

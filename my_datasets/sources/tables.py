@@ -1,0 +1,286 @@
+"""Tables that are columns already: Arrow, pandas, Parquet, Feather, NumPy."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from my_datasets.errors import SourceError, explain
+from my_datasets.sources.files import File, Where, files
+from my_datasets.sources.rows_of_text import row_keys
+from my_datasets.sources.source import Source
+from my_datasets.sources.types import stored, stored_schema
+
+# Rows of a table in memory that make a unit, and rows that are read of a file at once.
+_ROWS, _AT_ONCE = 65_536, 16_384
+
+
+def table(data: Any, *, key: str | None = None) -> Source:
+    """Returns the rows of a table in memory.
+
+    Args:
+      data: A `pyarrow.Table` or record batch, a pandas `DataFrame` (without its index), or anything
+        with the Arrow PyCapsule interface (polars, DuckDB, ...).
+      key: The column of the keys; None for the numbers of the rows.
+
+    Raises:
+      SourceError: It is something else, or has a column that TFDS cannot store.
+    """
+    if isinstance(data, pa.RecordBatch):
+        found = pa.Table.from_batches([data])
+    elif isinstance(data, pa.Table):
+        found = data
+    elif type(data).__module__.partition(".")[0] == "pandas":
+        found = pa.Table.from_pandas(data, preserve_index=False)
+    elif hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
+        found = pa.table(data)
+    else:
+        raise SourceError(
+            explain(
+                f"A {type(data).__name__} is no table.",
+                "Expected a pyarrow.Table, a pandas.DataFrame, or what gives Arrow data",
+                mend="for arrays use sources.arrays({'column': array})",
+            )
+        )
+    schema = stored_schema(found.schema)
+    _check_key(key, schema, "The table")
+    found = stored(found.replace_schema_metadata(None), schema)
+    ranges = [(i, min(i + _ROWS, found.num_rows)) for i in range(0, found.num_rows, _ROWS)]
+    return Source(_TableReader(found, key), ranges, schema)
+
+
+@dataclass(frozen=True)
+class _TableReader:
+    table: pa.Table
+    key: str | None
+
+    def __call__(self, rows: tuple[int, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        begin, end = rows
+        for batch in self.table.slice(begin, end - begin).to_batches(max_chunksize=_AT_ONCE):
+            yield self.key or pa.array(np.arange(begin, begin + batch.num_rows)), batch
+            begin += batch.num_rows
+
+
+def arrays(
+    data: Mapping[str, npt.NDArray[Any]] | str | os.PathLike[str], *, key: str | None = None
+) -> Source:
+    """Returns the rows of NumPy arrays: the first dimension of each is that of the examples.
+
+    Args:
+      data: Arrays by the names of their columns; or an `.npz` file; or a directory of `.npy` files,
+        which are mapped into memory, a column of its name each.
+      key: The column of the keys; None for the numbers of the rows.
+
+    Raises:
+      SourceError: The arrays have different lengths, or hold what TFDS cannot store.
+    """
+    found = dict(data) if isinstance(data, Mapping) else _load(Path(data))
+    lengths = {name: len(array) if array.ndim else None for name, array in found.items()}
+    if not found or len(set(lengths.values())) != 1 or None in lengths.values():
+        raise SourceError(
+            explain(
+                "The arrays are not the columns of one table.",
+                f"Their lengths: {lengths}",
+                mend="give arrays whose first dimensions are the same",
+            )
+        )
+    schema = stored_schema(
+        pa.schema([(name, column(name, array[:1]).type) for name, array in found.items()])
+    )
+    _check_key(key, schema, "The source")
+    size = sum(array[:1].nbytes for array in found.values())
+    step = max(1, min(_ROWS, (32 << 20) // max(1, size)))
+    length = len(next(iter(found.values())))
+    ranges = [(i, min(i + step, length)) for i in range(0, length, step)]
+    return Source(_ArrayReader(found, schema, key, max(1, step // 8)), ranges, schema)
+
+
+@dataclass(frozen=True)
+class _ArrayReader:
+    arrays: Mapping[str, npt.NDArray[Any]]
+    schema: pa.Schema
+    key: str | None
+    at_once: int
+
+    def __call__(self, rows: tuple[int, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        for begin in range(*rows, self.at_once):
+            end = min(begin + self.at_once, rows[1])
+            columns = [column(name, array[begin:end]) for name, array in self.arrays.items()]
+            batch = pa.RecordBatch.from_arrays(columns, names=list(self.arrays))
+            yield self.key or pa.array(np.arange(begin, end)), stored(batch, self.schema)
+
+
+def column(name: str, array: npt.NDArray[Any]) -> pa.Array:
+    """Returns an array as an Arrow column: tensors as fixed-size lists, one for each dimension.
+
+    Args:
+      name: The column's name, for messages.
+      array: Of shape (rows, ...).
+
+    Raises:
+      SourceError: Arrow has no such type.
+    """
+    try:
+        if array.ndim == 1:
+            return pa.array(array)
+        flat = pa.array(np.ascontiguousarray(array).reshape(-1))
+        for size in array.shape[:0:-1]:
+            flat = pa.FixedSizeListArray.from_arrays(flat, size)
+        return flat
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise SourceError(
+            explain(
+                f"The array {name!r} of {array.dtype} cannot be a column: {error}",
+                mend="give it a dtype of numbers, texts or bytes",
+            )
+        ) from error
+
+
+def parquet(where: Where, *, key: str | None = None) -> Source:
+    """Returns the rows of Parquet files; each row group is a unit.
+
+    Args:
+      where: A file, a directory, a pattern such as `folder/*.parquet`, or several; paths, or URLs
+        in an object store. All files have the same columns.
+      key: The column of the keys; None for the numbers of the rows, with the file's name before
+        them if there are several.
+
+    Raises:
+      SourceError: There is no such file, it is no Parquet file, or has other columns.
+    """
+    found = files(where, (".parquet", ".pq"))
+    first: pa.Schema | None = None
+    units = []
+    for file in found:
+        try:
+            with file.open() as stream, pq.ParquetFile(stream) as opened:
+                first = _same(opened.schema_arrow, first, file, found[0])
+                row = 0
+                for group in range(opened.num_row_groups):
+                    units.append((file, group, row))
+                    row += opened.metadata.row_group(group).num_rows
+        except pa.ArrowInvalid as error:
+            raise _unreadable(file, "a Parquet file", error) from error
+    schema = stored_schema(first)
+    _check_key(key, schema, found[0])
+    return Source(_ParquetReader(schema, key), units, schema)
+
+
+@dataclass(frozen=True)
+class _ParquetReader:
+    schema: pa.Schema
+    key: str | None
+
+    def __call__(self, unit: tuple[File, int, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        file, group, row = unit
+        with file.open() as stream, pq.ParquetFile(stream) as opened:
+            for batch in opened.iter_batches(_AT_ONCE, row_groups=[group], use_threads=False):
+                batch = stored(batch.replace_schema_metadata(None), self.schema)
+                yield self.key or row_keys(file, row, batch.num_rows), batch
+                row += batch.num_rows
+
+
+def feather(where: Where, *, key: str | None = None) -> Source:
+    """Returns the rows of Feather (Arrow IPC) files; each of their record batches is a unit.
+
+    Args:
+      where: A file, a directory, a pattern such as `folder/*.feather`, or several; paths, or URLs
+        in an object store. All files have the same columns.
+      key: The column of the keys; None for the numbers of the rows, with the file's name before
+        them if there are several.
+
+    Raises:
+      SourceError: There is no such file, it is no Feather file, or has other columns.
+    """
+    found = files(where, (".feather", ".arrow", ".ipc"))
+    first: pa.Schema | None = None
+    units = []
+    for file in found:
+        try:
+            with file.open() as stream, pa.ipc.open_file(stream) as opened:
+                first = _same(opened.schema, first, file, found[0])
+                row = 0
+                for number in range(opened.num_record_batches):
+                    units.append((file, number, row))
+                    row += opened.get_batch(number).num_rows
+        except pa.ArrowInvalid as error:
+            raise _unreadable(file, "a Feather file of version 2", error) from error
+    schema = stored_schema(first)
+    _check_key(key, schema, found[0])
+    return Source(_FeatherReader(schema, key), units, schema)
+
+
+@dataclass(frozen=True)
+class _FeatherReader:
+    schema: pa.Schema
+    key: str | None
+
+    def __call__(self, unit: tuple[File, int, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        file, number, row = unit
+        with file.open() as stream, pa.ipc.open_file(stream) as opened:
+            whole = opened.get_batch(number).replace_schema_metadata(None)
+            for begin in range(0, whole.num_rows, _AT_ONCE):
+                batch = stored(whole.slice(begin, _AT_ONCE), self.schema)
+                yield self.key or row_keys(file, row + begin, batch.num_rows), batch
+
+
+def _same(schema: pa.Schema, first: pa.Schema | None, file: File, other: File) -> pa.Schema:
+    schema = schema.remove_metadata()
+    if first is not None and not schema.equals(first):
+        raise SourceError(
+            explain(
+                f"{file} has other columns than {other}.",
+                f"Expected: {_listed(first)}",
+                f"Found: {_listed(schema)}",
+                mend="read files of different columns as different sources",
+            )
+        )
+    return schema
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in schema)
+
+
+def _unreadable(file: File, kind: str, error: Exception) -> SourceError:
+    return SourceError(
+        explain(f"{file} is not {kind}: {error}", mend="see whether the file is whole")
+    )
+
+
+def _check_key(key: str | None, schema: pa.Schema, where: object) -> None:
+    if key is not None and key not in schema.names:
+        raise SourceError(
+            explain(
+                f"{where} has no column {key!r} for the keys.",
+                f"Its columns: {', '.join(schema.names)}",
+                mend="choose among those, or leave key out",
+            )
+        )
+
+
+def _load(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """Returns the arrays of an `.npz` file, or of a directory of `.npy` files."""
+    try:
+        if path.is_dir():
+            return {
+                file.stem: np.load(file, mmap_mode="r", allow_pickle=False)
+                for file in sorted(path.glob("*.npy"))
+            }
+        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        return {path.stem: loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
+    except (OSError, ValueError) as error:
+        raise SourceError(
+            explain(
+                f"{path} holds no arrays that can be read: {error}",
+                "Expected an .npz or .npy file, or a directory of .npy files, without Python "
+                "objects in them",
+                mend="save them with numpy.save or numpy.savez",
+            )
+        ) from error

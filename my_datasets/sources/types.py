@@ -1,0 +1,103 @@
+"""Arrow types as TFDS can store them; `docs/sources.md` has the table."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from my_datasets.errors import SourceError, explain
+
+# More columns are taken for a mistake: a wrong delimiter, or rows and columns exchanged.
+MOST_COLUMNS = 10_000
+
+
+def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
+    """Returns the type in which a column is given to its feature.
+
+    Dates and times become the integers that Arrow holds for them, decimals become texts, so that
+    no digit is lost, and dictionaries become their values.
+
+    Args:
+      kind: The type.
+      column: The column's name, for messages.
+
+    Raises:
+      SourceError: TFDS has no feature for it.
+    """
+    simple = _simple(kind)
+    if simple is not None:
+        return simple
+    if pa.types.is_dictionary(kind):
+        return stored_type(kind.value_type, column)
+    if isinstance(kind, pa.FixedShapeTensorType):
+        return kind
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(stored_type(kind.value_type, column), kind.list_size)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(stored_type(kind.value_type, column))
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [field.with_type(stored_type(field.type, f"{column}/{field.name}")) for field in kind]
+        )
+    raise SourceError(
+        explain(
+            f"The column {column!r} is of Arrow's type {kind}, for which TFDS has no feature.",
+            mend="leave the column out with select(), or change its type with types={...}"
+            if not pa.types.is_null(kind)
+            else "it holds nothing but nulls in the rows that were looked at; give its type with "
+            "types={...}, or leave it out with select()",
+        )
+    )
+
+
+def _simple(kind: pa.DataType) -> pa.DataType | None:
+    """Returns the stored type of what is not nested."""
+    t = pa.types
+    if t.is_boolean(kind) or t.is_integer(kind) or t.is_floating(kind):
+        return kind
+    if t.is_string(kind) or t.is_large_string(kind):
+        return pa.large_string()
+    if t.is_binary(kind) or t.is_large_binary(kind) or t.is_fixed_size_binary(kind):
+        return pa.large_binary()
+    if t.is_date32(kind) or t.is_time32(kind):
+        return pa.int32()
+    if t.is_date64(kind) or t.is_time64(kind) or t.is_timestamp(kind) or t.is_duration(kind):
+        return pa.int64()
+    return pa.string() if t.is_decimal(kind) else None
+
+
+def stored_schema(schema: pa.Schema) -> pa.Schema:
+    """Returns the columns in the types in which they are given to their features.
+
+    Raises:
+      SourceError: One of them has none, or there are more than `MOST_COLUMNS`, or two of a name.
+    """
+    check_names(schema.names)
+    return pa.schema([field.with_type(stored_type(field.type, field.name)) for field in schema])
+
+
+def stored(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> Any:
+    """Returns a batch or table in the types of a `stored_schema`."""
+    return batch if batch.schema.equals(schema) else batch.cast(schema)
+
+
+def check_names(names: Iterable[str], where: object = "The source") -> None:
+    """Sees that the columns can be those of a dataset.
+
+    Raises:
+      SourceError: There are too many, two have one name, or one has none.
+    """
+    names = list(names)
+    found = ""
+    if len(names) > MOST_COLUMNS:
+        found = f"{len(names):,} columns"
+        mend = f"see whether the delimiter is right; at most {MOST_COLUMNS:,} columns are read"
+    elif len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        found = f"two columns of one name: {', '.join(map(repr, twice[:5]))}"
+        mend = "give other names, with columns=[...] where the source is a text file"
+    elif "" in names:
+        found = f"a column without a name, the {names.index('') + 1}. of {len(names)}"
+        mend = "give names, with columns=[...] where the source is a text file"
+    if found:
+        raise SourceError(explain(f"{where} has {found}.", mend=mend))
