@@ -68,8 +68,8 @@ class Misfit(Exception):  # noqa: N818 - becomes an ExampleError once unit and k
                 f"Expected: {self.expected}",
                 f"Found: {self.found}",
                 f"The error was: {self._reason}" if self._reason else "",
-                mend="change the input, what the builder yields, or its features; on_error='quarantine' "
-                "sets such examples aside",
+                mend="change the input, what the builder yields, or its features; "
+                "on_error='quarantine' sets such examples aside",
             )
         )
 

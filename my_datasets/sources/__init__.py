@@ -5,10 +5,10 @@ generator: `{"train": sources.csv(path)}`.
 """
 
 from my_datasets.sources.delimited import csv, tsv
-from my_datasets.sources.json_lines import json_lines
+from my_datasets.sources.jsonl import json_lines
+from my_datasets.sources.plain_text import text_lines
 from my_datasets.sources.source import Source
 from my_datasets.sources.tables import arrays, feather, parquet, table
-from my_datasets.sources.text_lines import text_lines
 
 __all__ = [
     "Source", "arrays", "csv", "feather", "json_lines", "parquet", "table", "text_lines", "tsv"

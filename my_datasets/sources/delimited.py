@@ -163,16 +163,15 @@ def _names(found: list[File], dialect: _Dialect, skip_rows: int) -> list[str]:
     """Returns the columns that the headers of all files name."""
     first: list[str] = []
     for file in found:
-        head = lines.first_bytes(file, 1 << 16, quote=dialect.quote)
-        ends, _ = lines.row_ends(head, dialect.quote)
-        if len(ends) <= skip_rows:
+        head = lines.first_rows(file, 1 << 16, quote=dialect.quote, at_least=skip_rows + 1)
+        if len(head) <= skip_rows:
             raise SourceError(
                 explain(
                     f"{file} has no header: it ends before it.",
                     mend="leave the file out, or lower skip_rows",
                 )
             )
-        header = head[int(ends[skip_rows - 1]) if skip_rows else 0 : int(ends[skip_rows])]
+        header = head.part(skip_rows, skip_rows + 1)
         many = header.count(dialect.delimiter.encode(dialect.encoding)) + 1
         if many > 2 * MOST_COLUMNS:  # before an object is made of each of a million
             check_names(map(str, range(many)), file)
@@ -195,14 +194,14 @@ def _guessed(
     file: File, names: list[str], types: Mapping[str, pa.DataType], dialect: _Dialect, skip: int
 ) -> pa.Schema:
     """Returns all columns with the types that were given or that the first rows have."""
-    head = lines.first_bytes(file, _SAMPLE, quote=dialect.quote)
-    ends, _ = lines.row_ends(head, dialect.quote)
+    head = lines.first_rows(file, _SAMPLE, quote=dialect.quote, at_least=skip + 1)
     found: Mapping[str, pa.DataType] = {}
-    if len(ends) > skip:
-        data = head[int(ends[skip - 1]) if skip else 0 :]
+    if len(head) > skip:
         # A row of other columns is told of when it is read, and so is a value of another type
         # than the given one: all are guessed here.
-        table = dialect.read(data, names, {}, invalid_row_handler=lambda _: "skip")
+        table = dialect.read(
+            head.part(skip, len(head)), names, {}, invalid_row_handler=lambda _: "skip"
+        )
         found = dict(zip(table.column_names, table.schema.types, strict=True))
     missing = [name for name in names if name not in found and name not in types]
     if missing:

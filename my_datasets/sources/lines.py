@@ -129,12 +129,16 @@ def read(part: Part, *, size: int, quote: str | None, skip: int) -> Iterator[Row
                 )
 
 
-def first_bytes(file: File, size: int, *, quote: str | None) -> bytes:
-    """Returns the first whole rows of a file: about `size` bytes, or one row if it is longer."""
+def first_rows(file: File, size: int, *, quote: str | None, at_least: int) -> Rows:
+    """Returns the first rows of a file: about `size` bytes, or so many rows if they are longer."""
+    found = Rows(b"", np.zeros(0, np.int64), 0)
     with file.stream() as stream:
         for rows in _pieces(stream, file, size=size, quote=quote):
-            return rows.data
-    return b""
+            ends = np.concatenate([found.ends, rows.ends + len(found.data)])
+            found = Rows(found.data + rows.data, ends, 0)
+            if len(found) >= at_least:
+                break
+    return found
 
 
 def row_ends(data: bytes, quote: str | None, *, is_last: bool = True) -> tuple[Ends, int]:

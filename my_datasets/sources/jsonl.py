@@ -1,7 +1,7 @@
 """JSON Lines: one JSON object in each line, parsed by pyarrow."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from my_datasets.building.units import Misfit
 from my_datasets.errors import SourceError, explain
 from my_datasets.sources import lines
 from my_datasets.sources.files import File, Where, files
+from my_datasets.sources.lines import Rows
 from my_datasets.sources.rows_of_text import TextReader, parts_of, shown
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import stored, stored_schema
@@ -86,25 +87,38 @@ def _read(data: bytes, schema: pa.Schema | None, unexpected: str) -> pa.Table:
 
 
 def _guessed(file: File, types: Mapping[str, pa.DataType]) -> pa.Schema:
-    data = lines.first_bytes(file, _SAMPLE, quote=None)
+    rows = lines.first_rows(file, _SAMPLE, quote=None, at_least=1)
     given = pa.schema(list(types.items()))
-    if not data.strip():
-        if not types:
-            raise SourceError(
-                explain(
-                    f"{file} has no line from which names and types could be guessed.",
-                    mend="give those of all columns with types={...}",
-                )
-            )
-        return given
     try:
-        return _read(data, given, "infer").schema
-    except pa.ArrowInvalid as error:
+        found = pa.unify_schemas([given, *_schemas(rows, given, 0, len(rows))])
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise SourceError(
             explain(
-                f"The first lines of {file} are no table: {error}",
-                "Expected a JSON object in each line, with values of one type under each name",
-                mend="give the types that differ with types={...}; a JSON array of objects "
-                "becomes JSON Lines with `jq -c '.[]'`",
+                f"The first lines of {file} have values of different types: {error}",
+                "Expected values of one type under each name",
+                mend="give the types of such names with types={...}",
             )
         ) from error
+    if not found.names:
+        raise SourceError(
+            explain(
+                f"{file} has no line from which names and types could be guessed.",
+                "Expected a JSON object in each line",
+                mend="give the types of all names with types={...}; a JSON array of objects "
+                "becomes JSON Lines with `jq -c '.[]'`",
+            )
+        )
+    return found
+
+
+def _schemas(rows: Rows, given: pa.Schema, begin: int, end: int) -> Iterator[pa.Schema]:
+    """Yields the schemas of all rows that can be read; the others are told of when all are."""
+    if begin == end:
+        return
+    try:
+        yield _read(rows.part(begin, end), given, "infer").schema
+    except pa.ArrowInvalid:
+        if end - begin > 1:
+            middle = (begin + end) // 2
+            yield from _schemas(rows, given, begin, middle)
+            yield from _schemas(rows, given, middle, end)

@@ -1,0 +1,212 @@
+"""CSV files, against Python's own `csv`."""
+
+import bz2
+import csv
+import gzip
+import io
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from my_datasets import sources
+from my_datasets.errors import SourceError
+from my_datasets.sources import lines, rows_of_text
+from tests.sources.reading import misfit, rows_of, strings
+
+# No lone carriage returns: to pyarrow they end a row, as a newline does.
+TEXTS = st.text(
+    st.one_of(
+        st.sampled_from('",\n;é '), st.characters(codec="utf-8", exclude_characters="\r\x00")
+    ),
+    max_size=12,
+)
+
+
+def written(path, rows, **options):
+    text = io.StringIO()
+    csv.writer(text, **options).writerows(rows)
+    path.write_text(text.getvalue(), "utf-8", newline="")
+    return path
+
+
+@given(
+    rows=st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=30),
+    piece=st.integers(1, 80),
+    quoting=st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
+    ending=st.sampled_from(["\n", "\r\n"]),
+    compress=st.sampled_from([None, gzip.compress, bz2.compress]),
+)
+def test_rows_are_those_that_were_written(tmp_path_factory, rows, piece, quoting, ending, compress):
+    """However the file is cut into parts, and whatever is between quotes."""
+    directory = tmp_path_factory.mktemp("csv")
+    path = written(
+        directory / "file.csv", [("a", "b"), *rows], quoting=quoting, lineterminator=ending
+    )
+    if compress is not None:
+        data = compress(path.read_bytes())
+        path = directory / ("file.csv.gz" if compress is gzip.compress else "file.csv.bz2")
+        path.write_bytes(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_of_text, "PIECE", piece)
+        source = sources.csv(path, types=strings("a", "b"))
+        found, misfits = rows_of(source)
+    assert not misfits
+    assert found == {i: {"a": a, "b": b} for i, (a, b) in enumerate(rows)}
+
+
+def test_a_large_file_has_many_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(rows_of_text, "PIECE", 100)
+    path = written(tmp_path / "file.csv", [("n",), *((i,) for i in range(1000))])
+    source = sources.csv(path)
+    assert len(source.items) > 20
+    assert rows_of(source)[0] == {i: {"n": i} for i in range(1000)}
+
+
+def test_types_are_guessed_and_stored_as_tfds_can(tmp_path):
+    path = tmp_path / "file.csv"
+    path.write_text("i,f,b,t,d,s\n1,1.5,true,x,2020-01-02,2020-01-01 00:00:01\n", "utf-8")
+    source = sources.csv(path)
+    assert source.schema.types == [
+        pa.int64(), pa.float64(), pa.bool_(), pa.large_string(), pa.int32(), pa.int64()
+    ]  # fmt: skip
+    assert rows_of(source)[0] == {
+        0: {"i": 1, "f": 1.5, "b": True, "t": "x", "d": 18263, "s": 1577836801}
+    }
+
+
+@pytest.mark.parametrize("piece", [20, 1 << 20])
+def test_rows_that_cannot_be_read_are_told_one_by_one(tmp_path, monkeypatch, piece):
+    path = tmp_path / "file.csv"
+    path.write_bytes(b"id,x\n1,1.5\n2,oops\n\n3,2.5\n4\n5,3.5,9\n\xff,4.5\n6,5.5\n")
+    monkeypatch.setattr(rows_of_text, "PIECE", piece)
+    source = sources.csv(path, types={"id": pa.string(), "x": pa.float32()})
+    rows, misfits = rows_of(source)
+    assert [row["id"] for row in rows.values()] == ["1", "3", "6"]
+    assert list(rows) == [0, 2, 6]
+    assert {row: misfit(found) for row, found in misfits.items()} == {
+        1: ("x", "a value of type float", "'oops'"),
+        3: ("", "2 columns", "1 columns: '4'"),
+        4: ("", "2 columns", "3 columns: '5,3.5,9'"),
+        5: ("id", "a value of type string", "invalid UTF8 data"),
+    }
+
+
+def test_a_later_value_of_another_type_names_the_guess(tmp_path, monkeypatch):
+    from my_datasets.sources import delimited
+
+    monkeypatch.setattr(delimited, "_SAMPLE", 8)
+    path = tmp_path / "file.csv"
+    path.write_text("id,x\n1,1\n2,2\n3,2.5\n", "utf-8")
+    _, misfits = rows_of(sources.csv(path))
+    expected = "a value of type int64, as guessed (types={...} says otherwise)"
+    assert misfit(misfits[2]) == ("x", expected, "'2.5'")
+
+
+def test_irregular_quotes_are_no_silent_loss(tmp_path, monkeypatch):
+    """An inch mark hides row ends from the search for them; the rows are found out as odd."""
+    path = tmp_path / "file.csv"
+    path.write_text('id,x\n1,5" pipe\n2,b\n3,6" pipe\n4,"c\nc"\n', "utf-8")
+    for piece in (6, 12, 20, 1 << 20):
+        monkeypatch.setattr(rows_of_text, "PIECE", piece)
+        rows, misfits = rows_of(sources.csv(path, types=strings("id", "x")))
+        lost = {"1", "2", "3", "4"} - {row["id"] for row in rows.values()}
+        assert misfits or not lost, piece
+        assert all(any(i in str(m.found) for m in misfits.values()) for i in lost), piece
+
+
+def test_several_files_have_keys_of_their_names(tmp_path):
+    for name in ("b/x.csv", "a/x.csv", "a/_hidden.csv", "a/notes.md"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"n\n{len(name)}\n", "utf-8")
+    expected = {"a/x.csv:0": {"n": 7}, "b/x.csv:0": {"n": 7}}
+    assert rows_of(sources.csv(tmp_path))[0] == expected
+    assert rows_of(sources.csv(tmp_path / "*/x.csv"))[0] == expected
+    assert rows_of(sources.csv([tmp_path / "b/x.csv", tmp_path / "a/x.csv"]))[0] == expected
+
+
+def test_keys_of_a_column(tmp_path):
+    path = tmp_path / "file.csv"
+    path.write_text("id,n\na,1\nb,2\n", "utf-8")
+    source = sources.csv(path, key="id")
+    assert rows_of(source)[0] == {"a": {"id": "a", "n": 1}, "b": {"id": "b", "n": 2}}
+    assert rows_of(source.select({"count": "n"}))[0] == {"a": {"count": 1}, "b": {"count": 2}}
+
+
+def test_a_dialect(tmp_path):
+    path = tmp_path / "file.tsv"
+    path.write_bytes("comment\ncafé\t1\n".encode("latin-1"))
+    source = sources.tsv(path, columns=["name", "n"], skip_rows=1, encoding="latin-1")
+    assert rows_of(source)[0] == {0: {"name": "café", "n": 1}}
+
+
+def test_nulls(tmp_path):
+    path = tmp_path / "file.csv"
+    path.write_text("name,n\nNA,1\nx,NA\n-,3\n", "utf-8")
+    assert list(rows_of(sources.csv(path))[0].values()) == [
+        {"name": "NA", "n": 1}, {"name": "x", "n": None}, {"name": "-", "n": 3}
+    ]  # fmt: skip
+    path.write_text("name,n\n-,1\nx,-\n", "utf-8")
+    assert list(rows_of(sources.csv(path, null_values=["-"]))[0].values()) == [
+        {"name": None, "n": 1}, {"name": "x", "n": None}
+    ]  # fmt: skip
+
+
+def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path):
+    path = tmp_path / "file.csv"
+    path.write_text("n\n1\n2\n", "utf-8-sig")
+    assert rows_of(sources.csv(path))[0] == {0: {"n": 1}, 1: {"n": 2}}
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        ("", {}, "has no header"),
+        ("a,b\n", {}, "has no row from which types could be guessed"),
+        ("a,a\n1,2\n", {}, "two columns of one name: 'a'"),
+        ("a,\n1,2\n", {}, "a column without a name, the 2. of 2"),
+        ("a,b\n1,2\n", {"key": "c"}, "no column 'c'"),
+        ("a,b\n1,2\n", {"types": {"c": pa.int8()}}, "no column 'c'"),
+        ("a,b\n1,\n", {}, "nothing but nulls"),
+        ("a,b\n1,2\n", {"encoding": "utf-16"}, "utf-16 cannot be read in parts"),
+        (",".join(f"c{i}" for i in range(1_000_000)) + "\n1\n", {}, "1,000,000 columns"),
+    ],
+)
+def test_what_is_no_table_is_refused(tmp_path, content, options, message):
+    path = tmp_path / "file.csv"
+    path.write_text(content, "utf-8")
+    with pytest.raises(SourceError, match=message):
+        sources.csv(path, **options)
+
+
+def test_files_of_other_columns_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n", "utf-8")
+    (tmp_path / "b.csv").write_text("a,c\n1,2\n", "utf-8")
+    with pytest.raises(SourceError, match=r"b\.csv has other columns than .*a\.csv"):
+        sources.csv(tmp_path)
+
+
+def test_no_file_is_an_error(tmp_path):
+    for where in (tmp_path / "no.csv", tmp_path, tmp_path / "*.csv"):
+        with pytest.raises(SourceError, match="There is no file to read"):
+            sources.csv(where)
+
+
+def test_a_quote_without_partner_does_not_fill_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "LONGEST_ROW", 1000)
+    monkeypatch.setattr(rows_of_text, "PIECE", 100)
+    path = tmp_path / "file.csv"
+    path.write_text('a,b\n1,"2\n' + "3,4\n" * 1000, "utf-8")
+    with pytest.raises(SourceError, match="It is row 2"):
+        sources.csv(path, types=strings("a", "b"))
+
+
+def test_a_file_that_changes_between_planning_and_reading_is_an_error(tmp_path):
+    path = tmp_path / "file.csv"
+    path.write_text("n\n1\n2\n", "utf-8")
+    source = sources.csv(path)
+    path.write_text("n\n1\n", "utf-8")
+    with pytest.raises(SourceError, match="changed while it was read"):
+        list(source)
