@@ -206,6 +206,16 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             if not overwrite:
                 staleness.refuse(self, options["download_config"], self._build_options)
 
+    def _generate_examples(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
+        """Yields `(key, example)` pairs; only needed where `_split_generators` calls it."""
+        raise BuilderError(
+            explain(
+                f"The builder of {self.name!r} has no _generate_examples.",
+                f"Its source is {_source_file(type(self))}.",
+                mend="write it, or return sources from _split_generators",
+            )
+        )
+
     def as_dataset(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the data as TFDS's `as_dataset` does; warns once if other code prepared it."""
         staleness.warn_once(self)

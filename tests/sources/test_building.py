@@ -28,9 +28,6 @@ def builder_of(source, tmp_path, **features):
         def _split_generators(self, dl_manager):
             return {"train": source}
 
-        def _generate_examples(self):
-            raise NotImplementedError
-
     return FromSource(data_dir=tmp_path / "data")
 
 
@@ -55,11 +52,13 @@ def test_all_rows_of_a_file_in_parts(tmp_path, monkeypatch, workers):
 def test_every_type_of_the_table_can_be_stored(tmp_path):
     table = pa.table(
         {
-            "flag": [True], "small": pa.array([7], pa.uint8()), "float": pa.array([1.5], pa.float32()),
+            "flag": [True], "small": pa.array([7], pa.uint8()),
+            "float": pa.array([1.5], pa.float32()),
             "text": ["é"], "binary": [b"\x00\xff"], "date": pa.array([3], pa.date32()),
             "stamp": pa.array([5], pa.timestamp("us")), "kind": pa.array(["x"]).dictionary_encode(),
             "vector": pa.array([[1, 2]], pa.list_(pa.int32(), 2)), "list": [[1, 2, 3]],
-            "texts": [["a", "b"]], "struct": [{"a": 1, "b": "x"}], "structs": [[{"a": 1}, {"a": 2}]],
+            "texts": [["a", "b"]], "struct": [{"a": 1, "b": "x"}],
+            "structs": [[{"a": 1}, {"a": 2}]],
         }
     )  # fmt: skip
     builder = builder_of(sources.table(table), tmp_path)
