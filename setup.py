@@ -49,6 +49,7 @@ setup(
         # Our own imports.
         "absl-py>=2",
         "etils[epath]>=1.9.1",
+        "fsspec>=2024.2",
         "filelock>=3.16",
         "google-crc32c>=1.5",
         "keras>=3.5",
@@ -61,11 +62,14 @@ setup(
     extras_require={
         # Already in the base while the `tfds` command needs it; ask for it by this name.
         "beam": [BEAM],
+        "images": ["pillow>=10"],  # sources.image_folder
         "test": [
             "build>=1.2",
             # tfds.testing imports it without declaring it.
             "dill>=0.3.8",
             "hypothesis>=6.100",
+            "pandas>=2",
+            "pillow>=10",
             "pytest>=8",
             "pytest-cov>=5",
             "pytest-timeout>=2.3",

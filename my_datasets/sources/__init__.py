@@ -5,11 +5,13 @@ generator: `{"train": sources.csv(path)}`.
 """
 
 from my_datasets.sources.delimited import csv, tsv
+from my_datasets.sources.folders import binary_files, image_folder
 from my_datasets.sources.jsonl import json_lines
 from my_datasets.sources.plain_text import text_lines
 from my_datasets.sources.source import Source
 from my_datasets.sources.tables import arrays, feather, parquet, table
 
 __all__ = [
-    "Source", "arrays", "csv", "feather", "json_lines", "parquet", "table", "text_lines", "tsv"
+    "Source", "arrays", "binary_files", "csv", "feather", "image_folder", "json_lines", "parquet",
+    "table", "text_lines", "tsv",
 ]  # fmt: skip
