@@ -4,6 +4,7 @@ from my_datasets.errors import MissingDependencyError, explain
 
 # Top-level module -> the extra of ours that brings it (a test compares with setup.py).
 _INSTALLS = {
+    "PIL": "my_datasets[images]",
     "apache_beam": "my_datasets[beam]",
     "dill": "my_datasets[test]",
     "pytest": "my_datasets[test]",

@@ -113,12 +113,10 @@ class ImageCheck:
                 return Misfit("image", f"at most {self.max_pixels:,} pixels", found)
             if self.decode:
                 image.load()
-        except (OSError, SyntaxError, ValueError, PIL.Image.DecompressionBombError) as error:
-            misfit = Misfit(
-                "image", "an image", f"{len(data):,} bytes that start with {data[:8]!r}"
-            )
-            misfit.__cause__ = error
-            return misfit
+        except PIL.Image.DecompressionBombError as error:
+            return _caused(error, f"at most {self.max_pixels:,} pixels", "many more")
+        except (OSError, SyntaxError, ValueError) as error:
+            return _caused(error, "an image", f"{len(data):,} bytes that start with {data[:8]!r}")
         return None
 
 
