@@ -1,6 +1,7 @@
 """Folders of images and other files."""
 
 import io
+import zlib
 
 import numpy as np
 import PIL.Image
@@ -14,7 +15,8 @@ from tests.sources.reading import misfit, rows_of
 
 def image(size=(4, 3), kind="PNG"):
     file = io.BytesIO()
-    PIL.Image.fromarray(np.full((size[1], size[0], 3), 7, np.uint8)).save(file, kind)
+    pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3)).astype(np.uint8)
+    PIL.Image.fromarray(pixels).save(file, kind)
     return file.getvalue()
 
 
@@ -51,7 +53,7 @@ def test_images_by_class(photos):
 def test_damage_after_the_header_is_found_by_decoding(photos):
     rows, misfits = rows_of(sources.image_folder(photos, decode=True))
     assert "dog/1.jpg" not in rows
-    assert "truncated" in str(misfits["dog/1.jpg"].__cause__)
+    assert "truncated" in str(misfits["dog/1.jpg"].__cause__).lower()
 
 
 @pytest.mark.parametrize("size", [(400, 300), (20_000, 20_000)])
@@ -59,8 +61,6 @@ def test_images_of_absurd_size_are_not_decoded(tmp_path, size):
     """Only the header says so: no memory is taken for the pixels."""
     data = bytearray(image())
     data[16:24] = size[0].to_bytes(4, "big") + size[1].to_bytes(4, "big")
-    import zlib
-
     data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
     (tmp_path / "bomb.png").write_bytes(data)
     _, misfits = rows_of(sources.image_folder(tmp_path, labels=False, max_pixels=100_000))
