@@ -16,6 +16,7 @@ from etils import epath
 
 from my_datasets import resources
 from my_datasets.builders.base import Builder
+from my_datasets.building.batches import batches, with_keys
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -143,7 +144,7 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
             splits: Mapping[str, Any] = builder._split_generators(manager)
             if not all(isinstance(examples, Iterable) for examples in splits.values()):
                 self.skipTest("The keys of a Beam pipeline are known only when it runs.")
-            return {name: [key for key, _ in examples] for name, examples in splits.items()}
+            return {name: _keys_in(examples) for name, examples in splits.items()}
 
     def _keys_in_a_new_process(self, config: Any) -> dict[str, list[Any]]:
         attributes = {name: getattr(self, name) for name in _SETTINGS}
@@ -208,6 +209,17 @@ def _keys_of(attributes: dict[str, Any], config: Any) -> dict[str, list[Any]]:
     finally:
         case.tearDown()
         case_cls.tearDownClass()
+
+
+def _keys_in(examples: Iterable[Any]) -> list[Any]:
+    """Returns the keys of all examples, also of those in record batches."""
+    keys: list[Any] = []
+    for _, batch in batches(iter(examples), None, lambda item: item):
+        if isinstance(batch, tuple):
+            keys += with_keys(*batch, features=(), unit="under test")[0].to_pylist()
+        else:
+            keys += [key for key, _ in batch]
+    return keys
 
 
 def _leaves(feature: Any, path: str = "") -> Iterator[tuple[str, Any]]:

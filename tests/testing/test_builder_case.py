@@ -4,6 +4,7 @@ import itertools
 import unittest
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import tensorflow_datasets as tfds
 
@@ -55,6 +56,26 @@ class MissingKeys(Good, skip_registration=True):
 
     def keys(self):
         return list(range(3 + next(self.runs)))
+
+
+class InColumns(Good, skip_registration=True):
+    def _generate_examples(self):
+        for keys in self.keys():
+            rows = len(keys)
+            yield (
+                "key",
+                pa.RecordBatch.from_pydict(
+                    {"key": keys, "a": [1] * rows, "b": [{"c": [1]}] * rows}
+                ),
+            )
+
+    def keys(self):
+        return [[1, 2], [3]]
+
+
+class DuplicateKeysInColumns(InColumns, skip_registration=True):
+    def keys(self):
+        return [[1, 2], [2]]
 
 
 class KeysFromASet(Good, skip_registration=True):
@@ -119,6 +140,12 @@ CHECKSUMS = "test_checksums_are_well_formed"
 BUILD = "test_download_and_prepare_as_dataset"
 
 
+@pytest.mark.parametrize("test", [KEYS, BUILD])
+def test_a_good_builder_in_columns_passes(test, tmp_path):
+    result = run(InColumns, test, tmp_path)
+    assert result.wasSuccessful(), result.failures + result.errors
+
+
 @pytest.mark.parametrize("test", [KEYS, NOTES, FEATURES, CHECKSUMS, BUILD])
 def test_a_good_builder_passes(test, tmp_path):
     result = run(Good, test, tmp_path)
@@ -129,6 +156,7 @@ def test_a_good_builder_passes(test, tmp_path):
     ("builder_cls", "test", "message"),
     [
         (DuplicateKeys, KEYS, "the key 'one' twice: at examples 0 and 2"),
+        (DuplicateKeysInColumns, KEYS, "the key 2 twice: at examples 1 and 2"),
         (ChangingKeys, KEYS, "example 2 has 100 in one run and 101 in the next"),
         (MissingKeys, KEYS, "example 3 has '(no example)' in one run and 3 in the next"),
         (KeysFromASet, KEYS, "are not deterministic: example "),
