@@ -1,6 +1,7 @@
 """TFDS features for the columns of a source."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -63,7 +64,8 @@ def feature_of(kind: pa.DataType) -> tfds.features.FeatureConnector:
     return tfds.features.Scalar(_dtype(kind))
 
 
-def _dtype(kind: pa.DataType) -> np.dtype:
+def _dtype(kind: pa.DataType) -> np.dtype[Any]:
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        return np.object_
-    return np.dtype(kind.to_pandas_dtype())
+        return np.dtype(object)
+    dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+    return dtype

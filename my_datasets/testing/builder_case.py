@@ -216,7 +216,8 @@ def _keys_in(examples: Iterable[Any]) -> list[Any]:
     keys: list[Any] = []
     for _, batch in batches(iter(examples), None, lambda item: item):
         if isinstance(batch, tuple):
-            keys += with_keys(*batch, features=(), unit="under test")[0].to_pylist()
+            of_batch, columns = batch
+            keys += with_keys(of_batch, columns, (), "under test")[0].to_pylist()
         else:
             keys += [key for key, _ in batch]
     return keys
