@@ -60,7 +60,7 @@ def csv(
     nulls = tuple(null_values) if null_values is not None else None
     dialect = _Dialect(delimiter, quote, encoding, nulls)
     dialect.check()
-    found = files(where, (".csv", ".tsv", ".tab", ".txt"))
+    found = files(where, (".csv", ".tsv", ".tab"))
     names = list(columns) if columns is not None else _names(found, dialect, skip_rows)
     check_names(names)
     unknown = sorted({*(types or {}), *([key] if key is not None else [])} - set(names))

@@ -19,8 +19,8 @@ Where = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 # File name endings of streams that pyarrow decompresses on the fly.
 _CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 _WILDCARDS = frozenset("*?[")
-# pyarrow asks a file system for itself by these; all others are asked of fsspec.
-_BY_PYARROW = ("s3", "gs", "gcs", "hdfs", "viewfs", "file")
+# The object stores that pyarrow itself reads; fsspec is asked for all others.
+_BY_PYARROW = ("s3", "gs", "hdfs")
 
 
 @dataclass(frozen=True)
@@ -103,29 +103,26 @@ def file_system(location: str) -> tuple[Any, str]:
         return pafs.LocalFileSystem(), location
     if scheme == "file":
         return pafs.LocalFileSystem(), rest
-    # Connections do not survive a fork: each process makes its own.
-    system, _ = _remote(scheme, rest.partition("/")[0], os.getpid())
-    return system, rest
-
-
-@functools.lru_cache(maxsize=32)
-def _remote(scheme: str, host: str, process: int) -> tuple[Any, str]:  # noqa: ARG001
-    url = f"{scheme}://{host}"
     try:
         if scheme in _BY_PYARROW:
-            system, path = pafs.FileSystem.from_uri(url)
-            return system, path
+            # Connections do not survive a fork: each process makes its own.
+            return _by_pyarrow(f"{scheme}://{rest.partition('/')[0]}", os.getpid()), rest
         import fsspec
 
-        system, path = fsspec.core.url_to_fs(url)
-        return pafs.PyFileSystem(pafs.FSSpecHandler(system)), path
+        system, path = fsspec.core.url_to_fs(location)
+        return pafs.PyFileSystem(pafs.FSSpecHandler(system)), str(path)
     except (ImportError, ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SourceError(
             explain(
-                f"{url} cannot be read here: {error}",
-                mend="install the fsspec backend for it (s3fs, gcsfs, adlfs, ...)",
+                f"{location} cannot be read here: {error}",
+                mend="install the fsspec backend for it (adlfs, huggingface_hub, ...)",
             )
         ) from error
+
+
+@functools.lru_cache(maxsize=32)
+def _by_pyarrow(url: str, process: int) -> Any:  # noqa: ARG001
+    return pafs.FileSystem.from_uri(url)[0]
 
 
 def _matches(text: str, endings: tuple[str, ...]) -> Iterable[tuple[str, int]]:

@@ -1,5 +1,7 @@
 """Tables that are columns already: Arrow, pandas, Parquet, Feather, NumPy."""
 
+import hashlib
+import io
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -51,8 +53,50 @@ def table(data: Any, *, key: str | None = None) -> Source:
     schema = stored_schema(found.schema)
     _check_key(key, schema, "The table")
     found = stored(found.replace_schema_metadata(None), schema)
-    ranges = [(i, min(i + _ROWS, found.num_rows)) for i in range(0, found.num_rows, _ROWS)]
-    return Source(_TableReader(found, key), ranges, schema)
+    starts = range(0, found.num_rows, _ROWS)
+    return Source(
+        _TableReader(found, key),
+        [_Range(i, min(i + _ROWS, found.num_rows), _digest(found.slice(i, _ROWS))) for i in starts],
+        schema,
+    )
+
+
+@dataclass(frozen=True)
+class _Range:
+    """Rows of data in memory.
+
+    Attributes:
+      begin: The first.
+      end: The one after the last.
+      content: What tells them from rows of other data, so that no build goes on with what was made
+        of those: the files they are from, or their digest.
+    """
+
+    begin: int
+    end: int
+    content: str | tuple[str, ...]
+
+
+class _Hashing(io.RawIOBase):
+    """A file that only remembers the digest of what was written."""
+
+    def __init__(self) -> None:
+        self.digest = hashlib.blake2b(digest_size=16)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return len(data)
+
+
+def _digest(rows: pa.Table) -> str:
+    file = _Hashing()
+    sink = pa.PythonFile(file, mode="w")
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows.combine_chunks())
+    return file.digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -60,9 +104,10 @@ class _TableReader:
     table: pa.Table
     key: str | None
 
-    def __call__(self, rows: tuple[int, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
-        begin, end = rows
-        for batch in self.table.slice(begin, end - begin).to_batches(max_chunksize=_AT_ONCE):
+    def __call__(self, rows: _Range) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        begin = rows.begin
+        chosen = self.table.slice(begin, rows.end - begin)
+        for batch in chosen.to_batches(max_chunksize=_AT_ONCE):
             yield self.key or pa.array(np.arange(begin, begin + batch.num_rows)), batch
             begin += batch.num_rows
 
@@ -97,8 +142,15 @@ def arrays(
     size = sum(array[:1].nbytes for array in found.values())
     step = max(1, min(_ROWS, (32 << 20) // max(1, size)))
     length = len(next(iter(found.values())))
+    reader = _ArrayReader(found, schema, key, max(1, step // 8))
     ranges = [(i, min(i + step, length)) for i in range(0, length, step)]
-    return Source(_ArrayReader(found, schema, key, max(1, step // 8)), ranges, schema)
+    if isinstance(data, Mapping):
+        return Source(
+            reader, [_Range(i, end, _digest(reader.rows(i, end))) for i, end in ranges], schema
+        )
+    path = Path(data)
+    names = tuple(map(str, sorted(path.glob("*.npy")) if path.is_dir() else [path]))
+    return Source(reader, [_Range(i, end, names) for i, end in ranges], schema)
 
 
 @dataclass(frozen=True)
@@ -108,12 +160,16 @@ class _ArrayReader:
     key: str | None
     at_once: int
 
-    def __call__(self, rows: tuple[int, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
-        for begin in range(*rows, self.at_once):
-            end = min(begin + self.at_once, rows[1])
-            columns = [column(name, array[begin:end]) for name, array in self.arrays.items()]
-            batch = pa.RecordBatch.from_arrays(columns, names=list(self.arrays))
-            yield self.key or pa.array(np.arange(begin, end)), stored(batch, self.schema)
+    def __call__(self, rows: _Range) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        for begin in range(rows.begin, rows.end, self.at_once):
+            end = min(begin + self.at_once, rows.end)
+            (batch,) = self.rows(begin, end).to_batches()
+            yield self.key or pa.array(np.arange(begin, end)), batch
+
+    def rows(self, begin: int, end: int) -> pa.Table:
+        """Returns some rows as they are stored."""
+        columns = [column(name, array[begin:end]) for name, array in self.arrays.items()]
+        return stored(pa.Table.from_arrays(columns, names=list(self.arrays)), self.schema)
 
 
 def column(name: str, array: npt.NDArray[Any]) -> pa.Array:

@@ -2,6 +2,7 @@
 
 import datetime
 import decimal
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -58,7 +59,7 @@ def test_units_are_ranges_of_rows(monkeypatch):
     monkeypatch.setattr(tables, "_ROWS", 10)
     monkeypatch.setattr(tables, "_AT_ONCE", 3)
     source = sources.table(pa.table({"n": range(25)}))
-    assert source.items == [(0, 10), (10, 20), (20, 25)]
+    assert [(rows.begin, rows.end) for rows in source.items] == [(0, 10), (10, 20), (20, 25)]
     assert rows_of(source)[0] == {i: {"n": i} for i in range(25)}
 
 
@@ -156,3 +157,20 @@ def test_batches_can_be_changed():
 
 def test_the_head():
     assert sources.table(pa.table({"n": range(25)})).head(3).to_pydict() == {"n": [0, 1, 2]}
+
+
+@pytest.mark.parametrize("make", [lambda n: sources.table(pa.table(n)), sources.arrays])
+def test_units_of_other_data_are_others(make):
+    """A build goes on with the units that were finished, if they are the same."""
+    same, again, other = (make({"n": np.arange(3) * factor}).identities() for factor in (1, 1, 2))
+    assert same == again
+    assert same != other
+
+
+def test_units_of_changed_files_are_others(tmp_path):
+    before = []
+    for factor in (1, 2):
+        np.savez(tmp_path / "all.npz", n=np.arange(3 * factor)[:3])
+        os.utime(tmp_path / "all.npz", (factor, factor))
+        before.append(sources.arrays(tmp_path / "all.npz").identities())
+    assert before[0] != before[1]
