@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets import sources
-from my_datasets.errors import ExampleError
+from my_datasets.errors import BuilderError, ExampleError
 from my_datasets.sources import rows_of_text
 
 
@@ -89,3 +89,19 @@ def test_rows_that_cannot_be_read_are_errors_or_set_aside(tmp_path):
     (report,) = builder.data_path.glob("*quarantine*")
     entries = [json.loads(line) for line in report.read_text().splitlines()]
     assert [(entry["key"], entry["feature"]) for entry in entries] == [("200", "x"), ("201", "")]
+
+
+def test_a_builder_without_generator_and_source_is_told_so(tmp_path):
+    class Nothing(my_datasets.Builder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+        name = "nothing"
+
+        def _info(self):
+            features = tfds.features.FeaturesDict({"n": np.int64})
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples()}
+
+    with pytest.raises(BuilderError, match="'nothing' has no _generate_examples"):
+        Nothing(data_dir=tmp_path).download_and_prepare()
