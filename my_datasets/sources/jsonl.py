@@ -14,7 +14,7 @@ from my_datasets.sources.files import File, Where, files
 from my_datasets.sources.lines import Rows
 from my_datasets.sources.rows_of_text import TextReader, parts_of, shown
 from my_datasets.sources.source import Source
-from my_datasets.sources.types import stored, stored_schema
+from my_datasets.sources.types import check_key, stored, stored_schema
 
 _SAMPLE = 4 << 20
 _COLUMN = re.compile(r"Column\(/?(.*?)\) (?:changed|was)")
@@ -41,14 +41,7 @@ def json_lines(
     """
     found = files(where, (".jsonl", ".ndjson", ".json"))
     schema = _guessed(found[0], types or {})
-    if key is not None and key not in schema.names:
-        raise SourceError(
-            explain(
-                f"{found[0]} has no name {key!r}.",
-                f"Its names: {', '.join(schema.names)}",
-                mend="choose among those",
-            )
-        )
+    check_key(key, schema, found[0])
     parser = _Parser(schema, stored_schema(schema))
     reader = TextReader(parser, parser.misfit, key, None, 0)
     return Source(reader, parts_of(found, quote=None, skip=0), parser.stored)

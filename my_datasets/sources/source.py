@@ -1,6 +1,7 @@
 """`Source`: a split's input that knows its columns."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,7 @@ class Source(Units):
                 )
             )
         schema = pa.schema([self.schema.field(old).with_name(new) for new, old in wanted.items()])
-        return self._with(_Selected(self.generate, wanted), schema)
+        return self._with(functools.partial(_picked, columns=wanted), schema)
 
     def map(self, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> "Source":
         """Returns the source with each of its record batches changed.
@@ -80,27 +81,20 @@ class Source(Units):
         Args:
           function: Returns a record batch of as many rows. It runs in the processes that build.
         """
-        mapped = self._with(_Mapped(self.generate, function), self.schema)
+        mapped = self._with(function, self.schema)
         sample = mapped.head(1)
         return dataclasses.replace(mapped, schema=sample.schema)
 
-    def _with(self, generate: Generator, schema: pa.Schema) -> "Source":
+    def _with(
+        self, function: Callable[[pa.RecordBatch], pa.RecordBatch], schema: pa.Schema
+    ) -> "Source":
+        generate = _Mapped(self.generate, function)
         return dataclasses.replace(self, generate=generate, schema=schema)
 
 
-@dataclass(frozen=True)
-class _Selected:
-    generate: Generator
-    columns: Mapping[str, str]
-
-    def __call__(self, item: Any) -> Iterator[tuple[Any, Any]]:
-        for keys, batch in self.generate(item):
-            if isinstance(batch, Misfit):
-                yield keys, batch
-                continue
-            given = batch.column(keys) if isinstance(keys, str) else keys
-            columns = [batch.column(old) for old in self.columns.values()]
-            yield given, pa.RecordBatch.from_arrays(columns, names=list(self.columns))
+def _picked(batch: pa.RecordBatch, columns: Mapping[str, str]) -> pa.RecordBatch:
+    arrays = [batch.column(old) for old in columns.values()]
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
 
 @dataclass(frozen=True)

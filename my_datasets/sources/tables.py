@@ -2,8 +2,9 @@
 
 import hashlib
 import io
+import itertools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from my_datasets.building.units import Generator
 from my_datasets.errors import SourceError, explain
 from my_datasets.sources.files import File, Where, files
 from my_datasets.sources.rows_of_text import row_keys
 from my_datasets.sources.source import Source
-from my_datasets.sources.types import stored, stored_schema
+from my_datasets.sources.types import check_key, stored, stored_schema
 
 # Rows of a table in memory that make a unit, and rows that are read of a file at once.
 _ROWS, _AT_ONCE = 65_536, 16_384
@@ -51,7 +53,7 @@ def table(data: Any, *, key: str | None = None) -> Source:
             )
         )
     schema = stored_schema(found.schema)
-    _check_key(key, schema, "The table")
+    check_key(key, schema, "The table")
     found = stored(found.replace_schema_metadata(None), schema)
     starts = range(0, found.num_rows, _ROWS)
     return Source(
@@ -138,7 +140,7 @@ def arrays(
     schema = stored_schema(
         pa.schema([(name, column(name, array[:1]).type) for name, array in found.items()])
     )
-    _check_key(key, schema, "The source")
+    check_key(key, schema, "The source")
     size = sum(array[:1].nbytes for array in found.values())
     step = max(1, min(_ROWS, (32 << 20) // max(1, size)))
     length = len(next(iter(found.values())))
@@ -210,22 +212,15 @@ def parquet(where: Where, *, key: str | None = None) -> Source:
     Raises:
       SourceError: There is no such file, it is no Parquet file, or has other columns.
     """
-    found = files(where, (".parquet", ".pq"))
-    first: pa.Schema | None = None
-    units = []
-    for file in found:
-        try:
-            with file.open() as stream, pq.ParquetFile(stream) as opened:
-                first = _same(opened.schema_arrow, first, file, found[0])
-                row = 0
-                for group in range(opened.num_row_groups):
-                    units.append((file, group, row))
-                    row += opened.metadata.row_group(group).num_rows
-        except pa.ArrowInvalid as error:
-            raise _unreadable(file, "a Parquet file", error) from error
-    schema = stored_schema(first)
-    _check_key(key, schema, found[0])
-    return Source(_ParquetReader(schema, key), units, schema)
+    return _in_groups(
+        files(where, (".parquet", ".pq")), "a Parquet file", _row_groups, _ParquetReader, key
+    )
+
+
+def _row_groups(stream: Any) -> tuple[pa.Schema, list[int]]:
+    with pq.ParquetFile(stream) as opened:
+        groups = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
+        return opened.schema_arrow, groups
 
 
 @dataclass(frozen=True)
@@ -255,21 +250,13 @@ def feather(where: Where, *, key: str | None = None) -> Source:
       SourceError: There is no such file, it is no Feather file, or has other columns.
     """
     found = files(where, (".feather", ".arrow", ".ipc"))
-    first: pa.Schema | None = None
-    units = []
-    for file in found:
-        try:
-            with file.open() as stream, pa.ipc.open_file(stream) as opened:
-                first = _same(opened.schema, first, file, found[0])
-                row = 0
-                for number in range(opened.num_record_batches):
-                    units.append((file, number, row))
-                    row += opened.get_batch(number).num_rows
-        except pa.ArrowInvalid as error:
-            raise _unreadable(file, "a Feather file of version 2", error) from error
-    schema = stored_schema(first)
-    _check_key(key, schema, found[0])
-    return Source(_FeatherReader(schema, key), units, schema)
+    return _in_groups(found, "a Feather file of version 2", _record_batches, _FeatherReader, key)
+
+
+def _record_batches(stream: Any) -> tuple[pa.Schema, list[int]]:
+    with pa.ipc.open_file(stream) as opened:
+        batches = [opened.get_batch(i).num_rows for i in range(opened.num_record_batches)]
+        return opened.schema, batches
 
 
 @dataclass(frozen=True)
@@ -286,39 +273,54 @@ class _FeatherReader:
                 yield self.key or row_keys(file, row + begin, batch.num_rows), batch
 
 
-def _same(schema: pa.Schema, first: pa.Schema | None, file: File, other: File) -> pa.Schema:
-    schema = schema.remove_metadata()
-    if first is not None and not schema.equals(first):
-        raise SourceError(
-            explain(
-                f"{file} has other columns than {other}.",
-                f"Expected: {_listed(first)}",
-                f"Found: {_listed(schema)}",
-                mend="read files of different columns as different sources",
+def _in_groups(
+    found: list[File],
+    kind: str,
+    groups_of: Callable[[Any], tuple[pa.Schema, list[int]]],
+    reader: Callable[[pa.Schema, str | None], Generator],
+    key: str | None,
+) -> Source:
+    """Returns the rows of files that hold them in groups; each group is a unit.
+
+    Args:
+      found: The files.
+      kind: What they are to be, for messages.
+      groups_of: Returns the columns of an open file, and how many rows each of its groups has.
+      reader: Makes what reads a unit: (file, number of the group, number of its first row).
+      key: The column of the keys.
+    """
+    first: pa.Schema | None = None
+    units = []
+    for file in found:
+        try:
+            with file.open() as stream:
+                schema, groups = groups_of(stream)
+        except pa.ArrowInvalid as error:
+            raise SourceError(
+                explain(f"{file} is not {kind}: {error}", mend="see whether the file is whole")
+            ) from error
+        schema = schema.remove_metadata()
+        if first is not None and not schema.equals(first):
+            raise SourceError(
+                explain(
+                    f"{file} has other columns than {found[0]}.",
+                    f"Expected: {_listed(first)}",
+                    f"Found: {_listed(schema)}",
+                    mend="read files of different columns as different sources",
+                )
             )
-        )
-    return schema
+        first = schema
+        rows = itertools.accumulate(groups, initial=0)
+        units += [
+            (file, number, row) for number, row in zip(range(len(groups)), rows, strict=False)
+        ]
+    stored_as = stored_schema(first)
+    check_key(key, stored_as, found[0])
+    return Source(reader(stored_as, key), units, stored_as)
 
 
 def _listed(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} ({field.type})" for field in schema)
-
-
-def _unreadable(file: File, kind: str, error: Exception) -> SourceError:
-    return SourceError(
-        explain(f"{file} is not {kind}: {error}", mend="see whether the file is whole")
-    )
-
-
-def _check_key(key: str | None, schema: pa.Schema, where: object) -> None:
-    if key is not None and key not in schema.names:
-        raise SourceError(
-            explain(
-                f"{where} has no column {key!r} for the keys.",
-                f"Its columns: {', '.join(schema.names)}",
-                mend="choose among those, or leave key out",
-            )
-        )
 
 
 def _load(path: Path) -> dict[str, npt.NDArray[Any]]:

@@ -81,6 +81,22 @@ def stored(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> Any:
     return batch if batch.schema.equals(schema) else batch.cast(schema)
 
 
+def check_key(key: str | None, schema: pa.Schema, where: object) -> None:
+    """Sees that the column of the keys is there; None needs none.
+
+    Raises:
+      SourceError: It is not.
+    """
+    if key is not None and key not in schema.names:
+        raise SourceError(
+            explain(
+                f"{where} has no column {key!r} for the keys.",
+                f"Its columns: {', '.join(schema.names)}",
+                mend="choose among those, or leave key out",
+            )
+        )
+
+
 def check_names(names: Iterable[str], where: object = "The source") -> None:
     """Sees that the columns can be those of a dataset.
 

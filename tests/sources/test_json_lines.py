@@ -73,7 +73,7 @@ def test_what_is_no_json_is_refused(tmp_path):
     with pytest.raises(SourceError, match="no line from which"):
         sources.json_lines(path)
     path.write_text('{"a": 1}\n', "utf-8")
-    with pytest.raises(SourceError, match="no name 'b'"):
+    with pytest.raises(SourceError, match="no column 'b' for the keys"):
         sources.json_lines(path, key="b")
 
 
