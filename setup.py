@@ -49,8 +49,8 @@ setup(
         # Our own imports.
         "absl-py>=2",
         "etils[epath]>=1.9.1",
-        "fsspec>=2024.2",
         "filelock>=3.16",
+        "fsspec>=2024.2",
         "google-crc32c>=1.5",
         "keras>=3.5",
         "numpy>=1.26",

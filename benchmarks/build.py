@@ -116,9 +116,10 @@ PART = 5_000
 PARTS = {"photos": 200, "large": 500}
 
 
-def parts(total: int) -> list[tuple[int, int]]:
+def parts(workload: str, total: int) -> list[tuple[int, int]]:
     """Returns the ranges of examples that units are made of."""
-    return [(begin, min(begin + PART, total)) for begin in range(0, total, PART)]
+    step = PARTS.get(workload, PART)
+    return [(begin, min(begin + step, total)) for begin in range(0, total, step)]
 
 
 def rows(columns: dict[str, Any], begin: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -187,8 +188,7 @@ def _tfds(who: str, workload: str, total: int, photos: str, directory: str) -> d
         else:
             yield from rows(SOURCES[workload](begin, end), begin)
 
-    step = PARTS.get(workload, PART)
-    ranges = [(i, min(i + step, total)) for i in range(0, total, step)]
+    ranges = parts(workload, total)
 
     class Benchmark(base, skip_registration=True):  # type: ignore[misc, valid-type, call-arg]
         VERSION = tfds.core.Version("1.0.0")
@@ -221,7 +221,7 @@ def _hf(who: str, workload: str, total: int, photos: str, directory: str) -> dic
     datasets.disable_progress_bars()
 
     def generate() -> Iterator[Any]:
-        for begin, end in parts(total):
+        for begin, end in parts(workload, total):
             for _, row in rows(SOURCES[workload](begin, end), begin):
                 yield row
 

@@ -63,8 +63,9 @@ def test_every_import_is_declared(root):
     base, extras = (root / "setup.py").read_text().split("extras_require")
     for module in third_party:
         distribution = distributions.get(module, module.replace("_", "-"))
-        # What an extra brings is named by the error for whoever lacks it.
-        where = base + extras if module in dependencies._INSTALLS else base
+        # Or in the extra that the error names to whoever lacks it.
+        extra = dependencies._INSTALLS.get(module, "[]").partition("[")[2].rstrip("]")
+        where = base + "".join(re.findall(rf'"{extra}": (\[.*?\]),', extras, re.DOTALL)[:1])
         assert re.search(rf'"{distribution}(\[\w+\])?[><]', where), module
 
 

@@ -62,7 +62,8 @@ def csv(
     dialect.check()
     found = files(where, (".csv", ".tsv", ".tab"))
     names = list(columns) if columns is not None else _names(found, dialect, skip_rows)
-    check_names(names)
+    if columns is not None:
+        check_names(columns)
     unknown = sorted({*(types or {}), *([key] if key is not None else [])} - set(names))
     if unknown:
         raise SourceError(

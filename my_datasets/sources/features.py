@@ -8,7 +8,6 @@ import pyarrow as pa
 import tensorflow_datasets as tfds
 
 from my_datasets.errors import SourceError, explain
-from my_datasets.sources.types import stored_type
 
 
 def features_of(
@@ -17,11 +16,11 @@ def features_of(
     """Returns features that hold all that the columns can hold, but nulls.
 
     Args:
-      schema: The columns.
+      schema: The columns, in the types in which they are stored.
       labels: The columns that are class labels, with the names of their classes.
 
     Raises:
-      SourceError: There is no such label column, or a column has a type that TFDS cannot store.
+      SourceError: There is no such label column.
     """
     missing = sorted(set(labels) - set(schema.names))
     if missing:
@@ -36,7 +35,7 @@ def features_of(
         {
             field.name: tfds.features.ClassLabel(names=list(labels[field.name]))
             if field.name in labels
-            else feature_of(stored_type(field.type, field.name))
+            else feature_of(field.type)
             for field in schema
         }
     )

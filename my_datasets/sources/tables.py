@@ -255,8 +255,12 @@ def feather(where: Where, *, key: str | None = None) -> Source:
 
 def _record_batches(stream: Any) -> tuple[pa.Schema, list[int]]:
     with pa.ipc.open_file(stream) as opened:
-        batches = [opened.get_batch(i).num_rows for i in range(opened.num_record_batches)]
-        return opened.schema, batches
+        schema = opened.schema
+    # One column tells how many rows a batch has; the others need not be read for it.
+    one = pa.ipc.IpcReadOptions(included_fields=[0] if schema.names else None)
+    stream.seek(0)
+    with pa.ipc.open_file(stream, options=one) as opened:
+        return schema, [opened.get_batch(i).num_rows for i in range(opened.num_record_batches)]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import decimal
 import os
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.feather as pafeather
 import pyarrow.parquet as pq
@@ -42,7 +43,6 @@ def test_a_table_in_memory():
 
 
 def test_a_frame():
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": [1, 2], "b": ["x", None]}, index=[7, 8])
     assert rows_of(sources.table(frame))[0] == {0: {"a": 1, "b": "x"}, 1: {"a": 2, "b": None}}
 
