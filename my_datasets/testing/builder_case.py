@@ -149,8 +149,10 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
     def _keys_in_a_new_process(self, config: Any) -> dict[str, list[Any]]:
         attributes = {name: getattr(self, name) for name in _SETTINGS}
         attributes["EXAMPLE_DIR"] = str(self.dummy_data)
-        # Spawned: a forked process would inherit the order of sets, and TensorFlow's threads.
-        context = multiprocessing.get_context("spawn")
+        # A fork of this process would inherit its order of sets, and TensorFlow's threads. The
+        # server has its own, and imports TensorFlow once for all cases of a test run.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tensorflow", __name__])
         with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as executor:
             return executor.submit(_keys_of, attributes, config).result()
 

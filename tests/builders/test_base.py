@@ -82,6 +82,7 @@ def test_the_old_version_survives_a_failed_overwrite(tmp_path):
     assert entries(tmp_path) == {"1.1.0", ".1.1.0.lock"}
 
 
+@pytest.mark.xdist_group("editable")
 def test_the_old_version_survives_a_killed_overwrite_and_the_next_run_cleans_up(tmp_path):
     build(tmp_path, [1, 2, 3])
     before = hashes(tmp_path)

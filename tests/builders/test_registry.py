@@ -81,6 +81,7 @@ def test_ours_are_offered():
     assert packaged.get_builder_cls("digits").name == "digits"
 
 
+@pytest.mark.xdist_group("editable")
 def test_a_builder_of_the_users_with_the_name_of_ours_is_named(tmp_path):
     """In a process of its own: the names of builders are known to the whole process."""
     source = (

@@ -39,7 +39,7 @@ def _add_one(version_dir: str, times: int) -> None:
 def test_processes_take_turns(tmp_path):
     version(tmp_path).parent.mkdir()
     (version(tmp_path).parent / "counter").write_text("0")
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     processes = [
         context.Process(target=_add_one, args=(str(version(tmp_path)), 20)) for _ in range(4)
     ]

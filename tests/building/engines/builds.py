@@ -39,7 +39,8 @@ def hashes(version_dir):
 
 def records(version_dir, split="train"):
     files = [str(path) for path in shards(version_dir) if f"-{split}." in path.name]
-    return [tf.train.Example.FromString(r.numpy()) for r in tf.data.TFRecordDataset(files)]
+    found = tf.data.TFRecordDataset(files).as_numpy_iterator()
+    return [tf.train.Example.FromString(record) for record in found]
 
 
 def run_apart(data_dir, cls=toys.InUnits, **options):
