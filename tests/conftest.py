@@ -1,8 +1,10 @@
 """What all tests share: a quiet TensorFlow, no skips in CI, the repository's root."""
 
 import os
+import tempfile
 from pathlib import Path
 
+import filelock
 import hypothesis
 import pytest
 
@@ -15,6 +17,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 search_garbage_rarely()
 # No test may touch the user's own data.
 os.environ["TFDS_DATA_DIR"] = "/nonexistent/tensorflow_datasets"
+if run := os.environ.get("PYTEST_XDIST_TESTRUNUID"):
+    # In a new environment the first import compiles for minutes. One worker does that, and the
+    # next one finds it done.
+    with filelock.FileLock(Path(tempfile.gettempdir()) / f"compiling-{run}.lock"):
+        import tensorflow_datasets.testing  # noqa: F401
 
 # The machines are too noisy for deadlines, and CI is to fail for a change, not for luck.
 hypothesis.settings.register_profile(

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
-from sklearn.datasets import load_digits
 
 import my_datasets
 from my_datasets import errors, resources
@@ -36,6 +35,8 @@ def rows(prepared: Path, split: str) -> list[bytes]:
 
 
 def test_it_holds_what_scikit_learn_loads_split_as_documented(prepared):
+    from sklearn.datasets import load_digits  # takes long, and not all workers need it
+
     source = load_digits()
     expected = [
         image.astype(np.uint8).tobytes() + bytes([label])
