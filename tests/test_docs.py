@@ -17,8 +17,6 @@ PAGES = sorted(
     page.relative_to(ROOT) for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 )
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# One worker, with one zygote, runs all tests that need one of this environment.
-in_one_zygote = pytest.mark.xdist_group("editable")
 WITHOUT_SHELL = re.compile(r"(my-datasets|tfds) [\w ./:*=-]+")
 
 
@@ -35,7 +33,6 @@ def environment(directory: Path) -> dict[str, str]:
     }
 
 
-@in_one_zygote
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if any(kind == "python" for kind, _ in blocks(p))], ids=str
 )
@@ -49,7 +46,6 @@ def test_python_blocks_run_in_order(page, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@in_one_zygote
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if any(kind == "console" for kind, _ in blocks(p))], ids=str
 )

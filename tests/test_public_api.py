@@ -60,7 +60,6 @@ def test_nothing_heavy_is_loaded(statement, root):
     assert not loaded & HEAVY
 
 
-@pytest.mark.xdist_group("editable")
 def test_importing_tfds_afterwards_or_before_registers_our_datasets(root):
     for order in (
         "my_datasets, tensorflow_datasets as tfds",

@@ -28,9 +28,8 @@ def install(request, shared) -> installs.Install:
 
 
 def of_kinds(*kinds: str) -> pytest.MarkDecorator:
-    """A test for each of these kinds, those of one kind in one process, with one zygote."""
-    marked = [pytest.param(kind, marks=pytest.mark.xdist_group(kind)) for kind in kinds]
-    return pytest.mark.parametrize("install", marked, indirect=True)
+    """A test for each of these kinds."""
+    return pytest.mark.parametrize("install", kinds, indirect=True)
 
 
 every_kind = of_kinds("wheel", "editable", "checkout")

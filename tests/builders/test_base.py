@@ -2,10 +2,10 @@
 
 import hashlib
 import importlib
+import multiprocessing
 import os
 import signal
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -14,9 +14,7 @@ import tensorflow_datasets as tfds
 
 from my_datasets import errors
 from my_datasets.core import layout
-from tests import zygote
 from tests.builders import toy
-from tests.conftest import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -82,20 +80,20 @@ def test_the_old_version_survives_a_failed_overwrite(tmp_path):
     assert entries(tmp_path) == {"1.1.0", ".1.1.0.lock"}
 
 
-@pytest.mark.xdist_group("editable")
 def test_the_old_version_survives_a_killed_overwrite_and_the_next_run_cleans_up(tmp_path):
     build(tmp_path, [1, 2, 3])
     before = hashes(tmp_path)
-    script = f"""
-import os, signal, sys
-import tensorflow_datasets as tfds
-from tests.builders import toy, test_base
-toy.ToyNumbers.on_example = staticmethod(lambda value: os.kill(os.getpid(), signal.SIGKILL))
-toy.ToyNumbers(data_dir={str(tmp_path)!r}).download_and_prepare(
-    download_config=test_base.OVERWRITE)
-"""
-    done = zygote.of(Path(sys.executable)).run(["-c", script], ROOT, os.environ)
-    assert done.returncode == -signal.SIGKILL
+
+    def overwrite() -> None:
+        # The lock of its bars would be that of this process's, and stay locked.
+        tfds.disable_progress_bar()
+        toy.ToyNumbers.on_example = staticmethod(lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        toy.ToyNumbers(data_dir=tmp_path).download_and_prepare(download_config=OVERWRITE)
+
+    process = multiprocessing.get_context("fork").Process(target=overwrite)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert hashes(tmp_path) == before
     assert any(name.startswith("incomplete.") for name in entries(tmp_path))
     build(tmp_path, [4])  # finds the old version whole

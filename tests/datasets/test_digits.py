@@ -12,9 +12,6 @@ from my_datasets import errors, resources
 from my_datasets.builders import base, embedded
 from my_datasets.datasets.digits import digits_dataset_builder
 
-# One worker builds the data once, and starts one server of new processes for the test cases.
-pytestmark = pytest.mark.xdist_group("digits")
-
 
 class DigitsTest(my_datasets.testing.BuilderTestCase):
     DATASET_CLASS = digits_dataset_builder.Builder

@@ -11,9 +11,6 @@ import tensorflow_datasets as tfds
 import my_datasets
 from my_datasets.builders.base import Builder
 
-# With the other test cases: see tests/datasets/test_digits.py.
-pytestmark = pytest.mark.xdist_group("digits")
-
 
 class Good(Builder, skip_registration=True):
     VERSION = tfds.core.Version("1.0.0")
