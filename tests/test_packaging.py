@@ -45,7 +45,14 @@ def test_the_metadata_names_the_extras_and_the_command(distributions):
         (entries,) = [n for n in wheel.namelist() if n.endswith("entry_points.txt")]
         message = email.message_from_bytes(wheel.read(metadata))
         assert b"my-datasets = my_datasets.cli.main:main" in wheel.read(entries)
-    assert set(message.get_all("Provides-Extra")) == {"beam", "dev", "images", "test"}
+    assert set(message.get_all("Provides-Extra")) == {
+        "beam",
+        "bigquery",
+        "dev",
+        "images",
+        "sql",
+        "test",
+    }
     assert message["License-Expression"] == "Apache-2.0 AND CC-BY-4.0"
     base = [r for r in message.get_all("Requires-Dist") if "extra ==" not in r]
     assert "tensorflow-datasets<4.10,>=4.9.10" in base

@@ -88,6 +88,19 @@ def joined(pieces: Iterable[Piece], n: int) -> pa.LargeBinaryArray:
     return pc.binary_join_element_wise(*map(_for_arrow, blocks), nothing)
 
 
+def spread(pieces: Iterable[Piece], present: npt.NDArray[np.bool_]) -> pa.LargeBinaryArray:
+    """Returns pieces side by side in the rows that are present, and nothing in the others.
+
+    Args:
+      pieces: What each row that is present consists of, from left to right.
+      present: Which of all rows are, shape [n].
+    """
+    found = joined(pieces, int(np.count_nonzero(present)))
+    lengths = np.zeros(len(present), np.int64)
+    lengths[present] = np.diff(offsets_of(found))
+    return binary_array(pa.py_buffer(bytes_of(found)), offsets_from(lengths))
+
+
 def put(rows: Bytes, at: int, values: Bytes) -> None:
     """Copies a column of bytes, shape [n, width], into rows that are contiguous, from byte `at`."""
     n, width = values.shape

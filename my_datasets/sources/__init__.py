@@ -4,6 +4,7 @@ Each function returns a `Source`, which is returned from `_split_generators` in 
 generator: `{"train": sources.csv(path)}`.
 """
 
+from my_datasets.sources.databases import sql
 from my_datasets.sources.delimited import csv, tsv
 from my_datasets.sources.folders import binary_files, image_folder
 from my_datasets.sources.jsonl import json_lines
@@ -13,5 +14,5 @@ from my_datasets.sources.tables import arrays, feather, parquet, table
 
 __all__ = [
     "Source", "arrays", "binary_files", "csv", "feather", "image_folder", "json_lines", "parquet",
-    "table", "text_lines", "tsv",
+    "sql", "table", "text_lines", "tsv",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from my_datasets.sources import lines
 from my_datasets.sources.files import File, Where, files
 from my_datasets.sources.rows_of_text import TextReader, parts_of, shown
 from my_datasets.sources.source import Source
-from my_datasets.sources.types import MOST_COLUMNS, check_names, stored, stored_schema
+from my_datasets.sources.types import MOST_COLUMNS, check_names, stored, stored_schema, with_nulls
 
 # What types are guessed from: the beginning of the first file.
 _SAMPLE = 4 << 20
@@ -74,10 +74,10 @@ def csv(
             )
         )
     skip = skip_rows + (columns is None)
-    schema = _guessed(found[0], names, types or {}, dialect, skip)
+    schema, nullable = _guessed(found[0], names, types or {}, dialect, skip)
     parser = _Parser(dialect, schema, stored_schema(schema), frozenset(types or {}))
     reader = TextReader(parser, parser.misfit, key, quote, skip)
-    return Source(reader, parts_of(found, quote=quote, skip=skip), parser.stored)
+    return Source(reader, parts_of(found, quote=quote, skip=skip), parser.stored, nullable)
 
 
 def tsv(where: Where, **options: Any) -> Source:
@@ -193,10 +193,14 @@ def _names(found: list[File], dialect: _Dialect, skip_rows: int) -> list[str]:
 
 def _guessed(
     file: File, names: list[str], types: Mapping[str, pa.DataType], dialect: _Dialect, skip: int
-) -> pa.Schema:
-    """Returns all columns with the types that were given or that the first rows have."""
+) -> tuple[pa.Schema, frozenset[str]]:
+    """Returns all columns with the types that were given or that the first rows have.
+
+    And which of them hold nulls in those rows.
+    """
     head = lines.first_rows(file, _SAMPLE, quote=dialect.quote, at_least=skip + 1)
     found: Mapping[str, pa.DataType] = {}
+    nullable: frozenset[str] = frozenset()
     if len(head) > skip:
         # A row of other columns is told of when it is read, and so is a value of another type
         # than the given one: all are guessed here.
@@ -204,6 +208,7 @@ def _guessed(
             head.part(skip, len(head)), names, {}, invalid_row_handler=lambda _: "skip"
         )
         found = dict(zip(table.column_names, table.schema.types, strict=True))
+        nullable = with_nulls(table)
     missing = [name for name in names if name not in found and name not in types]
     if missing:
         raise SourceError(
@@ -212,4 +217,4 @@ def _guessed(
                 mend="give the types of all columns with types={...}",
             )
         )
-    return pa.schema([(name, types.get(name) or found[name]) for name in names])
+    return pa.schema([(name, types.get(name) or found[name]) for name in names]), nullable

@@ -1,6 +1,6 @@
 """TFDS features for the columns of a source."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,22 +11,24 @@ from my_datasets.errors import SourceError, explain
 
 
 def features_of(
-    schema: pa.Schema, labels: Mapping[str, Sequence[str]]
+    schema: pa.Schema, labels: Mapping[str, Sequence[str]], optional: Collection[str] = ()
 ) -> tfds.features.FeaturesDict:
-    """Returns features that hold all that the columns can hold, but nulls.
+    """Returns features that hold all that the columns can hold.
 
     Args:
       schema: The columns, in the types in which they are stored.
       labels: The columns that are class labels, with the names of their classes.
+      optional: The columns that may hold nulls. TFDS knows none in labels, lists of any length
+        and structs: there a null stays an error.
 
     Raises:
-      SourceError: There is no such label column.
+      SourceError: There is no such column.
     """
-    missing = sorted(set(labels) - set(schema.names))
+    missing = sorted({*labels, *optional} - set(schema.names))
     if missing:
         raise SourceError(
             explain(
-                f"The source has no column {', '.join(map(repr, missing))} for labels.",
+                f"The source has no column {', '.join(map(repr, missing))}.",
                 f"Its columns: {', '.join(schema.names)}",
                 mend="choose among those",
             )
@@ -35,32 +37,44 @@ def features_of(
         {
             field.name: tfds.features.ClassLabel(names=list(labels[field.name]))
             if field.name in labels
-            else feature_of(field.type)
+            else feature_of(field.type, optional=field.name in optional)
             for field in schema
         }
     )
 
 
-def feature_of(kind: pa.DataType) -> tfds.features.FeatureConnector:
-    """Returns the feature for a stored type."""
+def feature_of(kind: pa.DataType, *, optional: bool = False) -> tfds.features.FeatureConnector:
+    """Returns the feature for a stored type.
+
+    Args:
+      kind: The type.
+      optional: Whether it is to take nulls, where TFDS knows such a feature.
+    """
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return tfds.features.Text()
+        # Text itself does not write into the metadata that it is optional: it cannot be read then.
+        return tfds.features.Scalar(np.str_, optional=True) if optional else tfds.features.Text()
     if pa.types.is_large_binary(kind):
-        return tfds.features.Scalar(np.object_)
+        return tfds.features.Scalar(np.object_, optional=optional)
     if isinstance(kind, pa.FixedShapeTensorType):
-        return tfds.features.Tensor(shape=tuple(kind.shape), dtype=_dtype(kind.value_type))
+        return _tensor(kind.shape, kind.value_type, optional)
     shape = []
     of = kind
     while pa.types.is_fixed_size_list(of):
         shape.append(of.list_size)
         of = of.value_type
     if shape and not pa.types.is_nested(of):
-        return tfds.features.Tensor(shape=tuple(shape), dtype=_dtype(of))
+        return _tensor(shape, of, optional)
     if pa.types.is_nested(kind) and not pa.types.is_struct(kind):
         return tfds.features.Sequence(feature_of(kind.value_type))
     if pa.types.is_struct(kind):
         return tfds.features.FeaturesDict({field.name: feature_of(field.type) for field in kind})
-    return tfds.features.Scalar(_dtype(kind))
+    return tfds.features.Scalar(_dtype(kind), optional=optional)
+
+
+def _tensor(
+    shape: Sequence[int], kind: pa.DataType, optional: bool
+) -> tfds.features.FeatureConnector:
+    return tfds.features.Tensor(shape=tuple(shape), dtype=_dtype(kind), optional=optional)
 
 
 def _dtype(kind: pa.DataType) -> np.dtype[Any]:

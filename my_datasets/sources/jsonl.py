@@ -40,11 +40,11 @@ def json_lines(
       SourceError: There is no such file, or its first rows are no JSON objects.
     """
     found = files(where, (".jsonl", ".ndjson", ".json"))
-    schema = _guessed(found[0], types or {})
+    schema, nullable = _guessed(found[0], types or {})
     check_key(key, schema, found[0])
     parser = _Parser(schema, stored_schema(schema))
     reader = TextReader(parser, parser.misfit, key, None, 0)
-    return Source(reader, parts_of(found, quote=None, skip=0), parser.stored)
+    return Source(reader, parts_of(found, quote=None, skip=0), parser.stored, nullable)
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,13 @@ def _read(data: bytes, schema: pa.Schema | None, unexpected: str) -> pa.Table:
     )
 
 
-def _guessed(file: File, types: Mapping[str, pa.DataType]) -> pa.Schema:
+def _guessed(file: File, types: Mapping[str, pa.DataType]) -> tuple[pa.Schema, frozenset[str]]:
+    """Returns the names with their types, and those that some of the first objects lack."""
     rows = lines.first_rows(file, _SAMPLE, quote=None, at_least=1)
     given = pa.schema(list(types.items()))
     try:
-        found = pa.unify_schemas([given, *_schemas(rows, given, 0, len(rows))])
+        tables = list(_tables(rows, given, 0, len(rows)))
+        found = pa.unify_schemas([given, *(table.schema for table in tables)])
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise SourceError(
             explain(
@@ -101,17 +103,23 @@ def _guessed(file: File, types: Mapping[str, pa.DataType]) -> pa.Schema:
                 "becomes JSON Lines with `jq -c '.[]'`",
             )
         )
-    return found
+    nullable = frozenset(
+        name
+        for name in found.names
+        for table in tables
+        if name not in table.column_names or table[name].null_count
+    )
+    return found, nullable
 
 
-def _schemas(rows: Rows, given: pa.Schema, begin: int, end: int) -> Iterator[pa.Schema]:
-    """Yields the schemas of all rows that can be read; the others are told of when all are."""
+def _tables(rows: Rows, given: pa.Schema, begin: int, end: int) -> Iterator[pa.Table]:
+    """Yields tables of all rows that can be read; the others are told of when all are."""
     if begin == end:
         return
     try:
-        yield _read(rows.part(begin, end), given, "infer").schema
+        yield _read(rows.part(begin, end), given, "infer")
     except pa.ArrowInvalid:
         if end - begin > 1:
             middle = (begin + end) // 2
-            yield from _schemas(rows, given, begin, middle)
-            yield from _schemas(rows, given, middle, end)
+            yield from _tables(rows, given, begin, middle)
+            yield from _tables(rows, given, middle, end)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +10,13 @@ import pyarrow as pa
 
 from my_datasets.building.units import Generator, Misfit, Units
 from my_datasets.errors import SourceError, explain
+from my_datasets.sources.types import with_nulls
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
+
+# Rows of a mapped source from which its columns are known.
+_LOOKED_AT = 1000
 
 
 @dataclass(frozen=True)
@@ -26,21 +30,28 @@ class Source(Units):
         cannot be read: an error at build, or set aside with `on_error="quarantine"`.
       items: The units.
       schema: The columns, as Arrow types.
+      nullable: The columns in which nulls are to be expected: there are some in the rows that were
+        looked at when the source was made, or nobody knows.
     """
 
     schema: pa.Schema
+    nullable: frozenset[str] = frozenset()
 
     def features(
-        self, labels: Mapping[str, Sequence[str]] | None = None
+        self,
+        labels: Mapping[str, Sequence[str]] | None = None,
+        optional: Collection[str] | None = None,
     ) -> "tfds.features.FeaturesDict":
         """Returns TFDS features for the columns; see `docs/sources.md` for the table of types.
 
         Args:
           labels: The columns that are class labels, with the names of the classes.
+          optional: The columns in which a null is no error; None for those of `nullable`.
         """
         from my_datasets.sources.features import features_of
 
-        return features_of(self.schema, labels or {})
+        chosen = self.nullable if optional is None else frozenset(optional)
+        return features_of(self.schema, labels or {}, chosen)
 
     def head(self, rows: int = 10) -> pa.Table:
         """Returns the first rows that can be read, as they are given to the features."""
@@ -73,7 +84,8 @@ class Source(Units):
                 )
             )
         schema = pa.schema([self.schema.field(old).with_name(new) for new, old in wanted.items()])
-        return self._with(functools.partial(_picked, columns=wanted), schema)
+        nullable = frozenset(new for new, old in wanted.items() if old in self.nullable)
+        return self._with(functools.partial(_picked, columns=wanted), schema, nullable)
 
     def map(self, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> "Source":
         """Returns the source with each of its record batches changed.
@@ -81,15 +93,19 @@ class Source(Units):
         Args:
           function: Returns a record batch of as many rows. It runs in the processes that build.
         """
-        mapped = self._with(function, self.schema)
-        sample = mapped.head(1)
-        return dataclasses.replace(mapped, schema=sample.schema)
+        mapped = self._with(function, self.schema, self.nullable)
+        sample = mapped.head(_LOOKED_AT)
+        nullable = self.nullable & set(sample.column_names) | with_nulls(sample)
+        return dataclasses.replace(mapped, schema=sample.schema, nullable=nullable)
 
     def _with(
-        self, function: Callable[[pa.RecordBatch], pa.RecordBatch], schema: pa.Schema
+        self,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch],
+        schema: pa.Schema,
+        nullable: frozenset[str],
     ) -> "Source":
         generate = _Mapped(self.generate, function)
-        return dataclasses.replace(self, generate=generate, schema=schema)
+        return dataclasses.replace(self, generate=generate, schema=schema, nullable=nullable)
 
 
 def _picked(batch: pa.RecordBatch, columns: Mapping[str, str]) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ from my_datasets.errors import SourceError, explain
 from my_datasets.sources.files import File, Where, files
 from my_datasets.sources.rows_of_text import row_keys
 from my_datasets.sources.source import Source
-from my_datasets.sources.types import check_key, stored, stored_schema
+from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
 
 # Rows of a table in memory that make a unit, and rows that are read of a file at once.
 _ROWS, _AT_ONCE = 65_536, 16_384
@@ -60,6 +60,7 @@ def table(data: Any, *, key: str | None = None) -> Source:
         _TableReader(found, key),
         [_Range(i, min(i + _ROWS, found.num_rows), _digest(found.slice(i, _ROWS))) for i in starts],
         schema,
+        with_nulls(found),
     )
 
 
@@ -146,13 +147,13 @@ def arrays(
     length = len(next(iter(found.values())))
     reader = _ArrayReader(found, schema, key, max(1, step // 8))
     ranges = [(i, min(i + step, length)) for i in range(0, length, step)]
+    nullable = with_nulls(reader.rows(0, min(step, length)))
     if isinstance(data, Mapping):
-        return Source(
-            reader, [_Range(i, end, _digest(reader.rows(i, end))) for i, end in ranges], schema
-        )
+        units = [_Range(i, end, _digest(reader.rows(i, end))) for i, end in ranges]
+        return Source(reader, units, schema, nullable)
     path = Path(data)
     names = tuple(map(str, sorted(path.glob("*.npy")) if path.is_dir() else [path]))
-    return Source(reader, [_Range(i, end, names) for i, end in ranges], schema)
+    return Source(reader, [_Range(i, end, names) for i, end in ranges], schema, nullable)
 
 
 @dataclass(frozen=True)
@@ -217,10 +218,22 @@ def parquet(where: Where, *, key: str | None = None) -> Source:
     )
 
 
-def _row_groups(stream: Any) -> tuple[pa.Schema, list[int]]:
+def _row_groups(stream: Any) -> tuple[pa.Schema, list[int], frozenset[str]]:
     with pq.ParquetFile(stream) as opened:
-        groups = [opened.metadata.row_group(i).num_rows for i in range(opened.num_row_groups)]
-        return opened.schema_arrow, groups
+        groups = [opened.metadata.row_group(i) for i in range(opened.num_row_groups)]
+        # Nulls are counted in the statistics of the columns that are not nested, if there are any.
+        without = {
+            group.column(i).path_in_schema
+            for i in range(opened.metadata.num_columns)
+            for group in groups[:1]
+            if all(_has_no_null(each.column(i).statistics) for each in groups)
+        }
+        nullable = {field.name for field in opened.schema_arrow if field.nullable} - without
+        return opened.schema_arrow, [group.num_rows for group in groups], frozenset(nullable)
+
+
+def _has_no_null(statistics: Any) -> bool:
+    return statistics is not None and statistics.has_null_count and statistics.null_count == 0
 
 
 @dataclass(frozen=True)
@@ -253,14 +266,17 @@ def feather(where: Where, *, key: str | None = None) -> Source:
     return _in_groups(found, "a Feather file of version 2", _record_batches, _FeatherReader, key)
 
 
-def _record_batches(stream: Any) -> tuple[pa.Schema, list[int]]:
+def _record_batches(stream: Any) -> tuple[pa.Schema, list[int], frozenset[str]]:
     with pa.ipc.open_file(stream) as opened:
         schema = opened.schema
+        first = opened.get_batch(0) if opened.num_record_batches else None
+        nullable = with_nulls(first) if first is not None else frozenset()
     # One column tells how many rows a batch has; the others need not be read for it.
     one = pa.ipc.IpcReadOptions(included_fields=[0] if schema.names else None)
     stream.seek(0)
     with pa.ipc.open_file(stream, options=one) as opened:
-        return schema, [opened.get_batch(i).num_rows for i in range(opened.num_record_batches)]
+        groups = [opened.get_batch(i).num_rows for i in range(opened.num_record_batches)]
+        return schema, groups, nullable
 
 
 @dataclass(frozen=True)
@@ -280,7 +296,7 @@ class _FeatherReader:
 def _in_groups(
     found: list[File],
     kind: str,
-    groups_of: Callable[[Any], tuple[pa.Schema, list[int]]],
+    groups_of: Callable[[Any], tuple[pa.Schema, list[int], frozenset[str]]],
     reader: Callable[[pa.Schema, str | None], Generator],
     key: str | None,
 ) -> Source:
@@ -289,16 +305,18 @@ def _in_groups(
     Args:
       found: The files.
       kind: What they are to be, for messages.
-      groups_of: Returns the columns of an open file, and how many rows each of its groups has.
+      groups_of: Returns the columns of an open file, how many rows each of its groups has, and in
+        which columns nulls are to be expected.
       reader: Makes what reads a unit: (file, number of the group, number of its first row).
       key: The column of the keys.
     """
     first: pa.Schema | None = None
+    nullable: frozenset[str] = frozenset()
     units = []
     for file in found:
         try:
             with file.open() as stream:
-                schema, groups = groups_of(stream)
+                schema, groups, with_null = groups_of(stream)
         except pa.ArrowInvalid as error:
             raise SourceError(
                 explain(f"{file} is not {kind}: {error}", mend="see whether the file is whole")
@@ -314,13 +332,14 @@ def _in_groups(
                 )
             )
         first = schema
+        nullable |= with_null
         rows = itertools.accumulate(groups, initial=0)
         units += [
             (file, number, row) for number, row in zip(range(len(groups)), rows, strict=False)
         ]
     stored_as = stored_schema(first)
     check_key(key, stored_as, found[0])
-    return Source(reader(stored_as, key), units, stored_as)
+    return Source(reader(stored_as, key), units, stored_as, nullable)
 
 
 def _listed(schema: pa.Schema) -> str:

@@ -31,6 +31,8 @@ def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
         return stored_type(kind.value_type, column)
     if isinstance(kind, pa.FixedShapeTensorType):
         return kind
+    if isinstance(kind, pa.BaseExtensionType):
+        return stored_type(kind.storage_type, column)
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(stored_type(kind.value_type, column), kind.list_size)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -78,7 +80,21 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
 
 def stored(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> Any:
     """Returns a batch or table in the types of a `stored_schema`."""
-    return batch if batch.schema.equals(schema) else batch.cast(schema)
+    if batch.schema.equals(schema):
+        return batch
+    for i, field in enumerate(batch.schema):
+        if isinstance(field.type, pa.BaseExtensionType) and field.type != schema.field(i).type:
+            as_stored = batch.column(i).cast(field.type.storage_type)
+            batch = batch.set_column(i, field.name, as_stored)
+    return batch.cast(schema)
+
+
+def with_nulls(rows: pa.RecordBatch | pa.Table) -> frozenset[str]:
+    """Returns the columns that hold a null."""
+    return frozenset(
+        name for name, column in zip(rows.schema.names, rows.columns, strict=True)
+        if column.null_count
+    )  # fmt: skip
 
 
 def check_key(key: str | None, schema: pa.Schema, where: object) -> None:

@@ -123,8 +123,19 @@ CASES = {
         },
     ),
     "optional": (
-        dicts(x=F.Scalar(np.int64, optional=True), y=F.Scalar(np.int64)),
-        {"x": st.one_of(st.none(), st.integers(0, 9)), "y": st.integers(0, 9)},
+        dicts(
+            x=F.Scalar(np.int64, optional=True), y=F.Scalar(np.int64),
+            text=F.Scalar(np.str_, optional=True), old=F.Text(optional=True),
+            v=F.Tensor(shape=(2,), dtype=np.float32, optional=True),
+            e=F.Tensor(shape=(2,), dtype=np.float32, optional=True, encoding="zlib"),
+        ),
+        {
+            "x": st.one_of(st.none(), st.integers(0, 999)), "y": st.integers(0, 9),
+            "text": st.one_of(st.none(), st.text(max_size=9)),
+            "old": st.one_of(st.none(), st.text(max_size=9)),
+            "v": st.one_of(st.none(), arrays(np.float32, (2,))),
+            "e": st.one_of(st.none(), arrays(np.float32, (2,))),
+        },
     ),
     "steps": (
         dicts(
@@ -259,6 +270,31 @@ def test_columns_give_the_bytes_of_rows(rows):
     assert unframed(encoder.columns(batch)) == expected
     if len(rows) > 1:
         assert unframed(encoder.columns(batch.slice(1))) == expected[1:]
+
+
+OPTIONAL = dicts(
+    n=F.Scalar(np.int32, optional=True), text=F.Scalar(np.str_, optional=True),
+    v=F.Tensor(shape=(2,), dtype=np.float32, optional=True),
+)  # fmt: skip
+OPTIONAL_ROW = st.fixed_dictionaries(
+    {
+        "n": st.one_of(st.none(), st.integers(0, 500)),
+        "text": st.one_of(st.none(), st.text(max_size=5)),
+        "v": st.one_of(st.none(), st.lists(st.floats(width=32, allow_nan=False), min_size=2,
+            max_size=2)),
+    }
+)  # fmt: skip
+
+
+@given(st.lists(OPTIONAL_ROW, min_size=1, max_size=6))
+def test_nulls_of_columns_are_those_of_rows(rows):
+    schema = pa.schema({"n": pa.int64(), "text": pa.large_string(), "v": pa.list_(pa.float32(), 2)})
+    batch = pa.RecordBatch.from_pylist(rows, schema=schema)
+    found = unframed(ExampleEncoder(OPTIONAL).columns(batch))
+    assert found == by_tfds(OPTIONAL, rows)
+    for row, record in zip(rows, found, strict=True):
+        decoded = OPTIONAL.deserialize_example_np(record)
+        assert [decoded[name] is None for name in row] == [row[name] is None for name in row]
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,43 @@ def test_every_type_of_the_table_can_be_stored(tmp_path):
     }  # fmt: skip
 
 
+def test_nulls_are_left_out_and_come_back(tmp_path):
+    table = pa.table(
+        {
+            "n": pa.array([1, None], pa.int16()), "float": [None, 2.5], "flag": [None, True],
+            "text": [None, "x"], "binary": [b"y", None], "whole": [5, 6],
+            "vector": pa.array([[1, 2], None], pa.list_(pa.int32(), 2)),
+        }
+    )  # fmt: skip
+    builder = builder_of(sources.table(table), tmp_path)
+    builder.download_and_prepare()
+    found = tfds.builder_from_directory(builder.data_dir)
+    rows = {
+        int(row["whole"]): {name: np.asarray(value).tolist() for name, value in row.items()}
+        for row in tfds.as_numpy(found.as_dataset(split="train"))
+    }
+    least = int(np.iinfo(np.int32).min)
+    assert rows == {
+        5: {
+            "n": 1, "float": float(np.finfo(np.float64).min), "flag": False, "text": b"",
+            "binary": b"y", "whole": 5, "vector": [1, 2],
+        },
+        6: {
+            "n": -(2**15), "float": 2.5, "flag": True, "text": b"x", "binary": b"", "whole": 6,
+            "vector": [least, least],
+        },
+    }  # fmt: skip
+
+
+def test_a_null_where_none_is_expected_is_an_error(tmp_path):
+    path = tmp_path / "file.jsonl"
+    path.write_text('{"n": 1}\n{"n": null}\n')
+    source = sources.json_lines(path)
+    builder = builder_of(source, tmp_path, **source.features(optional=[]))
+    with pytest.raises(ExampleError, match="null"):
+        builder.download_and_prepare()
+
+
 def test_rows_that_cannot_be_read_are_errors_or_set_aside(tmp_path):
     path = tmp_path / "file.csv"
     path.write_text("n,x\n" + "".join(f"{i},{i / 2}\n" for i in range(200)) + "200,oops\n201\n")

@@ -174,3 +174,41 @@ def test_units_of_changed_files_are_others(tmp_path):
         os.utime(tmp_path / "all.npz", (factor, factor))
         before.append(sources.arrays(tmp_path / "all.npz").identities())
     assert before[0] != before[1]
+
+
+def test_nulls_are_expected_where_there_are_some(tmp_path, monkeypatch):
+    some = pa.table({"a": [1, None, 3], "b": [1, 2, 3], "c": [["x"], [], ["y"]]})
+    assert sources.table(some).nullable == {"a"}
+    pq.write_table(some, tmp_path / "file.parquet", row_group_size=1)
+    # Of what is in lists there are no statistics that tell it.
+    assert sources.parquet(tmp_path / "file.parquet").nullable == {"a", "c"}
+    bare = tmp_path / "bare.parquet"
+    pq.write_table(some, bare, write_statistics=False)
+    assert sources.parquet(bare).nullable == {"a", "b", "c"}
+    pafeather.write_feather(some, tmp_path / "file.feather")
+    assert sources.feather(tmp_path / "file.feather").nullable == {"a"}
+    (tmp_path / "file.csv").write_text("a,b,c\n1,,x\n,,\n3,1,z\n")
+    assert sources.csv(tmp_path / "file.csv").nullable == {"a", "b"}
+    assert sources.csv(tmp_path / "file.csv", null_values=[""]).nullable == {"a", "b", "c"}
+    (tmp_path / "file.jsonl").write_text('{"a": 1, "b": 1}\n{"b": 2}\n')
+    assert sources.json_lines(tmp_path / "file.jsonl").nullable == {"a"}
+
+
+def test_nulls_are_known_of_chosen_and_changed_columns():
+    source = sources.table(pa.table({"a": [1, None, 3], "b": [1, 2, 3]}))
+    assert source.select({"x": "a", "b": "b"}).nullable == {"x"}
+    assert source.select(["b"]).nullable == set()
+
+    def more(batch):
+        return batch.append_column("c", pa.nulls(batch.num_rows, pa.int32()))
+
+    assert source.map(more).nullable == {"a", "c"}
+
+
+def test_features_of_nullable_columns_are_optional():
+    table = pa.table({"n": [1, None], "t": ["a", None], "l": [[1], None], "k": ["x", "y"]})
+    features = sources.table(table).features()
+    assert [getattr(features[name], "_optional", None) for name in "ntk"] == [True, True, False]
+    assert sources.table(table).features(optional=["k"])["n"]._optional is False
+    with pytest.raises(SourceError, match="no column 'z'"):
+        sources.table(table).features(optional=["z"])

@@ -11,6 +11,7 @@ from my_datasets.builders.columns.images import Images
 from my_datasets.builders.columns.labels import Labels
 from my_datasets.builders.columns.lists import Lists
 from my_datasets.builders.columns.numbers import Numbers
+from my_datasets.builders.columns.optionals import Optionals
 from my_datasets.builders.columns.texts import Texts
 
 
@@ -52,9 +53,9 @@ def _column(name: str, feature: tfds.features.FeatureConnector) -> Column:
     if kind is tfds.features.Image:
         return Images(name, feature)
     if kind is tfds.features.Text and feature.encoder is None:
-        return Texts(name, feature)
+        return _maybe_optional(name, feature, Texts(name, feature))
     if kind in (tfds.features.Tensor, tfds.features.Scalar):
-        return _tensor_column(name, feature)
+        return _maybe_optional(name, feature, _tensor_column(name, feature))
     if kind is tfds.features.Sequence:
         of = _column(name, feature.feature)
         scalar = getattr(feature.feature.get_serialized_info(), "shape", None) == ()
@@ -63,9 +64,15 @@ def _column(name: str, feature: tfds.features.FeatureConnector) -> Column:
     return Column(name, feature)
 
 
+def _maybe_optional(name: str, feature: tfds.features.Tensor, of: Column) -> Column:
+    # What TFDS itself encodes is so with its nulls.
+    optional = type(of) is not Column and feature.get_serialized_info().optional
+    return Optionals(name, feature, of) if optional else of
+
+
 def _tensor_column(name: str, feature: tfds.features.Tensor) -> Column:
     info = feature.get_serialized_info()
-    if isinstance(info, dict) or info.optional or info.np_dtype != feature.np_dtype:
+    if isinstance(info, dict) or info.np_dtype != feature.np_dtype:
         return Column(name, feature)
     dtype = np.dtype(info.np_dtype)
     if dtype.kind in "OSU":

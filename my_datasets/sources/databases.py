@@ -1,0 +1,254 @@
+"""SQL databases, read in columns through ADBC."""
+
+import contextlib
+import importlib
+import re
+import urllib.parse
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from my_datasets.building.units import Misfit
+from my_datasets.dependencies import missing_dependency
+from my_datasets.errors import SourceError, explain
+from my_datasets.sources.source import Source
+from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
+
+# Rows from which SQLite's types are guessed, and nulls expected.
+_SAMPLE = 10_000
+# SQLite knows the types of values only: those of a column are guessed from so many rows at a time.
+_SQLITE_ROWS = 8192
+_PASSWORD = re.compile(r"(?<=:)[^:@/]+(?=@)|(?<=password=)[^&\s]+")
+
+
+def sql(
+    query: str,
+    database: str,
+    *,
+    key: str,
+    split_by: str | None = None,
+    parts: int = 16,
+    types: Mapping[str, pa.DataType] | None = None,
+) -> Source:
+    """Returns the rows of a query.
+
+    Each part is read by a query and a connection of its own. What they read together is one state
+    of the database only if nobody changes it while the dataset is built.
+
+    Args:
+      query: A `SELECT` statement.
+      database: A SQLite file, or a URL: `postgresql://user@host/database` as libpq takes it, or
+        `bigquery://project/dataset`. A password had better be where the driver looks for it
+        (`PGPASSWORD`, `~/.pgpass`) than in the URL.
+      key: The column whose values are the examples' keys. A database promises no order, so a row's
+        number would not identify it.
+      split_by: A column of integers by whose ranges large results are read in parts, in parallel;
+        one with an index, or all of the table is read for each part.
+      parts: Into how many ranges of equal width.
+      types: The types of some columns; those of others are the database's, or, as SQLite has none,
+        those of the first 10,000 rows.
+
+    Raises:
+      SourceError: There is no such database or column, or it does not understand the query.
+      MissingDependencyError: The driver is not installed.
+    """
+    where = _Database.of(database)
+    query = query.strip().rstrip(";")
+    with where.rows(_selecting("*", query, f"LIMIT {_SAMPLE}")) as stream:
+        sample = stream.read_all()
+    unknown = sorted({*(types or {}), *([split_by] if split_by else [])} - set(sample.column_names))
+    if unknown:
+        raise SourceError(
+            explain(
+                f"The query's result has no column {', '.join(map(repr, unknown))}.",
+                f"Its columns: {', '.join(sample.column_names)}",
+                mend="choose among those, or select it too",
+            )
+        )
+    schema = stored_schema(
+        pa.schema([f.with_type((types or {}).get(f.name, f.type)) for f in sample.schema])
+    )
+    check_key(key, schema, "The query's result")
+    if split_by is None:
+        units = [_Part(query, where.file)]
+    else:
+        units = _ranges(query, where, split_by, schema, parts)
+    return Source(_QueryReader(where, schema, key), units, schema, with_nulls(sample))
+
+
+@dataclass(frozen=True)
+class _Database:
+    """Where rows are read from.
+
+    Attributes:
+      driver: The module of its ADBC driver.
+      shown: What messages call it.
+      file: The file that it is, whose change tells that of the data; None for a server.
+      arguments: What the driver connects with; there may be a password in it.
+    """
+
+    driver: str
+    shown: str
+    file: str | None
+    arguments: Mapping[str, Any] = field(repr=False)
+
+    @classmethod
+    def of(cls, database: str) -> "_Database":
+        scheme, separator, rest = database.partition("://")
+        shown = _PASSWORD.sub("***", database)
+        if not separator or scheme == "sqlite":
+            path = Path(rest.removeprefix("/") if separator else database)
+            if not path.is_file():
+                raise SourceError(
+                    explain(
+                        f"There is no SQLite file {path}.",
+                        mend="give the path of a file, or a URL such as postgresql://host/database",
+                    )
+                )
+            uri = f"file:{urllib.parse.quote(str(path.absolute()))}?mode=ro"
+            return cls("adbc_driver_sqlite", shown, str(path.absolute()), {"uri": uri})
+        if scheme in ("postgresql", "postgres"):
+            return cls("adbc_driver_postgresql", shown, None, {"uri": database})
+        if scheme == "bigquery":
+            project, _, dataset = rest.partition("/")
+            names = {"project_id": project, **({"dataset_id": dataset} if dataset else {})}
+            of_driver = {f"adbc.bigquery.sql.{name}": value for name, value in names.items()}
+            return cls("adbc_driver_bigquery", shown, None, {"db_kwargs": of_driver})
+        raise SourceError(
+            explain(
+                f"{shown} is no database that can be read.",
+                "Expected a SQLite file, postgresql://..., or bigquery://project/dataset",
+                mend="export the table to Parquet, and read that with sources.parquet",
+            )
+        )
+
+    @contextlib.contextmanager
+    def rows(self, query: str) -> Iterator[pa.RecordBatchReader]:
+        """Opens the result of a query.
+
+        Raises:
+          SourceError: The database cannot be reached, or does not understand the query.
+          MissingDependencyError: The driver is not installed.
+        """
+        try:
+            dbapi = importlib.import_module(f"{self.driver}.dbapi")
+        except ModuleNotFoundError as error:
+            raise missing_dependency(self.driver, needed_for=f"reading {self.shown}") from error
+        try:
+            # A connection does not survive a fork: each process makes its own.
+            with dbapi.connect(**self.arguments) as connection, connection.cursor() as cursor:
+                if self.driver == "adbc_driver_sqlite":
+                    rows = {"adbc.sqlite.query.batch_rows": str(_SQLITE_ROWS)}
+                    cursor.adbc_statement.set_options(**rows)
+                cursor.execute(query)
+                yield cursor.fetch_record_batch()
+        except (dbapi.Error, OSError, pa.ArrowInvalid) as error:
+            reason = _PASSWORD.sub("***", str(error))
+            raise SourceError(
+                explain(
+                    f"{self.shown} cannot be read: {reason}",
+                    f"The query: {query if len(query) <= 500 else query[:497] + '...'}",
+                    mend="a column of SQLite that holds values of several types needs a "
+                    "CAST(column AS ...) in the query"
+                    if "mismatch" in reason
+                    else "see whether the database is there, and try the query in its own shell",
+                )
+            ) from None  # the original may show the password
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some rows of a query's result: a unit.
+
+    Attributes:
+      query: What selects them.
+      file: The SQLite file, as its change is one of the unit.
+      all_rows: What tells the result from one of other rows, as far as a server tells it.
+    """
+
+    query: str
+    file: str | None
+    all_rows: tuple[int | None, ...] = ()
+
+    def __str__(self) -> str:
+        return self.query.rpartition(" AS source ")[2] or self.query
+
+
+def _ranges(
+    query: str, where: _Database, column: str, schema: pa.Schema, parts: int
+) -> list[_Part]:
+    if not pa.types.is_integer(schema.field(column).type):
+        raise SourceError(
+            explain(
+                f"The column {column!r} is of type {schema.field(column).type}: it has no ranges.",
+                "Expected a column of integers",
+                mend="split by another column, or leave split_by out",
+            )
+        )
+    quoted = f"`{column}`" if where.driver == "adbc_driver_bigquery" else _quoted(column)
+    numbers = f"COUNT(*), COUNT({quoted}), MIN({quoted}), MAX({quoted})"
+    with where.rows(_selecting(numbers, query)) as stream:
+        all_rows = tuple(column[0].as_py() for column in stream.read_all().columns)
+    count, given, least, most = all_rows
+    conditions = [f"WHERE {quoted} IS NULL"] if given < count else []
+    if given:
+        width = -(-(most - least + 1) // max(1, parts))
+        conditions += [
+            f"WHERE {quoted} BETWEEN {begin} AND {min(begin + width - 1, most)}"
+            for begin in range(least, most + 1, width)
+        ]
+    return [
+        _Part(_selecting("*", query, condition), where.file, all_rows) for condition in conditions
+    ]
+
+
+def _selecting(columns: str, query: str, condition: str = "") -> str:
+    # The query is of who runs it. In lines of its own, so that a comment at its end ends there.
+    return f"SELECT {columns} FROM (\n{query}\n) AS source {condition}"  # noqa: S608
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
+@dataclass(frozen=True)
+class _QueryReader:
+    database: _Database
+    schema: pa.Schema
+    key: str
+
+    def __call__(self, part: _Part) -> Iterator[tuple[Any, Any]]:
+        with self.database.rows(part.query) as stream:
+            for batch in stream:
+                yield from self._stored(batch)
+
+    def _stored(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, Any]]:
+        """Yields the rows in the types of the schema; those with another value by halving."""
+        try:
+            yield self.key, stored(batch, self.schema)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            if batch.num_rows > 1:
+                middle = batch.num_rows // 2
+                yield from self._stored(batch.slice(0, middle))
+                yield from self._stored(batch.slice(middle))
+                return
+            yield batch.column(self.key)[0].as_py(), self._misfit(batch, error)
+
+    def _misfit(self, row: pa.RecordBatch, error: Exception) -> Misfit:
+        for name, column in zip(row.schema.names, row.columns, strict=True):
+            wanted = self.schema.field(name)
+            alone = pa.RecordBatch.from_arrays([column], names=[name])
+            try:
+                stored(alone, pa.schema([wanted]))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as its_error:
+                value = repr(column[0].as_py())
+                misfit = Misfit(name, f"a value of type {wanted.type}", value[:200])
+                misfit.__cause__ = its_error
+                return misfit
+        misfit = Misfit("", ", ".join(map(str, self.schema.types)), str(row.schema.types))
+        misfit.__cause__ = error
+        return misfit
