@@ -11,7 +11,8 @@ import pyarrow.csv as pacsv
 from my_datasets.building.units import Misfit
 from my_datasets.errors import SourceError, explain
 from my_datasets.sources import lines
-from my_datasets.sources.files import File, Where, files
+from my_datasets.sources.files import File
+from my_datasets.sources.listing import Where, files
 from my_datasets.sources.rows_of_text import TextReader, parts_of, shown
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import MOST_COLUMNS, check_names, stored, stored_schema, with_nulls

@@ -13,7 +13,8 @@ import pyarrow as pa
 from my_datasets.building.units import Misfit
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import SourceError, explain
-from my_datasets.sources.files import File, Where, files
+from my_datasets.sources.files import File
+from my_datasets.sources.listing import Where, files
 from my_datasets.sources.source import Source
 
 # A unit has this many files, and about so many bytes of them are held at once.
@@ -135,8 +136,12 @@ class _FileReader:
                 column = self.schema.names[0]
                 yield key, Misfit(column, f"at most {LARGEST_FILE:,} bytes", found)
                 continue
-            with file.open() as stream:
-                data = stream.read()
+            try:
+                with file.open() as stream:
+                    data = stream.read()
+            except SourceError as error:
+                yield key, _caused(error, "a whole file", "a damaged one", self.schema.names[0])
+                continue
             misfit = self.check(data) if self.check is not None else None
             if misfit is not None:
                 yield key, misfit
@@ -161,8 +166,8 @@ class _FileReader:
         return keys, pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _caused(error: Exception, expected: str, found: str) -> Misfit:
-    misfit = Misfit("image", expected, found)
+def _caused(error: Exception, expected: str, found: str, column: str = "image") -> Misfit:
+    misfit = Misfit(column, expected, found)
     misfit.__cause__ = error
     return misfit
 

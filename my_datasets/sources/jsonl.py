@@ -10,8 +10,9 @@ import pyarrow.json as pajson
 from my_datasets.building.units import Misfit
 from my_datasets.errors import SourceError, explain
 from my_datasets.sources import lines
-from my_datasets.sources.files import File, Where, files
+from my_datasets.sources.files import File
 from my_datasets.sources.lines import Rows
+from my_datasets.sources.listing import Where, files
 from my_datasets.sources.rows_of_text import TextReader, parts_of, shown
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored, stored_schema

@@ -30,7 +30,8 @@ class Part:
     Attributes:
       file: The file.
       start: The first byte.
-      stop: The byte after the last; None for the whole file, which is compressed.
+      stop: The byte after the last; None for the whole file, which is compressed
+        or in an archive.
       first_row: The number of its first row in the file, counted from 0, blank lines and what
         stands before the data left out.
       rows: How many rows it has; None if that is not known.
@@ -67,10 +68,10 @@ class Rows:
 
 
 def parts(file: File, *, size: int, quote: str | None, skip: int) -> list[Part]:
-    """Returns the parts in which a file is read; a compressed one is a single part.
+    """Returns the parts in which a file is read: one, if it is compressed or in an archive.
 
     Args:
-      file: The file; all of it is read once, unless it is compressed.
+      file: The file; all of it is read once, unless it is a single part.
       size: About how many bytes each part is to have.
       quote: The character between two of which a newline ends no row; None if there is none.
       skip: How many rows stand before the data, such as the header.
@@ -78,7 +79,7 @@ def parts(file: File, *, size: int, quote: str | None, skip: int) -> list[Part]:
     Raises:
       SourceError: A row is longer than `LONGEST_ROW`.
     """
-    if file.codec is not None:
+    if not file.is_splittable:
         return [Part(file, 0, None, 0, None)]
     found: list[Part] = []
     with file.open() as stream:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from my_datasets.building.units import Misfit
-from my_datasets.sources.files import Where, files
+from my_datasets.sources.listing import Where, files
 from my_datasets.sources.rows_of_text import TextReader, parts_of, shown
 from my_datasets.sources.source import Source
 

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from my_datasets.building.units import Generator
 from my_datasets.errors import SourceError, explain
-from my_datasets.sources.files import File, Where, files
+from my_datasets.sources.files import File
+from my_datasets.sources.listing import Where, files
 from my_datasets.sources.rows_of_text import row_keys
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
