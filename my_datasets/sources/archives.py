@@ -30,6 +30,10 @@ _TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 # to a tenth or a hundredth, nothing that is meant to be read to less than a three hundredth.
 _BOMB_SIZE, _BOMB_RATIO = 4 << 30, 300
 MOST_FILES = 50_000_000
+# What the readers of archives raise for bytes that they cannot make sense of.
+_UNREADABLE = (
+    OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError,
+)  # fmt: skip
 # A file that is not only read from its beginning is held in memory.
 _LARGEST_IN_MEMORY = 1 << 30
 
@@ -107,7 +111,7 @@ class _Bytes(io.RawIOBase):
             if self._at is not None:
                 self._stream.seek(self._at + self._member.size - self._left)
             data = self._stream.read(wanted)
-        except (OSError, EOFError, zipfile.BadZipFile, zlib.error, lzma.LZMAError) as error:
+        except _UNREADABLE as error:
             raise self._damaged(str(error)) from error
         if len(data) < wanted and not data:
             raise self._damaged("it ends too early")
@@ -151,7 +155,7 @@ def members(archive: str) -> list[Member]:
     _opened.cache_clear()  # what is at this path may be another archive by now
     try:
         found = list(_in_tar(archive, size) if _is_tar(archive) else _in_zip(archive))
-    except (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error) as error:
+    except _UNREADABLE as error:
         raise SourceError(
             explain(
                 f"{archive} is no archive that can be read: {error}",
