@@ -146,7 +146,7 @@ class _Database:
                 cursor.execute(query)
                 yield cursor.fetch_record_batch()
         except (dbapi.Error, OSError, pa.ArrowInvalid) as error:
-            reason = _PASSWORD.sub("***", str(error))
+            reason = _PASSWORD.sub("***", str(error).partition("\nquery:")[0])
             raise SourceError(
                 explain(
                     f"{self.shown} cannot be read: {reason}",

@@ -98,7 +98,7 @@ def test_types_may_be_given(sqlite):
 @pytest.mark.parametrize(
     ("query", "options", "message"),
     [
-        ("SELECT * FROM nothing", {}, "no such table: nothing"),
+        ("SELECT * FROM nowhere", {}, "no such table: nowhere"),
         ("SELECT * FROM rows", {"key": "z"}, "has no column 'z' for the keys"),
         ("SELECT * FROM rows", {"split_by": "z"}, "has no column 'z'"),
         ("SELECT * FROM rows", {"split_by": "weight"}, "of type double: it has no ranges"),
@@ -187,5 +187,5 @@ def test_rows_of_postgresql(postgres):
 
 
 def test_mistakes_with_postgresql(postgres):
-    with pytest.raises(SourceError, match="nothing"):
-        sources.sql("SELECT * FROM nothing", postgres, key="id")
+    with pytest.raises(SourceError, match="nowhere"):
+        sources.sql("SELECT * FROM nowhere", postgres, key="id")
