@@ -51,7 +51,7 @@ class TogetherScheduling(LoadScopeScheduling):
 
     together = (
         (r"tests/test_ways_in\.py.*\b(wheel|checkout)\b.*\]$", r"\1"),
-        (r"tests/(test_ways_in|test_docs|test_public_api)\.py", "editable"),
+        (r"tests/(test_ways_in|test_docs|test_public_api|builders/test_registry)\.py", "editable"),
         (r"tests/(datasets|testing)/", "cases"),
     )
 

@@ -1,15 +1,16 @@
-import importlib
-import multiprocessing
+import os
 import sys
 import textwrap
 import traceback
+from pathlib import Path
 
 import pytest
 
-import my_datasets
 from my_datasets import errors
 from my_datasets.builders.registry import DatasetsPackage, packaged
 from my_datasets.core.versioning import Version
+from tests import zygote
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -91,23 +92,18 @@ def test_a_builder_of_the_users_with_the_name_of_ours_is_named(tmp_path):
         "    def _generate_examples(self): ...\n"
     )
     (tmp_path / "their_digits.py").write_text(source)
-    told = tmp_path / "told"
-
-    def load() -> None:
-        sys.path.insert(0, str(tmp_path))
-        importlib.import_module("their_digits")
-        try:
-            my_datasets.load("digits", data_dir="/nonexistent")
-        except errors.DuplicateBuilderError as error:
-            told.write_text(str(error))
-
-    process = multiprocessing.get_context("fork").Process(target=load)
-    process.start()
-    process.join()
-    message = told.read_text()
-    assert "Two builders are called 'digits'" in message
-    assert "their_digits.py" in message
-    assert "digits_dataset_builder.py" in message
+    script = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "import their_digits, my_datasets\n"
+        "try:\n"
+        "    my_datasets.load('digits', data_dir='/nonexistent')\n"
+        "except my_datasets.errors.DuplicateBuilderError as error:\n"
+        "    print(error)\n"
+    )
+    done = zygote.of(Path(sys.executable)).run(["-c", script], ROOT, os.environ)
+    assert "Two builders are called 'digits'" in done.stdout
+    assert "their_digits.py" in done.stdout
+    assert "digits_dataset_builder.py" in done.stdout
 
 
 def test_a_long_import_error_is_cut_to_its_first_line(package):
