@@ -76,7 +76,8 @@ def test_every_type_of_the_table_can_be_stored(tmp_path):
 def test_nulls_are_left_out_and_come_back(tmp_path):
     table = pa.table(
         {
-            "n": pa.array([1, None], pa.int16()), "float": pa.array([None, 2.5], pa.float32()), "double": [1.5, None], "flag": [None, True],
+            "n": pa.array([1, None], pa.int16()), "float": pa.array([None, 2.5], pa.float32()),
+            "double": [1.5, None], "flag": [None, True],
             "text": [None, "x"], "binary": [b"y", None], "whole": [5, 6],
             "vector": pa.array([[1, 2], None], pa.list_(pa.int32(), 2)),
         }
@@ -96,7 +97,8 @@ def test_nulls_are_left_out_and_come_back(tmp_path):
         },
         6: {
             # TFDS stores 32 bits of it.
-            "n": -(2**15), "float": 2.5, "double": -np.inf, "flag": True, "text": b"x", "binary": b"", "whole": 6,
+            "n": -(2**15), "float": 2.5, "double": -np.inf, "flag": True,
+            "text": b"x", "binary": b"", "whole": 6,
             "vector": [least, least],
         },
     }  # fmt: skip
