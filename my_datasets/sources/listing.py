@@ -37,6 +37,7 @@ def files(where: Where, endings: Iterable[str] = ()) -> list[File]:
     for one in given:
         text = os.fspath(one)
         archive, inside = archives.split(text)
+        matches: list[File]
         if archive:
             matches = list(_in_archive(archive, inside, tuple(endings)))
         else:
@@ -59,8 +60,9 @@ def files(where: Where, endings: Iterable[str] = ()) -> list[File]:
 
 def _order(file: File) -> tuple[str, int, str]:
     # Compressed tars can only be read on, not from anywhere: in the order of their files.
-    in_tar = isinstance(file, archives.Member) and file.at is not None
-    return (file.archive, file.at, "") if in_tar else ("", 0, file.name)
+    if isinstance(file, archives.Member) and file.at is not None:
+        return file.archive, file.at, ""
+    return "", 0, file.name
 
 
 def _in_archive(archive: str, inside: str, endings: tuple[str, ...]) -> Iterator[archives.Member]:
