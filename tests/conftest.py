@@ -23,6 +23,7 @@ if run := os.environ.get("PYTEST_XDIST_TESTRUNUID"):
     # In a new environment the first import compiles for minutes. One worker does that, and the
     # next one finds it done.
     with filelock.FileLock(Path(tempfile.gettempdir()) / f"compiling-{run}.lock"):
+        import tensorflow  # noqa: F401 - TFDS alone would put it off
         import tensorflow_datasets.testing  # noqa: F401
 
 # The machines are too noisy for deadlines, and CI is to fail for a change, not for luck.
