@@ -63,8 +63,8 @@ setup(
         # Already in the base while the `tfds` command needs it; ask for it by this name.
         "beam": [BEAM],
         "bigquery": ["adbc-driver-bigquery>=1.3"],
-        "sql": ["adbc-driver-postgresql>=1.3", "adbc-driver-sqlite>=1.3"],
         "images": ["pillow>=10"],  # sources.image_folder
+        "sql": ["adbc-driver-postgresql>=1.3", "adbc-driver-sqlite>=1.3"],
         "test": [
             "adbc-driver-postgresql>=1.3",
             "adbc-driver-sqlite>=1.3",

@@ -17,7 +17,6 @@ PAGES = sorted(
     page.relative_to(ROOT) for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 )
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-WITHOUT_SHELL = re.compile(r"(my-datasets|tfds) [\w ./:*=-]+")
 
 
 def blocks(page: Path) -> list[tuple[str, str]]:
@@ -58,23 +57,11 @@ def test_console_blocks_run_in_order(page, tmp_path):
         if line.startswith("$ ")
     ]
     assert commands
-    for command in commands:
-        done = run_console(command, tmp_path, environment(tmp_path))
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-
-
-def run_console(
-    command: str, cwd: Path, variables: dict[str, str]
-) -> subprocess.CompletedProcess[str]:
-    """Runs a command of ours in a fork that has TensorFlow already, any other in a shell."""
-    if WITHOUT_SHELL.fullmatch(command):
-        script, *arguments = command.split()
-        line = [str(Path(sys.executable).parent / script), *arguments]
-        return zygote.of(Path(sys.executable)).run(line, cwd, variables)
-    return subprocess.run(
-        ["bash", "-euxc", command],
-        check=False, capture_output=True, text=True, cwd=cwd, env=variables,
+    done = subprocess.run(
+        ["bash", "-euxc", "\n".join(commands)],
+        check=False, capture_output=True, text=True, cwd=tmp_path, env=environment(tmp_path),
     )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_readmes_two_commands_are_the_makefiles(tmp_path):

@@ -1,8 +1,6 @@
 """All the ways to the data, each in a process of its own, from outside the checkout, installed.
 
-Each is tried against a wheel in a new environment, an editable install, and a plain checkout. The
-processes are forks of an interpreter that has TensorFlow already (tests/zygote.py), for a test of
-the wheel's commands as new processes takes many minutes on a slow machine: `make soak` has it.
+Each is tried against a wheel in a new environment, an editable install, and a plain checkout.
 """
 
 import json
@@ -153,19 +151,13 @@ def test_the_test_cases_resources_are_found(install, tmp_path):
     assert stdout == "True\nTrue\n"
 
 
-forked_or_new = pytest.mark.parametrize(
-    "new", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["forked", "new"]
-)
-
-
 @wheel_only
-@forked_or_new
-def test_every_command_of_the_wheel_works(install, tmp_path, new):
+def test_every_command_of_the_wheel_works(install, tmp_path):
     data_dir = tmp_path / "data"
 
     def run(*arguments: str) -> str:
         command = [*install.my_datasets, *arguments]
-        return install.run(*command, cwd=tmp_path, data_dir=data_dir, new=new)
+        return install.run(*command, cwd=tmp_path, data_dir=data_dir, new=True)
 
     assert run("--version") == "my-datasets, version 0.1.0\n"
     assert json.loads(run("list", "--json"))["datasets"][0]["prepared"] == []
@@ -179,11 +171,10 @@ def test_every_command_of_the_wheel_works(install, tmp_path, new):
 
 
 @wheel_only
-@forked_or_new
-def test_the_tfds_command_of_the_wheel_works(install, tmp_path, new):
+def test_the_tfds_command_of_the_wheel_works(install, tmp_path):
     script = install.python.parent / "tfds"
-    assert "build" in install.run(script, "--help", cwd=tmp_path, data_dir=tmp_path, new=new)
-    install.run(script, "new", "my_own", cwd=tmp_path, data_dir=tmp_path, new=new)
+    assert "build" in install.run(script, "--help", cwd=tmp_path, data_dir=tmp_path, new=True)
+    install.run(script, "new", "my_own", cwd=tmp_path, data_dir=tmp_path, new=True)
     assert (tmp_path / "my_own/my_own_dataset_builder.py").is_file()
 
 

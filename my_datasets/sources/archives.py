@@ -29,7 +29,8 @@ _TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 # Files of this size together, and so many times the archive's, are taken for a bomb: text shrinks
 # to a tenth or a hundredth, nothing that is meant to be read to less than a three hundredth.
 _BOMB_SIZE, _BOMB_RATIO = 4 << 30, 300
-MOST_FILES = 50_000_000
+# Their list is held in memory: about 1 KB for each.
+_MOST_FILES = 10_000_000
 # What the readers of archives raise for bytes that they cannot make sense of.
 _UNREADABLE = (
     OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError,
@@ -128,18 +129,13 @@ class _Bytes(io.RawIOBase):
         )
 
 
-def is_archive(path: str) -> bool:
-    """Returns whether a path is that of an archive, by the ending of its name."""
-    return path.lower().endswith((".zip", *_TARS))
-
-
 def split(path: str) -> tuple[str, str]:
     """Returns the path of an archive, and what is meant in it: a path, a pattern, or all if empty.
 
     The archive's path is empty if it is none.
     """
     archive, separator, inside = path.partition(SEPARATOR)
-    if separator or is_archive(path):
+    if separator or path.lower().endswith((".zip", *_TARS)):
         return archive, inside.strip("/")
     return "", ""
 
@@ -148,7 +144,8 @@ def members(archive: str) -> list[Member]:
     """Returns the files of an archive, in the order in which they stand there.
 
     Raises:
-      SourceError: It is no archive, is damaged or encrypted, or looks like an attack.
+      SourceError: It is no archive, is damaged or encrypted, has two files of one name, or looks
+        like an attack.
     """
     system, path = file_system(archive)
     size = system.get_file_info(path).size or 0
@@ -164,6 +161,7 @@ def members(archive: str) -> list[Member]:
             )
         ) from error
     _check_size(archive, sum(member.size for member in found), size)
+    _check_names(archive, found)
     return found
 
 
@@ -183,7 +181,7 @@ def _in_zip(archive: str) -> Iterator[Member]:
 
 def _in_tar(archive: str, compressed: int) -> Iterator[Member]:
     with _decompressed(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as opened:
-        for number, info in enumerate(opened):
+        for number, info in enumerate(opened, 1):
             _check_count(archive, number)
             # Before what it claims to hold is read.
             _check_size(archive, info.offset_data + info.size, compressed)
@@ -223,11 +221,24 @@ def _check_size(archive: str, size: int, compressed: int) -> None:
         )
 
 
+def _check_names(archive: str, found: list[Member]) -> None:
+    seen = set()
+    for member in found:
+        if member.name in seen:
+            raise SourceError(
+                explain(
+                    f"{archive} holds two files called {member.name!r}.",
+                    mend="unpack it yourself, and give the directory",
+                )
+            )
+        seen.add(member.name)
+
+
 def _check_count(archive: str, count: int) -> None:
-    if count > MOST_FILES:
+    if count > _MOST_FILES:
         raise SourceError(
             explain(
-                f"{archive} holds more than {MOST_FILES:,} files.",
+                f"{archive} holds more than {_MOST_FILES:,} files.",
                 mend="unpack it yourself, if you trust it, and give the directory",
             )
         )

@@ -249,6 +249,4 @@ class _QueryReader:
                 misfit = Misfit(name, f"a value of type {wanted.type}", value[:200])
                 misfit.__cause__ = its_error
                 return misfit
-        misfit = Misfit("", ", ".join(map(str, self.schema.types)), str(row.schema.types))
-        misfit.__cause__ = error
-        return misfit
+        raise error

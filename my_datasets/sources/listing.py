@@ -33,15 +33,13 @@ def files(where: Where, endings: Iterable[str] = ()) -> list[File]:
       SourceError: There is no such file, or an archive cannot be read.
     """
     given = [where] if isinstance(where, (str, os.PathLike)) else list(where)
+    endings = tuple(endings)
     found: dict[str, File] = {}
     for one in given:
         text = os.fspath(one)
         archive, inside = archives.split(text)
-        matches: list[File]
-        if archive:
-            matches = list(_in_archive(archive, inside, tuple(endings)))
-        else:
-            matches = [File(*match) for match in _matches(text, tuple(endings))]
+        found_at = _in_archive(archive, inside, endings) if archive else _matches(text, endings)
+        matches = list(found_at)
         if not matches:
             raise SourceError(
                 explain(
@@ -66,52 +64,38 @@ def _order(file: File) -> tuple[str, int, str]:
 
 
 def _in_archive(archive: str, inside: str, endings: tuple[str, ...]) -> Iterator[archives.Member]:
-    for found, _, _ in _matches(archive, ()):
-        seen = set()
-        for member in archives.members(found):
-            if member.location in seen:
-                raise SourceError(
-                    explain(
-                        f"{found} holds two files called {member.name!r}.",
-                        mend="unpack it yourself, and give the directory",
-                    )
-                )
-            seen.add(member.location)
-            if _is_meant(member.name, inside, endings):
+    folder, pattern = _fixed_part(inside)
+    below = f"{folder}/" if folder else ""
+    for file in _matches(archive, ()):
+        for member in archives.members(file.location):
+            if member.name == inside or (
+                member.name.startswith(below)
+                and _is_wanted(member.name.removeprefix(below), pattern, endings)
+            ):
                 yield member
 
 
-def _is_meant(name: str, inside: str, endings: tuple[str, ...]) -> bool:
-    """Returns whether a file in an archive is one of those asked for."""
-    if name == inside:
-        return True
-    if _WILDCARDS & set(inside):
-        return fnmatch.fnmatchcase(name, inside) and name.count("/") == inside.count("/")
-    below = name.removeprefix(f"{inside}/") if inside else name
-    return (below != name or not inside) and not _is_hidden(below) and _ends(below, endings)
-
-
-def _matches(text: str, endings: tuple[str, ...]) -> Iterator[tuple[str, str, int]]:
-    """Yields the location, no name, and the size of each file."""
+def _matches(text: str, endings: tuple[str, ...]) -> Iterator[File]:
     system, path = file_system(text)
     prefix = text[: len(text) - len(path)]
-    fixed, pattern = _fixed_part(path)
-    info = system.get_file_info(fixed or ".")
+    folder, pattern = _fixed_part(path)
+    info = system.get_file_info(folder or ".")
     if pattern is None and info.type == pafs.FileType.File:
-        yield text, "", info.size
-        return
+        yield File(text, "", info.size)
     if info.type != pafs.FileType.Directory:
         return
-    selector = pafs.FileSelector(fixed or ".", recursive=True)
-    for below in sorted(system.get_file_info(selector), key=lambda item: item.path):
-        if below.type != pafs.FileType.File:
-            continue
-        relative = posixpath.relpath(below.path, fixed or ".")
-        if pattern is not None:
-            if fnmatch.fnmatchcase(relative, pattern) and relative.count("/") == pattern.count("/"):
-                yield prefix + below.path, "", below.size
-        elif not _is_hidden(relative) and _ends(relative, endings):
-            yield prefix + below.path, "", below.size
+    selector = pafs.FileSelector(folder or ".", recursive=True)
+    for file in sorted(system.get_file_info(selector), key=lambda item: item.path):
+        relative = posixpath.relpath(file.path, folder or ".")
+        if file.type == pafs.FileType.File and _is_wanted(relative, pattern, endings):
+            yield File(prefix + file.path, "", file.size)
+
+
+def _is_wanted(relative: str, pattern: str | None, endings: tuple[str, ...]) -> bool:
+    """Returns whether a file, named from its directory, is meant: by a pattern, or its ending."""
+    if pattern is not None:
+        return fnmatch.fnmatchcase(relative, pattern) and relative.count("/") == pattern.count("/")
+    return not _is_hidden(relative) and _ends(relative, endings)
 
 
 def _fixed_part(path: str) -> tuple[str, str | None]:

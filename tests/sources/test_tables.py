@@ -13,7 +13,7 @@ import pytest
 
 from my_datasets import sources
 from my_datasets.errors import SourceError
-from my_datasets.sources import tables
+from my_datasets.sources import columnar_files, tables
 from tests.sources.reading import rows_of
 
 TABLE = pa.table(
@@ -65,7 +65,7 @@ def test_units_are_ranges_of_rows(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["parquet", "feather"])
 def test_files_of_columns(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(tables, "_AT_ONCE", 2)
+    monkeypatch.setattr(columnar_files, "_AT_ONCE", 2)
     read = getattr(sources, kind)
     for name in ("a", "b"):
         path = tmp_path / f"{name}.{kind}"
@@ -176,7 +176,7 @@ def test_units_of_changed_files_are_others(tmp_path):
     assert before[0] != before[1]
 
 
-def test_nulls_are_expected_where_there_are_some(tmp_path, monkeypatch):
+def test_nulls_are_expected_where_there_are_some(tmp_path):
     some = pa.table({"a": [1, None, 3], "b": [1, 2, 3], "c": [["x"], [], ["y"]]})
     assert sources.table(some).nullable == {"a"}
     pq.write_table(some, tmp_path / "file.parquet", row_group_size=1)

@@ -9,7 +9,7 @@ from typing import Any
 
 from my_datasets.building.collector import Collector, Rules
 from my_datasets.building.engines import processes
-from my_datasets.building.engines.processes import Link
+from my_datasets.building.engines.worker import Link
 from my_datasets.building.job import Job
 from my_datasets.building.journal import Journal
 from my_datasets.building.options import BuildOptions

@@ -12,7 +12,7 @@ import numpy as np
 
 from my_datasets.building import shards
 from my_datasets.building.engines import processes, room
-from my_datasets.building.engines.processes import Link
+from my_datasets.building.engines.worker import Link
 from my_datasets.building.job import Job, SplitResult, WriteShard
 from my_datasets.building.journal import Journal, Shard, sync_directory
 from my_datasets.building.options import BuildOptions

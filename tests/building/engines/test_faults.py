@@ -49,7 +49,7 @@ def test_a_killed_build_goes_on_where_it_was(reference, tmp_path, steer, monkeyp
     ]
 
 
-@pytest.mark.parametrize("moments", [3, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moments", [4, pytest.param(30, marks=pytest.mark.slow)])
 def test_kills_at_any_moment_end_in_the_same_bytes(reference, tmp_path, moments):
     """SIGKILL of all processes, again and again, until a build comes through."""
     rng = random.Random(moments)
@@ -162,18 +162,18 @@ def test_slow_examples_are_no_hanging_worker(tmp_path, steer, monkeypatch):
 
 
 def test_a_full_disk_loses_nothing(tmpfs, monkeypatch):
-    disk = tmpfs("512k")
-    monkeypatch.setattr(toys._Toy, "rows", 800)
+    disk = tmpfs("1m")
+    monkeypatch.setattr(toys._Toy, "rows", 1500)
     with pytest.raises(errors.DiskFullError):
         build(toys.InUnits, disk, workers=2)
     assert not (disk / "toy_engine/1.0.0").exists()
     assert not list((disk / "toy_engine").glob("incomplete*"))
     subprocess.run(["mount", "-o", "remount,size=60m", str(disk)], check=True)
     version_dir = build(toys.InUnits, disk, workers=2)
-    assert len(records(version_dir)) == 800 * toys.UNITS
+    assert len(records(version_dir)) == 1500 * toys.UNITS
 
 
-@pytest.mark.parametrize("builds", [3, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("builds", [2, 8])
 def test_builds_at_once_end_in_one_good_result(reference, tmp_path, builds):
     """One of them is killed in the middle; another takes over what it finished."""
     running = [run_apart(tmp_path, workers=1) for _ in range(builds)]
@@ -181,7 +181,8 @@ def test_builds_at_once_end_in_one_good_result(reference, tmp_path, builds):
     deadline = time.monotonic() + 120
     while not list(work.glob("*")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    kill(running[0])
+    if builds == 8:
+        kill(running[0])
     for process in running:
         process.join()
     assert [process.exitcode for process in running[1:]] == [0] * (builds - 1)
