@@ -1,9 +1,9 @@
 """How fast versions are built, against TFDS's own `download_and_prepare`.
 
 Each workload is built by this package and by TFDS, in turn, several times, each build in a process
-of its own that times only the build, not the imports. TFDS gets a plain generator of the same
-examples. The memory is the proportional set size of the process tree, sampled, above what the
-process had after its imports.
+of its own that times only the build, not the imports. The raw data is in files before; TFDS gets a
+plain generator of the same examples. The memory is the proportional set size of the process tree,
+sampled, above what the process had after its imports.
 
     python benchmarks/build.py [--runs 3] [--scale 1.0] [--only table-columns,...] [--json FILE]
         [--photos DIR] [--hf-python PYTHON]
@@ -62,99 +62,134 @@ WORKLOADS = {
 }
 
 
-# --- The examples -------------------------------------------------------------------------------
+# --- The raw data -------------------------------------------------------------------------------
+
+# Rows of a record batch.
+PART = 5_000
 
 
-def table(begin: int, end: int) -> dict[str, Any]:
-    """Returns a part of the table as columns."""
-    rng = np.random.default_rng(begin)
+def write_raw(workload: str, total: int, directory: Path, photos: Path | None) -> None:
+    """Writes what a workload is built from, as its owner would have it, before any build."""
+    rng = np.random.default_rng(0)
+    if workload.startswith("table"):
+        write_table(directory / "raw.arrow", total, lambda n: table(rng, n))
+    elif workload == "texts-columns":
+        write_table(directory / "raw.arrow", total, lambda n: texts(rng, n))
+    elif workload == "images":
+        np.save(directory / "image.npy", np.concatenate([image(rng) for _ in range(total)]))
+    elif workload == "tensors":
+        pixels = rng.integers(0, 256, (total, 32, 32, 3), dtype=np.uint8)
+        np.save(directory / "tensor.npy", pixels)
+    elif photos is not None:
+        many_photos(photos, directory, total)
+
+
+def write_table(path: Path, total: int, columns: Callable[[int], dict[str, Any]]) -> None:
+    """Writes an Arrow file, with a key for each row."""
+    import pyarrow as pa
+
+    def batch(begin: int) -> Any:
+        n = min(PART, total - begin)
+        keys = [f"row-{i}" for i in range(begin, begin + n)]
+        return pa.RecordBatch.from_pydict({"key": keys, **columns(n)})
+
+    first = batch(0)
+    with pa.ipc.new_file(path, first.schema) as file:
+        file.write_batch(first)
+        for begin in range(PART, total, PART):
+            file.write_batch(batch(begin))
+
+
+def table(rng: np.random.Generator, n: int) -> dict[str, Any]:
+    """Returns columns of numbers, and a label."""
     columns: dict[str, Any] = {
-        f"feature_{i:02}": rng.normal(size=end - begin).astype(np.float32) for i in range(FEATURES)
+        f"feature_{i:02}": rng.normal(size=n).astype(np.float32) for i in range(FEATURES)
     }
-    columns["label"] = rng.integers(0, 10, end - begin)
+    columns["label"] = rng.integers(0, 10, n)
     return columns
 
 
 WORDS = ("data", "set", "build", "shard", "record", "key", "value", "train", "test", "split")
 
 
-def texts(begin: int, end: int) -> dict[str, Any]:
-    """Returns some short texts as columns."""
-    rng = np.random.default_rng(begin)
-    words = np.array(WORDS)
-    return {
-        "text": [" ".join(rng.choice(words, 20)) for _ in range(end - begin)],
-        "label": rng.integers(0, 2, end - begin),
-    }
+def texts(rng: np.random.Generator, n: int) -> dict[str, Any]:
+    """Returns short texts and a label."""
+    chosen = rng.choice(np.array(WORDS), (n, 20)).tolist()
+    return {"text": [" ".join(words) for words in chosen], "label": rng.integers(0, 2, n)}
 
 
-def images(begin: int, end: int) -> dict[str, Any]:
-    """Returns images as of handwriting: a dark ground and a bright blob."""
-    rng = np.random.default_rng(begin)
+def image(rng: np.random.Generator) -> Any:
+    """Returns an image as of handwriting: a dark ground and a bright blob."""
     y, x = np.mgrid[:28, :28]
-    centre = rng.uniform(8, 20, (end - begin, 2, 1, 1))
-    far = (y - centre[:, 0]) ** 2 + (x - centre[:, 1]) ** 2
+    far = (y - rng.uniform(8, 20)) ** 2 + (x - rng.uniform(8, 20)) ** 2
     pixels = np.clip(300 * np.exp(-far / 20) + rng.normal(0, 6, far.shape), 0, 255)
     pixels[far > 120] = 0
-    return {"image": pixels.astype(np.uint8)[..., None]}
+    return pixels.astype(np.uint8)[None, ..., None]
 
 
-def tensors(begin: int, end: int) -> dict[str, Any]:
-    """Returns raw pixels."""
-    rng = np.random.default_rng(begin)
-    return {"tensor": rng.integers(0, 256, (end - begin, 32, 32, 3)).astype(np.uint8)}
+def many_photos(source: Path, target: Path, total: int) -> None:
+    """Fills `target` with photographs: each one again and again, its number at its end."""
+    found = sorted(path for path in source.iterdir() if path.suffix.lower() in (".jpg", ".jpeg"))
+    found = [path for path in found if 30_000 <= path.stat().st_size <= 110_000]
+    for i in range(total):
+        # What follows the end of a JPEG is ignored; no two files are the same.
+        (target / f"{i:06}.jpg").write_bytes(found[i % len(found)].read_bytes() + i.to_bytes(4))
 
 
-def large(begin: int, end: int) -> dict[str, Any]:
-    """Returns binaries of 100,000 bytes."""
-    rng = np.random.default_rng(begin)
-    return {"data": [rng.bytes(100_000) for _ in range(end - begin)]}
+def rows(workload: str, total: int, raw: Path) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yields the examples one by one."""
+    if (raw / "raw.arrow").exists():
+        import pyarrow as pa
+
+        with pa.memory_map(str(raw / "raw.arrow")) as stream, pa.ipc.open_file(stream) as file:
+            for i in range(file.num_record_batches):
+                for row in file.get_batch(i).to_pylist():
+                    yield row.pop("key"), row
+    elif workload == "large":
+        for part in large_parts(total):
+            yield from large(part)
+    elif workload == "photos":
+        yield from photographs(sorted(raw.iterdir()))
+    else:
+        (path,) = raw.iterdir()
+        for i, value in enumerate(np.load(path, mmap_mode="r")):
+            yield i, {path.stem: value}
 
 
-PART = 5_000
-# ... but units of larger examples are smaller.
-PARTS = {"photos": 200, "large": 500}
+def photographs(paths: list[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields photographs."""
+    for path in paths:
+        yield path.name, {"image": str(path)}
 
 
-def parts(workload: str, total: int) -> list[tuple[int, int]]:
-    """Returns the ranges of examples that units are made of."""
-    step = PARTS.get(workload, PART)
-    return [(begin, min(begin + step, total)) for begin in range(0, total, step)]
+def large_parts(total: int) -> list[tuple[int, int]]:
+    """Returns ranges of large examples."""
+    return [(begin, min(begin + 500, total)) for begin in range(0, total, 500)]
 
 
-def rows(columns: dict[str, Any], begin: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields columns row by row."""
-    names = list(columns)
-    for i, values in enumerate(zip(*columns.values(), strict=True)):
-        yield f"row-{begin + i}", dict(zip(names, values, strict=True))
-
-
-SOURCES: dict[str, Callable[[int, int], dict[str, Any]]] = {
-    "table-columns": table,
-    "table-rows": table,
-    "texts-columns": texts,
-    "images": images,
-    "tensors": tensors,
-    "large": large,
-}
+def large(part: tuple[int, int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yields binaries of 100,000 bytes."""
+    rng = np.random.default_rng(part[0])
+    for i in range(*part):
+        yield i, {"data": rng.bytes(100_000)}
 
 
 # --- One build, in a process of its own ---------------------------------------------------------
 
 
-def build_once(who: str, workload: str, total: int, photos: str) -> None:
+def build_once(who: str, workload: str, total: int, raw: Path) -> None:
     """Builds a workload into a temporary directory, and prints its figures as JSON."""
     with tempfile.TemporaryDirectory() as directory:
         run = _hf if who == "hf" else _tfds
-        print(json.dumps(run(who, workload, total, photos, directory)))
+        print(json.dumps(run(who, workload, total, raw, Path(directory))))
 
 
-def _tfds(who: str, workload: str, total: int, photos: str, directory: str) -> dict[str, Any]:
-    import pyarrow as pa
+def _tfds(who: str, workload: str, total: int, raw: Path, directory: Path) -> dict[str, Any]:
     import tensorflow as tf  # noqa: F401 - its import is not what is measured
     import tensorflow_datasets as tfds
 
     import my_datasets
+    from my_datasets import sources
     from my_datasets.building.engines import local  # noqa: F401 - as above
 
     tfds.disable_progress_bar()
@@ -174,21 +209,6 @@ def _tfds(who: str, workload: str, total: int, photos: str, directory: str) -> d
     }
     features["table-rows"] = features["table-columns"]
     base = my_datasets.Builder if who == "ours" else tfds.core.GeneratorBasedBuilder
-    files = sorted(Path(photos).iterdir())[:total] if workload == "photos" else []
-
-    def generate(part: tuple[int, int]) -> Iterator[Any]:
-        begin, end = part
-        if workload == "photos":
-            for path in files[begin:end]:
-                yield path.name, {"image": str(path)}
-        elif who == "ours" and workload.endswith("columns"):
-            columns = SOURCES[workload](begin, end)
-            keys = pa.array([f"row-{i}" for i in range(begin, end)])
-            yield keys, pa.RecordBatch.from_pydict(columns)
-        else:
-            yield from rows(SOURCES[workload](begin, end), begin)
-
-    ranges = parts(workload, total)
 
     class Benchmark(base, skip_registration=True):  # type: ignore[misc, valid-type, call-arg]
         VERSION = tfds.core.Version("1.0.0")
@@ -199,12 +219,23 @@ def _tfds(who: str, workload: str, total: int, photos: str, directory: str) -> d
             return tfds.core.DatasetInfo(builder=self, features=dictionary)
 
         def _split_generators(self, dl_manager: Any) -> Any:  # noqa: ARG002
-            if who == "ours" and workload != "table-rows":
-                return {"train": self.units(self._generate_examples, ranges)}
-            return {"train": (pair for part in ranges for pair in self._generate_examples(part))}
+            return {"train": self._ours() if who == "ours" else self._generate_examples()}
 
-        def _generate_examples(self, part: tuple[int, int]) -> Iterator[Any]:
-            return generate(part)
+        def _ours(self) -> Any:
+            if workload.endswith("columns"):
+                return sources.feather(raw / "raw.arrow", key="key")
+            if workload in ("images", "tensors"):
+                return sources.arrays(raw)
+            if workload == "photos":
+                paths = sorted(raw.iterdir())
+                chosen = [paths[begin : begin + 100] for begin in range(0, len(paths), 100)]
+                return self.units(photographs, chosen)
+            if workload == "large":
+                return self.units(large, large_parts(total))
+            return self._generate_examples()
+
+        def _generate_examples(self) -> Iterator[Any]:
+            return rows(workload, total, raw)
 
     builder = Benchmark(data_dir=directory)
     if who == "ours":
@@ -212,21 +243,20 @@ def _tfds(who: str, workload: str, total: int, photos: str, directory: str) -> d
         work = partial(builder.download_and_prepare, build_options=options)
     else:
         work = builder.download_and_prepare
-    return _measured(work, Path(directory))
+    return _measured(work, directory)
 
 
-def _hf(who: str, workload: str, total: int, photos: str, directory: str) -> dict[str, Any]:  # noqa: ARG001
+def _hf(who: str, workload: str, total: int, raw: Path, directory: Path) -> dict[str, Any]:  # noqa: ARG001
     import datasets  # type: ignore[import-not-found]
 
     datasets.disable_progress_bars()
 
     def generate() -> Iterator[Any]:
-        for begin, end in parts(workload, total):
-            for _, row in rows(SOURCES[workload](begin, end), begin):
-                yield row
+        for _, row in rows(workload, total, raw):
+            yield row
 
     return _measured(
-        lambda: datasets.Dataset.from_generator(generate, cache_dir=directory), Path(directory)
+        lambda: datasets.Dataset.from_generator(generate, cache_dir=str(directory)), directory
     )
 
 
@@ -243,10 +273,12 @@ def _measured(work: Callable[[], Any], directory: Path) -> dict[str, Any]:
     watcher = threading.Thread(target=watch)
     watcher.start()
     begin = time.perf_counter()
-    work()
-    seconds = time.perf_counter() - begin
-    done.set()
-    watcher.join()
+    try:
+        work()
+    finally:
+        seconds = time.perf_counter() - begin
+        done.set()
+        watcher.join()
     files = [path for path in directory.rglob("*") if path.is_file()]
     digest = hashlib.sha256()
     for path in sorted(files):
@@ -278,23 +310,14 @@ def _tree_memory() -> int:
 # --- All builds ---------------------------------------------------------------------------------
 
 
-def many_photos(source: Path, target: Path, total: int) -> None:
-    """Fills `target` with photographs: each one again and again, its number at its end."""
-    found = sorted(path for path in source.iterdir() if path.suffix.lower() in (".jpg", ".jpeg"))
-    for i in range(total):
-        photo = found[i % len(found)]
-        # What follows the end of a JPEG is ignored; no two files are the same.
-        (target / f"{i:06}.jpg").write_bytes(photo.read_bytes() + i.to_bytes(4, "big"))
-
-
 def spread(values: list[float]) -> str:
     """Returns `min - median - max` of some figures."""
     return f"{min(values):7.2f} - {statistics.median(values):7.2f} - {max(values):7.2f}"
 
 
-def run(python: str, who: str, workload: str, total: int, photos: str) -> dict[str, Any]:
+def run(python: str, who: str, workload: str, total: int, raw: Path) -> dict[str, Any]:
     """Builds once in a new process."""
-    command = [python, __file__, "--once", who, workload, str(total), photos]
+    command = [python, __file__, "--once", who, workload, str(total), str(raw)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
     done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -316,10 +339,9 @@ def compare(name: str, arguments: argparse.Namespace, scratch: Path) -> dict[str
     """Runs one workload, prints its lines, and returns its figures."""
     workload = WORKLOADS[name]
     total = max(1, int(workload.examples * arguments.scale))
-    photos = scratch / "photos"
-    if name == "photos":
-        photos.mkdir()
-        many_photos(arguments.photos, photos, total)
+    raw = scratch / "raw"
+    raw.mkdir()
+    write_raw(name, total, raw, arguments.photos)
     found: dict[str, list[Any]] = {"ours": [], "tfds": []}
     if workload.hf and arguments.hf_python:
         found["hf"] = []
@@ -327,9 +349,9 @@ def compare(name: str, arguments: argparse.Namespace, scratch: Path) -> dict[str
     for _ in range(arguments.runs):
         for who in found:
             python = arguments.hf_python if who == "hf" else sys.executable
-            found[who].append(run(python, who, name, total, str(photos)))
+            found[who].append(run(python, who, name, total, raw))
         if name == "photos":
-            cat.append(cat_seconds(photos, scratch))
+            cat.append(cat_seconds(raw, scratch))
     target = f"; target {workload.target} times TFDS" if workload.target else ""
     print(f"{name}: {total:,} examples{target}")
     pace = [total / figures["seconds"] for figures in found["ours"]]
@@ -356,8 +378,8 @@ def compare(name: str, arguments: argparse.Namespace, scratch: Path) -> dict[str
 def main() -> None:
     """Measures, prints, and writes JSON if asked to."""
     if sys.argv[1:2] == ["--once"]:
-        who, workload, total, photos = sys.argv[2:]
-        build_once(who, workload, int(total), photos)
+        who, workload, total, raw = sys.argv[2:]
+        build_once(who, workload, int(total), Path(raw))
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=3)

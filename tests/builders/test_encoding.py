@@ -209,6 +209,30 @@ def test_images_given_as_arrays_decode_to_themselves(dtype, sizes, channels):
         assert (features.deserialize_example(record)["x"].numpy() == image).all()
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_columns_of_images_give_the_bytes_of_rows(dtype):
+    features = dicts(x=F.Image(shape=(None, None, 1), dtype=dtype))
+    images = np.random.default_rng(0).integers(0, 255, (5, 3, 4, 1)).astype(dtype)
+    files = [tf.io.encode_png(image).numpy() for image in images]
+    encoder = ExampleEncoder(features)
+    expected = unframed(encoder.rows([{"x": image} for image in images]))
+    pixels = pa.list_(pa.list_(pa.list_(pa.from_numpy_dtype(dtype), 1), 4), 3)
+    for column in (
+        pa.array(images.tolist(), pixels),
+        pa.array(images.tolist()),  # lists of any length, and of int64
+        pa.FixedShapeTensorArray.from_numpy_ndarray(images),
+    ):
+        assert unframed(encoder.columns(pa.RecordBatch.from_pydict({"x": column}))) == expected
+    ragged = [images[0].tolist(), images[1, :2].tolist()]
+    assert unframed(encoder.columns(pa.RecordBatch.from_pydict({"x": ragged}))) == unframed(
+        encoder.rows([{"x": images[0]}, {"x": images[1, :2]}])
+    )
+    by_file = [by_tfds(features, [{"x": file}])[0] for file in files]
+    for kind in (pa.binary(), pa.large_binary()):
+        batch = pa.RecordBatch.from_pydict({"x": pa.array(files, kind)})
+        assert unframed(encoder.columns(batch)) == by_file
+
+
 def test_paths_of_images_become_their_files(tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(tf.io.encode_png(np.zeros((2, 2, 3), np.uint8)).numpy())
@@ -316,6 +340,9 @@ def test_nulls_of_columns_are_those_of_rows(rows):
         (F.Tensor(shape=(None, 3), dtype=np.int64), [[[1, 2], [3, 4]]], "a list of 2 values"),
         (F.Tensor(shape=(None, 3), dtype=np.int64), [[1, 2, 3]], "a column of list"),
         (F.Tensor(shape=(2, 2), dtype=np.int64), [[[1, 2], None]], "null inside a list"),
+        (F.Image(shape=(1, 2, 1)), [[[[1], [256]]]], "a column of list"),
+        (F.Image(shape=(1, 2, 1)), [[[[1], [2], [3]]]], "a column of list"),
+        (F.Image(shape=(None, None, 1)), [[[[1], [2]], [[3]]]], "a column of list"),
     ],
 )
 def test_a_column_that_does_not_fit_is_named(feature, column, found):

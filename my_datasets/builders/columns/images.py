@@ -5,6 +5,7 @@ import os
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.builders.columns.column import Column
@@ -26,6 +27,25 @@ class Images(Column):
     def quickly(self, values: list[Any]) -> list[Piece] | None:
         files = self._encoded(values)
         return None if files is None else example.binaries(self.name, files)
+
+    def encode_arrow(self, array: pa.Array) -> list[Piece]:
+        array = self._without_nulls(array)
+        if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
+            return example.binaries(self.name, array.cast(pa.large_binary()))
+        if pa.types.is_nested(array.type) and not pa.types.is_struct(array.type):
+            return self.encode(self._pixels(array))
+        if isinstance(array.type, pa.FixedShapeTensorType):
+            return self.encode(list(array.to_numpy_ndarray()))
+        return super().encode_arrow(array)
+
+    def _pixels(self, array: pa.Array) -> list[npt.NDArray[Any]]:
+        """Returns the images that a column holds as nested lists."""
+        flat, _, levels = self._flattened(array)
+        # Which checks the range: lists of other integers may hold pixels, too.
+        numbers = flat.cast(pa.from_numpy_dtype(self.feature.np_dtype)).to_numpy()
+        if all(len(sizes) and (sizes == sizes[0]).all() for sizes in levels):
+            return list(numbers.reshape(len(array), *(int(sizes[0]) for sizes in levels)))
+        return [np.array(image, numbers.dtype) for image in array.to_pylist()]
 
     def _encoded(self, values: list[Any]) -> pa.LargeBinaryArray | None:
         kinds = set(map(type, values))
