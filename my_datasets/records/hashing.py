@@ -48,7 +48,15 @@ def key_bytes(key: Any) -> bytes:
     if isinstance(key, bytes):
         return key
     if isinstance(key, str):
-        return key.replace("\\", "/").encode()
+        try:
+            return key.replace("\\", "/").encode()
+        except UnicodeEncodeError as error:
+            raise InvalidKeyError(
+                explain(
+                    f"{key!r} cannot be a key: {error}",
+                    mend="yield keys of valid Unicode, or bytes",
+                )
+            ) from error
     if isinstance(key, int):
         return str(key).encode()
     if isinstance(key, np.ndarray) and key.size == 1:
@@ -72,7 +80,12 @@ def key_array(keys: Sequence[Any] | pa.Array | pa.ChunkedArray) -> pa.LargeBinar
       InvalidKeyError: A key is null, or of another type.
     """
     if not isinstance(keys, (pa.Array, pa.ChunkedArray)):
-        return pa.array([key_bytes(key) for key in keys], pa.large_binary())
+        if set(map(type, keys)) != {str}:
+            return pa.array([key_bytes(key) for key in keys], pa.large_binary())
+        try:
+            keys = pa.array(keys, pa.large_string())
+        except UnicodeEncodeError:
+            return pa.array([key_bytes(key) for key in keys], pa.large_binary())  # says which
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.combine_chunks()
     if pa.types.is_dictionary(keys.type):

@@ -17,6 +17,8 @@ _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 # zlib's own default, and libpng's.
 _LEVEL = 6
+# Bytes of pixels that are filtered at once: what is made of them stays in the processor's cache.
+_AT_ONCE = 256 << 10
 
 
 def encode(images: npt.NDArray[Any]) -> list[bytes]:
@@ -33,10 +35,15 @@ def encode(images: npt.NDArray[Any]) -> list[bytes]:
         struct.pack(">IIBBBBB", width, height, depth * 8, _COLOUR_TYPES[channels], 0, 0, 0),
     )
     # Samples of two bytes are stored most significant first.
-    lines = np.ascontiguousarray(images.astype(images.dtype.newbyteorder(">"), copy=False))
-    filtered = _filtered(lines.view(np.uint8).reshape(n, height, -1), channels * depth)
+    samples = np.ascontiguousarray(images.astype(images.dtype.newbyteorder(">"), copy=False))
+    lines = samples.view(np.uint8).reshape(n, height, -1)
     start, end = _SIGNATURE + header, _chunk(b"IEND", b"")
-    return [start + _chunk(b"IDAT", zlib.compress(rows, _LEVEL)) + end for rows in filtered]
+    step = max(1, _AT_ONCE // (height * lines.shape[2]))
+    files = []
+    for first in range(0, n, step):
+        filtered = _filtered(lines[first : first + step], channels * depth)
+        files += [start + _chunk(b"IDAT", zlib.compress(rows, _LEVEL)) + end for rows in filtered]
+    return files
 
 
 def _filtered(lines: npt.NDArray[np.uint8], pixel: int) -> npt.NDArray[np.uint8]:

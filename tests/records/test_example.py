@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow_datasets.proto import tf_example_pb2, tf_feature_pb2
@@ -83,6 +84,15 @@ def test_unsigned_64_bit_numbers_keep_their_bits():
     assert found(example.integers("x", values), 2) == serialised(
         [{"x": ints([-1])}, {"x": ints([-(2**63)])}]
     )
+
+
+@given(st.binary(min_size=1, max_size=60), st.integers(1, 9))
+def test_bytes_are_the_same_in_pieces_of_any_size(data, at_once):
+    values = np.frombuffer(data, np.uint8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(example, "_SCATTERED", at_once)
+        made = found(example.integers("x", values[None]), 1)
+    assert made == serialised([{"x": ints(values)}])
 
 
 def test_no_feature_at_all_is_an_empty_example():

@@ -58,6 +58,11 @@ def test_what_is_no_key_is_refused(key):
         hashing.key_array([key])
 
 
+def test_texts_that_are_no_unicode_are_refused():
+    with pytest.raises(InvalidKeyError, match=r"'b\\ud800' cannot be a key"):
+        hashing.key_array(["a", "b\ud800"])
+
+
 def test_nulls_are_no_keys():
     with pytest.raises(InvalidKeyError, match="key of row 1 is null"):
         hashing.key_array(pa.array(["a", None]))

@@ -30,7 +30,7 @@ class Done:
 
 
 # Values that nobody can change.
-_CONSTANT = frozenset({bool, int, float, str, bytes})
+_CONSTANT = frozenset({bool, int, float, str, bytes, type(None)})
 
 
 def is_constant(kind: type) -> bool:
@@ -101,6 +101,25 @@ class Column:
     def _entries(self, value: Any) -> bytes:
         encoded = self.feature.encode_example(value)
         return _entries_of(self._serializer, encoded if self._is_whole else {self.name: encoded})
+
+    def _uniform(self, array: pa.Array) -> tuple[pa.Array, tuple[int, ...]] | None:
+        """Returns the values of a column of tensors of one shape, and that shape.
+
+        None if the column's type does not say that they have one.
+        """
+        if isinstance(array.type, pa.FixedShapeTensorType):
+            if array.null_count:
+                return None
+            tensors = np.ascontiguousarray(array.to_numpy_ndarray())  # in the order of the names
+            return pa.array(tensors.reshape(-1)), tensors.shape[1:]
+        shape = []
+        while pa.types.is_fixed_size_list(array.type):
+            if array.null_count:
+                return None
+            shape.append(array.type.list_size)
+            array = array.flatten()
+        is_plain = not (array.null_count or pa.types.is_nested(array.type))
+        return (array, tuple(shape)) if is_plain else None
 
     def _flattened(
         self, array: pa.Array

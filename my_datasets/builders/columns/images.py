@@ -32,20 +32,18 @@ class Images(Column):
         array = self._without_nulls(array)
         if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
             return example.binaries(self.name, array.cast(pa.large_binary()))
-        if pa.types.is_nested(array.type) and not pa.types.is_struct(array.type):
-            return self.encode(self._pixels(array))
-        if isinstance(array.type, pa.FixedShapeTensorType):
-            return self.encode(list(array.to_numpy_ndarray()))
+        uniform = self._uniform(array)
+        if uniform is not None and uniform[1]:
+            return self.encode(list(self._cast(uniform[0]).reshape(len(array), *uniform[1])))
+        if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+            pixels = self._cast(self._flattened(array)[0])
+            return self.encode([np.array(image, pixels.dtype) for image in array.to_pylist()])
         return super().encode_arrow(array)
 
-    def _pixels(self, array: pa.Array) -> list[npt.NDArray[Any]]:
-        """Returns the images that a column holds as nested lists."""
-        flat, _, levels = self._flattened(array)
+    def _cast(self, flat: pa.Array) -> npt.NDArray[Any]:
         # Which checks the range: lists of other integers may hold pixels, too.
-        numbers = flat.cast(pa.from_numpy_dtype(self.feature.np_dtype)).to_numpy()
-        if all(len(sizes) and (sizes == sizes[0]).all() for sizes in levels):
-            return list(numbers.reshape(len(array), *(int(sizes[0]) for sizes in levels)))
-        return [np.array(image, numbers.dtype) for image in array.to_pylist()]
+        pixels: npt.NDArray[Any] = flat.cast(pa.from_numpy_dtype(self.feature.np_dtype)).to_numpy()
+        return pixels
 
     def _encoded(self, values: list[Any]) -> pa.LargeBinaryArray | None:
         kinds = set(map(type, values))

@@ -1,5 +1,6 @@
 """Numbers: scalars, and tensors of a fixed shape or with one unknown dimension."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -49,16 +50,16 @@ class Numbers(Column):
 
     def encode_arrow(self, array: pa.Array) -> list[Piece]:
         array = self._without_nulls(array)
-        if isinstance(array.type, pa.FixedShapeTensorType):
-            if tuple(array.type.shape) != self._shape or array.type.permutation is not None:
-                raise Misfit(self.name, repr(self.feature), f"tensors of {array.type}")
-            array = array.storage
+        uniform = self._uniform(array)
+        if uniform is not None:
+            flat, shape = uniform
+            in_one_list = None not in self._shape and shape == (math.prod(self._shape),)
+            if self._takes(shape) or (self._shape and in_one_list):
+                return self._fixed(self.cast(flat).reshape(len(array), math.prod(shape)))
         flat, lengths, sizes = self._flattened(array)
         numbers = self.cast(flat)
         if lengths is None:
-            if self._shape:
-                raise Misfit(self.name, repr(self.feature), f"one {array.type} for each row")
-            return self._fixed(numbers.reshape(-1, 1))
+            raise Misfit(self.name, repr(self.feature), f"one {array.type} for each row")
         if len(sizes) == len(self._shape):
             # As deep as the tensor: each list is as long as its dimension.
             for side, found in zip(self._shape, sizes, strict=True):
