@@ -49,8 +49,8 @@ def fingerprint(builder: tfds.core.DatasetBuilder) -> dict[str, str]:
             )
         ),
     }
-    for name, source in sorted(_sources(type(builder))):
-        found[f"source of {name}"] = _hash(_meaning(source))
+    for name, code in sorted(_sources(type(builder)).items()):
+        found[f"source of {name}"] = _hash(code if isinstance(code, str) else _meaning(code))
     return found
 
 
@@ -97,27 +97,35 @@ def _stable(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__} {_stable(fields)}"
 
 
-def _sources(cls: type) -> Iterator[tuple[str, str]]:
+def _sources(cls: type) -> dict[str, "ast.Module | str"]:
+    """Returns the code of each module that counts, by its name; as text where it is no Python."""
     module = sys.modules.get(cls.__module__)
     file = getattr(module, "__file__", None)
     if module is None or file is None:
         try:
-            yield cls.__qualname__, inspect.getsource(cls)
+            return {cls.__qualname__: _parsed(inspect.getsource(cls))}
         except (OSError, TypeError):
-            return  # typed into an interpreter that keeps no source
-        return
-    waiting, seen = [(module.__name__, Path(file))], set()
+            return {}  # typed into an interpreter that keeps no source
+    waiting = [(module.__name__, Path(file))]
+    found: dict[str, ast.Module | str] = {}
     while waiting:
         name, path = waiting.pop()
-        if name in seen or path.suffix != ".py":
+        if name in found or path.suffix != ".py":
             continue
-        seen.add(name)
-        source = path.read_text("utf-8")
-        yield name, source
-        waiting += _imports(name, path, source)
+        found[name] = code = _parsed(path.read_text("utf-8"))
+        if isinstance(code, ast.Module):
+            waiting += _imports(name, path, code)
+    return found
 
 
-def _imports(module: str, path: Path, source: str) -> Iterator[tuple[str, Path]]:
+def _parsed(source: str) -> "ast.Module | str":
+    try:
+        return ast.parse(source)
+    except SyntaxError:
+        return source
+
+
+def _imports(module: str, path: Path, code: ast.Module) -> Iterator[tuple[str, Path]]:
     """Yields the modules of its own package that a module imports, and their files.
 
     They are looked for as files: some are imported only while the data are generated, and must
@@ -125,7 +133,7 @@ def _imports(module: str, path: Path, source: str) -> Iterator[tuple[str, Path]]
     """
     package = module.partition(".")[0]
     parent = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(code):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -159,18 +167,14 @@ def _is_framework(name: str) -> bool:
     return name.partition(".")[0] == _FRAMEWORK and not name.startswith(_FRAMEWORKS_DATASETS)
 
 
-def _meaning(source: str) -> str:
-    """Returns what the code does, whatever it looks like."""
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return source
-    for node in ast.walk(tree):
+def _meaning(code: ast.Module) -> str:
+    """Returns what code does, whatever it looks like; its documentation is taken out of it."""
+    for node in ast.walk(code):
         body = getattr(node, "body", None)
         has_doc = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
         if isinstance(node, has_doc) and body and _is_text(body[0]):
             node.body = body[1:]
-    return _dumped(tree)
+    return _dumped(code)
 
 
 def _dumped(node: Any) -> str:

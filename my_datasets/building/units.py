@@ -6,7 +6,6 @@ import os
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -198,7 +197,8 @@ def _identity(item: Any) -> str:
     if isinstance(item, (str, os.PathLike)):
         path = os.fspath(item)
         try:
-            stat = Path(path).stat()
+            # Not by pathlib: there may be a million of them.
+            stat = os.stat(path)  # noqa: PTH116
         except (OSError, ValueError):
             return repr(path)
         # The nanoseconds tell two files apart; nothing depends on which way the clock went.
