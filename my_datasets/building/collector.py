@@ -83,7 +83,6 @@ class Collector:
         self._directory = directory
         self._rules = rules
         self._encoder = encoder
-        self._capacity = capacity
         self._report = report
         self._held = Held(capacity)
         self._states: dict[int, UnitState] = {}
@@ -291,7 +290,7 @@ class Collector:
         if not self._held.takes(ready.framed):
             self.flush()
         self._held.add(unit, ready.positions, ready.hashes, ready.framed, ready.keys)
-        if self._held.nbytes >= self._capacity:
+        if self._held.is_full:
             self.flush()
         return ready.size
 

@@ -81,6 +81,7 @@ class Meter:
     def __post_init__(self) -> None:
         self._began = time.monotonic()
         self._told = self._began
+        self._looked = self._began
 
     def begin(self, stage: str, *, expected_bytes: int | None = None) -> None:
         """Starts a stage."""
@@ -102,7 +103,10 @@ class Meter:
         """Reports now."""
         self._told = time.monotonic()
         self.progress.seconds = self._told - self._began
-        self.progress.memory = resident_memory()
+        # Looking takes tens of milliseconds where processes are large: not for every stage.
+        if self._told - self._looked >= self.every:
+            self._looked = self._told
+            self.progress.memory = resident_memory()
         self.report(self.progress)
 
 

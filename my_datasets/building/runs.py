@@ -31,8 +31,14 @@ COLUMNS: dict[str, type[np.generic]] = {
 INDEX_BYTES = sum(np.dtype(kind).itemsize for kind in COLUMNS.values())
 # While a run is written there are its index, its sorted copy, and what sorting needs.
 _INDEX_COPIES = 3
-# Sorted records are copied and written in portions of this size, not all at once.
-_PORTION = 8 << 20
+# The first run has so many bytes, each next one twice as many as the one before, up to the
+# capacity: a small build takes little memory, and a large one makes few runs.
+_FIRST = 64 << 20
+# Sorted records are copied and written in portions of this size: into memory that stays the same,
+# in the processor's cache.
+_PORTION = 1 << 20
+# Values of at least so many bytes on average are written from where they lie.
+_LARGE = 16 << 10
 
 Columns = dict[str, npt.NDArray[Any]]
 
@@ -122,6 +128,7 @@ class Held:
           capacity: Bytes of framed records that are expected to be held at most.
         """
         self._capacity = capacity
+        self._limit = min(capacity, _FIRST)
         self._data = np.empty(0, np.uint8)
         self._clear()
 
@@ -133,9 +140,11 @@ class Held:
         self._keys: list[pa.LargeBinaryArray] = []
 
     @property
-    def nbytes(self) -> int:
-        """Returns how much memory the examples take, and will while they are written."""
-        return self._used + self._key_bytes + self._count * INDEX_BYTES * _INDEX_COPIES
+    def is_full(self) -> bool:
+        """Returns whether it is time to write them."""
+        # What they take, and will take while they are written.
+        taken = self._used + self._key_bytes + self._count * INDEX_BYTES * _INDEX_COPIES
+        return taken >= self._limit
 
     def takes(self, framed: pa.LargeBinaryArray) -> bool:
         """Returns whether there is room for some more records."""
@@ -189,6 +198,7 @@ class Held:
         records = pieces.binary_array(pa.py_buffer(self._data[: self._used]), offsets)
         keys = pa.concat_arrays(self._keys)
         self._clear()
+        self._limit = min(self._capacity, 2 * self._limit)
         return _write(path, index, records, keys)
 
 
@@ -214,13 +224,19 @@ def _write(
 def gathered(
     values: pa.LargeBinaryArray, order: npt.NDArray[np.int64], ends: npt.NDArray[np.uint64]
 ) -> Iterator[pieces.Bytes]:
-    """Yields the bytes of `values` in another order, in portions.
+    """Yields the bytes of `values` in another order, in portions; large values one by one.
 
     Args:
       values: n binaries.
       order: Which value comes first, second, ...; shape [n].
       ends: Where each one ends in the new order; shape [n].
     """
+    if len(order) and int(ends[-1]) >= _LARGE * len(order):
+        data, offsets = pieces.bytes_of(values), pieces.offsets_of(values)
+        begins, sizes = offsets[:-1] - offsets[0], np.diff(offsets)
+        for start, size in zip(begins[order].tolist(), sizes[order].tolist(), strict=True):
+            yield data[start : start + size]
+        return
     begin = 0
     while begin < len(order):
         before = int(ends[begin - 1]) if begin else 0

@@ -60,12 +60,14 @@ class Chunk:
       ends: The one after the last of each run; shape [runs].
       start: The place of its first record in the split.
       count: Its records that count.
+      index: Its sorted index if it is the only chunk; else it is read again when it is written.
     """
 
     begins: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
     start: int
     count: int
+    index: Columns | None = None
 
 
 @dataclass(frozen=True)
@@ -97,11 +99,13 @@ def plan(sources: Sources, chunk_bytes: int) -> Plan:
     """
     chunks = []
     num_examples = num_bytes = 0
-    for begins, ends in pairwise(_cut(sources.runs, chunk_bytes)):
+    cuts = _cut(sources.runs, chunk_bytes)
+    for begins, ends in pairwise(cuts):
         index = _index(sources, begins, ends)
         count = len(index["high"])
         if count:
-            chunks.append(Chunk(begins, ends, num_examples, count))
+            kept = index if len(cuts) == 2 else None
+            chunks.append(Chunk(begins, ends, num_examples, count, kept))
         num_examples += count
         num_bytes += int(index["size"].sum()) - count * tfrecord.OVERHEAD
     return Plan(sources, chunks, num_examples, num_bytes)
@@ -125,8 +129,30 @@ def number_of_shards(num_bytes: int, num_examples: int, readers: int = 1) -> int
     return max(1, min(wanted, total // LEAST_SHARD_BYTES, num_examples))
 
 
-def records(plan: Plan, begin: int, end: int) -> Iterator[tuple[pieces.Bytes, Columns]]:
+class Space:
+    """Memory that is used again: new memory has to be cleared and mapped by the system first."""
+
+    def __init__(self) -> None:
+        self._bytes = np.empty(0, np.uint8)
+
+    def of(self, size: int) -> pieces.Bytes:
+        """Returns `size` bytes, which are those of the last call, too."""
+        if size > len(self._bytes):
+            self._bytes = np.empty(0, np.uint8)  # given back before more is taken
+            self._bytes = np.empty(size, np.uint8)
+        return self._bytes[:size]
+
+
+def records(
+    plan: Plan, begin: int, end: int, space: Space
+) -> Iterator[tuple[pieces.Bytes, Columns]]:
     """Yields the framed records with places `begin` to `end` in the split, in portions.
+
+    Args:
+      plan: What the split's shards hold.
+      begin: The first record's place.
+      end: The place after the last one.
+      space: What the records are read into; each portion holds until the next.
 
     Yields:
       The bytes of some records, and their index columns.
@@ -135,12 +161,14 @@ def records(plan: Plan, begin: int, end: int) -> Iterator[tuple[pieces.Bytes, Co
         first, last = max(begin, chunk.start), min(end, chunk.start + chunk.count)
         if first >= last:
             continue
-        index = _index(plan.sources, chunk.begins, chunk.ends)
+        index = chunk.index or _index(plan.sources, chunk.begins, chunk.ends)
         index = {k: values[first - chunk.start : last - chunk.start] for k, values in index.items()}
-        yield from _read(plan.sources.runs, index)
+        yield from _read(plan.sources.runs, index, space)
 
 
-def _read(all_runs: Sequence[Run], index: Columns) -> Iterator[tuple[pieces.Bytes, Columns]]:
+def _read(
+    all_runs: Sequence[Run], index: Columns, space: Space
+) -> Iterator[tuple[pieces.Bytes, Columns]]:
     """Yields the records of a sorted index."""
     sizes, which = index["size"], index["run"]
     # Records of a run are read in one go: from the first to the last that is wanted.
@@ -153,7 +181,7 @@ def _read(all_runs: Sequence[Run], index: Columns) -> Iterator[tuple[pieces.Byte
         bases[number] = length - low
         spans.append((number, low, length, high - low))
         length += high - low
-    data = np.empty(length, np.uint8)
+    data = space.of(length)
     for number, low, offset, span in spans:
         all_runs[number].read_into(data.data[offset : offset + span], low)
     starts = index["begin"].astype(np.int64) + bases[which]

@@ -1,6 +1,7 @@
 """The first stage: units in processes, gathered into sorted runs."""
 
 import functools
+import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -112,7 +113,7 @@ def generate(job: Job, options: BuildOptions, journal: Journal, meter: Meter) ->
     # Before the plain ones: those may run TensorFlow here, whose threads a fork would lose.
     _generate_units(tasks, job, options, journal, meter)
     for number in plain:
-        _generate_here(job, number, options, journal, meter)
+        _generate_here(job, number, [0], options, journal, meter)
 
 
 def _generate_units(
@@ -121,8 +122,8 @@ def _generate_units(
     if not tasks:
         return
     if options.worker_count == 1 or not processes.available():
-        for task in tasks:
-            _generate_here(job, task.split, options, journal, meter, unit=task.unit)
+        for split, some in itertools.groupby(tasks, lambda task: task.split):
+            _generate_here(job, split, [task.unit for task in some], options, journal, meter)
         return
 
     def describe(task: _UnitTask) -> str:
@@ -172,17 +173,23 @@ def _on_message(message: tuple[Any, ...], journal: Journal, meter: Meter) -> Non
 
 
 def _generate_here(
-    job: Job, split: int, options: BuildOptions, journal: Journal, meter: Meter, unit: int = 0
+    job: Job,
+    split: int,
+    units: Sequence[int],
+    options: BuildOptions,
+    journal: Journal,
+    meter: Meter,
 ) -> None:
-    """Runs one unit in this process: a plain generator may rely on it."""
+    """Runs units of a split in this process: a plain generator may rely on it."""
     item = job.inputs[split]
     collector = _collector(job, options, journal.directory, journal.add_run, split, holders=1)
 
     def between(count: int, size: int) -> None:
         meter.add(item.name, count, size)
 
-    examples = iter(item.units) if item.is_plain else _examples(item, unit)
     threads = options.worker_count if item.is_plain else 1
-    collector.generate(unit, item.unit_name(unit), examples, between, threads=threads)
+    for unit in units:
+        examples = iter(item.units) if item.is_plain else _examples(item, unit)
+        collector.generate(unit, item.unit_name(unit), examples, between, threads=threads)
+        meter.progress.units_done += 1
     collector.flush()
-    meter.progress.units_done += 1

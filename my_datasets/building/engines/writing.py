@@ -17,15 +17,19 @@ from my_datasets.building.job import Job, SplitResult, WriteShard
 from my_datasets.building.journal import Journal, Shard, sync_directory
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter
+from my_datasets.building.runs import Columns
 from my_datasets.building.shards import Plan
 from my_datasets.errors import BuilderError, LostExamplesError, explain
 from my_datasets.records import checksum, index, tfrecord
+from my_datasets.records.pieces import Bytes
 
 _LOGGER = logging.getLogger(__name__)
 
 # Shards of less than this together are written by the building process itself.
 _FEW_BYTES = 32 << 20
 QUARANTINE_REPORT = "quarantine.jsonl"
+
+_Records = Iterator[tuple[Bytes, Columns]]
 
 
 @dataclass(frozen=True)
@@ -42,11 +46,16 @@ class _ShardWorker:
         self._job = job
         self._plans = plans
         self._directory = directory
+        self._space = shards.Space()
 
     def handle(self, task: _ShardTask) -> Shard:
         if self._link is not None:
             self._link.check()
-        return _write_shard(task, self._plans[task.plan], self._directory, self._job.write_shard)
+        plan, path = self._plans[task.plan], self._directory / task.name
+        records = shards.records(plan, task.begin, task.end, self._space)
+        if self._job.write_shard is not None:
+            return _written_by_library(task, path, records, self._job.write_shard)
+        return _write_shard(task, path, records)
 
     def finish(self) -> None:
         pass
@@ -135,22 +144,12 @@ def _written(
     )
 
 
-def _write_shard(
-    task: _ShardTask, plan: Plan, directory: Path, write_shard: WriteShard | None
-) -> Shard:
-    path = directory / task.name
+def _write_shard(task: _ShardTask, path: Path, records: _Records) -> Shard:
     partial = path.with_name(path.name + ".partial")
-    if write_shard is not None:
-        write_shard(partial, _unframed(plan, task.begin, task.end))
-        with partial.open("rb") as written:
-            os.fsync(written.fileno())
-        found, size = checksum.of_file(partial)
-        partial.rename(path)
-        return Shard(task.name, task.end - task.begin, size, found)
     ends = [np.zeros(1, np.uint64)]
     count = 0
     with checksum.writing(partial) as file:
-        for data, columns in shards.records(plan, task.begin, task.end):
+        for data, columns in records:
             file.write(data)
             ends.append(ends[-1][-1] + np.cumsum(columns["size"], dtype=np.uint64))
             count += len(columns["size"])
@@ -168,8 +167,20 @@ def _write_shard(
     return Shard(task.name, count, file.size, file.checksum)
 
 
-def _unframed(plan: Plan, begin: int, end: int) -> Iterator[tuple[int, bytes]]:
-    for data, columns in shards.records(plan, begin, end):
+def _written_by_library(
+    task: _ShardTask, path: Path, records: _Records, write_shard: WriteShard
+) -> Shard:
+    partial = path.with_name(path.name + ".partial")
+    write_shard(partial, _unframed(records))
+    with partial.open("rb") as written:
+        os.fsync(written.fileno())
+    found, size = checksum.of_file(partial)
+    partial.rename(path)
+    return Shard(task.name, task.end - task.begin, size, found)
+
+
+def _unframed(records: _Records) -> Iterator[tuple[int, bytes]]:
+    for data, columns in records:
         start = 0
         hashes = zip(columns["high"].tolist(), columns["low"].tolist(), strict=True)
         for (high, low), size in zip(hashes, columns["size"].tolist(), strict=True):
