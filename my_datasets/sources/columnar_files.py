@@ -1,6 +1,5 @@
 """Files that hold their rows in groups of columns: Parquet and Feather."""
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +17,12 @@ from my_datasets.sources.types import check_key, stored, stored_schema, with_nul
 
 # Rows that are given at once.
 _AT_ONCE = 16_384
+# Groups of fewer rows make a unit together with those that follow.
+_LEAST = 8_192
 
 
 def parquet(where: Where, *, key: str | None = None) -> Source:
-    """Returns the rows of Parquet files; each row group is a unit.
+    """Returns the rows of Parquet files; each row group is a unit, small ones go together.
 
     Args:
       where: A file, a directory, a pattern such as `folder/*.parquet`, or several; paths, or URLs
@@ -59,17 +60,17 @@ class _ParquetReader:
     schema: pa.Schema
     key: str | None
 
-    def __call__(self, unit: tuple[File, int, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
-        file, group, row = unit
+    def __call__(self, unit: tuple[File, range, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        file, groups, row = unit
         with file.open() as stream, pq.ParquetFile(stream) as opened:
-            for batch in opened.iter_batches(_AT_ONCE, row_groups=[group], use_threads=False):
+            for batch in opened.iter_batches(_AT_ONCE, row_groups=groups, use_threads=False):
                 batch = stored(batch.replace_schema_metadata(None), self.schema)
                 yield self.key or row_keys(file, row, batch.num_rows), batch
                 row += batch.num_rows
 
 
 def feather(where: Where, *, key: str | None = None) -> Source:
-    """Returns the rows of Feather (Arrow IPC) files; each of their record batches is a unit.
+    """Returns the rows of Feather (Arrow IPC) files; a unit is a record batch, or some small ones.
 
     Args:
       where: A file, a directory, a pattern such as `folder/*.feather`, or several; paths, or URLs
@@ -102,13 +103,15 @@ class _FeatherReader:
     schema: pa.Schema
     key: str | None
 
-    def __call__(self, unit: tuple[File, int, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
-        file, number, row = unit
+    def __call__(self, unit: tuple[File, range, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        file, groups, row = unit
         with file.open() as stream, pa.ipc.open_file(stream) as opened:
-            whole = opened.get_batch(number).replace_schema_metadata(None)
-            for begin in range(0, whole.num_rows, _AT_ONCE):
-                batch = stored(whole.slice(begin, _AT_ONCE), self.schema)
-                yield self.key or row_keys(file, row + begin, batch.num_rows), batch
+            for number in groups:
+                whole = opened.get_batch(number).replace_schema_metadata(None)
+                for begin in range(0, whole.num_rows, _AT_ONCE):
+                    batch = stored(whole.slice(begin, _AT_ONCE), self.schema)
+                    yield self.key or row_keys(file, row, batch.num_rows), batch
+                    row += batch.num_rows
 
 
 def _in_groups(
@@ -118,14 +121,14 @@ def _in_groups(
     reader: Callable[[pa.Schema, str | None], Generator],
     key: str | None,
 ) -> Source:
-    """Returns the rows of files that hold them in groups; each group is a unit.
+    """Returns the rows of files that hold them in groups, from which units are made.
 
     Args:
       found: The files.
       kind: What they are to be, for messages.
       groups_of: Returns the columns of an open file, how many rows each of its groups has, and in
         which columns nulls are to be expected.
-      reader: Makes what reads a unit: (file, number of the group, number of its first row).
+      reader: Makes what reads a unit: (file, numbers of the groups, number of the first row).
       key: The column of the keys.
     """
     first: pa.Schema | None = None
@@ -151,13 +154,20 @@ def _in_groups(
             )
         first = schema
         nullable |= with_null
-        rows = itertools.accumulate(groups, initial=0)
-        units += [
-            (file, number, row) for number, row in zip(range(len(groups)), rows, strict=False)
-        ]
+        units += [(file, *unit) for unit in _units(groups)]
     stored_as = stored_schema(first)
     check_key(key, stored_as, found[0])
     return Source(reader(stored_as, key), units, stored_as, nullable)
+
+
+def _units(rows: list[int]) -> Iterator[tuple[range, int]]:
+    """Yields the groups of each unit, and the number of its first row, given each group's rows."""
+    begin = first = row = 0
+    for number, count in enumerate(rows):
+        row += count
+        if row - first >= _LEAST or number == len(rows) - 1:
+            yield range(begin, number + 1), first
+            begin, first = number + 1, row
 
 
 def _listed(schema: pa.Schema) -> str:

@@ -16,8 +16,10 @@ from my_datasets.errors import SourceError, explain
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
 
-# Rows that make a unit, and rows that are given at once.
-_ROWS, _AT_ONCE = 65_536, 16_384
+# Rows that make a unit: enough units that processes end together, and none without need.
+_LEAST, _MOST, _UNITS = 1024, 65_536, 64
+# Rows that are given at once.
+_AT_ONCE = 16_384
 
 
 def table(data: Any, *, key: str | None = None) -> Source:
@@ -50,13 +52,12 @@ def table(data: Any, *, key: str | None = None) -> Source:
     schema = stored_schema(found.schema)
     check_key(key, schema, "The table")
     found = stored(found.replace_schema_metadata(None), schema)
-    starts = range(0, found.num_rows, _ROWS)
-    return Source(
-        _TableReader(found, key),
-        [_Range(i, min(i + _ROWS, found.num_rows), _digest(found.slice(i, _ROWS))) for i in starts],
-        schema,
-        with_nulls(found),
-    )
+    step = _rows_of_unit(found.num_rows)
+    units = [
+        _Range(i, min(i + step, found.num_rows), _digest(found.slice(i, step)))
+        for i in range(0, found.num_rows, step)
+    ]
+    return Source(_TableReader(found, key), units, schema, with_nulls(found))
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,10 @@ def _digest(rows: pa.Table) -> str:
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_table(rows.combine_chunks())
     return file.digest.hexdigest()
+
+
+def _rows_of_unit(rows: int) -> int:
+    return min(max(_LEAST, -(-rows // _UNITS)), _MOST)
 
 
 @dataclass(frozen=True)
@@ -138,8 +143,8 @@ def arrays(
     )
     check_key(key, schema, "The source")
     size = sum(array[:1].nbytes for array in found.values())
-    step = max(1, min(_ROWS, (32 << 20) // max(1, size)))
     length = len(next(iter(found.values())))
+    step = max(1, min(_rows_of_unit(length), (32 << 20) // max(1, size)))
     reader = _ArrayReader(found, schema, key, max(1, step // 8))
     ranges = [(i, min(i + step, length)) for i in range(0, length, step)]
     nullable = with_nulls(reader.rows(0, min(step, length)))

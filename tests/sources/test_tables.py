@@ -56,7 +56,7 @@ def test_what_gives_arrow_data():
 
 
 def test_units_are_ranges_of_rows(monkeypatch):
-    monkeypatch.setattr(tables, "_ROWS", 10)
+    monkeypatch.setattr(tables, "_LEAST", 10)
     monkeypatch.setattr(tables, "_AT_ONCE", 3)
     source = sources.table(pa.table({"n": range(25)}))
     assert [(rows.begin, rows.end) for rows in source.items] == [(0, 10), (10, 20), (20, 25)]
@@ -66,6 +66,7 @@ def test_units_are_ranges_of_rows(monkeypatch):
 @pytest.mark.parametrize("kind", ["parquet", "feather"])
 def test_files_of_columns(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(columnar_files, "_AT_ONCE", 2)
+    monkeypatch.setattr(columnar_files, "_LEAST", 2)
     read = getattr(sources, kind)
     for name in ("a", "b"):
         path = tmp_path / f"{name}.{kind}"
@@ -76,6 +77,10 @@ def test_files_of_columns(tmp_path, monkeypatch, kind):
     one = read(tmp_path / f"a.{kind}")
     assert len(one.items) == 2
     assert rows_of(one)[0] == dict(enumerate(ROWS))
+    monkeypatch.setattr(columnar_files, "_LEAST", 3)  # the small groups make one unit
+    together = read(tmp_path / f"a.{kind}")
+    assert len(together.items) == 1
+    assert rows_of(together)[0] == dict(enumerate(ROWS))
     both = rows_of(read(tmp_path))[0]
     assert list(both) == [f"{name}.{kind}:{i}" for name in "ab" for i in range(3)]
     assert list(both.values()) == ROWS * 2
@@ -97,7 +102,7 @@ def test_files_of_other_columns_are_refused(tmp_path, kind):
 
 
 def test_arrays(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_ROWS", 4)
+    monkeypatch.setattr(tables, "_LEAST", 4)
     data = {
         "image": np.arange(10 * 2 * 3, dtype=np.uint8).reshape(10, 2, 3),
         "label": np.arange(10),
