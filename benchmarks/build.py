@@ -13,6 +13,7 @@ the tables and texts from the same generator, too.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -293,18 +294,29 @@ def _measured(work: Callable[[], Any], directory: Path) -> dict[str, Any]:
 
 
 def _tree_memory() -> int:
+    processes = _family()
+    before: list[str] = []
     total = 0
-    waiting = [str(os.getpid())]
+    while processes != before:  # else what a fork has made shared would count twice
+        before, total = processes, 0
+        for process in processes:
+            with contextlib.suppress(OSError):
+                text = Path(f"/proc/{process}/smaps_rollup").read_text("ascii")
+                sizes = [line.split()[1] for line in text.splitlines() if line.startswith("Pss:")]
+                total += sum(map(int, sizes)) * 1024
+        processes = _family()
+    return total
+
+
+def _family() -> list[str]:
+    waiting, found = [str(os.getpid())], []
     while waiting:
         process = waiting.pop()
-        try:
-            text = Path(f"/proc/{process}/smaps_rollup").read_text("ascii")
+        found.append(process)
+        with contextlib.suppress(OSError):
             children = Path(f"/proc/{process}/task/{process}/children").read_text("ascii")
-        except OSError:
-            continue
-        total += sum(int(x.split()[1]) for x in text.splitlines() if x.startswith("Pss:")) * 1024
-        waiting += children.split()
-    return total
+            waiting += children.split()
+    return found
 
 
 # --- All builds ---------------------------------------------------------------------------------
