@@ -55,11 +55,14 @@ setup(
         "keras>=3.5",
         "numpy>=1.26",
         "pyarrow>=16",
+        "requests>=2.31",
         "rich>=13.7",
         "rich-click>=1.9,<2",
+        "urllib3>=2",
         "wrapt>=1.16",
     ],
     extras_require={
+        "audio": ["soundfile>=0.12"],  # sources.audio_folder
         # Already in the base while the `tfds` command needs it; ask for it by this name.
         "beam": [BEAM],
         "bigquery": ["adbc-driver-bigquery>=1.3"],
@@ -81,6 +84,7 @@ setup(
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.6",
             "scikit-learn>=1.4,<2",
+            "soundfile>=0.12",
             "uv>=0.5",
         ],
         "dev": [

@@ -16,6 +16,7 @@ from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import MyDatasetsError
 
 if TYPE_CHECKING:
+    from my_datasets import sources as sources
     from my_datasets import testing as testing
     from my_datasets.builders.base import Builder
     from my_datasets.building.options import BuildOptions
@@ -42,8 +43,9 @@ register_with_tfds()
 
 
 def __getattr__(name: str) -> Any:
-    if name == "testing":  # not in __all__: it needs an extra, and `import *` must not
-        return importlib.import_module("my_datasets.testing")
+    # Not in __all__: the first needs an extra, the second loads Arrow, and `import *` must not.
+    if name in ("testing", "sources"):
+        return importlib.import_module(f"my_datasets.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_LAZY[name]), name)

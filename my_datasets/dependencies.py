@@ -11,6 +11,7 @@ _INSTALLS = {
     "apache_beam": "my_datasets[beam]",
     "dill": "my_datasets[test]",
     "pytest": "my_datasets[test]",
+    "soundfile": "my_datasets[audio]",
 }
 
 

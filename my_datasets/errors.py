@@ -96,6 +96,10 @@ class ChecksumError(SourceError, ValueError):
     """A source file's size or SHA-256 differs from the recorded one."""
 
 
+class DownloadError(SourceError, OSError):
+    """A file could not be downloaded whole, or something else came in its place."""
+
+
 class MissingDependencyError(MyDatasetsError, ImportError):
     """A distribution is needed that is not installed; the message names the `pip install`."""
 

@@ -5,13 +5,12 @@ Every protected name of TFDS that this package touches is touched in this module
 """
 
 import dataclasses
-import inspect
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
 from absl import logging
@@ -21,7 +20,7 @@ from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.core.utils import file_utils
 
 from my_datasets import resources
-from my_datasets.builders import embedded, preparing, staleness
+from my_datasets.builders import downloading, embedded, preparing, refusals, staleness
 from my_datasets.builders.fingerprint import fingerprint
 from my_datasets.builders.progress_bar import ProgressBar
 from my_datasets.building import staging, storage
@@ -32,15 +31,6 @@ from my_datasets.building.units import Units
 from my_datasets.core import layout
 from my_datasets.core.manifest import Manifest
 from my_datasets.dependencies import missing_dependency
-from my_datasets.errors import (
-    BuilderError,
-    DuplicateBuilderError,
-    IncompleteVersionError,
-    OverwriteError,
-    SourceError,
-    VersionNotFoundError,
-    explain,
-)
 
 
 class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
@@ -71,18 +61,15 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             twin = registered._DATASET_REGISTRY.get(cls.name)
             if twin is None:
                 raise
-            if (_source_file(twin), twin.__qualname__) != (_source_file(cls), cls.__qualname__):
-                raise DuplicateBuilderError(
-                    explain(
-                        f"Two builders are called {cls.name!r}.",
-                        f"Registered first: {_described(twin)}",
-                        f"Then came: {_described(cls)}",
-                        mend="rename one of them; the name comes from the module "
-                        "<name>_dataset_builder.py or from the class",
-                    )
-                ) from None
+            place = refusals.source_file
+            if (place(twin), twin.__qualname__) != (place(cls), cls.__qualname__):
+                raise refusals.two_of_a_name(cls.name, twin, cls) from None
             # One file under two module names, or reloaded: the latest code is the one meant.
             registered._DATASET_REGISTRY[cls.name] = cls
+
+    # Other addresses of the downloads, tried when an address fails: by the address, or by what
+    # several addresses begin with.
+    MIRRORS: ClassVar[Mapping[str, Sequence[str]]] = {}
 
     # Where an overwriting build keeps its unfinished work: beside the version to be replaced.
     _replaces: Path | None = None
@@ -116,15 +103,9 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
           ChecksumError: The file's size or SHA-256 is not the recorded one.
         """
         records = [info for info in (self.url_infos or {}).values() if info.filename == name]
-        source = _source_file(type(self))
+        source = refusals.source_file(type(self))
         if source is None or not records:
-            raise SourceError(
-                explain(
-                    f"The builder of {self.name!r} reads {name} without a recorded checksum.",
-                    mend=f"add a line 'origin<TAB>size<TAB>sha256<TAB>{name}' to "
-                    f"{self._checksums_path}",
-                )
-            )
+            raise refusals.unrecorded(self.name, name, self._checksums_path)
         path = source.parent / name
         embedded.verify(
             path,
@@ -182,7 +163,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if version_dir.exists() and not overwrite:
             # Also reached by a metadata update. No lock: the data may be on a read-only disk.
             staging.tidy(version_dir)
-            _check_whole(version_dir, self.name)
+            refusals.check_whole(version_dir, self.name)
             staleness.refuse(self, options["download_config"], self._build_options)
             super().download_and_prepare(**options)
             return
@@ -201,20 +182,14 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                     options["file_format"], override=True, override_if_initialized=True
                 )
             # Else another process has built it while this one waited.
-            _check_whole(version_dir, self.name)
+            refusals.check_whole(version_dir, self.name)
             self.info.read_from_directory(self.data_dir)
             if not overwrite:
                 staleness.refuse(self, options["download_config"], self._build_options)
 
     def _generate_examples(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
         """Yields `(key, example)` pairs; only needed where `_split_generators` calls it."""
-        raise BuilderError(
-            explain(
-                f"The builder of {self.name!r} has no _generate_examples.",
-                f"Its source is {_source_file(type(self))}.",
-                mend="write it, or return sources from _split_generators",
-            )
-        )
+        raise refusals.no_generator(type(self), self.name)
 
     def as_dataset(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the data as TFDS's `as_dataset` does; warns once if other code prepared it."""
@@ -235,17 +210,20 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if download_config.max_examples_per_split == 0:
             return
         by_tfds = super()._download_and_prepare
+        downloads = downloading.DownloadManager(
+            dl_manager, self._download_plan(dl_manager, download_config)
+        )
         if (
             preparing.wants_beam(self._split_generators)
             or self.info.file_format not in preparing.ENGINE_FORMATS
         ):
-            by_tfds(dl_manager=dl_manager, download_config=download_config)
+            by_tfds(dl_manager=downloads, download_config=download_config)
             return
         options = self._build_options
-        generators = self._split_generators(dl_manager)
+        generators = self._split_generators(downloads)
         inputs = preparing.split_inputs(generators, self._generate_examples, self.name)
         if inputs is None:
-            by_tfds(dl_manager=dl_manager, download_config=download_config)
+            by_tfds(dl_manager=downloads, download_config=download_config)
             return
         job = preparing.job(
             inputs=preparing.chosen(inputs, options),
@@ -257,7 +235,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         made_by = fingerprint(self)
         with self._work_directory() as (work, target):
             identity = preparing.work_identity(
-                job, download_config, options, made_by, self.info.file_format.value, dl_manager
+                job,
+                download_config,
+                options,
+                made_by,
+                self.info.file_format.value,
+                downloads=dl_manager._recorded_url_infos,
+                manual_dir=downloads.plan.manual_dir if self.MANUAL_DOWNLOAD_INSTRUCTIONS else None,
             )
             try:
                 with Journal(work, identity, resume=options.resume) as journal:
@@ -274,6 +258,58 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 for path in sorted(target.iterdir()):
                     epath.Path(path).copy(self.data_path / path.name)
         self.info.set_splits(preparing.split_infos(results, self._get_filename_template))
+
+    def record_checksums(
+        self,
+        *,
+        download_dir: str | os.PathLike[str] | None = None,
+        mirrors: Mapping[str, Sequence[str]] | None = None,
+    ) -> dict[str, checksums.UrlInfo]:
+        """Downloads the files of this dataset, and records their sizes and SHA-256.
+
+        They are written into the checksums file, and kept in the cache for the next build.
+
+        Args:
+          download_dir: Where downloads are cached; by default `<data_dir>/downloads`.
+          mirrors: Addresses to try first, as in `BuildOptions`.
+
+        Returns:
+          What was recorded, by the address.
+
+        Raises:
+          BuilderError: The builder runs on Beam.
+          DownloadError: A file could not be got; those that were are recorded.
+        """
+        if preparing.wants_beam(self._split_generators):
+            raise refusals.beam_is_not_recorded(self.name)
+        config = tfds.download.DownloadConfig()
+        manager = self._make_download_manager(download_dir, config)
+        options = BuildOptions(mirrors=mirrors or {})
+        plan = self._download_plan(manager, config, options)
+        recorder = downloading.ChecksumRecorder(manager, plan)
+        try:
+            self._split_generators(recorder)
+        finally:
+            if recorder.found:
+                checksums.save_url_infos(self._checksums_path, recorder.found)
+        return dict(recorder.found)
+
+    def _download_plan(
+        self,
+        manager: tfds.download.DownloadManager,
+        config: tfds.download.DownloadConfig,
+        options: BuildOptions | None = None,
+    ) -> downloading.Plan:
+        return downloading.Plan(
+            dataset=self.name,
+            records={**checksums.get_all_url_infos(), **(self.url_infos or {})},
+            mirrors=self.MIRRORS,
+            preferred=(options or self._build_options).mirrors,
+            manual_dir=epath.Path(config.manual_dir or manager.download_dir / "manual"),
+            at_once=config.override_max_simultaneous_downloads or self.MAX_SIMULTANEOUS_DOWNLOADS,
+            verify_ssl=config.verify_ssl,
+            force=config.download_mode.force_download,
+        )
 
     def _shard_name(self, split: str, shard: int, number_of_shards: int) -> str:
         template = self._get_filename_template(split_name=split)
@@ -295,13 +331,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
 
     def _build_beside_and_swap(self, version_dir: Path, options: dict[str, Any]) -> None:
         if options["download_config"].max_examples_per_split == 0:
-            raise OverwriteError(
-                explain(
-                    f"{version_dir} is not overwritten by a version without any example.",
-                    "max_examples_per_split=0 only downloads.",
-                    mend="leave out overwriting, or ask for at least one example",
-                )
-            )
+            raise refusals.empty_overwrite(version_dir)
         with staging.beside(version_dir) as directory:
             # A second builder, because this one's `info` describes the data to be replaced.
             fresh = type(self)(**{**self._original_state, "data_dir": os.fspath(directory)})
@@ -322,50 +352,25 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
 
     def _refuse_remote_overwrite(self, overwrite: bool) -> None:
         if overwrite and self.data_path.exists():
-            raise OverwriteError(
-                explain(
-                    f"{self.data_dir} cannot be overwritten in place.",
-                    "A remote directory cannot be swapped in one step, and deleting it first "
-                    "could lose it.",
-                    mend="raise the dataset's VERSION, or build into an empty --data-dir",
-                )
-            )
+            raise refusals.remote_overwrite(self.data_dir)
 
     def _pick_version(self, requested_version: str | tfds.core.Version | None) -> tfds.core.Version:
         try:
             _ = self.canonical_version
         except ValueError as error:
-            raise BuilderError(
-                explain(
-                    f"The builder of {self.name!r} has no version.",
-                    f"Its source is {_source_file(type(self))}.",
-                    mend="give the class VERSION = tfds.core.Version('1.0.0')",
-                )
-            ) from error
+            raise refusals.no_version(type(self), self.name) from error
         try:
             return super()._pick_version(requested_version)
         except AssertionError:
-            raise self._version_not_found(requested_version) from None
-
-    def _version_not_found(self, requested_version: object) -> VersionNotFoundError:
-        data_dir = self._original_state["data_dir"] or tfds.core.constants.DATA_DIR
-        prepared = layout.prepared_versions_of(layout.as_path(data_dir) / self.name)
-        config = self.builder_config_name
-        on_disk = [str(found.version) for found in prepared if found.config == config]
-        in_code = [str(version) for version in self.versions]
-        return VersionNotFoundError(
-            explain(
-                f"Dataset {self.name!r} has no version {requested_version}.",
-                f"Versions in code: {', '.join(in_code)}",
-                f"Versions prepared in {data_dir}: {', '.join(on_disk) or 'none'}",
-                mend=f"ask for one of those: my-datasets build {self.name}:{in_code[0]}",
-            )
-        )
+            data_dir = self._original_state["data_dir"] or tfds.core.constants.DATA_DIR
+            raise refusals.no_such_version(
+                self.name, requested_version, self.versions, data_dir, self.builder_config_name
+            ) from None
 
     @tfds.core.utils.classproperty
     @classmethod
     def _checksums_path(cls) -> epath.Path | None:
-        source = _source_file(cls)
+        source = refusals.source_file(cls)
         if source is not None and resources.is_packaged(source):
             return epath.Path(resources.checksums_path(cls.name))
         return super()._checksums_path
@@ -383,26 +388,3 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
 
     def _log_download_done(self) -> None:
         logging.info("Built %s", self.info.full_name)
-
-
-def _check_whole(version_dir: Path, name: str) -> None:
-    if not layout.is_prepared(version_dir):
-        raise IncompleteVersionError(
-            explain(
-                f"{version_dir} is there, but is not a whole prepared version.",
-                f"Expected in it: {' and '.join(layout.METADATA_FILES)}",
-                mend=f"my-datasets build {name} --overwrite builds it anew in its place",
-            )
-        )
-
-
-def _described(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__} ({_source_file(cls) or 'typed in'})"
-
-
-def _source_file(cls: type) -> Path | None:
-    """Returns the file that defines a class; None for one typed into an interpreter."""
-    try:
-        return Path(inspect.getfile(cls)).resolve()
-    except (TypeError, OSError):
-        return None

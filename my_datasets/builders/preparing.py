@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow_datasets as tfds
 from absl import logging
+from etils import epath
 from tensorflow_datasets.core import file_adapters
 from tensorflow_datasets.core.utils import shard_utils
 
@@ -139,9 +140,21 @@ def work_identity(
     options: BuildOptions,
     fingerprint: Mapping[str, str],
     form: str,
-    dl_manager: tfds.download.DownloadManager,
+    *,
+    downloads: Mapping[str, Any],
+    manual_dir: epath.Path | None,
 ) -> dict[str, Any]:
-    """Returns all that finished units and shards depend on, for the journal."""
+    """Returns all that finished units and shards depend on, for the journal.
+
+    Args:
+      job: What is built.
+      config: TFDS's options.
+      options: Ours.
+      fingerprint: That of the builder.
+      form: The format of the shards.
+      downloads: TFDS's record of each file that was downloaded, by its address.
+      manual_dir: Where files lie that the user has got by hand; None if the builder wants none.
+    """
     return {
         # Other releases may encode, sort or name in another way.
         "software": {"my_datasets": __version__, "zlib": zlib.ZLIB_RUNTIME_VERSION},
@@ -155,11 +168,10 @@ def work_identity(
         },
         "input": {item.name: _identities(item) for item in job.inputs},
         "downloads": sorted(
-            (url, str(info.size), info.checksum)
-            for url, info in dl_manager._recorded_url_infos.items()
+            (url, str(info.size), info.checksum) for url, info in downloads.items()
         ),
         # Units name their files themselves; what a plain generator reads is not known.
-        "manual files": _manual_files(dl_manager) if any(i.is_plain for i in job.inputs) else "",
+        "manual files": _manual_files(manual_dir) if any(i.is_plain for i in job.inputs) else "",
     }
 
 
@@ -190,10 +202,9 @@ def wants_beam(split_generators: Callable[..., Any]) -> bool:
     return "pipeline" in inspect.signature(split_generators).parameters
 
 
-def _manual_files(dl_manager: tfds.download.DownloadManager) -> str:
+def _manual_files(directory: epath.Path | None) -> str:
     """Returns a hash that changes if a file does that the user has downloaded by hand."""
-    directory = dl_manager._manual_dir
-    if not dl_manager._manual_dir_instructions or directory is None or not directory.is_dir():
+    if directory is None or not directory.is_dir():
         return ""
     found = hashlib.sha256()
     for parent, directories, names in os.walk(directory):

@@ -1,8 +1,8 @@
 """How a version is built: what changes the data, and what only changes the work."""
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from my_datasets.building.progress import Progress
@@ -30,6 +30,8 @@ class BuildOptions:
       unit_timeout: Seconds without a finished batch of examples after which a worker counts as
         hanging; None for any time.
       readers: Hosts that will read at the same time; there are about ten shards for each.
+      mirrors: Other addresses for downloads, by an address or what addresses begin with; tried
+        before them.
       report: Told of the progress, about once a second; by default TFDS's kind of progress bar.
     """
 
@@ -41,6 +43,7 @@ class BuildOptions:
     max_quarantined: float = 0.01
     unit_timeout: float | None = None
     readers: int = 1
+    mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
     report: Callable[[Progress], None] | None = None
 
     def __post_init__(self) -> None:

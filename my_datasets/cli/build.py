@@ -12,6 +12,7 @@ import rich_click as click
 
 from my_datasets.building.progress import Progress
 from my_datasets.cli.imports import import_modules
+from my_datasets.cli.mirrors import mirror_option
 from my_datasets.cli.output import (
     console,
     data_dir_option,
@@ -34,6 +35,7 @@ _BUILD_OPTIONS = (
     "max_quarantined",
     "unit_timeout",
     "readers",
+    "mirrors",
 )
 
 
@@ -53,6 +55,7 @@ _BUILD_OPTIONS = (
 @click.option("--download-dir", metavar="DIR", help="Downloads.  [default: <data-dir>/downloads]")
 @click.option("--extract-dir", metavar="DIR", help="Extracted archives.")
 @click.option("--manual-dir", metavar="DIR", help="Files downloaded by hand.")
+@mirror_option
 @click.option("--register-checksums", is_flag=True, help="Record the downloads' checksums.")
 @click.option("--force-checksums-validation", is_flag=True, help="Fail on unrecorded checksums.")
 @click.option(

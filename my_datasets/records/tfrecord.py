@@ -49,7 +49,12 @@ def framed(parts: Sequence[Piece], n: int) -> pa.LargeBinaryArray:
 def header(length: int) -> bytes:
     """Returns what stands before a record of `length` bytes."""
     packed = struct.pack("<Q", length)
-    return packed + _footers(np.array([google_crc32c.value(packed)], np.uint32)).tobytes()
+    return packed + footer(google_crc32c.value(packed))
+
+
+def footer(checksum: int) -> bytes:
+    """Returns what stands behind a record, or a length, of that CRC-32C."""
+    return _footers(np.array([checksum], np.uint32)).tobytes()
 
 
 def _checksums_of_rows(rows: Bytes, size: int) -> npt.NDArray[np.uint32]:

@@ -4,16 +4,19 @@ Each function returns a `Source`, which is returned from `_split_generators` in 
 generator: `{"train": sources.csv(path)}`.
 """
 
+from my_datasets.sources.audio import audio_folder
 from my_datasets.sources.columnar_files import feather, parquet
 from my_datasets.sources.databases import sql
 from my_datasets.sources.delimited import csv, tsv
-from my_datasets.sources.folders import binary_files, image_folder
+from my_datasets.sources.folders import binary_files
+from my_datasets.sources.images import image_folder
 from my_datasets.sources.jsonl import json_lines
 from my_datasets.sources.plain_text import text_lines
+from my_datasets.sources.records import tfrecords
 from my_datasets.sources.source import Source
 from my_datasets.sources.tables import arrays, table
 
 __all__ = [
-    "Source", "arrays", "binary_files", "csv", "feather", "image_folder", "json_lines", "parquet",
-    "sql", "table", "text_lines", "tsv",
+    "Source", "arrays", "audio_folder", "binary_files", "csv", "feather", "image_folder",
+    "json_lines", "parquet", "sql", "table", "text_lines", "tfrecords", "tsv",
 ]  # fmt: skip

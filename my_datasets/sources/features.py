@@ -1,6 +1,6 @@
 """TFDS features for the columns of a source."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,10 @@ from my_datasets.errors import SourceError, explain
 
 
 def features_of(
-    schema: pa.Schema, labels: Mapping[str, Sequence[str]], optional: Collection[str] = ()
+    schema: pa.Schema,
+    labels: Mapping[str, Sequence[str]],
+    optional: Collection[str] = (),
+    special: Mapping[str, Callable[[], Any]] | None = None,
 ) -> tfds.features.FeaturesDict:
     """Returns features that hold all that the columns can hold.
 
@@ -20,6 +23,7 @@ def features_of(
       labels: The columns that are class labels, with the names of their classes.
       optional: The columns that may hold nulls. TFDS knows none in labels, lists of any length
         and structs: there a null stays an error.
+      special: What makes the features of some columns.
 
     Raises:
       SourceError: There is no such column.
@@ -33,14 +37,32 @@ def features_of(
                 mend="choose among those",
             )
         )
+    made = {name: label_feature(names) for name, names in labels.items()}
+    for name, feature in (special or {}).items():
+        made.setdefault(name, feature())
     return tfds.features.FeaturesDict(
         {
-            field.name: tfds.features.ClassLabel(names=list(labels[field.name]))
-            if field.name in labels
-            else feature_of(field.type, optional=field.name in optional)
+            field.name: made.get(field.name)
+            or feature_of(field.type, optional=field.name in optional)
             for field in schema
         }
     )
+
+
+def label_feature(names: Sequence[str]) -> tfds.features.ClassLabel:
+    """Returns the feature for one of some classes."""
+    return tfds.features.ClassLabel(names=list(names))
+
+
+def image_feature() -> tfds.features.Image:
+    """Returns the feature for images of any size and kind, stored as their files."""
+    return tfds.features.Image()
+
+
+def audio_feature(sample_rate: int, channels: int, dtype: str) -> tfds.features.Audio:
+    """Returns the feature for recordings of any length, stored as their samples."""
+    shape = (None,) if channels == 1 else (None, channels)
+    return tfds.features.Audio(shape=shape, dtype=np.dtype(dtype), sample_rate=sample_rate)
 
 
 def feature_of(kind: pa.DataType, *, optional: bool = False) -> tfds.features.FeatureConnector:

@@ -1,18 +1,17 @@
-"""Folders of files, each of which is an example: images, or any binaries."""
+"""Folders of files, each of which is an example."""
 
-import importlib.util
-import io
+import functools
 import posixpath
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from my_datasets.building.units import Misfit
-from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import SourceError, explain
+from my_datasets.sources.features import label_feature
 from my_datasets.sources.files import File
 from my_datasets.sources.listing import Where, files
 from my_datasets.sources.source import Source
@@ -21,9 +20,9 @@ from my_datasets.sources.source import Source
 _FILES, _BYTES = 256, 16 << 20
 # A larger file than this is taken for a mistake.
 LARGEST_FILE = 1 << 30
-# What TensorFlow decodes, by Pillow's names.
-_FORMATS = {"JPEG", "MPO", "PNG", "GIF", "BMP"}
-_IMAGES = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+
+# Makes an example's value of a file's bytes, or says what is wrong with them.
+Convert = Callable[[bytes], Any]
 
 
 def binary_files(where: Where, *, endings: Sequence[str] = (), column: str = "data") -> Source:
@@ -38,139 +37,115 @@ def binary_files(where: Where, *, endings: Sequence[str] = (), column: str = "da
     Raises:
       SourceError: There is no such file.
     """
-    schema = pa.schema([(column, pa.large_binary()), ("file_name", pa.large_string())])
-    return Source(_FileReader(schema), _groups(files(where, endings)), schema)
+    return folder(files(where, endings), column, labels=False)
 
 
-def image_folder(
-    where: Where, *, labels: bool = True, decode: bool = False, max_pixels: int = 150_000_000
+def folder(
+    found: list[File],
+    column: str,
+    *,
+    labels: bool,
+    convert: Convert | None = None,
+    kind: pa.DataType | None = None,
+    feature: Callable[[], Any] | None = None,
 ) -> Source:
-    """Returns the images of a folder: the columns `image`, `file_name`, and `label` if wanted.
-
-    What is no image that TensorFlow decodes (JPEG, PNG, GIF, BMP) is an error, or set aside. The
-    files' bytes are stored as they are.
+    """Returns an example for each file: its value, `file_name`, and `label` if wanted.
 
     Args:
-      where: A directory, a pattern such as `folder/*/*.jpg`, or several files; paths, or URLs in an
-        object store.
-      labels: Whether the name of the directory in which an image lies is its class.
-      decode: Whether to decode each image wholly, to find those that are damaged after their
-        header; as slow as decoding is.
-      max_pixels: The most pixels that an image may have by its header.
+      found: The files.
+      column: What the column of the values is to be called.
+      labels: Whether the name of the directory in which a file lies is its class.
+      convert: Makes the values; None for the files' bytes.
+      kind: The type of the values; None for bytes.
+      feature: Makes the feature for them; None for that of their type.
 
     Raises:
-      SourceError: There is no such file, or an image lies in no directory that could be its class.
-      MissingDependencyError: Pillow is not installed.
+      SourceError: A file lies in no directory that could be its class.
     """
-    if importlib.util.find_spec("PIL") is None:
-        raise missing_dependency("PIL", needed_for="reading images")
-    found = files(where, _IMAGES)
-    fields = [("image", pa.large_binary()), ("file_name", pa.large_string())]
+    fields = [(column, kind or pa.large_binary()), ("file_name", pa.large_string())]
+    special = {column: feature} if feature is not None else {}
     if labels:
-        classes = [posixpath.basename(posixpath.dirname(file.location)) for file in found]
+        classes = [_class_of(file) for file in found]
         if len(found) > 1 and not all(posixpath.dirname(file.name) for file in found):
             loose = next(file for file in found if not posixpath.dirname(file.name))
             raise SourceError(
                 explain(
                     f"{loose} lies in no directory that could be its class.",
-                    f"Expected directories such as {classes[0]} with the images of a class each",
+                    f"Expected directories such as {classes[0]} with the files of a class each",
                     mend="give the directory above those of the classes, or labels=False",
                 )
             )
         fields.append(("label", pa.large_string()))
+        special["label"] = functools.partial(label_feature, tuple(sorted(set(classes))))
     schema = pa.schema(fields)
-    check = ImageCheck(decode, max_pixels)
-    return Source(_FileReader(schema, check), _groups(found), schema)
-
-
-@dataclass(frozen=True)
-class ImageCheck:
-    """Sees that bytes are an image that TensorFlow decodes.
-
-    Attributes:
-      decode: Whether to decode it wholly.
-      max_pixels: The most pixels it may have.
-    """
-
-    decode: bool
-    max_pixels: int
-
-    def __call__(self, data: bytes) -> Misfit | None:
-        """Returns what is wrong with an image; None if nothing is."""
-        import PIL.Image
-
-        if not data:
-            return Misfit("image", "an image", "an empty file")
-        try:
-            with warnings.catch_warnings():
-                # Its own limit is only a warning; ours is below.
-                warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
-                image = PIL.Image.open(io.BytesIO(data))
-            width, height = image.size
-            if image.format not in _FORMATS:
-                return Misfit("image", "a JPEG, PNG, GIF or BMP file", f"a {image.format} file")
-            if width * height > self.max_pixels:
-                found = f"{width:,} x {height:,} pixels"
-                return Misfit("image", f"at most {self.max_pixels:,} pixels", found)
-            if self.decode:
-                image.load()
-        except PIL.Image.DecompressionBombError as error:
-            return _caused(error, f"at most {self.max_pixels:,} pixels", "many more")
-        except (OSError, SyntaxError, ValueError) as error:
-            return _caused(error, "an image", f"{len(data):,} bytes that start with {data[:8]!r}")
-        return None
+    units = [found[i : i + _FILES] for i in range(0, len(found), _FILES)]
+    return Source(_FileReader(schema, convert), units, schema, special=special)
 
 
 @dataclass(frozen=True)
 class _FileReader:
     schema: pa.Schema
-    check: ImageCheck | None = None
+    convert: Convert | None = None
 
     def __call__(self, group: Sequence[File]) -> Iterator[tuple[Any, Any]]:
-        rows: list[tuple[File, bytes]] = []
+        column = self.schema.names[0]
+        rows: list[tuple[File, Any]] = []
         size = 0
         for file in group:
-            key = file.name or posixpath.basename(file.location)
+            key = _name(file)
             if file.size > LARGEST_FILE:
                 found = f"{file.size:,} bytes"
-                column = self.schema.names[0]
                 yield key, Misfit(column, f"at most {LARGEST_FILE:,} bytes", found)
                 continue
             try:
                 with file.open() as stream:
-                    data = stream.read()
+                    value = stream.read()
             except SourceError as error:
-                yield key, _caused(error, "a whole file", "a damaged one", self.schema.names[0])
+                yield key, caused(error, column, "a whole file", "a damaged one")
                 continue
-            misfit = self.check(data) if self.check is not None else None
-            if misfit is not None:
-                yield key, misfit
+            if self.convert is not None:
+                value = self.convert(value)
+            if isinstance(value, Misfit):
+                yield key, value
                 continue
-            rows.append((file, data))
-            size += len(data)
+            rows.append((file, value))
+            size += len(value) if isinstance(value, bytes) else value.nbytes
             if size >= _BYTES:
                 yield self._batch(rows)
                 rows, size = [], 0
         if rows:
             yield self._batch(rows)
 
-    def _batch(self, rows: list[tuple[File, bytes]]) -> tuple[pa.Array, pa.RecordBatch]:
-        names = [file.name or posixpath.basename(file.location) for file, _ in rows]
-        columns = [[data for _, data in rows], names]
+    def _batch(self, rows: list[tuple[File, Any]]) -> tuple[pa.Array, pa.RecordBatch]:
+        names = [_name(file) for file, _ in rows]
+        columns = [[value for _, value in rows], names]
         if "label" in self.schema.names:
-            columns.append(
-                [posixpath.basename(posixpath.dirname(file.location)) for file, _ in rows]
-            )
+            columns.append([_class_of(file) for file, _ in rows])
         keys = pa.array(names)
-        arrays = [pa.array(c, kind) for c, kind in zip(columns, self.schema.types, strict=True)]
+        arrays = [_column(c, kind) for c, kind in zip(columns, self.schema.types, strict=True)]
         return keys, pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _caused(error: Exception, expected: str, found: str, column: str = "image") -> Misfit:
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if not isinstance(values[0], np.ndarray):
+        return pa.array(values, kind)
+    flat = pa.array(np.concatenate([value.reshape(-1) for value in values]))
+    if values[0].ndim == 2:
+        flat = pa.FixedSizeListArray.from_arrays(flat, values[0].shape[1])
+    ends = np.cumsum([0, *map(len, values)], dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), flat)
+
+
+def caused(error: Exception, column: str, expected: str, found: str) -> Misfit:
+    """Returns what is wrong with a value, with the error by which it was found."""
     misfit = Misfit(column, expected, found)
     misfit.__cause__ = error
     return misfit
 
 
-def _groups(found: list[File]) -> list[list[File]]:
-    return [found[i : i + _FILES] for i in range(0, len(found), _FILES)]
+def _name(file: File) -> str:
+    return file.name or posixpath.basename(file.location)
+
+
+def _class_of(file: File) -> str:
+    return posixpath.basename(posixpath.dirname(file.location))

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -32,10 +32,13 @@ class Source(Units):
       schema: The columns, as Arrow types.
       nullable: The columns in which nulls are to be expected: there are some in the rows that were
         looked at when the source was made, or nobody knows.
+      special: What makes the feature of a column, where its type alone does not tell: an image's
+        bytes are a binary.
     """
 
     schema: pa.Schema
     nullable: frozenset[str] = frozenset()
+    special: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
 
     def features(
         self,
@@ -51,7 +54,7 @@ class Source(Units):
         from my_datasets.sources.features import features_of
 
         chosen = self.nullable if optional is None else frozenset(optional)
-        return features_of(self.schema, labels or {}, chosen)
+        return features_of(self.schema, labels or {}, chosen, self.special)
 
     def head(self, rows: int = 10) -> pa.Table:
         """Returns the first rows that can be read, as they are given to the features."""
@@ -85,7 +88,9 @@ class Source(Units):
             )
         schema = pa.schema([self.schema.field(old).with_name(new) for new, old in wanted.items()])
         nullable = frozenset(new for new, old in wanted.items() if old in self.nullable)
-        return self._with(functools.partial(_picked, columns=wanted), schema, nullable)
+        special = {new: self.special[old] for new, old in wanted.items() if old in self.special}
+        picked = self._with(functools.partial(_picked, columns=wanted), schema, nullable)
+        return dataclasses.replace(picked, special=special)
 
     def map(self, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> "Source":
         """Returns the source with each of its record batches changed.
@@ -96,7 +101,13 @@ class Source(Units):
         mapped = self._with(function, self.schema, self.nullable)
         sample = mapped.head(_LOOKED_AT)
         nullable = self.nullable & set(sample.column_names) | with_nulls(sample)
-        return dataclasses.replace(mapped, schema=sample.schema, nullable=nullable)
+        same = {
+            name: feature
+            for name, feature in self.special.items()
+            if name in sample.schema.names
+            and sample.schema.field(name).type == self.schema.field(name).type
+        }
+        return dataclasses.replace(mapped, schema=sample.schema, nullable=nullable, special=same)
 
     def _with(
         self,

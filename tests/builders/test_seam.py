@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import dataset_builder, dataset_info, registered
+from tensorflow_datasets.core.download import download_manager
 from tensorflow_datasets.testing import dataset_builder_testing
 
 # What an author of a builder implements, and what TFDS documents for it.
@@ -21,7 +22,12 @@ OVERRIDDEN = {
     "_log_download_done",
     "_pick_version",
 }
-READ = {"_get_filename_template", "_original_state"}
+READ = {
+    "_get_filename_template",
+    "_make_download_manager",
+    "_original_state",
+    "_recorded_url_infos",
+}
 REGISTRY = {"_DATASET_REGISTRY"}
 
 
@@ -112,6 +118,7 @@ TFDS_WORDS = {
     for module in (
         dataset_builder,
         dataset_info,
+        download_manager,
         dataset_builder_testing,
         registered,
     )

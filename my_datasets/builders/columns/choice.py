@@ -12,6 +12,7 @@ from my_datasets.builders.columns.labels import Labels
 from my_datasets.builders.columns.lists import Lists
 from my_datasets.builders.columns.numbers import Numbers
 from my_datasets.builders.columns.optionals import Optionals
+from my_datasets.builders.columns.sounds import Sounds
 from my_datasets.builders.columns.texts import Texts
 
 
@@ -56,6 +57,9 @@ def _column(name: str, feature: tfds.features.FeatureConnector) -> Column:
         return _maybe_optional(name, feature, Texts(name, feature))
     if kind in (tfds.features.Tensor, tfds.features.Scalar):
         return _maybe_optional(name, feature, _tensor_column(name, feature))
+    if kind is tfds.features.Audio:
+        column = _tensor_column(name, feature)
+        return Sounds(name, feature) if type(column) is Numbers else column
     if kind is tfds.features.Sequence:
         of = _column(name, feature.feature)
         scalar = getattr(feature.feature.get_serialized_info(), "shape", None) == ()

@@ -1,0 +1,99 @@
+"""What is wrong with a file that is not the expected one."""
+
+import posixpath
+import urllib.parse
+from dataclasses import dataclass
+from pathlib import Path
+
+from my_datasets.errors import ChecksumError, DownloadError, explain
+
+# What a page of HTML begins with, after white space and a byte order mark.
+_HTML = (b"<!doctype html", b"<html", b"<head", b"<script", b"<body")
+# Files with these endings may well be HTML.
+_MAY_BE_HTML = ("", ".html", ".htm", ".xhtml", ".php", ".asp", ".aspx", ".jsp", ".txt")
+_LOOKED_AT = 1024
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What was recorded of a file.
+
+    Attributes:
+      size: In bytes.
+      sha256: In hexadecimal.
+    """
+
+    size: int
+    sha256: str
+
+
+def is_html(path: Path) -> bool:
+    """Returns whether a file begins as a web page does."""
+    with path.open("rb") as file:
+        begin = file.read(_LOOKED_AT)
+    return begin.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_HTML)
+
+
+def check(
+    path: Path, url: str, *, sha256: str, expected: Expected | None, declared: int | None, mend: str
+) -> None:
+    """Sees whether a file that was downloaded is what it should be.
+
+    Args:
+      path: The file.
+      url: Where it came from.
+      sha256: Its SHA-256, in hexadecimal.
+      expected: What was recorded of it; None if nothing was.
+      declared: The size that the server gave; None if it gave none.
+      mend: The command by which the user accepts another file.
+
+    Raises:
+      DownloadError: It is a web page in place of the file, or its end is missing.
+      ChecksumError: It is another file than the recorded one.
+    """
+    size = path.stat().st_size
+    if expected is not None and (size, sha256) == (expected.size, expected.sha256):
+        return
+    ending = posixpath.splitext(urllib.parse.urlsplit(url).path)[1].lower()
+    # A recorded file that differs: a page is one, whatever it is called, if it is small.
+    suspicious = ending not in _MAY_BE_HTML or (expected is not None and size < expected.size)
+    if suspicious and is_html(path):
+        raise DownloadError(
+            explain(
+                f"{url} gave a web page in place of the file.",
+                f"Found: {size:,} bytes that begin with {_beginning(path)}",
+                _recorded(expected),
+                mend="open the address in a browser: it may want a login, a consent, or have "
+                "moved; a file that was got by hand goes into --manual-dir",
+            )
+        )
+    if expected is None:
+        return
+    if size < expected.size and declared != size:
+        raise DownloadError(
+            explain(
+                f"{url} gave only a part of the file.",
+                f"Found: {size:,} bytes; {_recorded(expected)}",
+                mend="run the same again later, or name a mirror",
+            )
+        )
+    raise ChecksumError(
+        explain(
+            f"{url} is another file than the recorded one.",
+            f"Found: {size:,} bytes, SHA-256 {sha256}",
+            _recorded(expected),
+            mend=f"if the new file is right, {mend}, and raise the dataset's VERSION; if not, "
+            "take the recorded one from a mirror",
+        )
+    )
+
+
+def _recorded(expected: Expected | None) -> str:
+    if expected is None:
+        return ""
+    return f"Recorded: {expected.size:,} bytes, SHA-256 {expected.sha256}"
+
+
+def _beginning(path: Path) -> str:
+    with path.open("rb") as file:
+        return repr(file.read(40))

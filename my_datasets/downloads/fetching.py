@@ -1,0 +1,344 @@
+"""A file from an HTTP server: resumed after a drop, from a mirror if need be, and verified."""
+
+import contextlib
+import email.utils
+import posixpath
+import re
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+import requests
+import urllib3
+
+from my_datasets.downloads import diagnosis
+from my_datasets.downloads.diagnosis import Expected
+from my_datasets.downloads.partial import Origin, Partial
+from my_datasets.errors import DownloadError, MyDatasetsError, explain
+
+_BLOCK = 1 << 18
+# Statuses after which asking again may help (RFC 9110, and RFC 6585 for 429).
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a server is given.
+
+    Attributes:
+      tries: Answers in a row that bring no byte more, before it is given up.
+      first_wait: Seconds after the first of them; doubled each time.
+      longest_wait: Seconds at most, also if the server asks for more by `Retry-After`.
+      connect: Seconds for a connection.
+      silence: Seconds without a byte.
+    """
+
+    tries: int = 6
+    first_wait: float = 0.5
+    longest_wait: float = 60.0
+    connect: float = 15.0
+    silence: float = 60.0
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file that is whole.
+
+    Attributes:
+      path: Where it is.
+      size: In bytes.
+      sha256: In hexadecimal.
+      file_name: What the server calls it.
+      url: Which address it came from.
+    """
+
+    path: Path
+    size: int
+    sha256: str
+    file_name: str
+    url: str
+
+
+class _NotWholeError(Exception):
+    """An answer ended early, or did not come; what came is kept."""
+
+    def __init__(self, reason: str, wait: float | None = None) -> None:
+        super().__init__(reason)
+        self.wait = wait
+
+
+def fetch(
+    url: str,
+    directory: Path,
+    *,
+    sources: Sequence[str] = (),
+    expected: Expected | None = None,
+    verify_ssl: bool = True,
+    patience: Patience | None = None,
+    on_bytes: Callable[[int], None] = lambda _: None,
+    mend: str = "record it",
+) -> Fetched:
+    """Downloads a file into a directory, whole and verified; what an earlier call got is kept.
+
+    Call it within `alone`, if others may fetch the same into that directory.
+
+    Args:
+      url: Its address, and its identity.
+      directory: Where it is put, under a name of its own.
+      sources: The addresses to ask, in this order; by default only `url`.
+      expected: What was recorded of it. Without it only obvious mistakes are found.
+      verify_ssl: Whether certificates are verified.
+      patience: How long servers are given.
+      on_bytes: Told of bytes as they come, also of those that are there already; of a negative
+        number where they are given up.
+      mend: The command by which the user accepts another file.
+
+    Raises:
+      DownloadError: No source gave the whole file.
+      ChecksumError: It is another file than the recorded one.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    partial = Partial(directory, url)
+    failures: list[MyDatasetsError] = []
+    counted = _Counted(on_bytes)
+    for source in sources or (url,):
+        try:
+            return _from(
+                source, partial, expected, verify_ssl, patience or Patience(), counted, mend
+            )
+        except MyDatasetsError as error:
+            failures.append(error)
+    raise _combined(url, failures)
+
+
+def alone(url: str, directory: Path) -> contextlib.AbstractContextManager[None]:
+    """Waits until nobody else fetches the same file into the same directory."""
+    return Partial(directory, url).alone()
+
+
+class _Counted:
+    """Tells how many bytes there are by differences."""
+
+    def __init__(self, on_bytes: Callable[[int], None]) -> None:
+        self._on_bytes = on_bytes
+        self._told = 0
+
+    def now(self, size: int) -> None:
+        self._on_bytes(size - self._told)
+        self._told = size
+
+
+def _from(
+    source: str,
+    partial: Partial,
+    expected: Expected | None,
+    verify_ssl: bool,
+    patience: Patience,
+    counted: _Counted,
+    mend: str,
+) -> Fetched:
+    """Returns the file from one source; if pieces of two files were put together, once more."""
+    while True:
+        was_there = partial.size
+        origin, declared = _complete(source, partial, expected, verify_ssl, patience, counted)
+        sha256 = partial.sha256()
+        try:
+            diagnosis.check(
+                partial.path, source, sha256=sha256, expected=expected, declared=declared, mend=mend
+            )
+        except MyDatasetsError:
+            partial.discard()
+            counted.now(0)
+            if was_there:
+                continue  # its beginning may have been another file's
+            raise
+        target = partial.path.with_suffix(".whole")
+        size = partial.size
+        partial.finish(target)
+        return Fetched(target, size, sha256, origin.file_name, source)
+
+
+def _complete(
+    source: str,
+    partial: Partial,
+    expected: Expected | None,
+    verify_ssl: bool,
+    patience: Patience,
+    counted: _Counted,
+) -> tuple[Origin, int | None]:
+    """Asks until the file is whole; returns where it came from, and the size the server gave."""
+    farthest, tries, wait = partial.size, 0, patience.first_wait
+    with requests.Session() as session:
+        while True:
+            try:
+                return _ask(session, source, partial, expected, verify_ssl, patience, counted)
+            except _NotWholeError as error:
+                reason, asked = str(error), error.wait
+            if partial.size > farthest:
+                farthest, tries, wait = partial.size, 0, patience.first_wait
+            tries += 1
+            if tries >= patience.tries:
+                raise DownloadError(
+                    explain(
+                        f"{source} did not give the whole file in {tries} tries.",
+                        f"The last one: {reason}",
+                        f"What came is kept: {partial.size:,} bytes" if partial.size else "",
+                        mend="run the same again to go on, or name a mirror",
+                    )
+                )
+            time.sleep(min(asked if asked is not None else wait, patience.longest_wait))
+            wait *= 2
+
+
+def _ask(
+    session: requests.Session,
+    source: str,
+    partial: Partial,
+    expected: Expected | None,
+    verify_ssl: bool,
+    patience: Patience,
+    counted: _Counted,
+) -> tuple[Origin, int | None]:
+    begin, known = partial.size, partial.origin
+    # Bytes as they are, not as they are compressed on their way.
+    headers = {"Accept-Encoding": "identity"}
+    same = known is not None and known.url == source and known.validator
+    if known is None or not (same or expected):
+        begin = 0  # what is there may be the beginning of another file
+    if begin:
+        headers["Range"] = f"bytes={begin}-"
+        if known is not None and same:
+            headers["If-Range"] = known.validator
+    timeout = (patience.connect, patience.silence)
+    with _explained(partial):
+        response = session.get(
+            source, headers=headers, stream=True, timeout=timeout, verify=verify_ssl
+        )
+        with response:
+            declared = _begin(response, source, partial, begin, known)
+            counted.now(partial.size)
+            origin = partial.origin
+            if origin is None:  # taken away by somebody else
+                raise _NotWholeError("what had come was taken away")
+            if response.status_code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                _receive(response, partial, counted)
+        if declared is not None and partial.size < declared:
+            raise _NotWholeError(f"{partial.size:,} of {declared:,} bytes came")
+        return origin, declared
+
+
+def _begin(
+    response: requests.Response, source: str, partial: Partial, begin: int, known: Origin | None
+) -> int | None:
+    """Looks at the head of an answer; returns the size of the whole file, None if unknown."""
+    status = response.status_code
+    if status == HTTPStatus.PARTIAL_CONTENT and begin:
+        found = re.fullmatch(
+            r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", "").strip()
+        )
+        if found is None or int(found[1]) != begin:
+            partial.discard()
+            raise _NotWholeError("the server gave another part than was asked for", 0.0)
+        return None if found[2] == "*" else int(found[2])
+    if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and begin:
+        whole = re.fullmatch(r"bytes \*/(\d+)", response.headers.get("Content-Range", "").strip())
+        if known is not None and whole is not None and int(whole[1]) == begin:
+            return begin  # nothing was missing but the knowledge of it
+        partial.discard()
+        raise _NotWholeError("what had come is no beginning of the file", 0.0)
+    if status != HTTPStatus.OK:
+        raise _refused(response, source)
+    partial.begin(Origin(source, _validator(response), _file_name(response)))
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        return None  # it is decompressed as it comes
+    length = response.headers.get("Content-Length", "")
+    return int(length) if length.isdigit() else None
+
+
+def _refused(response: requests.Response, source: str) -> Exception:
+    status = response.status_code
+    said = f"HTTP {status} {response.reason or ''}".strip()
+    if status in _PASSING:
+        return _NotWholeError(said, _retry_after(response))
+    return DownloadError(
+        explain(
+            f"{source} cannot be downloaded.",
+            f"The server answered: {said}",
+            f"After being sent on to {response.url}" if response.history else "",
+            mend="correct the address in the builder, or name a mirror; a file that was got by "
+            "hand goes into --manual-dir",
+        )
+    )
+
+
+def _receive(response: requests.Response, partial: Partial, counted: _Counted) -> None:
+    encoded = response.headers.get("Content-Encoding", "identity") != "identity"
+    size = partial.size
+    with partial.append() as file:
+        for block in response.raw.stream(_BLOCK, decode_content=encoded):
+            file.write(block)
+            size += len(block)
+            counted.now(size)
+
+
+@contextlib.contextmanager
+def _explained(partial: Partial) -> Iterator[None]:
+    """Turns what a network does into one kind of error; what came is kept."""
+    try:
+        yield
+    except (requests.exceptions.SSLError, requests.exceptions.InvalidURL) as error:
+        raise DownloadError(
+            explain(
+                f"The server cannot be asked: {error}",
+                mend="correct the address, or the certificates of this machine",
+            )
+        ) from error
+    except requests.exceptions.TooManyRedirects as error:
+        raise DownloadError(
+            explain(f"The server sends in circles: {error}", mend="correct the address")
+        ) from error
+    except (requests.RequestException, urllib3.exceptions.HTTPError, TimeoutError) as error:
+        came = f", after {partial.size:,} bytes" if partial.size else ""
+        raise _NotWholeError(f"{type(error).__name__}: {error}{came}") from error
+
+
+def _validator(response: requests.Response) -> str:
+    """Returns what `If-Range` takes (RFC 9110, section 13.1.5): no weak ETag."""
+    tag = response.headers.get("ETag", "")
+    return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified", "")
+
+
+def _retry_after(response: requests.Response) -> float | None:
+    """Returns the seconds that a server asks to wait (RFC 9110, section 10.2.3)."""
+    asked = response.headers.get("Retry-After", "").strip()
+    if asked.isdigit():
+        return float(asked)
+    date = email.utils.parsedate_tz(asked)
+    return max(0.0, email.utils.mktime_tz(date) - time.time()) if date else None
+
+
+def _file_name(response: requests.Response) -> str:
+    """Returns the name of the file, without any directory."""
+    given = re.search(
+        r"""filename\s*=\s*(?:"([^"]+)"|([^;\s]+))""",
+        response.headers.get("Content-Disposition", ""),
+        re.IGNORECASE,
+    )
+    path = urllib.parse.unquote(urllib.parse.urlsplit(response.url).path)
+    name = (given[1] or given[2]) if given else path
+    return posixpath.basename(name.replace("\\", "/").rstrip("/")) or "unknown_name"
+
+
+def _combined(url: str, failures: Sequence[MyDatasetsError]) -> MyDatasetsError:
+    if len(failures) == 1:
+        return failures[0]
+    return type(failures[0])(
+        explain(
+            f"None of {len(failures)} addresses gave {url}.",
+            *(str(failure).rpartition("\n  To mend: ")[0] for failure in failures),
+            mend="see what each of them says above, then run the same again",
+        )
+    )

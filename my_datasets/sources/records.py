@@ -1,0 +1,194 @@
+"""TFRecord files from elsewhere: `tf.Example`s that any program wrote."""
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+
+from my_datasets.building.units import Misfit
+from my_datasets.errors import SourceError, explain
+from my_datasets.records import tfrecord
+from my_datasets.sources.files import File
+from my_datasets.sources.listing import Where, files
+from my_datasets.sources.rows_of_text import row_keys
+from my_datasets.sources.source import Source
+from my_datasets.sources.types import check_key, stored_schema
+
+# Records from which the columns are known.
+_LOOKED_AT = 100
+# Records, or about so many bytes of them, that are given at once.
+_ROWS, _BYTES = 4096, 16 << 20
+# A longer record than this is taken for damage.
+_LONGEST = 1 << 31
+
+_KINDS: dict[str, pa.DataType] = {
+    "bytes_list": pa.large_binary(),
+    "float_list": pa.float32(),
+    "int64_list": pa.int64(),
+}
+
+
+def tfrecords(
+    where: Where, *, columns: Mapping[str, pa.DataType] | None = None, key: str | None = None
+) -> Source:
+    """Returns the `tf.Example`s of TFRecord files; each file is a unit.
+
+    Args:
+      where: A file, a directory, a pattern such as `folder/train.tfrecord-*`, or several; paths, or
+        URLs in an object store; also compressed by gzip, if their names end so.
+      columns: The features that are read, and their types: `pa.large_string()` and
+        `pa.large_binary()` for bytes, `pa.int64()` or `pa.bool_()` and so on for integers,
+        `pa.float32()`; `pa.list_(...)` of them for any number of values. None for all that the
+        first 100 records have: a list, unless each of them has just one value.
+      key: The column of the keys; None for the numbers of the records, with the file's name before
+        them if there are several.
+
+    Raises:
+      SourceError: There is no such file, it holds no `tf.Example`s, or has no such feature.
+    """
+    found = files(where)
+    schema = stored_schema(pa.schema(list(columns.items())) if columns else _looked_at(found[0]))
+    check_key(key, schema, found[0])
+    return Source(_Reader(schema, key), found, schema)
+
+
+def _looked_at(file: File) -> pa.Schema:
+    kinds: dict[str, pa.DataType] = {}
+    single: dict[str, int] = {}
+    count = 0
+    for _, (_, example) in zip(range(_LOOKED_AT), _examples(file), strict=False):
+        count += 1
+        for name, feature in example.items():
+            which = feature.WhichOneof("kind")
+            if which is not None:
+                kinds.setdefault(name, _KINDS[which])
+                single[name] = single.get(name, 0) + (len(getattr(feature, which).value) == 1)
+    if not kinds:
+        raise SourceError(
+            explain(
+                f"{file} has no features in its first {count} records.",
+                mend="see whether these are tf.Examples; name the columns otherwise",
+            )
+        )
+    return pa.schema(
+        [
+            (name, kinds[name] if single[name] == count else pa.list_(kinds[name]))
+            for name in sorted(kinds)
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    schema: pa.Schema
+    key: str | None
+
+    def __call__(self, file: File) -> Iterator[tuple[Any, Any]]:
+        rows: list[Mapping[str, Any]] = []
+        size, first = 0, 0
+        for length, example in _examples(file):
+            rows.append(example)
+            size += length
+            if len(rows) == _ROWS or size >= _BYTES:
+                yield from self._batches(file, first, rows)
+                first += len(rows)
+                rows, size = [], 0
+        if rows:
+            yield from self._batches(file, first, rows)
+
+    def _batches(
+        self, file: File, first: int, rows: list[Mapping[str, Any]]
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yields rows as one batch; where one of them does not fit, each by itself."""
+        keys = row_keys(file, first, len(rows))
+        try:
+            arrays = [self._column(field, rows) for field in self.schema]
+        except Misfit as misfit:
+            if len(rows) == 1:
+                yield keys[0].as_py(), misfit
+                return
+            for i, row in enumerate(rows):
+                yield from self._batches(file, first + i, [row])
+            return
+        yield self.key or keys, pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _column(self, field: pa.Field, rows: list[Mapping[str, Any]]) -> pa.Array:
+        is_list = pa.types.is_list(field.type)
+        of = field.type.value_type if is_list else field.type
+        kind = _list_of(of)
+        values: list[Any] = []
+        ends = np.zeros(len(rows) + 1, np.int32)
+        for i, row in enumerate(rows):
+            feature = row.get(field.name)
+            which = feature.WhichOneof("kind") if feature is not None else None
+            found = getattr(feature, which).value if which else ()
+            if found and which != kind:
+                raise Misfit(field.name, f"values in its {kind}", f"some in its {which}")
+            if not is_list and len(found) != 1:
+                raise Misfit(field.name, "one value", f"{len(found)} values")
+            values.extend(found)
+            ends[i + 1] = len(values)
+        try:
+            flat = pa.array(values, of)
+        except (pa.ArrowInvalid, UnicodeError, OverflowError) as error:
+            misfit = Misfit(field.name, f"values of type {of}", "others")
+            misfit.__cause__ = error
+            raise misfit from error
+        return pa.ListArray.from_arrays(pa.array(ends), flat) if is_list else flat
+
+
+def _list_of(kind: pa.DataType) -> str:
+    if pa.types.is_floating(kind):
+        return "float_list"
+    return "int64_list" if pa.types.is_integer(kind) or pa.types.is_boolean(kind) else "bytes_list"
+
+
+def _examples(file: File) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yields the size of each record, and its features by their names."""
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.example import example_pb2
+
+    for number, (begin, record) in enumerate(_records(file)):
+        try:
+            yield len(record), example_pb2.Example.FromString(record).features.feature
+        except DecodeError as error:
+            raise SourceError(
+                explain(
+                    f"Record {number} of {file} is no tf.Example: {error}",
+                    f"It begins at byte {begin:,}, and has {len(record):,} bytes",
+                    mend="see whether other messages are stored there",
+                )
+            ) from error
+
+
+def _records(file: File) -> Iterator[tuple[int, bytes]]:
+    """Yields where each record begins in the file, and its bytes; both checksums are compared."""
+    at = 0
+    with file.stream() as stream:
+        while header := stream.read(tfrecord.HEADER):
+            length = struct.unpack("<Q", header[:8].ljust(8, b"\0"))[0]
+            if header != tfrecord.header(length):
+                raise _damaged(file, at, "no length of a record, or a damaged one")
+            if length > _LONGEST:
+                raise _damaged(file, at, f"a record of {length:,} bytes")
+            record, footer = stream.read(length), stream.read(tfrecord.FOOTER)
+            if len(record) + len(footer) < length + tfrecord.FOOTER:
+                raise _damaged(file, at, "the file ends within a record")
+            if footer != tfrecord.footer(google_crc32c.value(record)):
+                raise _damaged(file, at, "a record whose checksum is wrong")
+            yield at, record
+            at += tfrecord.OVERHEAD + length
+
+
+def _damaged(file: File, at: int, found: str) -> SourceError:
+    return SourceError(
+        explain(
+            f"{file} is no whole TFRecord file.",
+            f"At byte {at:,}: {found}",
+            mend="get the file again; if it is compressed, its name must end in .gz",
+        )
+    )
