@@ -67,6 +67,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             # One file under two module names, or reloaded: the latest code is the one meant.
             registered._DATASET_REGISTRY[cls.name] = cls
 
+    # Those of SUPPORTED_VERSIONS that this code still builds; TFDS only loads them.
+    BUILDABLE_VERSIONS: ClassVar[Sequence[tfds.core.Version]] = ()
+
+    # What to do with examples that do not fit, unless the options of a build say it: `fail`, or
+    # `quarantine` for a source that is known to hold some.
+    ON_ERROR: ClassVar[str] = "fail"
+
     # Other addresses of the downloads, tried when an address fails: by the address, or by what
     # several addresses begin with.
     MIRRORS: ClassVar[Mapping[str, Sequence[str]]] = {}
@@ -144,6 +151,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
           MyDatasetsError: The builder or its input is wrong; see `my_datasets.errors`.
         """
         self._build_options = build_options or BuildOptions()
+        if self._build_options.on_error is None:
+            self._build_options = dataclasses.replace(self._build_options, on_error=self.ON_ERROR)
         if self._build_options.report is None:
             bar = ProgressBar()
             self._build_options = dataclasses.replace(self._build_options, report=bar)
@@ -366,6 +375,12 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             raise refusals.no_such_version(
                 self.name, requested_version, self.versions, data_dir, self.builder_config_name
             ) from None
+
+    @property
+    def canonical_version(self) -> tfds.core.Version:
+        """The version that TFDS allows to be built: this one, if the code says it can."""
+        chosen = getattr(self, "version", None)  # not there yet while it is being chosen
+        return chosen if chosen in self.BUILDABLE_VERSIONS else super().canonical_version
 
     @tfds.core.utils.classproperty
     @classmethod

@@ -26,6 +26,7 @@ from my_datasets.errors import ChecksumError, SourceError, explain
 
 # Files that are fetched at the same time.
 _AT_ONCE = 8
+_BY_TFDS = tfds.download.DownloadManager.download
 # Google's drive asks for a consent, which TFDS knows how to give.
 _LEFT_TO_TFDS = ("https://drive.google.com/", "https://drive.usercontent.google.com/")
 
@@ -127,6 +128,8 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[misc]
             return self.__wrapped__.download_and_extract(url_or_urls)
 
     def _fetch_missing(self, url_or_urls: Any) -> None:
+        if type(self.__wrapped__).download is not _BY_TFDS:
+            return  # a test, or a subclass, gets files in its own way
         # By its address: twice the same is one file.
         wanted = {item.url: item for item in leaves(url_or_urls)}
         missing = {url: item for url, item in wanted.items() if self._is_missing(item)}

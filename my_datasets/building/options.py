@@ -25,7 +25,8 @@ class BuildOptions:
         come on top.
       splits: Only these splits; None for all.
       resume: Go on with what an unfinished build of the same left; otherwise start anew.
-      on_error: `fail`, or `quarantine`, which sets examples that do not fit aside into a report.
+      on_error: `fail`, or `quarantine`, which sets examples that do not fit aside into a report;
+        by default the builder's `ON_ERROR`, which is `fail` unless it says otherwise.
       max_quarantined: The part of a split's examples, from 0 to 1, above which quarantine fails.
       unit_timeout: Seconds without a finished batch of examples after which a worker counts as
         hanging; None for any time.
@@ -39,7 +40,7 @@ class BuildOptions:
     max_memory: int | None = None
     splits: tuple[str, ...] | None = None
     resume: bool = True
-    on_error: str = "fail"
+    on_error: str | None = None
     max_quarantined: float = 0.01
     unit_timeout: float | None = None
     readers: int = 1
@@ -57,7 +58,9 @@ class BuildOptions:
             self.max_memory is None or self.max_memory >= LEAST_MEMORY,
             "max_memory", f"at least {LEAST_MEMORY:,} bytes",
         )  # fmt: skip
-        self._require(self.on_error in ("fail", "quarantine"), "on_error", "'fail' or 'quarantine'")
+        self._require(
+            self.on_error in (None, "fail", "quarantine"), "on_error", "'fail' or 'quarantine'"
+        )
         self._require(0 <= self.max_quarantined <= 1, "max_quarantined", "from 0 to 1")
         self._require(self.unit_timeout is None or self.unit_timeout > 0, "unit_timeout", "above 0")
         self._require(self.readers >= 1, "readers", "at least 1")
@@ -95,6 +98,6 @@ class BuildOptions:
         options: dict[str, Any] = {}
         if self.splits is not None:
             options["splits"] = sorted(self.splits)
-        if self.on_error != "fail":
+        if self.on_error == "quarantine":
             options["on_error"] = self.on_error
         return options

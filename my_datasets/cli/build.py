@@ -94,8 +94,8 @@ _BUILD_OPTIONS = (
 @click.option(
     "--on-error",
     type=click.Choice(["fail", "quarantine"]),
-    default="fail",
-    help="Examples that do not fit the features: fail, or set them aside in quarantine.jsonl.",
+    help="Examples that do not fit the features: fail, or set them aside in quarantine.jsonl.  "
+    "[default: what the builder says, else fail]",
 )
 @click.option(
     "--max-quarantined",

@@ -25,7 +25,9 @@ LARGEST_FILE = 1 << 30
 Convert = Callable[[bytes], Any]
 
 
-def binary_files(where: Where, *, endings: Sequence[str] = (), column: str = "data") -> Source:
+def binary_files(
+    where: Where, *, endings: Sequence[str] = (), column: str = "data", labels: bool = False
+) -> Source:
     """Returns the contents of files; their paths below the common directory are the keys.
 
     Args:
@@ -33,11 +35,12 @@ def binary_files(where: Where, *, endings: Sequence[str] = (), column: str = "da
         object store.
       endings: Which files of a directory are meant, by the endings of their names; all if empty.
       column: What the column of the contents is to be called. There is another one, `file_name`.
+      labels: Whether the name of the directory in which a file lies is its class: a third column.
 
     Raises:
-      SourceError: There is no such file.
+      SourceError: There is no such file, or one lies in no directory that could be its class.
     """
-    return folder(files(where, endings), column, labels=False)
+    return folder(files(where, endings), column, labels=labels)
 
 
 def folder(

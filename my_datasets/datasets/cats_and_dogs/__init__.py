@@ -1,0 +1,1 @@
+"""The `cats_and_dogs` dataset."""

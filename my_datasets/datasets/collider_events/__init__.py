@@ -1,0 +1,1 @@
+"""The `collider_events` dataset."""

@@ -1,0 +1,1 @@
+"""The `movie_sentiment` dataset."""

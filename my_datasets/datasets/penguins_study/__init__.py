@@ -1,0 +1,1 @@
+"""The `penguins_study` dataset."""
