@@ -54,6 +54,7 @@ setup(
         "google-crc32c>=1.5",
         "keras>=3.5",
         "numpy>=1.26",
+        "protobuf>=4.21",
         "pyarrow>=16",
         "requests>=2.31",
         "rich>=13.7",

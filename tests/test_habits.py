@@ -59,7 +59,9 @@ def test_every_import_is_declared(root):
         for match in re.findall(r"^\s*(?:from|import) (\w+)", source.read_text(), re.MULTILINE)
     }
     third_party = modules - set(sys.stdlib_module_names) - {"my_datasets"}
-    distributions = {"PIL": "pillow", "absl": "absl-py", "rich_click": "rich-click"}
+    distributions = {
+        "PIL": "pillow", "absl": "absl-py", "google": "protobuf", "rich_click": "rich-click"
+    }  # fmt: skip
     base, extras = (root / "setup.py").read_text().split("extras_require")
     for module in third_party:
         distribution = distributions.get(module, module.replace("_", "-"))

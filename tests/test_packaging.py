@@ -46,6 +46,7 @@ def test_the_metadata_names_the_extras_and_the_command(distributions):
         message = email.message_from_bytes(wheel.read(metadata))
         assert b"my-datasets = my_datasets.cli.main:main" in wheel.read(entries)
     assert set(message.get_all("Provides-Extra")) == {
+        "audio",
         "beam",
         "bigquery",
         "dev",

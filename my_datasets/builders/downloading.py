@@ -77,7 +77,7 @@ def _moved(url: str, mirrors: Mapping[str, Sequence[str]]) -> Iterator[str]:
                 yield other + url[len(begin) :]
 
 
-class DownloadManager(wrapt.ObjectProxy):  # type: ignore[misc]
+class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """A TFDS download manager whose files this package fetches."""
 
     def __init__(self, wrapped: tfds.download.DownloadManager, plan: Plan) -> None:
@@ -182,7 +182,7 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[misc]
         return [top / self._self_plan.dataset / below, top / below]
 
 
-class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[misc]
+class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """A TFDS download manager that fetches each file anew, and notes what it is."""
 
     def __init__(self, wrapped: tfds.download.DownloadManager, plan: Plan) -> None:
@@ -222,7 +222,7 @@ class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[misc]
                 )
             )
         fetch_all(folders, plan, put, checked=False)
-        return _mapped(lambda item: paths[item.url], url_or_urls)
+        return mapped(lambda item: paths[item.url], url_or_urls)
 
     def download_and_extract(self, url_or_urls: Any) -> Any:
         """Downloads and extracts files, and returns the paths of what was in them."""
@@ -232,7 +232,7 @@ class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[misc]
             item.path = paths[item.url]
             return self.__wrapped__.extract(item)
 
-        return _mapped(extracted, url_or_urls)
+        return mapped(extracted, url_or_urls)
 
 
 def is_ours(url: str) -> bool:
@@ -342,11 +342,12 @@ def leaves(urls: Any) -> Iterator[tfds.download.Resource]:
         yield tfds.download.Resource(url=str(urls))
 
 
-def _mapped(function: Callable[[tfds.download.Resource], Any], urls: Any) -> Any:
+def mapped(function: Callable[[tfds.download.Resource], Any], urls: Any) -> Any:
+    """Returns what a function makes of each address, nested as the addresses are."""
     if isinstance(urls, Mapping):
-        return {key: _mapped(function, value) for key, value in urls.items()}
+        return {key: mapped(function, value) for key, value in urls.items()}
     if isinstance(urls, (list, tuple)):
-        return type(urls)([_mapped(function, value) for value in urls])
+        return type(urls)([mapped(function, value) for value in urls])
     (item,) = leaves(urls)
     return function(item)
 

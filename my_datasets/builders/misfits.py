@@ -21,8 +21,9 @@ def located(
     """Returns what is wrong with a value, as deep in the features as it can be told."""
     if isinstance(feature, tfds.features.FeaturesDict):
         if not isinstance(value, dict) or value.keys() != feature.keys():
-            found = f"the keys {sorted(map(str, value))}" if isinstance(value, dict) else value
-            return Misfit(path, f"the keys {sorted(feature.keys())}", _shortly(found))
+            is_dict = isinstance(value, dict)
+            found = f"the keys {sorted(map(str, value))}" if is_dict else _shortly(value)
+            return Misfit(path, f"the keys {sorted(feature.keys())}", found)
         parts: Iterator[tuple[str, Any, Any]] = (
             (f"{path}/{key}" if path else key, feature[key], value[key]) for key in feature
         )
@@ -50,7 +51,5 @@ def _shortly(value: Any) -> str:
     kind = type(value).__name__
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype}, shape {value.shape}"
-    if isinstance(value, str) and not value.startswith("the keys"):
-        kind = "str"
     text = repr(value) if not isinstance(value, str) else value
     return f"{text if len(text) <= 100 else text[:100] + '…'} ({kind})"

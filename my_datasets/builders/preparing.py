@@ -50,12 +50,16 @@ def split_inputs(
     Raises:
       BuilderError: It is something else.
     """
-    if isinstance(generators, Sequence) and not isinstance(generators, str):
+    if (
+        isinstance(generators, Sequence)
+        and not isinstance(generators, str)
+        and all(isinstance(item, tfds.core.SplitGenerator) for item in generators)
+    ):
         generators = {str(item.name): generate_examples(**item.gen_kwargs) for item in generators}
     if not isinstance(generators, Mapping) or not generators:
         raise BuilderError(
             explain(
-                f"_split_generators of {builder!r} returned {generators!r}.",
+                f"_split_generators of {builder!r} returned {_shortly(generators)}.",
                 "Expected a dict such as {'train': self._generate_examples(path)}",
                 mend="return a dict with a generator, or self.units(...), for each split",
             )
@@ -86,6 +90,11 @@ def split_inputs(
                 )
             )
     return inputs
+
+
+def _shortly(value: Any) -> str:
+    is_short = value is None or value == {} or isinstance(value, (str, int))
+    return repr(value) if is_short else f"a {type(value).__name__}"
 
 
 def chosen(inputs: Sequence[SplitInput], options: BuildOptions) -> list[SplitInput]:

@@ -16,6 +16,7 @@ from my_datasets.errors import MyDatasetsError
 # Command -> module. A command's module imports only what its help needs; its work imports the rest.
 COMMANDS = {
     "build": "my_datasets.cli.build",
+    "check": "my_datasets.cli.check",
     "checksums": "my_datasets.cli.checksums",
     "demo": "my_datasets.cli.demo",
     "index": "my_datasets.cli.index",

@@ -2,6 +2,7 @@
 
 import pytest
 import tensorflow_datasets as tfds
+from etils import epath
 
 from my_datasets.builders import preparing
 from my_datasets.building.options import BuildOptions
@@ -16,13 +17,10 @@ def identity(tmp_path, *, is_plain=True, **options):
         inputs=[SplitInput("train", Units(iter, [[]]), is_plain=is_plain)], info=info,
         config=config, options=build_options, shard_name=lambda name, i, of: f"{name}-{i}-{of}",
     )  # fmt: skip
-    dl_manager = tfds.download.DownloadManager(
-        download_dir=tmp_path / "downloads", manual_dir=tmp_path / "manual",
-        manual_dir_instructions="Get it.",
-    )  # fmt: skip
     return preparing.work_identity(
-        job, config, build_options, {"features": "1"}, "tfrecord", dl_manager
-    )
+        job, config, build_options, {"features": "1"}, "tfrecord",
+        downloads={}, manual_dir=epath.Path(tmp_path / "manual"),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("is_plain", [True, False])

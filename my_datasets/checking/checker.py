@@ -1,0 +1,130 @@
+"""A whole check: files, code, and what the builder does, twice, in processes of its own."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from my_datasets.checking import code, papers
+from my_datasets.checking.subject import Subject, find
+from my_datasets.core.issues import Issue, Severity
+
+# Issues with which a builder cannot be run: they would be found again, and said less well.
+_BEFORE_ANY_RUN = frozenset(
+    {"syntax", "class-name", "base-class", "method-missing", "method-name", "version"}
+)
+# A set's order depends on it: what goes through one is not the same in two runs.
+_SEEDS = ("1", "2")
+
+
+def check(name_or_path: str, *, timeout: float = 60.0) -> list[Issue]:
+    """Returns what is wrong with a builder: errors first.
+
+    Args:
+      name_or_path: A dataset of this package, a builder's folder, or its module.
+      timeout: Seconds for the builder to come to its first examples.
+
+    Raises:
+      DatasetNotFoundError: There is neither such a dataset nor such a path.
+    """
+    subject = find(name_or_path)
+    if isinstance(subject, Issue):
+        return [subject]
+    issues = list(code.issues(subject))
+    issues += papers.issues(subject, _valid_tags())
+    if not any(_stops(issue) for issue in issues):
+        issues += _behaviour(subject, timeout)
+    known = dict.fromkeys(issues)
+    return sorted(known, key=lambda issue: issue.severity is not Severity.ERROR)
+
+
+def _stops(issue: Issue) -> bool:
+    return issue.code in _BEFORE_ANY_RUN
+
+
+def _valid_tags() -> frozenset[str]:
+    """Returns TFDS's tags, from its file: importing TFDS takes longer than the check may."""
+    import importlib.util
+
+    spec = importlib.util.find_spec("tensorflow_datasets")
+    if spec is None or spec.origin is None:
+        return frozenset()
+    text = (Path(spec.origin).parent / "core/valid_tags.txt").read_text("utf-8")
+    return frozenset(line.partition("#")[0].strip() for line in text.splitlines())
+
+
+def _behaviour(subject: Subject, timeout: float) -> Iterator[Issue]:
+    with tempfile.TemporaryDirectory() as directory:
+        given = Path(directory) / "subject.json"
+        given.write_text(json.dumps({k: str(v) for k, v in vars(subject).items()}), "utf-8")
+        reports = [Path(directory) / f"report-{seed}.json" for seed in _SEEDS]
+        command = [sys.executable, "-m", "my_datasets.checking.behaviour", str(given)]
+        running = [
+            subprocess.Popen(  # noqa: S603 - ourselves
+                [*command, str(report)],
+                env={
+                    **os.environ, "PYTHONHASHSEED": seed, "TF_CPP_MIN_LOG_LEVEL": "3",
+                    "CUDA_VISIBLE_DEVICES": "-1",
+                },
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            for seed, report in zip(_SEEDS, reports, strict=True)
+        ]  # fmt: skip
+        try:
+            for process in running:
+                process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            yield Issue(
+                "timeout", subject.source.name,
+                f"The builder did not come to its first examples in {timeout:g} seconds.",
+                "let it read less before it yields, or allow more with --timeout",
+            )  # fmt: skip
+            return
+        finally:
+            for process in running:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                process.wait()
+        for process, report in zip(running, reports, strict=True):
+            if not report.is_file():
+                yield Issue(
+                    "crash", subject.source.name,
+                    f"The process that runs the builder ended with {process.returncode}.",
+                    "see what it does: build a sample with --max-examples-per-split 10",
+                )  # fmt: skip
+                return
+        first, second = (json.loads(report.read_text("utf-8")) for report in reports)
+    yield from map(Issue.from_json, first["issues"])
+    yield from _differences(first["trace"], second["trace"])
+
+
+def _differences(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Issue]:
+    """Yields where two runs gave other keys, or other examples; the first place of each split."""
+    for split, examples in first.items():
+        pairs = zip_longest(examples, second.get(split, []), fillvalue=("nothing", ""))
+        for position, (one, other) in enumerate(pairs):
+            if tuple(one) == tuple(other):
+                continue
+            node = f"split {split}, example {position}"
+            if one[0] != other[0]:
+                yield Issue(
+                    "keys-differ", node, "Its key is not the same in two runs.",
+                    "make keys from the input alone: no random numbers, no hash(), no order of "
+                    "sets or of directories",
+                    found=f"{one[0]!r}, then {other[0]!r}",
+                )  # fmt: skip
+            else:
+                yield Issue(
+                    "examples-differ", node,
+                    f"The example with the key {one[0]!r} is not the same in two runs.",
+                    "make examples from the input alone: no random numbers, no times, no order "
+                    "of sets",
+                )  # fmt: skip
+            break

@@ -1,0 +1,111 @@
+"""What a builder is given in place of downloads while it is checked: its dummy data."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from etils import epath
+from tensorflow_datasets.core.download import checksums, extractor, resource
+
+from my_datasets.builders.downloading import mapped
+from my_datasets.checking.subject import Subject
+from my_datasets.core.issues import Issue, Severity
+
+
+class NoDummyDataError(Exception):
+    """There is nothing to go on with; it has been noted."""
+
+
+class DownloadManager:  # its name stands in errors of builders that ask for too much
+    """Gives dummy data in place of downloads, and notes what is not recorded."""
+
+    def __init__(
+        self, subject: Subject, records: Mapping[str, checksums.UrlInfo], issues: list[Issue]
+    ) -> None:
+        """Has downloaded nothing yet.
+
+        Args:
+          subject: The builder that asks for files.
+          records: What is recorded of its downloads.
+          issues: Where to note what is wrong.
+        """
+        self._subject = subject
+        self._records = records
+        self._issues = issues
+        self._dummy = epath.Path(subject.dummy_data)
+
+    @property
+    def manual_dir(self) -> Any:
+        """Returns the dummy data."""
+        return self._there(self._dummy)
+
+    def download(self, urls: Any) -> Any:
+        """Returns a dummy file for each address."""
+        return mapped(self._file, urls)
+
+    def download_and_extract(self, urls: Any) -> Any:
+        """Returns the dummy data for each address."""
+
+        def extracted(item: Any) -> Any:
+            self._recorded(item.url)
+            return self._there(self._dummy)
+
+        return mapped(extracted, urls)
+
+    def extract(self, _paths: Any) -> Any:
+        """Returns the dummy data."""
+        return self._there(self._dummy)
+
+    def download_kaggle_data(self, _name: str) -> Any:
+        """Returns the dummy data."""
+        return self._there(self._dummy)
+
+    def iter_archive(self, path: Any) -> Any:
+        """Returns what TFDS's own does."""
+        method = resource.guess_extract_method(str(path))
+        return extractor.iter_archive(path, method)
+
+    def embedded_file(self, real: Any) -> Any:
+        """Returns what gives dummy files in place of embedded ones."""
+
+        def found(name: str) -> Any:
+            path = self._dummy / name
+            return path if path.exists() else real(name)
+
+        return found
+
+    def _recorded(self, url: str) -> Any:
+        info = self._records.get(url)
+        if info is None:
+            self._issues.append(
+                Issue(
+                    "checksum-missing",
+                    self._subject.checksums.name,
+                    f"The download {url} is not recorded.",
+                    f"my-datasets checksums {self._subject.name} --update",
+                )
+            )
+        return info
+
+    def _file(self, item: Any) -> Any:
+        info = self._recorded(item.url)
+        names = [info.filename] if info is not None and info.filename else []
+        names.append(item.url.partition("?")[0].rstrip("/").rpartition("/")[2])
+        for name in names:
+            if (self._dummy / name).exists():
+                return self._dummy / name
+        return self._there(self._dummy / names[0])
+
+    def _there(self, path: Any) -> Any:
+        if not path.exists():
+            self._issues.append(
+                Issue(
+                    "dummy-data",
+                    str(path),
+                    "There are no dummy data for what the builder downloads.",
+                    "put a few examples there, in the source's own layout; without them the "
+                    "examples are not looked at",
+                    severity=Severity.WARNING,
+                )
+            )
+            raise NoDummyDataError
+        return path

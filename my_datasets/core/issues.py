@@ -1,0 +1,53 @@
+"""What a check finds: issues, each about one thing, with what was expected and how to mend it."""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Severity(StrEnum):
+    """How bad an issue is."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True)
+class Issue:
+    """One finding.
+
+    Attributes:
+      code: A short name for its kind, the same in all releases.
+      node: What it is about: a file with a line, a split with an example, a feature.
+      problem: What is wrong, one sentence.
+      mend: What to do.
+      expected: What was expected, if that is not plain.
+      found: What was found, if the problem does not say it.
+      severity: How bad it is.
+    """
+
+    code: str
+    node: str
+    problem: str
+    mend: str
+    expected: str = ""
+    found: str = ""
+    severity: Severity = Severity.ERROR
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it for scripts."""
+        return {**asdict(self), "severity": self.severity.value}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Issue":
+        """Returns what `to_json` wrote."""
+        return cls(**{**value, "severity": Severity(value["severity"])})
+
+    def __str__(self) -> str:
+        """Returns a few lines for people."""
+        lines = [f"{self.severity.value}: {self.node}: {self.problem} [{self.code}]"]
+        if self.expected:
+            lines.append(f"  Expected: {self.expected}")
+        if self.found:
+            lines.append(f"  Found: {self.found}")
+        return "\n".join([*lines, f"  To mend: {self.mend}"])

@@ -1,0 +1,72 @@
+"""A corpus of broken builders, each with the exact message."""
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from my_datasets.checking.checker import check
+from my_datasets.cli.main import cli
+from my_datasets.core.issues import Issue
+from my_datasets.errors import DatasetNotFoundError
+
+BROKEN = Path(__file__).parent / "broken"
+
+
+@pytest.mark.parametrize("folder", sorted(BROKEN.iterdir()), ids=lambda folder: folder.name)
+def test_a_broken_builder(folder):
+    found = "\n".join(map(str, check(str(folder))))
+    found = re.sub(r"\w{8}-\w{4}-4\w{3}-\w{4}-\w{12}", "UUID", found)
+    expected = (folder / "expected.txt").read_text().replace("FOLDER", str(folder))
+    assert found + "\n" == expected
+
+
+def test_there_are_many():
+    assert len(list(BROKEN.iterdir())) >= 25
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["digits", "cats_and_dogs", "collider_events", "movie_sentiment", "penguins_study",
+     "spoken_numbers"],
+)  # fmt: skip
+def test_nothing_is_wrong_with_ours(name):
+    assert check(name) == []
+
+
+def test_a_module_may_be_named_and_a_builder_that_hangs_is_left(tmp_path):
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    source = (BROKEN / "undocumented/undocumented_dataset_builder.py").read_text()
+    path = folder / "slow_dataset_builder.py"
+    path.write_text("import time\n\ntime.sleep(60)\n" + source)
+    begin = time.monotonic()
+    codes = [issue.code for issue in check(str(path), timeout=1)]
+    assert time.monotonic() - begin < 30
+    assert codes == ["timeout", "readme", "citation", "tags"]
+
+
+def test_what_is_nowhere():
+    with pytest.raises(DatasetNotFoundError, match="Did you mean 'digits'"):
+        check("digitz")
+    assert [i.code for i in check(__file__)] == ["module-name"]
+
+
+def test_the_command(tmp_path):
+    def run(*arguments):
+        return CliRunner().invoke(cli, ["check", *arguments])
+
+    broken = str(BROKEN / "duplicate_keys")
+    warned = str(BROKEN / "undocumented")
+    assert "nothing is wrong" in run("digits").stdout
+    result = run(broken, warned)
+    assert result.exit_code == 1
+    assert "duplicate_keys: 1 error" in result.stdout.replace("\n", "")
+    assert run(warned).exit_code == 0
+    assert run(warned, "--strict").exit_code == 1
+    (issue,) = json.loads(run(broken, "--json").stdout)[broken]
+    assert (issue["code"], issue["severity"]) == ("duplicate-key", "error")
+    assert issue == Issue.from_json(issue).to_json()
