@@ -262,6 +262,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 made_by,
                 staleness.limits(download_config, options),
                 {item.name: len(item.quarantined) for item in results if item.quarantined},
+                preparing.declared_splits(job.inputs),
             ).write(target)
             if target != Path(self.data_dir):
                 for path in sorted(target.iterdir()):

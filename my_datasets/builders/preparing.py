@@ -206,6 +206,12 @@ def split_infos(
     )
 
 
+def declared_splits(inputs: Iterable[SplitInput]) -> dict[str, Any]:
+    """Returns by which rule the rows of each split were chosen, where that was declared."""
+    declared = {item.name: dict(getattr(item.units, "declared", {})) for item in inputs}
+    return {name: rule for name, rule in declared.items() if rule}
+
+
 def wants_beam(split_generators: Callable[..., Any]) -> bool:
     """Returns whether a builder's `_split_generators` asks TFDS for a Beam pipeline."""
     return "pipeline" in inspect.signature(split_generators).parameters

@@ -19,11 +19,13 @@ class Manifest:
       fingerprint: A hash of each thing that determines the data.
       options: The options that changed what is in it, such as a limit of examples.
       quarantined: How many examples were set aside, for each split that has any.
+      splits: By which rule the rows of each split were chosen, where it was declared.
     """
 
     fingerprint: dict[str, str]
     options: dict[str, Any] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
+    splits: dict[str, Any] = field(default_factory=dict)
 
     def write(self, directory: Path) -> None:
         """Writes the manifest into a version's directory."""

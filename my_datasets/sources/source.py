@@ -10,6 +10,8 @@ import pyarrow as pa
 
 from my_datasets.building.units import Generator, Misfit, Units
 from my_datasets.errors import SourceError, explain
+from my_datasets.records import hashing
+from my_datasets.sources import splitting
 from my_datasets.sources.types import with_nulls
 
 if TYPE_CHECKING:
@@ -34,11 +36,13 @@ class Source(Units):
         looked at when the source was made, or nobody knows.
       special: What makes the feature of a column, where its type alone does not tell: an image's
         bytes are a binary.
+      declared: By which rule these rows were chosen from another source, for the manifest.
     """
 
     schema: pa.Schema
     nullable: frozenset[str] = frozenset()
     special: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    declared: Mapping[str, Any] = field(default_factory=dict)
 
     def features(
         self,
@@ -77,7 +81,108 @@ class Source(Units):
           SourceError: There is no such column.
         """
         wanted = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
-        missing = sorted(set(wanted.values()) - set(self.schema.names))
+        self._require(list(wanted.values()))
+        schema = pa.schema([self.schema.field(old).with_name(new) for new, old in wanted.items()])
+        nullable = frozenset(new for new, old in wanted.items() if old in self.nullable)
+        special = {new: self.special[old] for new, old in wanted.items() if old in self.special}
+        picked = self._with(functools.partial(_picked, columns=wanted), schema, nullable)
+        return dataclasses.replace(picked, special=special)
+
+    def split(
+        self,
+        parts: Mapping[str, float],
+        *,
+        group: str | None = None,
+        stratify: str | None = None,
+        salt: str = "",
+    ) -> dict[str, "Source"]:
+        """Returns parts of the rows, as `_split_generators` returns them.
+
+        A row's side is decided by the MD5 of its key, or of its group: it stays where it is when
+        rows are added or taken away, and is the same on every machine. Each part reads the whole
+        source, and keeps its rows.
+
+        Args:
+          parts: Each split's share of the rows, from 0 to 1: `{"train": 0.8, "test": 0.2}`. If
+            they are less than 1 together, some rows are left out.
+          group: A column; rows with the same value in it are on the same side. The shares are
+            those of the groups, then.
+          stratify: A column; each split has its share of the rows of each value, to a row. Adding
+            rows may then move others, a few at each cut. The keys and this column are read once
+            when the source is made.
+          salt: Another text makes another choice of rows.
+
+        Raises:
+          SourceError: There is no such column, or the shares are none.
+        """
+        cuts = splitting.cuts(parts)
+        rule = {"parts": dict(parts), "group": group, "stratify": stratify, "salt": salt}
+        if group is not None and stratify is not None:
+            raise SourceError(
+                explain(
+                    f"A split cannot be grouped by {group!r} and stratified by {stratify!r}.",
+                    "Whole groups cannot have exact shares of each class",
+                    mend="choose one of them",
+                )
+            )
+        if stratify is None:
+            return {
+                name: self._part(splitting.Between(salt, *cut, group), [group], rule)
+                for name, cut in cuts.items()
+            }
+        self._require([stratify])
+        bounds = splitting.strata(lambda: self._keys_and(stratify), parts, salt)
+        first = next(iter(parts))
+        return {
+            name: self._part(
+                splitting.Stratum(salt, stratify, bounds[name], name == first), [stratify], rule
+            )
+            for name in parts
+        }
+
+    def folds(
+        self, number: int, *, group: str | None = None, salt: str = ""
+    ) -> dict[str, "Source"]:
+        """Returns the rows in parts of about the same size: `fold_0`, `fold_1`, ...
+
+        Args:
+          number: How many.
+          group: A column; rows with the same value in it are in the same fold.
+          salt: Another text makes another choice of rows.
+
+        Raises:
+          SourceError: There is no such column, or fewer than two folds are asked for.
+        """
+        if number < 2:
+            raise SourceError(explain(f"{number} folds are none.", mend="ask for two at least"))
+        return self.split({f"fold_{i}": 1 / number for i in range(number)}, group=group, salt=salt)
+
+    def split_by(self, column: str, groups: Mapping[str, Sequence[Any]]) -> dict[str, "Source"]:
+        """Returns the rows by the values of a column.
+
+        Args:
+          column: The column.
+          groups: The values of each split: `{"train": ["a", "b"], "test": ["c"]}`. Rows with other
+            values are left out.
+
+        Raises:
+          SourceError: There is no such column, or a value is in two splits.
+        """
+        rule = {"column": column, "groups": {name: list(some) for name, some in groups.items()}}
+        return {
+            name: self._part(chosen, [column], rule)
+            for name, chosen in splitting.named(column, groups).items()
+        }
+
+    def _part(
+        self, rule: "splitting.Rule", columns: Sequence[str | None], declared: Mapping[str, Any]
+    ) -> "Source":
+        self._require([name for name in columns if name is not None])
+        generate = splitting.Part(self.generate, rule)
+        return dataclasses.replace(self, generate=generate, declared=declared)
+
+    def _require(self, columns: Sequence[str]) -> None:
+        missing = sorted(set(columns) - set(self.schema.names))
         if missing:
             raise SourceError(
                 explain(
@@ -86,11 +191,12 @@ class Source(Units):
                     mend="choose among those",
                 )
             )
-        schema = pa.schema([self.schema.field(old).with_name(new) for new, old in wanted.items()])
-        nullable = frozenset(new for new, old in wanted.items() if old in self.nullable)
-        special = {new: self.special[old] for new, old in wanted.items() if old in self.special}
-        picked = self._with(functools.partial(_picked, columns=wanted), schema, nullable)
-        return dataclasses.replace(picked, special=special)
+
+    def _keys_and(self, column: str) -> Iterator[tuple[pa.LargeBinaryArray, pa.Array]]:
+        for keys, batch in self:
+            if isinstance(batch, pa.RecordBatch):
+                given = batch.column(keys) if isinstance(keys, str) else keys
+                yield hashing.key_array(given), batch.column(column)
 
     def map(self, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> "Source":
         """Returns the source with each of its record batches changed.

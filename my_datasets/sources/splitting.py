@@ -1,0 +1,248 @@
+"""Splits of one source: which rows are on which side, decided by the rows alone."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from my_datasets.building.units import Generator, Misfit
+from my_datasets.errors import SourceError, explain
+from my_datasets.records import hashing
+
+Mask = npt.NDArray[np.bool_]
+# Places of rows on a line of 64-bit numbers.
+Places = npt.NDArray[np.uint64]
+_SALT = "my_datasets split "
+_WHOLE = 1 << 64
+
+
+class Rule(Protocol):
+    """Which rows belong to one of some splits."""
+
+    def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:
+        """Returns which of some rows do, given their keys and columns."""
+
+    def has_key(self, key: Any) -> bool:
+        """Returns whether a row that cannot be read does: it belongs to one of the splits."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of a source that belong to one split.
+
+    Attributes:
+      generate: Yields all rows of a unit.
+      rule: Which of the rows.
+    """
+
+    generate: Generator
+    rule: "Rule"
+
+    def __call__(self, item: Any) -> Iterator[tuple[Any, Any]]:
+        """Yields those rows of a unit."""
+        for keys, batch in self.generate(item):
+            if isinstance(batch, Misfit):
+                if self.rule.has_key(keys):
+                    yield keys, batch
+                continue
+            given = batch.column(keys) if isinstance(keys, str) else keys
+            mask = pa.array(self.rule(hashing.key_array(given), batch))
+            chosen = batch.filter(mask)
+            if chosen.num_rows:
+                yield keys if isinstance(keys, str) else given.filter(mask), chosen
+
+
+@dataclass(frozen=True)
+class Between:
+    """Rows whose place lies between two: that of their keys, or of the groups they are of.
+
+    Attributes:
+      salt: Makes another choice.
+      first: The least place.
+      end: The place after the last one.
+      group: The column whose values stay together; None to go by the keys.
+    """
+
+    salt: str
+    first: int
+    end: int
+    group: str | None = None
+
+    def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:
+        """Returns which rows they are."""
+        texts = keys if self.group is None else _texts(batch.column(self.group))
+        return self._within(places(self.salt, texts))
+
+    def has_key(self, key: Any) -> bool:
+        """Returns whether a row of this key, of which nothing else is known, is one of them."""
+        if self.group is not None:
+            return self.first == 0
+        return bool(self._within(places(self.salt, hashing.key_array([key])))[0])
+
+    def _within(self, found: Places) -> Mask:
+        # Beyond the last number there is none, and nothing to compare with.
+        at_least = found >= np.uint64(self.first) if self.first < _WHOLE else np.zeros_like(found)
+        mask: Mask = at_least.astype(np.bool_)
+        if self.end < _WHOLE:
+            mask &= found < np.uint64(self.end)
+        return mask
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """Rows that are as many of each class as asked for.
+
+    Attributes:
+      salt: Makes another choice.
+      column: The column of the classes.
+      bounds: The least place, and that after the last one, for each class.
+      takes_unread: Whether rows that cannot be read are among them.
+    """
+
+    salt: str
+    column: str
+    bounds: Mapping[Any, tuple[int, int]]
+    takes_unread: bool
+
+    def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:
+        """Returns which rows they are."""
+        found = places(self.salt, keys)
+        mask = np.zeros(len(found), np.bool_)
+        classes = batch.column(self.column).dictionary_encode()
+        codes = pc.fill_null(classes.indices, -1).to_numpy(zero_copy_only=False)
+        for code, name in enumerate(classes.dictionary.to_pylist()):
+            first, end = self.bounds.get(name, (0, 0))
+            rows = codes == code
+            mask |= rows & Between(self.salt, first, end)._within(found)
+        return mask
+
+    def has_key(self, _key: Any) -> bool:
+        """Returns whether rows that cannot be read are among them."""
+        return self.takes_unread
+
+
+@dataclass(frozen=True)
+class Valued:
+    """Rows that have one of some values in a column.
+
+    Attributes:
+      column: The column.
+      values: The values.
+      takes_unread: Whether rows that cannot be read are among them.
+    """
+
+    column: str
+    values: tuple[Any, ...]
+    takes_unread: bool
+
+    def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:  # noqa: ARG002
+        """Returns which rows they are."""
+        column = batch.column(self.column)
+        chosen = pc.is_in(column, pa.array(self.values, column.type))
+        mask: Mask = chosen.to_numpy(zero_copy_only=False)
+        return mask
+
+    def has_key(self, _key: Any) -> bool:
+        """Returns whether rows that cannot be read are among them."""
+        return self.takes_unread
+
+
+def places(salt: str, texts: pa.LargeBinaryArray) -> Places:
+    """Returns the place of each text: the upper half of the MD5 of the salt and the text."""
+    return hashing.hash_keys(_SALT + salt, texts)[0]
+
+
+def cuts(parts: Mapping[str, float]) -> dict[str, tuple[int, int]]:
+    """Returns where each part begins and ends, from 0 to 2**64.
+
+    Args:
+      parts: Their shares of the rows, from 0 to 1, by their names.
+
+    Raises:
+      SourceError: The shares are none.
+    """
+    total = math.fsum(parts.values())
+    if not parts or min(parts.values()) <= 0 or total > 1 + 1e-9:
+        raise SourceError(
+            explain(
+                f"The parts are {dict(parts)}.",
+                "Expected shares above 0, of 1 together, or less to leave some rows out",
+                mend="write for example {'train': 0.8, 'test': 0.2}",
+            )
+        )
+    ends, reached = {}, 0.0
+    begin = 0
+    for name, share in parts.items():
+        reached += share
+        is_all = reached > 1 - 1e-9
+        end = _WHOLE if is_all else int(reached * _WHOLE)
+        ends[name] = (begin, end)
+        begin = end
+    return ends
+
+
+def strata(
+    read: Callable[[], Iterator[tuple[pa.LargeBinaryArray, pa.Array]]],
+    parts: Mapping[str, float],
+    salt: str,
+) -> dict[str, dict[Any, tuple[int, int]]]:
+    """Returns the bounds of each class in each part, so that each has its share of every class.
+
+    Args:
+      read: Yields the keys and the classes of all rows.
+      parts: The shares.
+      salt: Makes another choice.
+    """
+    cuts(parts)
+    found: dict[Any, list[Places]] = {}
+    for keys, classes in read():
+        at = places(salt, keys)
+        encoded = classes.dictionary_encode()
+        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+        for code, name in enumerate(encoded.dictionary.to_pylist()):
+            found.setdefault(name, []).append(at[codes == code])
+    bounds: dict[str, dict[Any, tuple[int, int]]] = {name: {} for name in parts}
+    for value, some in found.items():
+        ordered = np.sort(np.concatenate(some))
+        reached, begin = 0.0, 0
+        for name, share in parts.items():
+            reached += share
+            rows = round(reached * len(ordered))
+            end = int(ordered[rows]) if rows < len(ordered) else _WHOLE
+            bounds[name][value] = (begin, end)
+            begin = end
+    return bounds
+
+
+def _texts(column: pa.Array) -> pa.LargeBinaryArray:
+    """Returns the groups of rows as texts, those of none as an empty one."""
+    if pa.types.is_large_binary(column.type) or pa.types.is_binary(column.type):
+        return pc.fill_null(column.cast(pa.large_binary()), b"")
+    return pc.fill_null(column.cast(pa.large_string()), "").cast(pa.large_binary())
+
+
+def named(column: str, groups: Mapping[str, Sequence[Any]]) -> dict[str, Valued]:
+    """Returns the rows of each split, given the values of a column that make it up.
+
+    Raises:
+      SourceError: A value is in two splits.
+    """
+    seen: dict[Any, str] = {}
+    for name, values in groups.items():
+        for value in values:
+            if value in seen:
+                raise SourceError(
+                    explain(
+                        f"The value {value!r} of {column!r} is in two splits.",
+                        f"They are: {seen[value]} and {name}",
+                        mend="name each value once",
+                    )
+                )
+            seen[value] = name
+    first = next(iter(groups), "")
+    return {name: Valued(column, tuple(values), name == first) for name, values in groups.items()}
