@@ -3,7 +3,8 @@
 Each workload is built by this package and by TFDS, in turn, several times, each build in a process
 of its own that times only the build, not the imports. The raw data is in files before; TFDS gets a
 plain generator of the same examples. The memory is the proportional set size of the process tree,
-sampled, above what the process had after its imports.
+above what the process had after its imports, sampled in one more run that is not timed: looking at
+it stops the processes for a while.
 
     python benchmarks/build.py [--runs 3] [--scale 1.0] [--only table-columns,...] [--json FILE]
         [--photos DIR] [--hf-python PYTHON]
@@ -32,6 +33,8 @@ from typing import Any
 import numpy as np
 
 FEATURES = 12
+# In the environment of a build whose memory is looked at.
+WATCHED = "BENCHMARK_WATCHES_MEMORY"
 
 
 @dataclass(frozen=True)
@@ -262,13 +265,12 @@ def _hf(who: str, workload: str, total: int, raw: Path, directory: Path) -> dict
 
 
 def _measured(work: Callable[[], Any], directory: Path) -> dict[str, Any]:
-    before = _tree_memory()
-    peak = before
+    before = peak = _tree_memory()
     done = threading.Event()
 
     def watch() -> None:
         nonlocal peak
-        while not done.wait(0.2):
+        while WATCHED in os.environ and not done.wait(0.2):
             peak = max(peak, _tree_memory())
 
     watcher = threading.Thread(target=watch)
@@ -327,10 +329,14 @@ def spread(values: list[float]) -> str:
     return f"{min(values):7.2f} - {statistics.median(values):7.2f} - {max(values):7.2f}"
 
 
-def run(python: str, who: str, workload: str, total: int, raw: Path) -> dict[str, Any]:
-    """Builds once in a new process."""
+def run(
+    python: str, who: str, workload: str, total: int, raw: Path, *, watched: bool
+) -> dict[str, Any]:
+    """Builds once in a new process; its memory is looked at only if it is watched."""
     command = [python, __file__, "--once", who, workload, str(total), str(raw)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+    if watched:
+        environment[WATCHED] = "1"
     done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return figures
@@ -355,20 +361,26 @@ def compare(name: str, arguments: argparse.Namespace, scratch: Path) -> dict[str
     raw.mkdir()
     write_raw(name, total, raw, arguments.photos)
     found: dict[str, list[Any]] = {"ours": [], "tfds": []}
+    memory: dict[str, float] = {}
     if workload.hf and arguments.hf_python:
         found["hf"] = []
     cat = []
     for _ in range(arguments.runs):
         for who in found:
             python = arguments.hf_python if who == "hf" else sys.executable
-            found[who].append(run(python, who, name, total, raw))
+            found[who].append(run(python, who, name, total, raw, watched=False))
         if name == "photos":
             cat.append(cat_seconds(raw, scratch))
+    for who in found:
+        python = arguments.hf_python if who == "hf" else sys.executable
+        memory[who] = run(python, who, name, total, raw, watched=True)["memory"]
     target = f"; target {workload.target} times TFDS" if workload.target else ""
     print(f"{name}: {total:,} examples{target}")
     pace = [total / figures["seconds"] for figures in found["ours"]]
     print(f"  ours, examples/s         {spread(pace)}")
-    result: dict[str, Any] = {"workload": asdict(workload), "examples": total, "runs": found}
+    result: dict[str, Any] = {
+        "workload": asdict(workload), "examples": total, "runs": found, "memory": memory
+    }  # fmt: skip
     for who in [who for who in found if who != "ours"]:
         ratios = [
             theirs["seconds"] / ours["seconds"]
@@ -376,8 +388,8 @@ def compare(name: str, arguments: argparse.Namespace, scratch: Path) -> dict[str
         ]
         result[f"times {who}"] = ratios
         print(f"  times {who:4}               {spread(ratios)}")
-    for who, runs in found.items():
-        print(f"  memory, {who:4}, MB         {spread([r['memory'] / 1e6 for r in runs])}")
+    for who, size in memory.items():
+        print(f"  memory, {who:4}, MB         {size / 1e6:7.0f}")
     if cat:
         distance = [ours["seconds"] / c for ours, c in zip(found["ours"], cat, strict=True)]
         result["times cat"] = distance

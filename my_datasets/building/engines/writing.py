@@ -148,7 +148,7 @@ def _write_shard(task: _ShardTask, path: Path, records: _Records) -> Shard:
     partial = path.with_name(path.name + ".partial")
     ends = [np.zeros(1, np.uint64)]
     count = 0
-    with checksum.writing(partial) as file:
+    with checksum.writing(partial, to_be_synced=True) as file:
         for data, columns in records:
             file.write(data)
             ends.append(ends[-1][-1] + np.cumsum(columns["size"], dtype=np.uint64))
