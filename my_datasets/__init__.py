@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from my_datasets import errors
 from my_datasets._version import __version__
-from my_datasets.builders.registry import register_with_tfds
+from my_datasets.builders.registry import register, register_with_tfds
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import MyDatasetsError
 
@@ -30,6 +30,7 @@ __all__ = [
     "__version__",
     "errors",
     "load",
+    "register",
 ]
 
 # Public name -> module that defines it.

@@ -1,5 +1,6 @@
 """The house rules that a machine can check: layers, style, types, names, the open door to TFDS."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -51,12 +52,19 @@ def test_every_extra_that_an_error_names_exists(root):
     assert set(named) <= extras
 
 
+def imported(node):
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+
+
 def test_every_import_is_declared(root):
     """Each third-party module that the package imports is one of setup.py's requirements."""
     modules = {
-        match
+        name.partition(".")[0]
         for source in (root / "my_datasets").rglob("*.py")
-        for match in re.findall(r"^\s*(?:from|import) (\w+)", source.read_text(), re.MULTILINE)
+        for node in ast.walk(ast.parse(source.read_text()))
+        for name in imported(node)
     }
     third_party = modules - set(sys.stdlib_module_names) - {"my_datasets"}
     distributions = {

@@ -132,12 +132,25 @@ packaged = DatasetsPackage(DATASETS_PACKAGE)
 
 
 def register_with_tfds() -> None:
-    """Has TFDS ask this package first, as soon as TFDS is imported.
+    """Has TFDS ask this package first, as soon as TFDS is imported."""
+    _offer(packaged)
 
-    TFDS's own providers import every public builder before they say that they do not know a
-    name, so ours goes to the front.
+
+def register(package: str) -> None:
+    """Makes the datasets of a package known to TFDS; none of them is imported before it is needed.
+
+    Call it in the package's `__init__.py`: `my_datasets.register("ours.datasets")`.
+
+    Args:
+      package: Its dotted name. Each folder `NAME` in it with a `NAME_dataset_builder.py` is a
+        dataset.
     """
+    _offer(DatasetsPackage(package))
 
+
+def _offer(datasets: DatasetsPackage) -> None:
+    # TFDS's own providers import every public builder before they say that they do not know a
+    # name, so ours go to the front.
     @wrapt.when_imported("tensorflow_datasets.core.registered")
     def _add_provider(registered: ModuleType) -> None:
-        registered.add_dataset_builder_provider(packaged, index=0)
+        registered.add_dataset_builder_provider(datasets, index=0)

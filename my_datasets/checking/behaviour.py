@@ -116,9 +116,12 @@ def _flat(keys: Any) -> Iterator[str]:
         yield from itertools.chain.from_iterable(map(_flat, keys))
 
 
-def _undocumented(features: Any) -> Iterator[Issue]:
-    for name, feature in getattr(features, "items", dict)():
-        if not feature.doc.desc and not hasattr(feature, "items"):
+def _undocumented(features: Any, path: str = "") -> Iterator[Issue]:
+    for key, feature in getattr(features, "items", dict)():
+        name = f"{path}{key}"
+        if hasattr(feature, "items"):
+            yield from _undocumented(feature, f"{name}/")
+        elif not feature.doc.desc:
             yield Issue(
                 "feature-doc", f"feature {name}", "The feature is not documented.",
                 f"say what it is: doc={'...'!r}", severity=Severity.WARNING,

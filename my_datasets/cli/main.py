@@ -22,6 +22,7 @@ COMMANDS = {
     "index": "my_datasets.cli.index",
     "info": "my_datasets.cli.info",
     "list": "my_datasets.cli.list",
+    "new": "my_datasets.cli.new",
 }
 
 

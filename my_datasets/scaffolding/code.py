@@ -1,0 +1,229 @@
+"""The Python of a builder, and of its test."""
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import tensorflow_datasets as tfds
+
+from my_datasets.errors import SourceError, explain
+from my_datasets.scaffolding.inspection import Inspection
+from my_datasets.scaffolding.pretty import Call, Name, assigned
+
+_ARROW = {
+    pa.large_string(): "pa.string()",
+    pa.string(): "pa.string()",
+    pa.large_binary(): "pa.binary()",
+}
+
+
+# What is said of features inside of others.
+_INNER = "To be described."
+
+
+@dataclass(frozen=True)
+class Split:
+    """How rows are split.
+
+    Attributes:
+      shares: The share of each split; None if a column tells, or if there is one split only.
+      column: The column that tells, by its name in the data.
+      group: The column whose values stay together.
+      stratify: The column of which each split has its share of each value.
+    """
+
+    shares: Mapping[str, float] | None = None
+    column: str | None = None
+    group: str | None = None
+    stratify: str | None = None
+
+    @property
+    def is_one(self) -> bool:
+        """Whether everything is in one split."""
+        return self.shares is None and self.column is None
+
+
+def builder(name: str, found: Inspection, split: Split, *, url: str | None, file_name: str) -> str:
+    """Returns the source of a builder.
+
+    Args:
+      name: The dataset.
+      found: What its raw data are.
+      split: How they are split.
+      url: Where they are downloaded from; None if they are got by hand.
+      file_name: What their file or directory is called.
+    """
+    features = Call(
+        "tfds.features.FeaturesDict",
+        [{column.feature: _feature(found, column) for column in found.columns}],
+    )
+    info: dict[str, Any] = {"features": features}
+    if found.label is not None:
+        info["supervised_keys"] = _supervised(found)
+    returned = assigned(8, "return ", Call("self.dataset_info_from_configs", named=info))
+    read = _read(found, split)
+    said = f"Put {file_name} into the directory of --manual-dir."
+    by_hand = "" if url else assigned(4, "MANUAL_DOWNLOAD_INSTRUCTIONS = ", said)
+    place = assigned(0, "_URL = ", url) if url else assigned(0, "_FILE = ", file_name)
+    get = "dl_manager.download(_URL)" if url else "dl_manager.manual_dir / _FILE"
+    imports = "import numpy as np\n" if "np." in returned else ""
+    imports += "import pyarrow as pa\n" if "pa." in read else ""
+    return f'''"""`{name}`: to be described."""
+
+from typing import Any
+
+{imports}import tensorflow_datasets as tfds
+
+import my_datasets
+from my_datasets import sources
+
+{place}
+
+class Builder(my_datasets.Builder):
+    """Builds `{name}`."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    RELEASE_NOTES = {{"1.0.0": "First release."}}
+{by_hand}
+    def _info(self) -> tfds.core.DatasetInfo:
+{returned}
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Any]:
+        path = str({get})
+{read}'''
+
+
+def test(name: str, module: str, sizes: Mapping[str, int], download: str | None) -> str:
+    """Returns the source of a builder's test.
+
+    Args:
+      name: The dataset.
+      module: The builder's module.
+      sizes: How many dummy examples each split has.
+      download: The dummy file in place of the download; None if the data are got by hand.
+    """
+    package, _, last = module.rpartition(".")
+    title = "".join(part.capitalize() for part in name.split("_"))
+    got = assigned(4, "DL_DOWNLOAD_RESULT = ", download) if download else ""
+    return f'''"""`{name}`, on its dummy data."""
+
+import my_datasets
+from {package} import {last}
+
+
+class {title}Test(my_datasets.testing.BuilderTestCase):
+    DATASET_CLASS = {last}.Builder
+{got}{assigned(4, "SPLITS = ", dict(sizes))}'''
+
+
+def _read(found: Inspection, split: Split) -> str:
+    """Returns the lines that read and split the data."""
+    lines = ""
+    options = dict(found.options)
+    types = options.pop("types", None)
+    if types:
+        kinds = {name: Name(_arrow(kind)) for name, kind in types.items()}
+        lines += assigned(8, "types = ", kinds)
+        options["types"] = Name("types")
+    lines += assigned(8, "data = ", Call(f"sources.{found.kind}", [Name("path")], options))
+    renamed = {column.feature: column.name for column in found.columns}
+    select = ""
+    if any(feature != name for feature, name in renamed.items()):
+        lines += assigned(8, "columns = ", renamed)
+        select = ".select(columns)"
+    if split.is_one:
+        return lines + f'        return {{"train": data{select}}}\n'
+    if split.column is not None:
+        groups = {_split_name(value): [value] for value in found.values[split.column]}
+        call = Call("data.split_by", [split.column, groups])
+    else:
+        how = {"group": split.group, "stratify": split.stratify}
+        call = Call(
+            "data.split",
+            [dict(split.shares or {})],
+            {key: value for key, value in how.items() if value is not None},
+        )
+    lines += assigned(8, "splits = ", call)
+    if select:
+        return lines + f"        return {{name: part{select} for name, part in splits.items()}}\n"
+    return lines + "        return dict(splits)\n"
+
+
+def _split_name(value: Any) -> str:
+    text = str(value).lower()
+    return "".join(c if c.isalnum() else "_" for c in text).strip("_") or "none"
+
+
+def _arrow(kind: pa.DataType) -> str:
+    if kind in _ARROW:
+        return _ARROW[kind]
+    return (
+        f"pa.{ {'double': 'float64', 'float': 'float32', 'bool': 'bool_'}.get(str(kind), kind) }()"
+    )
+
+
+def _supervised(found: Inspection) -> Any:
+    others = [column.feature for column in found.columns if column.feature != found.label]
+    for main in ("image", "audio"):
+        if main in others:
+            return (main, found.label)
+    if len(others) == 1:
+        return (others[0], found.label)
+    return ({name: name for name in others}, found.label)
+
+
+def _feature(found: Inspection, column: Any) -> Call:
+    labels = {column.name: column.classes} if column.classes else {}
+    return _call(found.source.features(labels=labels)[column.name], column.doc)
+
+
+def _call(feature: Any, doc: str | None) -> Call:
+    """Returns the call that makes a feature."""
+    kind = type(feature)
+    function = f"tfds.features.{kind.__name__}"
+    named: dict[str, Any] = {}
+    arguments: list[Any] = []
+    if kind is tfds.features.ClassLabel:
+        named["names"] = list(feature.names)
+    elif kind is tfds.features.Audio:
+        named |= {
+            "shape": feature.shape,
+            "dtype": Name(f"np.{feature.np_dtype}"),
+            "sample_rate": feature.sample_rate,
+        }
+    elif kind is tfds.features.Scalar:
+        arguments = [Name(_dtype(feature))]
+    elif kind is tfds.features.Tensor:
+        named |= {"shape": feature.shape, "dtype": Name(_dtype(feature))}
+    elif kind is tfds.features.Sequence:
+        arguments = [_call(feature.feature, _INNER if _is_dict(feature.feature) else None)]
+    elif kind is tfds.features.FeaturesDict:
+        arguments = [{name: _call(of, _INNER) for name, of in feature.items()}]
+        doc = None  # its parts have one each
+    elif kind not in (tfds.features.Text, tfds.features.Image):
+        raise SourceError(
+            explain(f"A feature {feature!r} cannot be written.", mend="leave that column out")
+        )
+    is_tensor = kind in (tfds.features.Scalar, tfds.features.Tensor)
+    if is_tensor and feature.get_serialized_info().optional:
+        named["optional"] = True
+    if doc:
+        named["doc"] = doc
+    return Call(function, arguments, named)
+
+
+def _is_dict(feature: Any) -> bool:
+    return type(feature) is tfds.features.FeaturesDict
+
+
+def _dtype(feature: Any) -> str:
+    name = str(feature.np_dtype)
+    return {"object": "np.object_", "bool": "np.bool_"}.get(
+        name, "np.str_" if name.startswith(("<U", "str")) else f"np.{name}"
+    )
+
+
+def stem(path: str) -> str:
+    """Returns the name of a file without its directory and what stands behind `::`."""
+    return posixpath.basename(path.partition("::")[0].rstrip("/"))

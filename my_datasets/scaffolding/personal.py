@@ -1,0 +1,62 @@
+"""Columns that look personal, and texts that say nothing any more."""
+
+import random
+import re
+import string
+from collections.abc import Sequence
+
+# Parts of the names of columns that tend to hold what belongs to a person.
+_NAMES = re.compile(
+    r"(^|_)(name|first_?name|last_?name|surname|full_?name|e_?mail|mail|phone|tel|telephone|mobile"
+    r"|fax|address|street|zip|zip_?code|post_?code|postal|birth|birthday|birth_?date|dob|ssn"
+    r"|passport|iban|card|ip|ip_?address|user|user_?name|login|password|license_?plate)(_|$)",
+    re.IGNORECASE,
+)
+_VALUES = (
+    re.compile(r"[^@\s]+@[^@\s]+\.[a-zA-Z]{2,}"),  # e-mail addresses
+    re.compile(r"\+?\d[\d\s()/.-]{7,}\d"),  # telephone numbers
+    re.compile(r"(\d{1,3}\.){3}\d{1,3}"),  # IPv4 addresses
+)
+# Of a column's texts, how many must look so.
+_MOST = 0.5
+
+
+def looks_personal(column: str, values: Sequence[object]) -> bool:
+    """Returns whether a column looks as if it told who somebody is.
+
+    Args:
+      column: Its name.
+      values: Some of its values.
+    """
+    if _NAMES.search(re.sub(r"\W+", "_", column)):
+        return True
+    texts = [value for value in values if isinstance(value, str) and value]
+    return bool(texts) and any(
+        sum(bool(pattern.fullmatch(text.strip())) for text in texts) >= _MOST * len(texts)
+        for pattern in _VALUES
+    )
+
+
+def scrambled(value: object) -> object:
+    """Returns a value of the same form that says nothing: other letters, other digits.
+
+    The same value always gives the same, so that what was equal stays so.
+    """
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int):
+        digits = "".join(_other(c, random.Random(value)) for c in str(abs(value)))  # noqa: S311
+        return int(digits) if value >= 0 else -int(digits)
+    if not isinstance(value, str):
+        return value
+    chance = random.Random(value)  # noqa: S311 - nothing is to be kept secret by it
+    return "".join(_other(character, chance) for character in value)
+
+
+def _other(character: str, chance: random.Random) -> str:
+    if character.isdigit():
+        return chance.choice(string.digits)
+    if character.isalpha():
+        letters = string.ascii_uppercase if character.isupper() else string.ascii_lowercase
+        return chance.choice(letters)
+    return character

@@ -1,0 +1,116 @@
+"""Where a new dataset is put: this package, or one of the user's own with the same layout."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from my_datasets.errors import BuilderError, explain
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the files of a dataset are put.
+
+    Attributes:
+      root: The project.
+      package: The package that has the datasets, such as `ours.datasets`.
+      folder: The builder's folder.
+      checksums: Where its downloads are recorded.
+      dummy_data: Its dummy data.
+      test: Its test.
+    """
+
+    root: Path
+    package: str
+    folder: Path
+    checksums: Path
+    dummy_data: Path
+    test: Path
+
+
+def places(name: str, project: Path) -> Places:
+    """Returns where a dataset's files belong.
+
+    Args:
+      name: The dataset.
+      project: The project's directory; it may not be there yet.
+
+    Raises:
+      BuilderError: The name is none, or the dataset is there already.
+    """
+    if not _NAME.fullmatch(name):
+        raise BuilderError(
+            explain(
+                f"{name!r} cannot be the name of a dataset.",
+                "Expected lower-case letters, digits and underscores, a letter first",
+                mend="choose another name, such as " + (_identifier(name) or "my_dataset"),
+            )
+        )
+    root = project.resolve()
+    if (root / "my_datasets/datasets").is_dir():  # this package itself
+        folder = root / "my_datasets/datasets" / name
+        found = Places(
+            root, "my_datasets.datasets", folder, root / f"checksums/{name}.tsv",
+            root / "dummy_data" / name, root / f"tests/datasets/test_{name}.py",
+        )  # fmt: skip
+    else:
+        package = _identifier(root.name)
+        folder = root / package / "datasets" / name
+        found = Places(
+            root, f"{package}.datasets", folder, folder / "checksums.tsv",
+            folder / "dummy_data", root / f"tests/test_{name}.py",
+        )  # fmt: skip
+    if folder.exists():
+        raise BuilderError(
+            explain(f"{folder} is there already.", mend="choose another name, or take it away")
+        )
+    return found
+
+
+def new_package(at: Places) -> Mapping[Path, str]:
+    """Returns the files that a package of its own needs beside the dataset, by their paths."""
+    package = at.package.partition(".")[0]
+    if package == "my_datasets":
+        return {}
+    return {
+        at.root / "setup.py": f'''"""The distribution `{package}`: datasets."""
+
+from setuptools import find_packages, setup
+
+setup(
+    name="{package}",
+    version="0.1.0",
+    packages=find_packages(include=["{package}", "{package}.*"]),
+    package_data={{"": ["*.md", "*.bib", "*.txt", "*.tsv"]}},
+    python_requires=">=3.11",
+    install_requires=["my_datasets"],
+    extras_require={{"test": ["my_datasets[test]"]}},
+)
+''',
+        at.root / "README.md": f"""# {package}
+
+Datasets, made with `my_datasets`. They are known to `tfds.load` after `import {package}`.
+
+    pip install -e '.[test]'
+    pytest
+    my-datasets check {package}/datasets/NAME
+    my-datasets build NAME --imports {package}
+""",
+        at.root / "CHANGELOG.md": "# Changes\n\n## 0.1.0 (unreleased)\n",
+        at.root
+        / package
+        / "__init__.py": f'''"""Datasets; importing this package makes them known to TFDS."""
+
+import my_datasets
+
+my_datasets.register("{at.package}")
+''',
+        at.root / package / "datasets/__init__.py": '"""The datasets."""\n',
+    }
+
+
+def _identifier(text: str) -> str:
+    return re.sub(r"\W+", "_", text.lower()).strip("_").lstrip("0123456789_")

@@ -1,0 +1,255 @@
+"""A whole new dataset: inspected, written, and tried on its dummy data before it is shown."""
+
+import contextlib
+import importlib
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core import registered
+from tensorflow_datasets.core.download import checksums
+
+from my_datasets.building.units import Misfit
+from my_datasets.checking.dummy_downloads import DownloadManager
+from my_datasets.checking.subject import Subject
+from my_datasets.downloads.fetching import Fetched, fetch
+from my_datasets.errors import SourceError, explain
+from my_datasets.scaffolding import code, dummies, project
+from my_datasets.scaffolding.code import Split
+from my_datasets.scaffolding.inspection import Inspection, inspect
+from my_datasets.sources.source import Source
+
+# Rows of dummy data: more until no split is empty.
+_ROWS, _MOST_ROWS = 12, 400
+_TAGS = {
+    "image_folder": "content.data-type.image # Contains image data.",
+    "audio_folder": "content.data-type.audio # Contains audio data.",
+    "text_lines": "content.data-type.text # Contains text data.",
+}
+_TABLE = "content.data-type.tabular # Contains tabular data."
+
+
+@dataclass(frozen=True)
+class Made:
+    """A dataset that was written.
+
+    Attributes:
+      name: The dataset.
+      files: All files of it, without dummy data.
+      folder: The builder's folder.
+      test: Its test.
+      dummy_data: Its dummy data.
+      splits: How many dummy examples each split has.
+      personal: The columns that look personal, which are scrambled in the dummy data.
+      build: The command that builds it from the real data.
+    """
+
+    name: str
+    files: list[Path]
+    folder: Path
+    test: Path
+    dummy_data: Path
+    splits: Mapping[str, int]
+    personal: list[str]
+    build: str
+
+
+def look(
+    where: str, *, kind: str | None = None, label: str | None = None
+) -> tuple[Inspection, str, Fetched | None]:
+    """Returns what raw data are, and where they lie now: an address is downloaded first.
+
+    Args:
+      where: A path, a pattern, an archive, or an HTTP address of a file.
+      kind: What they are; None to find it out.
+      label: The column to be learned.
+
+    Raises:
+      SourceError: Nothing can be read there.
+    """
+    if not where.startswith(("http://", "https://")):
+        path, separator, inside = where.partition("::")
+        local = f"{Path(path).expanduser().resolve()}{separator}{inside}"
+        return inspect(local, kind=kind, label=label), local, None
+    address, separator, inside = where.partition("::")
+    fetched = fetch(address, Path(tempfile.mkdtemp()))
+    named = fetched.path.with_name(fetched.file_name)
+    fetched.path.rename(named)
+    local = f"{named}{separator}{inside}"
+    return inspect(local, kind=kind, label=label), local, fetched
+
+
+def scaffold(
+    name: str,
+    where: str,
+    local: str,
+    found: Inspection,
+    *,
+    into: Path,
+    split: Split,
+    fetched: Fetched | None = None,
+) -> Made:
+    """Writes a dataset; whole, or not at all.
+
+    Args:
+      name: What it is to be called.
+      where: Where the raw data are, as the user said it.
+      local: Where they lie on this machine.
+      found: What they are.
+      into: The project.
+      split: How they are split.
+      fetched: What was downloaded, if `where` is an address.
+
+    Raises:
+      BuilderError: The name is none, or the dataset is there already.
+      SourceError: The raw data cannot be imitated, or split so.
+    """
+    at = project.places(name, into)
+    url = where.partition("::")[0] if fetched is not None else None
+    file_name = code.stem(where if fetched is None else fetched.file_name)
+    module = f"{at.package}.{name}.{name}_dataset_builder"
+    source = code.builder(name, found, split, url=url, file_name=file_name)
+    with tempfile.TemporaryDirectory() as scratch:
+        splits = _tried(name, source, local, found, Path(scratch), fetched)
+        texts = {
+            at.folder / "__init__.py": f'"""The `{name}` dataset."""\n',
+            at.folder / f"{name}_dataset_builder.py": source,
+            at.folder / "README.md": _readme(name, found),
+            at.folder / "CITATIONS.bib": f"@misc{{{name},\n  title = {{{name}}},\n}}\n",
+            at.folder / "TAGS.txt": _TAGS.get(found.kind, _TABLE) + "\n",
+            at.test: code.test(name, module, splits, file_name if url else None),
+        }
+        if fetched is not None:
+            line = f"{url}\t{fetched.size}\t{fetched.sha256}\t{fetched.file_name}\n"
+            texts[at.checksums] = line
+        missing = {
+            path: text for path, text in project.new_package(at).items() if not path.exists()
+        }
+        texts |= missing
+        written: list[Path] = []
+        try:
+            for path, text in texts.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, "utf-8")
+                written.append(path)
+            shutil.copytree(Path(scratch) / "dummy_data", at.dummy_data)
+        except BaseException:
+            for path in written:
+                path.unlink()
+            shutil.rmtree(at.folder, ignore_errors=True)
+            raise
+    _note(at.root / "CHANGELOG.md", f"* The dataset `{name}` 1.0.0.")
+    package = at.package.partition(".")[0]
+    imports = "" if package == "my_datasets" else f" --imports {package}"
+    manual = "" if url else f" --manual-dir {Path(local.partition('::')[0]).parent}"
+    return Made(
+        name=name,
+        files=written,
+        folder=at.folder,
+        test=at.test,
+        dummy_data=at.dummy_data,
+        splits=splits,
+        personal=[column.name for column in found.columns if column.personal],
+        build=f"my-datasets build {name}{imports}{manual}",
+    )
+
+
+def _tried(
+    name: str, source: str, local: str, found: Inspection, scratch: Path, download: Fetched | None
+) -> dict[str, int]:
+    """Makes dummy data, ever more rows until no split is empty; returns the splits' sizes."""
+    # TFDS wants a package, and no other one may be called so.
+    package = f"scaffold_{secrets.token_hex(8)}"
+    folder = scratch / package / name
+    folder.mkdir(parents=True)
+    path = folder / f"{name}_dataset_builder.py"
+    path.write_text(source, "utf-8")
+    for init in (folder.parent, folder):
+        (init / "__init__.py").touch()
+    (folder / "README.md").write_text(f"# {name}\n", "utf-8")
+    module = f"{package}.{name}.{path.stem}"
+    dummy = scratch / "dummy_data"
+    subject = Subject(name, path, scratch, module, folder / "checksums.tsv", dummy)
+    rows = _ROWS
+    with _imported(scratch, module) as builder_class:
+        builder = builder_class(data_dir=scratch / "data")
+        while True:
+            shutil.rmtree(dummy, ignore_errors=True)
+            dummies.write(local, found, rows, dummy / code.stem(local))
+            manager = DownloadManager(subject, _records(download), [])
+            parts = builder._split_generators(manager)
+            sizes = {split: _size(part) for split, part in parts.items()}
+            rows *= 2
+            if all(sizes.values()):
+                return sizes
+            if rows > _MOST_ROWS:
+                empty = ", ".join(split for split, size in sizes.items() if not size)
+                raise SourceError(
+                    explain(
+                        f"A split stays empty, with however many rows: {empty}",
+                        mend="choose other splits",
+                    )
+                )
+
+
+def _records(download: Fetched | None) -> dict[str, checksums.UrlInfo]:
+    if download is None:
+        return {}
+    size = tfds.core.utils.Size(download.size)
+    info = checksums.UrlInfo(size=size, checksum=download.sha256, filename=download.file_name)
+    return {download.url: info}
+
+
+def _size(part: Source) -> int:
+    """Returns how many rows a split has; each of them can be read."""
+    count = 0
+    for key, batch in part:
+        if isinstance(batch, Misfit):
+            raise batch.as_error("dummy data", "0", count, key)
+        count += batch.num_rows
+    return count
+
+
+@contextlib.contextmanager
+def _imported(root: Path, module: str) -> Iterator[Any]:
+    """Gives the class of a builder below a directory; nothing of its modules stays."""
+    sys.path.insert(0, str(root))
+    try:
+        with registered.skip_registration():
+            yield importlib.import_module(module).Builder
+    finally:
+        sys.path.remove(str(root))
+        top = module.partition(".")[0]
+        for name in [name for name in sys.modules if name.partition(".")[0] == top]:
+            del sys.modules[name]
+
+
+def _readme(name: str, found: Inspection) -> str:
+    rows = "".join(f"| `{column.feature}` | {column.doc} |\n" for column in found.columns)
+    return f"""# {name}
+
+To be described: what the data are, in a line.
+
+Where they come from, who made them, how, and what for.
+
+## Features
+
+| feature | what |
+|---|---|
+{rows}
+## Licence
+
+To be stated.
+"""
+
+
+def _note(changelog: Path, line: str) -> None:
+    if changelog.is_file():
+        text = changelog.read_text("utf-8").rstrip("\n")
+        changelog.write_text(f"{text}\n\n{line}\n", "utf-8")
