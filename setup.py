@@ -68,14 +68,19 @@ setup(
         "beam": [BEAM],
         "bigquery": ["adbc-driver-bigquery>=1.3"],
         "images": ["pillow>=10"],  # sources.image_folder
+        "video": ["av>=12", "pillow>=10"],  # sources.video_folder
         "sql": ["adbc-driver-postgresql>=1.3", "adbc-driver-sqlite>=1.3"],
         "test": [
+            "av>=12",
             "adbc-driver-postgresql>=1.3",
             "adbc-driver-sqlite>=1.3",
             "build>=1.2",
             # tfds.testing imports it without declaring it.
             "dill>=0.3.8",
+            "boto3>=1.34",
             "hypothesis>=6.100",
+            # A real S3 server.
+            "moto[server]>=5",
             "pandas>=2",
             "pillow>=10",
             # A real PostgreSQL server.

@@ -9,6 +9,7 @@ _INSTALLS = {
     "adbc_driver_postgresql": "my_datasets[sql]",
     "adbc_driver_sqlite": "my_datasets[sql]",
     "apache_beam": "my_datasets[beam]",
+    "av": "my_datasets[video]",
     "dill": "my_datasets[test]",
     "pytest": "my_datasets[test]",
     "soundfile": "my_datasets[audio]",

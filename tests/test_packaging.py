@@ -53,6 +53,7 @@ def test_the_metadata_names_the_extras_and_the_command(distributions):
         "images",
         "sql",
         "test",
+        "video",
     }
     assert message["License-Expression"] == "Apache-2.0 AND CC-BY-4.0"
     base = [r for r in message.get_all("Requires-Dist") if "extra ==" not in r]

@@ -37,6 +37,9 @@ def _shares(
     help="A column that names the splits, or shares such as train=0.8,test=0.2.  "
     "[default: all in train]",
 )
+@click.option(
+    "--folds", type=click.IntRange(min=2), metavar="N", help="N equal parts, in place of --split."
+)
 @click.option("--group", metavar="COLUMN", help="Rows of one value in it are in one split.")
 @click.option("--stratify", metavar="COLUMN", help="Splits have their shares of each value in it.")
 @click.option("--kind", metavar="KIND", help="What the data are, if their names do not tell.")
@@ -55,6 +58,7 @@ def command(
     where: str,
     label: str | None,
     split: Any,
+    folds: int | None,
     group: str | None,
     stratify: str | None,
     kind: str | None,
@@ -75,7 +79,9 @@ def command(
     from my_datasets.scaffolding.code import Split
     from my_datasets.scaffolding.scaffold import look, scaffold
 
-    if (group or stratify) and not isinstance(split, dict):
+    if folds and (split or stratify):
+        raise click.UsageError("--folds goes with --group, not with --split or --stratify.")
+    if (group or stratify) and not (folds or isinstance(split, dict)):
         raise click.UsageError("--group and --stratify need shares: --split train=0.8,test=0.2")
     project.places(name, package)
     found, local, fetched = look(where, kind=kind, label=label)
@@ -94,6 +100,7 @@ def command(
         column=split if isinstance(split, str) else None,
         group=group,
         stratify=stratify,
+        folds=folds,
     )
     made = scaffold(name, where, local, found, into=package, split=how, fetched=fetched)
     if as_json:

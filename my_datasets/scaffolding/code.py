@@ -32,17 +32,19 @@ class Split:
       column: The column that tells, by its name in the data.
       group: The column whose values stay together.
       stratify: The column of which each split has its share of each value.
+      folds: The number of equal parts, in place of shares.
     """
 
     shares: Mapping[str, float] | None = None
     column: str | None = None
     group: str | None = None
     stratify: str | None = None
+    folds: int | None = None
 
     @property
     def is_one(self) -> bool:
         """Whether everything is in one split."""
-        return self.shares is None and self.column is None
+        return self.shares is None and self.column is None and self.folds is None
 
 
 def builder(name: str, found: Inspection, split: Split, *, url: str | None, file_name: str) -> str:
@@ -139,11 +141,11 @@ def _read(found: Inspection, split: Split) -> str:
         call = Call("data.split_by", [split.column, groups])
     else:
         how = {"group": split.group, "stratify": split.stratify}
-        call = Call(
-            "data.split",
-            [dict(split.shares or {})],
-            {key: value for key, value in how.items() if value is not None},
-        )
+        given = {key: value for key, value in how.items() if value is not None}
+        if split.folds is not None:
+            call = Call("data.folds", [split.folds], given)
+        else:
+            call = Call("data.split", [dict(split.shares or {})], given)
     lines += assigned(8, "splits = ", call)
     if select:
         return lines + f"        return {{name: part{select} for name, part in splits.items()}}\n"

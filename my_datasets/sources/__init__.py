@@ -15,8 +15,9 @@ from my_datasets.sources.plain_text import text_lines
 from my_datasets.sources.records import tfrecords
 from my_datasets.sources.source import Source
 from my_datasets.sources.tables import arrays, table
+from my_datasets.sources.video import video_folder
 
 __all__ = [
     "Source", "arrays", "audio_folder", "binary_files", "csv", "feather", "image_folder",
-    "json_lines", "parquet", "sql", "table", "text_lines", "tfrecords", "tsv",
+    "json_lines", "parquet", "sql", "table", "text_lines", "tfrecords", "tsv", "video_folder",
 ]  # fmt: skip

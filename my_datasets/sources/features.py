@@ -59,6 +59,11 @@ def image_feature() -> tfds.features.Image:
     return tfds.features.Image()
 
 
+def video_feature(encoding_format: str) -> tfds.features.Video:
+    """Returns the feature for films of any size, stored as the files of their frames."""
+    return tfds.features.Video(shape=(None, None, None, 3), encoding_format=encoding_format)
+
+
 def audio_feature(sample_rate: int, channels: int, dtype: str) -> tfds.features.Audio:
     """Returns the feature for recordings of any length, stored as their samples."""
     shape = (None,) if channels == 1 else (None, channels)

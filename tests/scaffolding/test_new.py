@@ -72,6 +72,7 @@ KINDS = {
                               "--stratify", "species"]),
     "folded": ("people.csv", ["--split", "fold"]),
     "grouped": ("people.csv", ["--split", "train=0.6,test=0.4", "--group", "n"]),
+    "in_folds": ("people.csv", ["--folds", "3", "--group", "n"]),
     "sms": ("sms.tsv", []),
     "objects": ("objects.jsonl", []),
     "in_parquet": ("table.parquet", []),
@@ -168,6 +169,7 @@ def test_what_is_there_is_not_overwritten(project, raw):
         (["x", "--from", "people.csv", "--label", "e-mail", "--split", "n"], "at most 20 values"),
         (["x", "--from", "people.csv", "--split", "a=b"], "is not NAME=SHARE"),
         (["x", "--from", "people.csv", "--group", "n"], "need shares"),
+        (["x", "--from", "people.csv", "--folds", "3", "--split", "n"], "not with --split"),
         (["x", "--from", "people.csv", "--kind", "excel"], "excel"),
     ],
 )

@@ -1,0 +1,81 @@
+"""Sources in an object store: a real S3 server on loopback."""
+
+import io
+
+import boto3
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tensorflow_datasets as tfds
+from moto.server import ThreadedMotoServer
+
+import my_datasets
+from my_datasets import sources
+from my_datasets.building.options import BuildOptions
+from my_datasets.errors import SourceError
+from tests.datasets.archives import photograph, zipped
+from tests.sources.reading import rows_of
+
+TABLE = pa.table({"id": [f"r{i}" for i in range(30_000)], "n": np.arange(30_000)})
+
+
+@pytest.fixture(scope="module")
+def bucket():
+    """A bucket with files of several kinds; S3 is that server for as long as it is there."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1",
+        }.items():  # fmt: skip
+            patch.setenv(name, value)
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="raw")
+        columns = io.BytesIO()
+        pq.write_table(TABLE, columns, row_group_size=10_000)
+        lines = "id,n\n" + "".join(f"r{i},{i}\n" for i in range(1000))
+        for key, body in {
+            "table.parquet": columns.getvalue(),
+            "parts/a.csv": lines.encode(), "parts/b.csv": lines.encode(),
+            "photos/cat/0.jpg": photograph(0), "photos/dog/1.jpg": photograph(1),
+            "photos.zip": zipped({"cat/0.jpg": photograph(0), "dog/1.jpg": photograph(1)}),
+        }.items():  # fmt: skip
+            client.put_object(Bucket="raw", Key=key, Body=body)
+        yield "s3://raw"
+    server.stop()
+
+
+def test_files_patterns_and_archives_are_found(bucket):
+    assert len(rows_of(sources.csv(f"{bucket}/parts/*.csv"))[0]) == 2000
+    assert len(rows_of(sources.parquet(f"{bucket}/table.parquet", key="id"))[0]) == 30_000
+    for photos in (f"{bucket}/photos", f"{bucket}/photos.zip"):
+        rows, _ = rows_of(sources.image_folder(photos))
+        assert {key: row["label"] for key, row in rows.items()} == {
+            "cat/0.jpg": "cat", "dog/1.jpg": "dog"
+        }  # fmt: skip
+
+
+def test_what_is_not_there(bucket):
+    with pytest.raises(SourceError, match="no file to read at s3://raw/nothing"):
+        sources.csv(f"{bucket}/nothing/*.csv")
+
+
+def test_several_processes_read_it(bucket, tmp_path):
+    source = sources.parquet(f"{bucket}/table.parquet", key="id")
+
+    class Stored(my_datasets.Builder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            return tfds.core.DatasetInfo(builder=self, features=source.features())
+
+        def _split_generators(self, dl_manager):
+            return {"train": source}
+
+    builder = Stored(data_dir=tmp_path)
+    builder.download_and_prepare(build_options=BuildOptions(workers=2))
+    data = tfds.builder_from_directory(builder.data_dir).as_dataset(split="train", batch_size=-1)
+    assert sorted(tfds.as_numpy(data)["n"].tolist()) == TABLE["n"].to_pylist()
