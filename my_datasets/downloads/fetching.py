@@ -105,10 +105,9 @@ def fetch(
     failures: list[MyDatasetsError] = []
     counted = _Counted(on_bytes)
     for source in sources or (url,):
+        job = _Job(source, partial, expected, verify_ssl, patience or Patience(), counted, mend)
         try:
-            return _from(
-                source, partial, expected, verify_ssl, patience or Patience(), counted, mend
-            )
+            return _from(job)
         except MyDatasetsError as error:
             failures.append(error)
     raise _combined(url, failures)
@@ -131,50 +130,55 @@ class _Counted:
         self._told = size
 
 
-def _from(
-    source: str,
-    partial: Partial,
-    expected: Expected | None,
-    verify_ssl: bool,
-    patience: Patience,
-    counted: _Counted,
-    mend: str,
-) -> Fetched:
+@dataclass(frozen=True)
+class _Job:
+    """One file from one source; see `fetch`."""
+
+    source: str
+    partial: Partial
+    expected: Expected | None
+    verify_ssl: bool
+    patience: Patience
+    counted: _Counted
+    mend: str
+
+
+def _from(job: _Job) -> Fetched:
     """Returns the file from one source; if pieces of two files were put together, once more."""
+    partial = job.partial
     while True:
         was_there = partial.size
-        origin, declared = _complete(source, partial, expected, verify_ssl, patience, counted)
+        origin, declared = _complete(job)
         sha256 = partial.sha256()
         try:
             diagnosis.check(
-                partial.path, source, sha256=sha256, expected=expected, declared=declared, mend=mend
+                partial.path,
+                job.source,
+                sha256=sha256,
+                expected=job.expected,
+                declared=declared,
+                mend=job.mend,
             )
         except MyDatasetsError:
             partial.discard()
-            counted.now(0)
+            job.counted.now(0)
             if was_there:
                 continue  # its beginning may have been another file's
             raise
         target = partial.path.with_suffix(".whole")
         size = partial.size
         partial.finish(target)
-        return Fetched(target, size, sha256, origin.file_name, source)
+        return Fetched(target, size, sha256, origin.file_name, job.source)
 
 
-def _complete(
-    source: str,
-    partial: Partial,
-    expected: Expected | None,
-    verify_ssl: bool,
-    patience: Patience,
-    counted: _Counted,
-) -> tuple[Origin, int | None]:
+def _complete(job: _Job) -> tuple[Origin, int | None]:
     """Asks until the file is whole; returns where it came from, and the size the server gave."""
+    partial, patience = job.partial, job.patience
     farthest, tries, wait = partial.size, 0, patience.first_wait
     with requests.Session() as session:
         while True:
             try:
-                return _ask(session, source, partial, expected, verify_ssl, patience, counted)
+                return _ask(session, job)
             except _NotWholeError as error:
                 reason, asked = str(error), error.wait
             if partial.size > farthest:
@@ -183,7 +187,7 @@ def _complete(
             if tries >= patience.tries:
                 raise DownloadError(
                     explain(
-                        f"{source} did not give the whole file in {tries} tries.",
+                        f"{job.source} did not give the whole file in {tries} tries.",
                         f"The last one: {reason}",
                         f"What came is kept: {partial.size:,} bytes" if partial.size else "",
                         mend="run the same again to go on, or name a mirror",
@@ -193,38 +197,32 @@ def _complete(
             wait *= 2
 
 
-def _ask(
-    session: requests.Session,
-    source: str,
-    partial: Partial,
-    expected: Expected | None,
-    verify_ssl: bool,
-    patience: Patience,
-    counted: _Counted,
-) -> tuple[Origin, int | None]:
+def _ask(session: requests.Session, job: _Job) -> tuple[Origin, int | None]:
+    """Asks once, for what is missing; returns as `_complete`."""
+    partial = job.partial
     begin, known = partial.size, partial.origin
     # Bytes as they are, not as they are compressed on their way.
     headers = {"Accept-Encoding": "identity"}
-    same = known is not None and known.url == source and known.validator
-    if known is None or not (same or expected):
+    same = known is not None and known.url == job.source and known.validator
+    if known is None or not (same or job.expected):
         begin = 0  # what is there may be the beginning of another file
     if begin:
         headers["Range"] = f"bytes={begin}-"
         if known is not None and same:
             headers["If-Range"] = known.validator
-    timeout = (patience.connect, patience.silence)
+    timeout = (job.patience.connect, job.patience.silence)
     with _explained(partial):
         response = session.get(
-            source, headers=headers, stream=True, timeout=timeout, verify=verify_ssl
+            job.source, headers=headers, stream=True, timeout=timeout, verify=job.verify_ssl
         )
         with response:
-            declared = _begin(response, source, partial, begin, known)
-            counted.now(partial.size)
+            declared = _begin(response, job.source, partial, begin, known)
+            job.counted.now(partial.size)
             origin = partial.origin
             if origin is None:  # taken away by somebody else
                 raise _NotWholeError("what had come was taken away")
             if response.status_code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                _receive(response, partial, counted)
+                _receive(response, partial, job.counted)
         if declared is not None and partial.size < declared:
             raise _NotWholeError(f"{partial.size:,} of {declared:,} bytes came")
         return origin, declared
