@@ -6,10 +6,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from my_datasets.checking import code, papers
 from my_datasets.checking.subject import Subject, find
@@ -23,12 +23,42 @@ _BEFORE_ANY_RUN = frozenset(
 _SEEDS = ("1", "2")
 
 
-def check(name_or_path: str, *, timeout: float = 60.0) -> list[Issue]:
+class Running(Protocol):
+    """A process, as `subprocess.Popen` is one."""
+
+    returncode: Any
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Waits for its end; raises `subprocess.TimeoutExpired`."""
+
+    def kill(self) -> None:
+        """Kills it."""
+
+
+# Starts a process that examines the subject in a file, and writes a report: with a hash seed.
+Launch = Callable[[Path, Path, str], Running]
+
+
+def new_process(given: Path, report: Path, seed: str) -> Running:
+    """Examines a subject in a new interpreter, which nothing else has touched."""
+    return subprocess.Popen(  # noqa: S603 - ourselves
+        [sys.executable, "-m", "my_datasets.checking.behaviour", str(given), str(report)],
+        env={
+            **os.environ, "PYTHONHASHSEED": seed, "TF_CPP_MIN_LOG_LEVEL": "3",
+            "CUDA_VISIBLE_DEVICES": "-1",
+        },
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def check(name_or_path: str, *, timeout: float = 60.0, launch: Launch = new_process) -> list[Issue]:
     """Returns what is wrong with a builder: errors first.
 
     Args:
       name_or_path: A dataset of this package, a builder's folder, or its module.
       timeout: Seconds for the builder to come to its first examples.
+      launch: Starts the processes in which the builder runs.
 
     Raises:
       DatasetNotFoundError: There is neither such a dataset nor such a path.
@@ -39,7 +69,7 @@ def check(name_or_path: str, *, timeout: float = 60.0) -> list[Issue]:
     issues = list(code.issues(subject))
     issues += papers.issues(subject, _valid_tags())
     if not any(_stops(issue) for issue in issues):
-        issues += _behaviour(subject, timeout)
+        issues += _behaviour(subject, timeout, launch)
     known = dict.fromkeys(issues)
     return sorted(known, key=lambda issue: issue.severity is not Severity.ERROR)
 
@@ -59,24 +89,14 @@ def _valid_tags() -> frozenset[str]:
     return frozenset(line.partition("#")[0].strip() for line in text.splitlines())
 
 
-def _behaviour(subject: Subject, timeout: float) -> Iterator[Issue]:
+def _behaviour(subject: Subject, timeout: float, launch: Launch) -> Iterator[Issue]:
     with tempfile.TemporaryDirectory() as directory:
         given = Path(directory) / "subject.json"
         given.write_text(json.dumps({k: str(v) for k, v in vars(subject).items()}), "utf-8")
         reports = [Path(directory) / f"report-{seed}.json" for seed in _SEEDS]
-        command = [sys.executable, "-m", "my_datasets.checking.behaviour", str(given)]
         running = [
-            subprocess.Popen(  # noqa: S603 - ourselves
-                [*command, str(report)],
-                env={
-                    **os.environ, "PYTHONHASHSEED": seed, "TF_CPP_MIN_LOG_LEVEL": "3",
-                    "CUDA_VISIBLE_DEVICES": "-1",
-                },
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            for seed, report in zip(_SEEDS, reports, strict=True)
-        ]  # fmt: skip
+            launch(given, report, seed) for seed, report in zip(_SEEDS, reports, strict=True)
+        ]
         try:
             for process in running:
                 process.wait(timeout)

@@ -17,6 +17,7 @@ from my_datasets.checking.checker import check
 from my_datasets.cli.main import cli
 from my_datasets.scaffolding.inspection import inspect
 from my_datasets.scaffolding.personal import looks_personal, scrambled
+from tests.checking.forked import Forked
 from tests.datasets.archives import photograph, wave
 from tests.downloads.server import serving
 
@@ -97,20 +98,28 @@ def project(raw, tmp_path_factory):
     return top
 
 
-def test_its_tests_pass_as_they_are(project):
+# One of each way in which the tests are given their data.
+FEW = ("people", "photos", "sms", "downloaded")
+
+
+@pytest.mark.parametrize(
+    "names", [FEW, pytest.param((*KINDS, "downloaded"), marks=pytest.mark.slow)]
+)
+def test_its_tests_pass_as_they_are(project, names):
     """In a new process, as its author would run them."""
+    files = [f"tests/test_{name}.py" for name in names]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
         cwd=project, env={**os.environ, "PYTHONPATH": str(project)}, check=False,
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]
-    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 9 * (len(KINDS) + 1)
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 9 * len(names)
 
 
 @pytest.mark.parametrize("name", [*KINDS, "downloaded"])
 def test_nothing_is_wrong_with_it(project, name):
-    assert check(str(project / "our_data/datasets" / name)) == []
+    assert check(str(project / "our_data/datasets" / name), launch=Forked) == []
 
 
 def test_it_is_formatted(project):
