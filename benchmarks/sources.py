@@ -96,7 +96,10 @@ def rows_of(kind: str, place: str, count: int) -> Iterator[tuple[int, dict[str, 
                 yield int(row["id"]), {**numbers, "text": row["text"], "label": int(row["label"])}
         return
     if kind == "parquet":
-        frame = pd.read_parquet(place).head(count)
+        import pyarrow.parquet as pq
+
+        # Not the whole file, of which the rest would be read for nothing.
+        frame = next(pq.ParquetFile(place).iter_batches(count)).to_pandas()
     elif kind == "sqlite":
         with contextlib.closing(sqlite3.connect(place)) as connection:
             frame = pd.read_sql_query(f"SELECT * FROM data LIMIT {count}", connection)

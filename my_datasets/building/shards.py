@@ -60,14 +60,12 @@ class Chunk:
       ends: The one after the last of each run; shape [runs].
       start: The place of its first record in the split.
       count: Its records that count.
-      index: Its sorted index if it is the only chunk; else it is read again when it is written.
     """
 
     begins: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
     start: int
     count: int
-    index: Columns | None = None
 
 
 @dataclass(frozen=True)
@@ -99,13 +97,11 @@ def plan(sources: Sources, chunk_bytes: int) -> Plan:
     """
     chunks = []
     num_examples = num_bytes = 0
-    cuts = _cut(sources.runs, chunk_bytes)
-    for begins, ends in pairwise(cuts):
+    for begins, ends in pairwise(_cut(sources.runs, chunk_bytes)):
         index = _index(sources, begins, ends)
         count = len(index["high"])
         if count:
-            kept = index if len(cuts) == 2 else None
-            chunks.append(Chunk(begins, ends, num_examples, count, kept))
+            chunks.append(Chunk(begins, ends, num_examples, count))
         num_examples += count
         num_bytes += int(index["size"].sum()) - count * tfrecord.OVERHEAD
     return Plan(sources, chunks, num_examples, num_bytes)
@@ -161,7 +157,7 @@ def records(
         first, last = max(begin, chunk.start), min(end, chunk.start + chunk.count)
         if first >= last:
             continue
-        index = chunk.index or _index(plan.sources, chunk.begins, chunk.ends)
+        index = _index(plan.sources, chunk.begins, chunk.ends)
         index = {k: values[first - chunk.start : last - chunk.start] for k, values in index.items()}
         yield from _read(plan.sources.runs, index, space)
 

@@ -106,19 +106,15 @@ class Stratum:
 
     salt: str
     column: str
-    bounds: Mapping[Any, tuple[int, int]]
+    bounds: Mapping[str, tuple[int, int]]
     takes_unread: bool
 
     def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:
         """Returns which rows they are."""
         found = places(self.salt, keys)
         mask = np.zeros(len(found), np.bool_)
-        classes = batch.column(self.column).dictionary_encode()
-        codes = pc.fill_null(classes.indices, -1).to_numpy(zero_copy_only=False)
-        for code, name in enumerate(classes.dictionary.to_pylist()):
-            first, end = self.bounds.get(name, (0, 0))
-            rows = codes == code
-            mask |= rows & Between(self.salt, first, end)._within(found)
+        for name, rows in _classes(batch.column(self.column)):
+            mask |= rows & Between(self.salt, *self.bounds[name])._within(found)
         return mask
 
     def has_key(self, _key: Any) -> bool:
@@ -190,7 +186,7 @@ def strata(
     read: Callable[[], Iterator[tuple[pa.LargeBinaryArray, pa.Array]]],
     parts: Mapping[str, float],
     salt: str,
-) -> dict[str, dict[Any, tuple[int, int]]]:
+) -> dict[str, dict[str, tuple[int, int]]]:
     """Returns the bounds of each class in each part, so that each has its share of every class.
 
     Args:
@@ -199,24 +195,30 @@ def strata(
       salt: Makes another choice.
     """
     cuts(parts)
-    found: dict[Any, list[Places]] = {}
+    found: dict[str, list[Places]] = {}
     for keys, classes in read():
         at = places(salt, keys)
-        encoded = classes.dictionary_encode()
-        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
-        for code, name in enumerate(encoded.dictionary.to_pylist()):
-            found.setdefault(name, []).append(at[codes == code])
-    bounds: dict[str, dict[Any, tuple[int, int]]] = {name: {} for name in parts}
+        for name, rows in _classes(classes):
+            found.setdefault(name, []).append(at[rows])
+    bounds: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in parts}
     for value, some in found.items():
         ordered = np.sort(np.concatenate(some))
         reached, begin = 0.0, 0
         for name, share in parts.items():
             reached += share
-            rows = round(reached * len(ordered))
-            end = int(ordered[rows]) if rows < len(ordered) else _WHOLE
+            following = round(reached * len(ordered))
+            end = int(ordered[following]) if following < len(ordered) else _WHOLE
             bounds[name][value] = (begin, end)
             begin = end
     return bounds
+
+
+def _classes(column: pa.Array) -> Iterator[tuple[str, Mask]]:
+    """Yields each class, by its `repr`, and which rows are of it: no value is one, and NaN, too."""
+    encoded = column.dictionary_encode(null_encoding="encode")
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    for code, value in enumerate(encoded.dictionary.to_pylist()):
+        yield repr(value), codes == code
 
 
 def _texts(column: pa.Array) -> pa.LargeBinaryArray:

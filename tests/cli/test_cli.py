@@ -43,7 +43,8 @@ def test_build_list_and_info_tell_one_story(run, tmp_path):
     assert built[0]["built"] is True
 
     rows = json.loads(run("list", "--data-dir", str(tmp_path), "--json").stdout)["datasets"]
-    (row,) = [row for row in rows if row["name"] == "digits"]
+    assert [row["name"] for row in rows if row["prepared"]] == ["digits"]
+    (row,) = [row for row in rows if row["prepared"]]
     assert row["version"] == "1.0.0"
     assert row["prepared"] == ["1.0.0"]
     assert row["summary"].startswith("Handwritten digits")
@@ -99,9 +100,15 @@ def test_a_user_module_brings_its_builders(run, tmp_path):
 def test_list_shows_prepared_data_of_others(run, tmp_path):
     run("build", "toy_numbers", "--imports", "tests.builders.toy", "--data-dir", str(tmp_path))
     rows = json.loads(run("list", "--data-dir", str(tmp_path), "--json").stdout)["datasets"]
-    found = {row["name"]: (row["version"], row["prepared"]) for row in rows}
-    assert found["digits"] == ("1.0.0", [])
-    assert found["toy_numbers"] == (None, ["1.1.0"])
+    assert [(row["name"], row["version"], row["prepared"]) for row in rows] == [
+        ("cats_and_dogs", "1.0.0", []),
+        ("collider_events", "1.0.0", []),
+        ("digits", "1.0.0", []),
+        ("movie_sentiment", "1.0.0", []),
+        ("penguins_study", "1.1.0", []),
+        ("spoken_numbers", "1.0.0", []),
+        ("toy_numbers", None, ["1.1.0"]),
+    ]
 
 
 def test_info_of_what_is_not_prepared_tells_the_command(run, tmp_path):

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import pickle
 import tarfile
 import zipfile
 
@@ -10,6 +11,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 import my_datasets
+from my_datasets.builders import downloading
 from my_datasets.building.options import BuildOptions
 from my_datasets.errors import ChecksumError, DownloadError
 
@@ -82,6 +84,15 @@ def test_files_are_fetched_into_the_cache_of_tfds(server, tmp_path):
     assert manager.download(url) == made.got
     assert manager.download(url).read_bytes() == NUMBERS
     assert server.count["/n.txt"] == 2
+
+
+def test_it_can_be_sent_to_workers_of_beam(server, tmp_path):
+    url = server.put("/n.txt", NUMBERS)
+    made = builder(tmp_path, url, records={url: NUMBERS})
+    config = tfds.download.DownloadConfig()
+    inner = made._make_download_manager(tmp_path / "downloads", config)
+    manager = downloading.DownloadManager(inner, made._download_plan(inner, config))
+    assert pickle.loads(pickle.dumps(manager)).download(url).read_bytes() == NUMBERS
 
 
 def test_what_tfds_has_in_its_cache_is_not_fetched(server, tmp_path):

@@ -87,6 +87,13 @@ def test_strata_have_their_shares_to_a_row():
             assert abs(of_it.count(name) - share * len(of_it)) <= 1
 
 
+@pytest.mark.parametrize("labels", [["a", None, "b"], [1.0, float("nan"), 2.0], [1, None, 3]])
+@pytest.mark.parametrize("how", [{"stratify": "label"}, {"group": "label"}])
+def test_rows_without_a_class_or_a_group_are_in_one_split_too(labels, how):
+    data = pa.table({"id": [f"r{i}" for i in range(300)], "label": pa.array(labels * 100)})
+    assert len(sides(sources.table(data, key="id").split(PARTS, **how))) == 300
+
+
 def test_by_the_values_of_a_column():
     data = table(300)
     splits = sources.table(data, key="id").split_by("label", {"train": ["a", "b"], "test": ["c"]})

@@ -1,5 +1,6 @@
 """The first stage: units in processes, gathered into sorted runs."""
 
+import contextlib
 import functools
 import itertools
 import time
@@ -188,8 +189,14 @@ def _generate_here(
         meter.add(item.name, count, size)
 
     threads = options.worker_count if item.is_plain else 1
-    for unit in units:
-        examples = iter(item.units) if item.is_plain else _examples(item, unit)
-        collector.generate(unit, item.unit_name(unit), examples, between, threads=threads)
-        meter.progress.units_done += 1
+    try:
+        for unit in units:
+            examples = iter(item.units) if item.is_plain else _examples(item, unit)
+            collector.generate(unit, item.unit_name(unit), examples, between, threads=threads)
+            meter.progress.units_done += 1
+    except BaseException:
+        # Units that were done before are worth keeping; the failure is told all the same.
+        with contextlib.suppress(Exception):
+            collector.flush()
+        raise
     collector.flush()

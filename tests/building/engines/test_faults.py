@@ -87,6 +87,19 @@ def test_a_worker_that_is_killed_while_it_draws_a_bar_stops_nobody_elses(tmp_pat
     tqdm_utils.tqdm().close()
 
 
+def test_in_one_process_too_the_units_before_a_failure_are_kept(reference, tmp_path, steer):
+    steer(toys.failing_at(5))
+    with pytest.raises(errors.UnitError):
+        build(toys.InUnits, tmp_path, workers=1)
+
+    def before(unit, i):
+        if unit < 5:
+            raise RuntimeError("done before")
+
+    steer(before)
+    assert hashes(build(toys.InUnits, tmp_path, workers=1)) == reference
+
+
 def test_a_unit_that_raises_is_named_and_the_others_are_kept(reference, tmp_path, steer):
     def before(unit, i):
         if (unit, i) == (4, 7):
