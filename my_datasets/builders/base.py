@@ -21,6 +21,7 @@ from tensorflow_datasets.core.utils import file_utils
 
 from my_datasets import resources
 from my_datasets.builders import downloading, embedded, preparing, refusals, staleness
+from my_datasets.builders.download_cache import Plan
 from my_datasets.builders.fingerprint import fingerprint
 from my_datasets.builders.progress_bar import ProgressBar
 from my_datasets.building import staging, storage
@@ -309,8 +310,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         manager: tfds.download.DownloadManager,
         config: tfds.download.DownloadConfig,
         options: BuildOptions | None = None,
-    ) -> downloading.Plan:
-        return downloading.Plan(
+    ) -> Plan:
+        return Plan(
             dataset=self.name,
             records={**checksums.get_all_url_infos(), **(self.url_infos or {})},
             mirrors=self.MIRRORS,

@@ -1,5 +1,6 @@
 """`my-datasets new`: from raw data to a builder that passes its test."""
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,9 @@ def _shares(
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 @json_option
+@click.pass_context
 def command(
+    context: click.Context,
     name: str,
     where: str,
     label: str | None,
@@ -84,20 +87,16 @@ def command(
     if (group or stratify) and not (folds or isinstance(split, dict)):
         raise click.UsageError("--group and --stratify need shares: --split train=0.8,test=0.2")
     project.places(name, package)
-    found, local, fetched = look(where, kind=kind, label=label)
-    if isinstance(split, str) and split not in found.values:
-        raise click.BadParameter(
-            f"{split!r} is no column of at most 20 values; those are: "
-            f"{', '.join(found.values) or 'none'}",
-            param_hint="--split",
-        )
+    scratch = context.with_resource(tempfile.TemporaryDirectory())
+    column = split if isinstance(split, str) else None
+    found, local, fetched = look(where, Path(scratch), kind=kind, label=label, split=column)
     if not as_json:
         _preview(found)
     if not (yes or as_json) and not click.confirm(f"Write the dataset {name!r}?", err=True):
         raise click.Abort
     how = Split(
         shares=split if isinstance(split, dict) else None,
-        column=split if isinstance(split, str) else None,
+        column=column,
         group=group,
         stratify=stratify,
         folds=folds,

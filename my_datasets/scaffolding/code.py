@@ -1,6 +1,5 @@
 """The Python of a builder, and of its test."""
 
-import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +46,15 @@ class Split:
         return self.shares is None and self.column is None and self.folds is None
 
 
-def builder(name: str, found: Inspection, split: Split, *, url: str | None, file_name: str) -> str:
+def builder(
+    name: str,
+    found: Inspection,
+    split: Split,
+    *,
+    url: str | None,
+    file_name: str,
+    inside: str = "",
+) -> str:
     """Returns the source of a builder.
 
     Args:
@@ -56,6 +63,7 @@ def builder(name: str, found: Inspection, split: Split, *, url: str | None, file
       split: How they are split.
       url: Where they are downloaded from; None if they are got by hand.
       file_name: What their file or directory is called.
+      inside: What is meant in it, if it is an archive: a path or a pattern; all if empty.
     """
     features = Call(
         "tfds.features.FeaturesDict",
@@ -70,6 +78,7 @@ def builder(name: str, found: Inspection, split: Split, *, url: str | None, file
     by_hand = "" if url else assigned(4, "MANUAL_DOWNLOAD_INSTRUCTIONS = ", said)
     place = assigned(0, "_URL = ", url) if url else assigned(0, "_FILE = ", file_name)
     get = "dl_manager.download(_URL)" if url else "dl_manager.manual_dir / _FILE"
+    path = f'f"{{{get}}}::{inside}"' if inside else f"str({get})"
     imports = "import numpy as np\n" if "np." in returned else ""
     imports += "import pyarrow as pa\n" if "pa." in read else ""
     return f'''"""`{name}`: to be described."""
@@ -92,7 +101,7 @@ class Builder(my_datasets.Builder):
     def _info(self) -> tfds.core.DatasetInfo:
 {returned}
     def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Any]:
-        path = str({get})
+        path = {path}
 {read}'''
 
 
@@ -224,8 +233,3 @@ def _dtype(feature: Any) -> str:
     return {"object": "np.object_", "bool": "np.bool_"}.get(
         name, "np.str_" if name.startswith(("<U", "str")) else f"np.{name}"
     )
-
-
-def stem(path: str) -> str:
-    """Returns the name of a file without its directory and what stands behind `::`."""
-    return posixpath.basename(path.partition("::")[0].rstrip("/"))

@@ -1,10 +1,14 @@
 """Dummy data: a few rows or files of the real data, small, with what looks personal scrambled."""
 
+import contextlib
 import csv
 import io
 import itertools
 import json
 import posixpath
+import tarfile
+import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,13 +19,17 @@ import pyarrow.parquet as pq
 
 from my_datasets import sources
 from my_datasets.errors import SourceError, explain
-from my_datasets.scaffolding.inspection import Inspection
+from my_datasets.scaffolding.inspection import FOLDERS, Inspection, folder_files
 from my_datasets.scaffolding.personal import scrambled
+from my_datasets.sources import archives
 from my_datasets.sources.files import File
 from my_datasets.sources.listing import files
 
-# Files of each class; the longest side of images in pixels; samples of recordings.
-_FILES, _SIDE, _SAMPLES = 2, 24, 800
+# Rows of a table for each file of a class; the longest side of images in pixels; samples of
+# recordings.
+_ROWS_FOR_A_FILE, _SIDE, _SAMPLES = 6, 24, 800
+# What decoders raise for files that they cannot make sense of.
+_UNREADABLE = (OSError, ValueError, SyntaxError, RuntimeError)
 
 
 def write(where: str, found: Inspection, rows: int, target: Path) -> None:
@@ -30,18 +38,15 @@ def write(where: str, found: Inspection, rows: int, target: Path) -> None:
     Args:
       where: The real data.
       found: What they are.
-      rows: How many rows of a table there are to be.
-      target: The file or the directory to write, called as the real one.
+      rows: How many rows of a table there are to be; of files a part of that in each class.
+      target: The directory to write into, under the name of the real data.
 
     Raises:
-      SourceError: They cannot be imitated: an archive of tables.
+      SourceError: They cannot be imitated: tables in an archive, a pattern of directories.
     """
-    if found.kind in ("image_folder", "audio_folder"):
-        shrink = _small_image if found.kind == "image_folder" else _short_recording
-        for name, data in _some_files(where, found):
-            path = target / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(shrink(data, posixpath.splitext(name)[1].lower()))
+    name = stem(where)
+    if found.kind in FOLDERS:
+        _folder(where, found, max(1, rows // _ROWS_FOR_A_FILE), target / name)
         return
     first = files(where)[0]
     if "::" in first.location or first.codec is not None:
@@ -51,7 +56,10 @@ def write(where: str, found: Inspection, rows: int, target: Path) -> None:
                 mend="unpack them, and give the file itself",
             )
         )
-    path = target / first.name if first.name else target
+    if is_pattern(name):
+        path = target / posixpath.basename(first.location)
+    else:
+        path = target / name / first.name if first.name else target / name
     path.parent.mkdir(parents=True, exist_ok=True)
     if found.kind in ("csv", "tsv"):
         path.write_text(_delimited(first, found, rows), "utf-8")
@@ -62,6 +70,44 @@ def write(where: str, found: Inspection, rows: int, target: Path) -> None:
         path.write_text(_json_lines(first, found, rows), "utf-8")
     else:
         _columnar(first, found, rows, path)
+
+
+def stem(where: str) -> str:
+    """Returns the name of a file without its directory and what stands behind `::`."""
+    return posixpath.basename(where.partition("::")[0].rstrip("/"))
+
+
+def is_pattern(path: str) -> bool:
+    """Returns whether a path stands for several."""
+    return any(mark in path for mark in "*?[")
+
+
+def _folder(where: str, found: Inspection, each: int, path: Path) -> None:
+    """Writes some files of each class, made small; into an archive of the real one's kind."""
+    archive, _ = archives.split(where)
+    named = [
+        (file.location.partition(f"{archives.SEPARATOR}/")[2] if archive else file.name, data)
+        for file, data in _some_files(where, found, each)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not archive:
+        for name, data in named:
+            target = path / name if name else path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+    elif archive.lower().endswith(".zip"):
+        with zipfile.ZipFile(path, "w") as zipped:
+            for name, data in named:
+                zipped.writestr(name, data)
+    else:
+        ending = posixpath.splitext(archive.lower())[1]
+        modes = {".gz": "w:gz", ".tgz": "w:gz", ".bz2": "w:bz2", ".tbz2": "w:bz2",
+                 ".xz": "w:xz", ".txz": "w:xz"}  # fmt: skip
+        with tarfile.open(path, modes.get(ending, "w")) as tar:  # type: ignore[call-overload]
+            for name, data in named:
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
 
 
 def _personal(found: Inspection) -> set[str]:
@@ -136,24 +182,23 @@ def _varied(given: Sequence[dict[str, Any]], found: Inspection, rows: int) -> li
         if new:
             seen |= new
             chosen.append(number)
-    rest = (number for number in range(len(given)) if number not in set(chosen))
+    taken = set(chosen)
+    rest = (number for number in range(len(given)) if number not in taken)
     numbers = [*chosen, *itertools.islice(rest, max(0, rows - len(chosen)))]
     return [given[number] for number in sorted(numbers[: max(rows, len(chosen))])]
 
 
-def _some_files(where: str, found: Inspection) -> Iterator[tuple[str, bytes]]:
-    """Yields files that can be read, a few of each class, by their names in the folder."""
-    labels: dict[str, int] = {}
-    by_name = {file.name or posixpath.basename(file.location): file for file in files(where)}
-    for keys, batch in found.source:
-        if not isinstance(batch, pa.RecordBatch):
+def _some_files(where: str, found: Inspection, each: int) -> Iterator[tuple[File, bytes]]:
+    """Yields files that can be decoded, a few of each class, made small."""
+    shrink = _small_image if found.kind == "image_folder" else _short_recording
+    chosen: Counter[str] = Counter()
+    for file in folder_files(where, found.kind):
+        label = posixpath.dirname(file.name)
+        if chosen[label] == (each if label else 5 * each):
             continue
-        for name in keys.to_pylist():
-            label = posixpath.dirname(name)
-            labels[label] = labels.get(label, 0) + 1
-            if labels[label] <= (_FILES if label else 5 * _FILES):
-                with by_name[name].open() as stream:
-                    yield name, stream.read()
+        with contextlib.suppress(*_UNREADABLE), file.open() as stream:
+            yield file, shrink(stream.read(), posixpath.splitext(file.location)[1].lower())
+            chosen[label] += 1
 
 
 def _small_image(data: bytes, ending: str) -> bytes:

@@ -15,6 +15,7 @@ from my_datasets import sources
 from my_datasets.building.units import Misfit
 from my_datasets.errors import SourceError, explain
 from my_datasets.scaffolding.personal import looks_personal
+from my_datasets.sources.files import File
 from my_datasets.sources.listing import files
 
 # The kinds, by the endings of their files.
@@ -29,6 +30,9 @@ _ENDINGS = {
     "audio_folder": (".wav", ".flac", ".ogg", ".mp3"),
 }
 KINDS = tuple(_ENDINGS)
+# Those that are files in folders, which are large: so many are looked at.
+FOLDERS = ("image_folder", "audio_folder")
+_FILES = 50
 _PACKED = (".gz", ".bz2", ".zst", ".lz4")
 # Rows that are looked at.
 _ROWS = 50_000
@@ -36,6 +40,8 @@ _ROWS = 50_000
 _TRIED = 200
 # The most classes that are written into a builder.
 _CLASSES = 1000
+# The most splits that a column may name.
+_SPLITS = 20
 # What a column of labels tends to be called.
 _LABELS = ("label", "labels", "class", "target", "category", "y")
 _HEADER = re.compile(r"[A-Za-z_][\w .()/%#-]{0,60}")
@@ -85,35 +91,39 @@ class Inspection:
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
-def inspect(where: str, *, kind: str | None = None, label: str | None = None) -> Inspection:
+def inspect(
+    where: str, *, kind: str | None = None, label: str | None = None, split: str | None = None
+) -> Inspection:
     """Returns what raw data are.
 
     Args:
       where: A file, a directory, a pattern, an archive.
       kind: One of `KINDS`; None to find it out.
       label: The column to be learned; None to take one that is called so.
+      split: The column whose values are the splits; all rows are read for it, as for the label.
 
     Raises:
-      SourceError: Nothing can be read there, or there is no such column.
+      SourceError: Nothing can be read there, there is no such column, or it has too many values.
     """
     kind = kind or _kind_of(where)
     options = _options(where, kind)
     source: sources.Source = getattr(sources, kind)(where, **options)
-    sample = source.head(_ROWS)
+    sample = source.head(_FILES if kind in FOLDERS else _ROWS)
     if not sample.num_rows:
         raise SourceError(explain(f"There is no row in {where}.", mend="give other data"))
-    if label is not None and label not in sample.column_names:
-        raise SourceError(
-            explain(
-                f"There is no column {label!r}.",
-                f"The columns: {', '.join(sample.column_names)}",
-                mend="choose one of them with --label",
+    for option, column in (("--label", label), ("--split", split)):
+        if column is not None and column not in sample.column_names:
+            raise SourceError(
+                explain(
+                    f"There is no column {column!r}.",
+                    f"The columns: {', '.join(sample.column_names)}",
+                    mend=f"choose one of them with {option}",
+                )
             )
-        )
     chosen = label or next((n for n in sample.column_names if n.lower() in _LABELS), None)
     names = _feature_names(sample.column_names)
     columns = [
-        _column(name, names[name], sample.column(name), is_label=name == chosen)
+        _column(name, names[name], sample.column(name), _classes(source, name, name == chosen))
         for name in sample.column_names
     ]
     values = {
@@ -121,6 +131,8 @@ def inspect(where: str, *, kind: str | None = None, label: str | None = None) ->
         for name in sample.column_names
         if (found := _few_values(sample.column(name))) is not None
     }
+    if split is not None:
+        values[split] = _all_values(source, split, _SPLITS, "--split")
     feature = names[chosen] if chosen is not None else None
     return Inspection(kind, options, source, columns, feature, sample, values)
 
@@ -145,10 +157,15 @@ def _kind_of(where: str) -> str:
     )
 
 
+def folder_files(where: str, kind: str) -> list[File]:
+    """Returns the files of a kind in a folder or an archive."""
+    return files(where, _ENDINGS[kind])
+
+
 def _options(where: str, kind: str) -> dict[str, Any]:
     """Returns what the function of a source is to be given beside the place."""
-    if kind in ("image_folder", "audio_folder"):
-        found = [file.name for file in files(where, _ENDINGS[kind])]
+    if kind in FOLDERS:
+        found = [file.name for file in folder_files(where, kind)]
         return {} if len(found) > 1 and all(map(posixpath.dirname, found)) else {"labels": False}
     if kind not in ("csv", "tsv"):
         return {}
@@ -209,22 +226,39 @@ def _feature_names(columns: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _column(name: str, feature: str, values: pa.ChunkedArray, *, is_label: bool) -> Column:
-    classes = None
-    kind = values.type
-    if is_label and pa.types.is_large_string(kind):
-        names = sorted(value for value in pc.unique(values).to_pylist() if value is not None)
-        if len(names) > _CLASSES or values.null_count:
-            why = "nulls" if values.null_count else f"more than {_CLASSES:,} values"
+def _classes(source: sources.Source, name: str, is_label: bool) -> tuple[str, ...] | None:
+    """Returns the classes of a column of texts that is the label; folders know theirs already."""
+    if not is_label or not pa.types.is_large_string(source.schema.field(name).type):
+        return None
+    if name in source.special:
+        return tuple(source.special[name]().names)
+    return tuple(_all_values(source, name, _CLASSES, "--label"))
+
+
+def _all_values(source: sources.Source, name: str, most: int, option: str) -> list[Any]:
+    """Returns the distinct values of a column, of all rows: one that is left out is lost."""
+    if name in source.special:
+        return list(source.special[name]().names)
+    found: set[Any] = set()
+    for _, batch in source:
+        if isinstance(batch, pa.RecordBatch):
+            found.update(pc.unique(batch.column(name)).to_pylist())
+        if None in found or len(found) > most:
+            why = "rows without a value" if None in found else f"more than {most:,} values"
             raise SourceError(
                 explain(
-                    f"The column {name!r} cannot be the label: it has {why}.",
-                    mend="choose another with --label",
+                    f"The column {name!r} cannot be that of {option}: it has {why}.",
+                    mend=f"choose another with {option}",
                 )
             )
-        classes = tuple(names)
+    return sorted(found, key=str)
+
+
+def _column(
+    name: str, feature: str, values: pa.ChunkedArray, classes: tuple[str, ...] | None
+) -> Column:
     some = values.slice(0, 200).to_pylist()
-    return Column(name, feature, kind, _doc(values), classes, looks_personal(name, some))
+    return Column(name, feature, values.type, _doc(values), classes, looks_personal(name, some))
 
 
 def _doc(values: pa.ChunkedArray) -> str:
@@ -235,7 +269,8 @@ def _doc(values: pa.ChunkedArray) -> str:
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         if len(given):
             bounds = pc.min_max(given).as_py()
-            said.append(f"from {bounds['min']:g} to {bounds['max']:g}")
+            form = "d" if pa.types.is_integer(kind) else "g"
+            said.append(f"from {bounds['min']:{form}} to {bounds['max']:{form}}")
     elif pa.types.is_large_string(kind):
         distinct = len(pc.unique(given))
         said.append(f"{distinct:,} different texts")
@@ -248,6 +283,6 @@ def _few_values(values: pa.ChunkedArray) -> Sequence[Any] | None:
     if pa.types.is_nested(values.type) or pa.types.is_large_binary(values.type):
         return None
     distinct = pc.unique(values)
-    if len(distinct) > 20:
+    if len(distinct) > _SPLITS:
         return None
     return sorted((value for value in distinct.to_pylist() if value is not None), key=str)

@@ -63,10 +63,11 @@ def places(name: str, project: Path) -> Places:
             root, f"{package}.datasets", folder, folder / "checksums.tsv",
             folder / "dummy_data", root / f"tests/test_{name}.py",
         )  # fmt: skip
-    if folder.exists():
-        raise BuilderError(
-            explain(f"{folder} is there already.", mend="choose another name, or take it away")
-        )
+    for path in (found.folder, found.checksums, found.dummy_data, found.test):
+        if path.exists():
+            raise BuilderError(
+                explain(f"{path} is there already.", mend="choose another name, or take it away")
+            )
     return found
 
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tensorflow_datasets as tfds
 from tensorflow_datasets.core import registered
-from tensorflow_datasets.core.download import checksums
 
+from my_datasets.builders.download_cache import url_info
 from my_datasets.building.units import Misfit
 from my_datasets.checking.dummy_downloads import DownloadManager
 from my_datasets.checking.subject import Subject
@@ -61,14 +60,21 @@ class Made:
 
 
 def look(
-    where: str, *, kind: str | None = None, label: str | None = None
+    where: str,
+    scratch: Path,
+    *,
+    kind: str | None = None,
+    label: str | None = None,
+    split: str | None = None,
 ) -> tuple[Inspection, str, Fetched | None]:
     """Returns what raw data are, and where they lie now: an address is downloaded first.
 
     Args:
       where: A path, a pattern, an archive, or an HTTP address of a file.
+      scratch: Where it is downloaded to.
       kind: What they are; None to find it out.
       label: The column to be learned.
+      split: The column whose values are the splits.
 
     Raises:
       SourceError: Nothing can be read there.
@@ -76,13 +82,13 @@ def look(
     if not where.startswith(("http://", "https://")):
         path, separator, inside = where.partition("::")
         local = f"{Path(path).expanduser().resolve()}{separator}{inside}"
-        return inspect(local, kind=kind, label=label), local, None
+        return inspect(local, kind=kind, label=label, split=split), local, None
     address, separator, inside = where.partition("::")
-    fetched = fetch(address, Path(tempfile.mkdtemp()))
+    fetched = fetch(address, scratch)
     named = fetched.path.with_name(fetched.file_name)
     fetched.path.rename(named)
     local = f"{named}{separator}{inside}"
-    return inspect(local, kind=kind, label=label), local, fetched
+    return inspect(local, kind=kind, label=label, split=split), local, fetched
 
 
 def scaffold(
@@ -112,9 +118,17 @@ def scaffold(
     """
     at = project.places(name, into)
     url = where.partition("::")[0] if fetched is not None else None
-    file_name = code.stem(where if fetched is None else fetched.file_name)
+    file_name = dummies.stem(local)
+    outside, _, inside = local.partition("::")
+    if url is None and dummies.is_pattern(str(Path(outside).parent)):
+        raise SourceError(
+            explain(
+                f"{outside} is a pattern of directories.",
+                mend="give the directory above them, or a pattern of files in one",
+            )
+        )
     module = f"{at.package}.{name}.{name}_dataset_builder"
-    source = code.builder(name, found, split, url=url, file_name=file_name)
+    source = code.builder(name, found, split, url=url, file_name=file_name, inside=inside)
     with tempfile.TemporaryDirectory() as scratch:
         splits = _tried(name, source, local, found, Path(scratch), fetched)
         texts = {
@@ -132,17 +146,16 @@ def scaffold(
             path: text for path, text in project.new_package(at).items() if not path.exists()
         }
         texts |= missing
-        written: list[Path] = []
         try:
             for path, text in texts.items():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, "utf-8")
-                written.append(path)
             shutil.copytree(Path(scratch) / "dummy_data", at.dummy_data)
         except BaseException:
-            for path in written:
-                path.unlink()
-            shutil.rmtree(at.folder, ignore_errors=True)
+            for path in texts:  # none of which was there before
+                path.unlink(missing_ok=True)
+            for folder in (at.folder, at.dummy_data):
+                shutil.rmtree(folder, ignore_errors=True)
             raise
     _note(at.root / "CHANGELOG.md", f"* The dataset `{name}` 1.0.0.")
     package = at.package.partition(".")[0]
@@ -150,7 +163,7 @@ def scaffold(
     manual = "" if url else f" --manual-dir {Path(local.partition('::')[0]).parent}"
     return Made(
         name=name,
-        files=written,
+        files=list(texts),
         folder=at.folder,
         test=at.test,
         dummy_data=at.dummy_data,
@@ -176,13 +189,14 @@ def _tried(
     module = f"{package}.{name}.{path.stem}"
     dummy = scratch / "dummy_data"
     subject = Subject(name, path, scratch, module, folder / "checksums.tsv", dummy)
+    records = {download.url: url_info(download)} if download is not None else {}
     rows = _ROWS
     with _imported(scratch, module) as builder_class:
         builder = builder_class(data_dir=scratch / "data")
         while True:
             shutil.rmtree(dummy, ignore_errors=True)
-            dummies.write(local, found, rows, dummy / code.stem(local))
-            manager = DownloadManager(subject, _records(download), [])
+            dummies.write(local, found, rows, dummy)
+            manager = DownloadManager(subject, records, [])
             parts = builder._split_generators(manager)
             sizes = {split: _size(part) for split, part in parts.items()}
             rows *= 2
@@ -196,14 +210,6 @@ def _tried(
                         mend="choose other splits",
                     )
                 )
-
-
-def _records(download: Fetched | None) -> dict[str, checksums.UrlInfo]:
-    if download is None:
-        return {}
-    size = tfds.core.utils.Size(download.size)
-    info = checksums.UrlInfo(size=size, checksum=download.sha256, filename=download.file_name)
-    return {download.url: info}
 
 
 def _size(part: Source) -> int:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -61,6 +62,11 @@ def raw(tmp_path_factory):
             path = top / kind / "xy"[i % 2] / f"{i}.{ending}"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(made)
+    shutil.make_archive(top / "photos", "zip", top / "photos")
+    shutil.make_archive(top / "sounds", "gztar", top, "sounds")
+    (top / "parts").mkdir()
+    for i in range(2):
+        (top / f"parts/{i}.csv").write_text("\n".join([header, *lines[i::2]]) + "\n")
     return top
 
 
@@ -80,6 +86,9 @@ KINDS = {
     "in_feather": ("table.feather", []),
     "poem": ("poem.txt", []),
     "photos": ("photos", []),
+    "zipped": ("photos.zip", ["--split", "label"]),
+    "in_archive": ("sounds.tar.gz::sounds/*/*.wav", []),
+    "several": ("parts/*.csv", []),
     "sounds": ("sounds", ["--split", "train=0.5,test=0.5"]),
 }  # fmt: skip
 
@@ -142,13 +151,15 @@ def test_what_looks_personal_is_scrambled(project, raw):
 
 def test_it_is_built_from_the_real_data(project, raw, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(project)
+    built = ("people", "folded", "photos", "zipped", "in_archive", "several")
     result = CliRunner().invoke(
-        cli, ["build", "people", "folded", "photos", "--imports", "our_data", "--manual-dir",
-              str(raw), "--data-dir", str(tmp_path), "--json"],
+        cli, ["build", *built, "--imports", "our_data", "--manual-dir", str(raw),
+              "--data-dir", str(tmp_path), "--json"],
     )  # fmt: skip
     assert result.exit_code == 0, (result.output, result.exception)
     sizes = [built["splits"] for built in json.loads(result.stdout)]
-    assert sizes[1:] == [{"f0": 100, "f1": 100}, {"train": 8}]
+    assert sizes[1:] == [{"f0": 100, "f1": 100}, {"train": 8}, {"x": 4, "y": 4}, {"train": 8},
+                         {"train": 200}]  # fmt: skip
     assert sum(sizes[0].values()) == 200
     assert abs(sizes[0]["train"] - 100) <= 2  # of each of three species half, to a row
 
@@ -175,7 +186,7 @@ def test_what_is_there_is_not_overwritten(project, raw):
         (["Bad-Name", "--from", "people.csv"], "cannot be the name of a dataset"),
         (["x", "--from", "nothing.csv"], "no file to read"),
         (["x", "--from", "people.csv", "--label", "none"], "There is no column 'none'"),
-        (["x", "--from", "people.csv", "--label", "e-mail", "--split", "n"], "at most 20 values"),
+        (["x", "--from", "people.csv", "--label", "e-mail", "--split", "n"], "more than 20 values"),
         (["x", "--from", "people.csv", "--split", "a=b"], "is not NAME=SHARE"),
         (["x", "--from", "people.csv", "--group", "n"], "need shares"),
         (["x", "--from", "people.csv", "--folds", "3", "--split", "n"], "not with --split"),
