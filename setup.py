@@ -67,6 +67,7 @@ setup(
         # Already in the base while the `tfds` command needs it; ask for it by this name.
         "beam": [BEAM],
         "bigquery": ["adbc-driver-bigquery>=1.3"],
+        "compressed": ["rapidgzip>=0.14"],  # large .gz and .bz2 files in parallel
         "images": ["pillow>=10"],  # sources.image_folder
         "video": ["av>=12", "pillow>=10"],  # sources.video_folder
         "sql": ["adbc-driver-postgresql>=1.3", "adbc-driver-sqlite>=1.3"],
@@ -89,6 +90,7 @@ setup(
             "pytest-cov>=5",
             "pytest-timeout>=2.3",
             "pytest-xdist>=3.6",
+            "rapidgzip>=0.14",
             "scikit-learn>=1.4,<2",
             "soundfile>=0.12",
             "uv>=0.5",

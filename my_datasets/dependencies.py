@@ -12,6 +12,7 @@ _INSTALLS = {
     "av": "my_datasets[video]",
     "dill": "my_datasets[test]",
     "pytest": "my_datasets[test]",
+    "rapidgzip": "my_datasets[compressed]",
     "soundfile": "my_datasets[audio]",
 }
 

@@ -50,6 +50,7 @@ def test_the_metadata_names_the_extras_and_the_command(distributions):
         "beam",
         "bigquery",
         "dev",
+        "compressed",
         "images",
         "sql",
         "test",

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from my_datasets.errors import SourceError, explain
-from my_datasets.sources.files import File, file_system
+from my_datasets.sources.files import File, buffered, file_system
 
 # Between the path of an archive and that of a file in it.
 SEPARATOR = "::"
@@ -247,22 +247,17 @@ def _check_count(archive: str, count: int) -> None:
 @functools.lru_cache(maxsize=8)
 def _opened(archive: str, process: int) -> Any:  # noqa: ARG001 - a file's position is its process's
     """Returns a `ZipFile`, or the decompressed bytes of a tar, which are read on in its order."""
-    return _decompressed(archive) if _is_tar(archive) else zipfile.ZipFile(_source(archive))
+    return _decompressed(archive) if _is_tar(archive) else zipfile.ZipFile(buffered(archive))
 
 
 def _is_tar(archive: str) -> bool:
     return archive.lower().endswith(_TARS)
 
 
-def _source(archive: str) -> Any:
-    system, path = file_system(archive)
-    return system.open_input_file(path)
-
-
 def _decompressed(archive: str) -> Any:
     """Returns the bytes of a tar, without its compression."""
     name = archive.lower()
-    source = _source(archive)
+    source = buffered(archive)
     if name.endswith((".gz", ".tgz")):
         return gzip.GzipFile(fileobj=source, mode="rb")
     if name.endswith((".bz2", ".tbz2")):

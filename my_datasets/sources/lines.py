@@ -19,6 +19,8 @@ _NEWLINE, _RETURN = 10, 13
 _BOM = b"\xef\xbb\xbf"
 # A longer row is taken for a mistake: a quote that is never closed, or no text at all.
 LONGEST_ROW = 256 << 20
+# What the readers of compressed files raise for bytes that they cannot make sense of.
+_UNREADABLE = (OSError, EOFError, ValueError, RuntimeError)
 
 Ends = npt.NDArray[np.int64]
 
@@ -52,11 +54,13 @@ class Rows:
       data: Their bytes.
       ends: The position after each row that is not blank.
       first_row: The number of the first.
+      start: Where in the file they begin, decompressed.
     """
 
     data: bytes
     ends: Ends
     first_row: int
+    start: int
 
     def part(self, begin: int, end: int) -> bytes:
         """Returns the bytes of the rows from `begin` up to `end`."""
@@ -68,7 +72,7 @@ class Rows:
 
 
 def parts(file: File, *, size: int, quote: str | None, skip: int) -> list[Part]:
-    """Returns the parts in which a file is read: one, if it is compressed or in an archive.
+    """Returns the parts in which a file is read: one, if it cannot be read from anywhere.
 
     Args:
       file: The file; all of it is read once, unless it is a single part.
@@ -82,12 +86,9 @@ def parts(file: File, *, size: int, quote: str | None, skip: int) -> list[Part]:
     if not file.is_splittable:
         return [Part(file, 0, None, 0, None)]
     found: list[Part] = []
-    with file.open() as stream:
-        position = len(_BOM) if stream.read(len(_BOM)) == _BOM else 0
-        stream.seek(0)
+    with file.read_all() as stream:
         for rows in _pieces(stream, file, size=size, quote=quote):
-            start, stop = position, position + len(rows.data)
-            position = stop
+            start, stop = rows.start, rows.start + len(rows.data)
             head = max(0, min(len(rows), skip - rows.first_row))
             if head:
                 start += int(rows.ends[head - 1])
@@ -110,33 +111,34 @@ def read(part: Part, *, size: int, quote: str | None, skip: int) -> Iterator[Row
       SourceError: A row is longer than `LONGEST_ROW`, or the file changed since `parts` read it.
     """
     if part.stop is not None:
-        with part.file.open() as file:
-            file.seek(part.start)
-            data = file.read(part.stop - part.start)
+        try:
+            data = part.file.read_at(part.start, part.stop - part.start)
+        except _UNREADABLE as error:
+            raise _damaged(part.file, error) from error
         ends, _ = row_ends(data, quote)
         if len(data) != part.stop - part.start or len(ends) != part.rows:
             raise SourceError(
                 explain(f"{part.file} changed while it was read.", mend="build again")
             )
-        yield Rows(data, ends, part.first_row)
+        yield Rows(data, ends, part.first_row, part.start)
         return
     with part.file.stream() as stream:
         for rows in _pieces(stream, part.file, size=size, quote=quote):
             head = max(0, min(len(rows), skip - rows.first_row))
             if len(rows) > head:
                 start = int(rows.ends[head - 1]) if head else 0
-                yield Rows(
-                    rows.data[start:], rows.ends[head:] - start, rows.first_row + head - skip
-                )
+                first_row = rows.first_row + head - skip
+                ends = rows.ends[head:] - start
+                yield Rows(rows.data[start:], ends, first_row, rows.start + start)
 
 
 def first_rows(file: File, size: int, *, quote: str | None, at_least: int) -> Rows:
     """Returns the first rows of a file: about `size` bytes, or so many rows if they are longer."""
-    found = Rows(b"", np.zeros(0, np.int64), 0)
+    found = Rows(b"", np.zeros(0, np.int64), 0, 0)
     with file.stream() as stream:
         for rows in _pieces(stream, file, size=size, quote=quote):
             ends = np.concatenate([found.ends, rows.ends + len(found.data)])
-            found = Rows(found.data + rows.data, ends, 0)
+            found = Rows(found.data + rows.data, ends, 0, 0)
             if len(found) >= at_least:
                 break
     return found
@@ -169,16 +171,21 @@ def row_ends(data: bytes, quote: str | None, *, is_last: bool = True) -> tuple[E
 
 def _pieces(stream: Any, file: File, *, size: int, quote: str | None) -> Iterator[Rows]:
     """Yields all of a stream in pieces of whole rows, without a mark of UTF-8 before them."""
-    kept, row, is_first = b"", 0, True
+    kept, row, start, is_first = b"", 0, 0, True
     while True:
-        read = stream.read(size)
+        try:
+            read = stream.read(size)
+        except _UNREADABLE as error:
+            raise _damaged(file, error) from error
         data = kept + read
-        if is_first:
-            data, is_first = data.removeprefix(_BOM), False
+        if is_first and data.startswith(_BOM):
+            data, start = data[len(_BOM) :], len(_BOM)
+        is_first = False
         ends, whole = row_ends(data, quote, is_last=not read)
         if whole:
-            yield Rows(data[:whole], ends, row)
+            yield Rows(data[:whole], ends, row, start)
             row += len(ends)
+            start += whole
         kept = data[whole:]
         if not read:
             return
@@ -191,3 +198,9 @@ def _pieces(stream: Any, file: File, *, size: int, quote: str | None) -> Iterato
                     mend="see whether this is a text file, and how its texts are quoted",
                 )
             )
+
+
+def _damaged(file: File, error: Exception) -> SourceError:
+    return SourceError(
+        explain(f"{file} cannot be read to its end: {error}", mend="get the file again")
+    )

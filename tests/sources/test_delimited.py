@@ -2,8 +2,11 @@
 
 import bz2
 import csv
+import dataclasses
+import functools
 import gzip
 import io
+import multiprocessing
 
 import pyarrow as pa
 import pytest
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 
 from my_datasets import sources
 from my_datasets.errors import SourceError
-from my_datasets.sources import lines, rows_of_text
+from my_datasets.sources import lines, rows_of_text, seekable
 from tests.sources.reading import misfit, rows_of, strings
 
 # No lone carriage returns: to pyarrow they end a row, as a newline does.
@@ -37,8 +40,11 @@ def written(path, rows, **options):
     quoting=st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]),
     ending=st.sampled_from(["\n", "\r\n"]),
     compress=st.sampled_from([None, gzip.compress, bz2.compress]),
+    smallest=st.sampled_from([0, 1 << 30]),
 )
-def test_rows_are_those_that_were_written(tmp_path_factory, rows, piece, quoting, ending, compress):
+def test_rows_are_those_that_were_written(
+    tmp_path_factory, rows, piece, quoting, ending, compress, smallest
+):
     """However the file is cut into parts, and whatever is between quotes."""
     directory = tmp_path_factory.mktemp("csv")
     path = written(
@@ -50,10 +56,55 @@ def test_rows_are_those_that_were_written(tmp_path_factory, rows, piece, quoting
         path.write_bytes(data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows_of_text, "PIECE", piece)
+        patch.setattr(seekable, "SMALLEST", smallest)
         source = sources.csv(path, types=strings("a", "b"))
         found, misfits = rows_of(source)
     assert not misfits
     assert found == {i: {"a": a, "b": b} for i, (a, b) in enumerate(rows)}
+
+
+@pytest.fixture(params=["gz", "bz2"])
+def compressed(request, tmp_path):
+    """Returns a file of 200,000 rows, its bytes, and what they are of."""
+    rows = "a,b\n" + "".join(f"{i},{i * i % 1009}\n" for i in range(200_000))
+    path = tmp_path / f"file.csv.{request.param}"
+    compress = gzip.compress if request.param == "gz" else bz2.compress
+    path.write_bytes(compress(rows.encode()))
+    return path
+
+
+def test_a_large_compressed_file_has_many_parts(compressed, tmp_path, monkeypatch):
+    whole = sources.csv(compressed)
+    assert len(whole.items) == 1
+    monkeypatch.setattr(seekable, "SMALLEST", 100_000)
+    monkeypatch.setattr(rows_of_text, "PIECE", 100_000)
+    parts = sources.csv(compressed)
+    assert len(parts.items) > 10
+    assert rows_of(parts)[0] == rows_of(whole)[0]
+    # In no order, and in processes with and without the notes.
+    backwards = dataclasses.replace(parts, items=list(reversed(parts.items)))
+    assert rows_of(backwards)[0] == rows_of(whole)[0]
+    context = multiprocessing.get_context("fork")
+    with context.Pool(2) as pool:
+        counts = pool.map(functools.partial(_count, parts), parts.items)
+    assert sum(counts) == 200_000
+    monkeypatch.setattr(seekable, "_notes", {})
+    seekable.close()
+    assert rows_of(parts)[0] == rows_of(whole)[0]
+
+
+def _count(source, part):
+    return sum(batch.num_rows for _, batch in source.generate(part))
+
+
+@pytest.mark.parametrize("smallest", [0, 1 << 30])
+def test_a_compressed_file_that_is_damaged_is_told(compressed, monkeypatch, smallest):
+    monkeypatch.setattr(seekable, "SMALLEST", smallest)
+    data = compressed.read_bytes()
+    for damaged in (data[:-1000], data[:-6] + b"\0\1\2\3" + data[-2:]):
+        compressed.write_bytes(damaged)
+        with pytest.raises(SourceError, match="cannot be read to its end"):
+            rows_of(sources.csv(compressed))
 
 
 def test_a_large_file_has_many_parts(tmp_path, monkeypatch):

@@ -1,51 +1,42 @@
-"""Sources in an object store: a real S3 server on loopback."""
+"""Sources in an object store: real servers of S3 and GCS on loopback."""
 
+import gzip
 import io
 
-import boto3
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow_datasets as tfds
-from moto.server import ThreadedMotoServer
 
 import my_datasets
 from my_datasets import sources
 from my_datasets.building.options import BuildOptions
 from my_datasets.errors import SourceError
+from my_datasets.sources import rows_of_text, seekable
+from tests import servers
 from tests.datasets.archives import photograph, zipped
 from tests.sources.reading import rows_of
 
 TABLE = pa.table({"id": [f"r{i}" for i in range(30_000)], "n": np.arange(30_000)})
 
 
-@pytest.fixture(scope="module")
-def bucket():
-    """A bucket with files of several kinds; S3 is that server for as long as it is there."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}", "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1",
-        }.items():  # fmt: skip
-            patch.setenv(name, value)
-        client = boto3.client("s3")
-        client.create_bucket(Bucket="raw")
-        columns = io.BytesIO()
-        pq.write_table(TABLE, columns, row_group_size=10_000)
-        lines = "id,n\n" + "".join(f"r{i},{i}\n" for i in range(1000))
+@pytest.fixture(scope="module", params=[servers.s3, servers.gcs], ids=lambda store: store.__name__)
+def bucket(request):
+    """A bucket with files of several kinds; the store is that server for as long as it is there."""
+    columns = io.BytesIO()
+    pq.write_table(TABLE, columns, row_group_size=10_000)
+    lines = "id,n\n" + "".join(f"r{i},{i}\n" for i in range(1000))
+    with request.param("raw") as (url, put):
         for key, body in {
             "table.parquet": columns.getvalue(),
             "parts/a.csv": lines.encode(), "parts/b.csv": lines.encode(),
+            "lines.csv.gz": gzip.compress(lines.encode()),
             "photos/cat/0.jpg": photograph(0), "photos/dog/1.jpg": photograph(1),
             "photos.zip": zipped({"cat/0.jpg": photograph(0), "dog/1.jpg": photograph(1)}),
         }.items():  # fmt: skip
-            client.put_object(Bucket="raw", Key=key, Body=body)
-        yield "s3://raw"
-    server.stop()
+            put(key, body)
+        yield url
 
 
 def test_files_patterns_and_archives_are_found(bucket):
@@ -58,8 +49,17 @@ def test_files_patterns_and_archives_are_found(bucket):
         }  # fmt: skip
 
 
+def test_a_compressed_file_is_read_in_parts(bucket, monkeypatch):
+    monkeypatch.setattr(seekable, "SMALLEST", 0)
+    monkeypatch.setattr(rows_of_text, "PIECE", 1000)
+    source = sources.csv(f"{bucket}/lines.csv.gz")
+    assert len(source.items) > 5
+    rows, _ = rows_of(source)
+    assert [row["n"] for row in rows.values()] == list(range(1000))
+
+
 def test_what_is_not_there(bucket):
-    with pytest.raises(SourceError, match="no file to read at s3://raw/nothing"):
+    with pytest.raises(SourceError, match=f"no file to read at {bucket}/nothing"):
         sources.csv(f"{bucket}/nothing/*.csv")
 
 
