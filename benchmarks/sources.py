@@ -31,7 +31,14 @@ from typing import Any
 
 import numpy as np
 
-KINDS = {"csv": 20.0, "csv.gz": None, "csv.bz2": None, "parquet": 20.0, "sqlite": None, "postgresql": None}
+KINDS = {
+    "csv": 20.0,
+    "csv.gz": None,
+    "csv.bz2": None,
+    "parquet": 20.0,
+    "sqlite": None,
+    "postgresql": None,
+}
 OPENERS: dict[str, Any] = {"csv": open, "csv.gz": gzip.open, "csv.bz2": bz2.open}
 NUMBERS = 8
 # Rows that are made and written at once.

@@ -44,6 +44,8 @@ def _shares(
 @click.option("--group", metavar="COLUMN", help="Rows of one value in it are in one split.")
 @click.option("--stratify", metavar="COLUMN", help="Splits have their shares of each value in it.")
 @click.option("--kind", metavar="KIND", help="What the data are, if their names do not tell.")
+@click.option("--key", metavar="COLUMN", help="What identifies a row, if not its number.")
+@click.option("--table", metavar="TABLE", help="The table, or view, of a database.")
 @click.option(
     "--package",
     type=click.Path(file_okay=False, path_type=Path),
@@ -65,6 +67,8 @@ def command(
     group: str | None,
     stratify: str | None,
     kind: str | None,
+    key: str | None,
+    table: str | None,
     package: Path,
     yes: bool,
     as_json: bool,
@@ -89,7 +93,9 @@ def command(
     project.places(name, package)
     scratch = context.with_resource(tempfile.TemporaryDirectory())
     column = split if isinstance(split, str) else None
-    found, local, fetched = look(where, Path(scratch), kind=kind, label=label, split=column)
+    found, local, fetched = look(
+        where, Path(scratch), kind=kind, label=label, split=column, key=key, table=table
+    )
     if not as_json:
         _preview(found)
     if not (yes or as_json) and not click.confirm(f"Write the dataset {name!r}?", err=True):

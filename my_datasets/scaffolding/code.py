@@ -132,17 +132,22 @@ def _read(found: Inspection, split: Split) -> str:
     """Returns the lines that read and split the data."""
     lines = ""
     options = dict(found.options)
-    types = options.pop("types", None)
-    if types:
-        kinds = {name: Name(_arrow(kind)) for name, kind in types.items()}
-        lines += assigned(8, "types = ", kinds)
-        options["types"] = Name("types")
-    lines += assigned(8, "data = ", Call(f"sources.{found.kind}", [Name("path")], options))
+    for name in ("types", "columns"):
+        types = options.get(name)
+        if isinstance(types, Mapping) and types:
+            kinds = {column: Name(_arrow(kind)) for column, kind in types.items()}
+            lines += assigned(8, f"{name} = ", kinds)
+            options[name] = Name(name)
+    if found.kind == "sql":
+        read = Call("sources.sql", (), {"database": Name("path"), **options})
+    else:
+        read = Call(f"sources.{found.kind}", [Name("path")], options)
+    lines += assigned(8, "data = ", read)
     renamed = {column.feature: column.name for column in found.columns}
     select = ""
     if any(feature != name for feature, name in renamed.items()):
-        lines += assigned(8, "columns = ", renamed)
-        select = ".select(columns)"
+        lines += assigned(8, "named = ", renamed)
+        select = ".select(named)"
     if split.is_one:
         return lines + f'        return {{"train": data{select}}}\n'
     if split.column is not None:
@@ -169,6 +174,8 @@ def _split_name(value: Any) -> str:
 def _arrow(kind: pa.DataType) -> str:
     if kind in _ARROW:
         return _ARROW[kind]
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"pa.list_({_arrow(kind.value_type)})"
     return (
         f"pa.{ {'double': 'float64', 'float': 'float32', 'bool': 'bool_'}.get(str(kind), kind) }()"
     )
@@ -176,7 +183,7 @@ def _arrow(kind: pa.DataType) -> str:
 
 def _supervised(found: Inspection) -> Any:
     others = [column.feature for column in found.columns if column.feature != found.label]
-    for main in ("image", "audio"):
+    for main in ("image", "audio", "video"):
         if main in others:
             return (main, found.label)
     if len(others) == 1:
@@ -203,6 +210,8 @@ def _call(feature: Any, doc: str | None) -> Call:
             "dtype": Name(f"np.{feature.np_dtype}"),
             "sample_rate": feature.sample_rate,
         }
+    elif kind is tfds.features.Video:
+        named |= {"shape": feature.shape, "encoding_format": "jpeg"}
     elif kind is tfds.features.Scalar:
         arguments = [Name(_dtype(feature))]
     elif kind is tfds.features.Tensor:

@@ -1,11 +1,14 @@
 """What raw data are: of which kind, with which columns, and which of them is the label."""
 
+import contextlib
 import itertools
 import posixpath
 import re
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +16,10 @@ import pyarrow.compute as pc
 
 from my_datasets import sources
 from my_datasets.building.units import Misfit
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import InvalidOptionError, SourceError, explain
 from my_datasets.scaffolding.personal import looks_personal
-from my_datasets.sources.files import File
+from my_datasets.sources.databases import quoted
+from my_datasets.sources.files import CODECS, File
 from my_datasets.sources.listing import files
 
 # The kinds, by the endings of their files.
@@ -28,14 +32,16 @@ _ENDINGS = {
     "text_lines": (".txt",),
     "image_folder": (".jpg", ".jpeg", ".png", ".bmp"),
     "audio_folder": (".wav", ".flac", ".ogg", ".mp3"),
+    "video_folder": (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg"),
+    "arrays": (".npz", ".npy"),
+    "tfrecords": (".tfrecord", ".tfrecords"),
+    "sql": (".db", ".sqlite", ".sqlite3"),
 }
 KINDS = tuple(_ENDINGS)
-# Those that are files in folders, which are large: so many are looked at.
-FOLDERS = ("image_folder", "audio_folder")
-_FILES = 50
-_PACKED = (".gz", ".bz2", ".zst", ".lz4")
-# Rows that are looked at.
-_ROWS = 50_000
+# Those that are files in folders, and how many are looked at.
+FOLDERS = {"image_folder": 50, "audio_folder": 50, "video_folder": 5}
+# Rows that are looked at, or as many as have so many bytes.
+_ROWS, _BYTES = 50_000, 64 << 20
 # Rows, or batches, that tell whether types are right.
 _TRIED = 200
 # The most classes that are written into a builder.
@@ -44,6 +50,10 @@ _CLASSES = 1000
 _SPLITS = 20
 # What a column of labels tends to be called.
 _LABELS = ("label", "labels", "class", "target", "category", "y")
+_SHARD = re.compile(r"\.tfrecords?(-\d+-of-\d+)?$")
+_TABLES = (
+    "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
+)
 _HEADER = re.compile(r"[A-Za-z_][\w .()/%#-]{0,60}")
 
 
@@ -74,12 +84,13 @@ class Inspection:
 
     Attributes:
       kind: The function of `my_datasets.sources` that reads them.
-      options: What else it is given.
+      options: What else it is given by name.
       source: The rows.
       columns: The columns, without what is only the key.
       label: The feature that is to be learned; None if nobody knows.
       sample: Some rows.
       values: The distinct values of columns that have few.
+      table: The table of a database.
     """
 
     kind: str
@@ -89,16 +100,25 @@ class Inspection:
     label: str | None
     sample: pa.Table
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    table: str = ""
 
 
 def inspect(
-    where: str, *, kind: str | None = None, label: str | None = None, split: str | None = None
+    where: str,
+    *,
+    kind: str | None = None,
+    label: str | None = None,
+    split: str | None = None,
+    key: str | None = None,
+    table: str | None = None,
 ) -> Inspection:
     """Returns what raw data are.
 
     Args:
       where: A file, a directory, a pattern, an archive.
       kind: One of `KINDS`; None to find it out.
+      key: The column of the keys; None for the numbers of the rows, or a database's own key.
+      table: The table of a database, or a view; None if there is only one.
       label: The column to be learned; None to take one that is called so.
       split: The column whose values are the splits; all rows are read for it, as for the label.
 
@@ -106,9 +126,17 @@ def inspect(
       SourceError: Nothing can be read there, there is no such column, or it has too many values.
     """
     kind = kind or _kind_of(where)
-    options = _options(where, kind)
-    source: sources.Source = getattr(sources, kind)(where, **options)
-    sample = source.head(_FILES if kind in FOLDERS else _ROWS)
+    if kind not in KINDS:
+        raise InvalidOptionError(
+            explain(f"There is no kind {kind!r}.", mend=f"--kind is one of {', '.join(KINDS)}")
+        )
+    if kind == "sql":
+        table, options = _database(where, table, key)
+        source = sources.sql(database=where, **options)
+    else:
+        options = _options(where, kind) | ({} if key is None else {"key": key})
+        source = getattr(sources, kind)(where, **options)
+    sample = _looked_at(source, FOLDERS.get(kind, _ROWS))
     if not sample.num_rows:
         raise SourceError(explain(f"There is no row in {where}.", mend="give other data"))
     for option, column in (("--label", label), ("--split", split)):
@@ -134,16 +162,33 @@ def inspect(
     if split is not None:
         values[split] = _all_values(source, split, _SPLITS, "--split")
     feature = names[chosen] if chosen is not None else None
-    return Inspection(kind, options, source, columns, feature, sample, values)
+    return Inspection(kind, options, source, columns, feature, sample, values, table or "")
+
+
+def _looked_at(source: sources.Source, rows: int) -> pa.Table:
+    """Returns the first rows, not more than the memory should hold."""
+    batches: list[pa.RecordBatch] = []
+    count = size = 0
+    for _, batch in source:
+        if isinstance(batch, pa.RecordBatch):
+            batches.append(batch.slice(0, rows - count))
+            count += batches[-1].num_rows
+            size += batches[-1].nbytes
+            if count == rows or size >= _BYTES:
+                break
+    return pa.Table.from_batches(batches, batches[0].schema if batches else source.schema)
 
 
 def _kind_of(where: str) -> str:
     counted: Counter[str] = Counter()
+    kinds = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings}
     for file in files(where):
         name = file.name or file.location
         stem, ending = posixpath.splitext(name.lower())
-        counted[posixpath.splitext(stem)[1] if ending in _PACKED else ending] += 1
-    kinds = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings}
+        if ending in CODECS:
+            ending = posixpath.splitext(stem)[1]
+        # Shards are called data.tfrecord-00000-of-00010.
+        counted[".tfrecord" if _SHARD.search(name) else ending] += 1
     for ending, _ in counted.most_common():
         if ending in kinds:
             return kinds[ending]
@@ -157,16 +202,61 @@ def _kind_of(where: str) -> str:
     )
 
 
-def folder_files(where: str, kind: str) -> list[File]:
-    """Returns the files of a kind in a folder or an archive."""
-    return files(where, _ENDINGS[kind])
+def files_of(where: str, kind: str) -> list[File]:
+    """Returns the files of a kind at a place."""
+    return files(where, () if kind == "tfrecords" else _ENDINGS[kind])
+
+
+def _database(where: str, table: str | None, key: str | None) -> tuple[str, dict[str, Any]]:
+    """Returns the table of an SQLite file that is meant, and how it is read."""
+    if "://" in where or not Path(where).is_file():
+        raise SourceError(
+            explain(
+                f"{where} is no SQLite file of this machine.",
+                "Dummy data stand in for a file, not for a server",
+                mend="export a sample to SQLite or Parquet; sources.sql(...) reads a server",
+            )
+        )
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{where}?mode=ro", uri=True)) as opened:
+            named = [name for (name,) in opened.execute(_TABLES)]
+            if table is None and len(named) == 1:
+                (table,) = named
+            if table is None or table not in named:
+                said = f"no table {table!r}" if table else "several tables, or none"
+                raise SourceError(
+                    explain(
+                        f"{where} has {said}.",
+                        f"Its tables and views: {', '.join(named)}",
+                        mend="choose one with --table",
+                    )
+                )
+            columns = opened.execute("SELECT name, type, pk FROM pragma_table_info(?)", (table,))
+            keys = [(name, kind) for name, kind, place in columns if place]
+    except sqlite3.Error as error:
+        raise SourceError(
+            explain(f"{where} is no SQLite file that can be read: {error}", mend="see what it is")
+        ) from error
+    if key is None and len(keys) != 1:
+        raise SourceError(
+            explain(
+                f"The table {table!r} has no primary key of one column.",
+                "A database promises no order of rows: their numbers would not identify them",
+                mend="choose a column that identifies a row with --key",
+            )
+        )
+    options = {"query": f"SELECT * FROM {quoted(table)}", "key": key or keys[0][0]}  # noqa: S608
+    is_number = any(name == options["key"] and "INT" in kind.upper() for name, kind in keys)
+    return table, options | ({"split_by": options["key"]} if is_number else {})
 
 
 def _options(where: str, kind: str) -> dict[str, Any]:
     """Returns what the function of a source is to be given beside the place."""
     if kind in FOLDERS:
-        found = [file.name for file in folder_files(where, kind)]
+        found = [file.name for file in files_of(where, kind)]
         return {} if len(found) > 1 and all(map(posixpath.dirname, found)) else {"labels": False}
+    if kind == "tfrecords":
+        return {"columns": _types_of_examples(sources.tfrecords(where))}
     if kind not in ("csv", "tsv"):
         return {}
     read = getattr(sources, kind)
@@ -185,6 +275,29 @@ def _options(where: str, kind: str) -> dict[str, Any]:
         for name in wrong:
             del types[name]
     return {**options, "types": types}
+
+
+def _types_of_examples(source: sources.Source) -> dict[str, pa.DataType]:
+    """Returns the features of `tf.Example`s, with those that hold texts as such."""
+    sample = source.head(_TRIED)
+    found = {}
+    for name, kind in zip(source.schema.names, source.schema.types, strict=True):
+        is_list = pa.types.is_nested(kind)
+        values = sample.column(name).combine_chunks()
+        of = kind.value_type if is_list else kind
+        if pa.types.is_large_binary(of) and _are_texts(
+            (values.flatten() if is_list else values).to_pylist()
+        ):
+            of = pa.large_string()
+        found[name] = pa.list_(of) if is_list else of
+    return found
+
+
+def _are_texts(values: Sequence[bytes]) -> bool:
+    try:
+        return all(value.decode().isprintable() or b"\n" in value for value in values)
+    except UnicodeDecodeError:
+        return False
 
 
 def _has_single_marks(read: Callable[..., sources.Source], where: str) -> bool:

@@ -56,7 +56,12 @@ def _flat(value: Any) -> str:
         return "(" + ", ".join(map(_flat, value)) + ("," if len(value) == 1 else "") + ")"
     if isinstance(value, list):
         return "[" + ", ".join(map(_flat, value)) + "]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    if not isinstance(value, str):
+        return repr(value)
+    text = json.dumps(value, ensure_ascii=False)
+    # Formatters take the quotation marks that need fewer backslashes.
+    needs_only_them = '"' in value and "'" not in value and text.count("\\") == value.count('"')
+    return f"'{value}'" if needs_only_them else text
 
 
 def _flat_items(call: Call) -> list[str]:

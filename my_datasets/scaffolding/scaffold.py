@@ -29,6 +29,7 @@ _ROWS, _MOST_ROWS = 12, 400
 _TAGS = {
     "image_folder": "content.data-type.image # Contains image data.",
     "audio_folder": "content.data-type.audio # Contains audio data.",
+    "video_folder": "content.data-type.video # Contains video data.",
     "text_lines": "content.data-type.text # Contains text data.",
 }
 _TABLE = "content.data-type.tabular # Contains tabular data."
@@ -66,6 +67,8 @@ def look(
     kind: str | None = None,
     label: str | None = None,
     split: str | None = None,
+    key: str | None = None,
+    table: str | None = None,
 ) -> tuple[Inspection, str, Fetched | None]:
     """Returns what raw data are, and where they lie now: an address is downloaded first.
 
@@ -75,20 +78,25 @@ def look(
       kind: What they are; None to find it out.
       label: The column to be learned.
       split: The column whose values are the splits.
+      key: The column of the keys.
+      table: The table of a database.
 
     Raises:
       SourceError: Nothing can be read there.
     """
+    told: dict[str, Any] = {
+        "kind": kind, "label": label, "split": split, "key": key, "table": table
+    }  # fmt: skip
     if not where.startswith(("http://", "https://")):
         path, separator, inside = where.partition("::")
         local = f"{Path(path).expanduser().resolve()}{separator}{inside}"
-        return inspect(local, kind=kind, label=label, split=split), local, None
+        return inspect(local, **told), local, None
     address, separator, inside = where.partition("::")
     fetched = fetch(address, scratch)
     named = fetched.path.with_name(fetched.file_name)
     fetched.path.rename(named)
     local = f"{named}{separator}{inside}"
-    return inspect(local, kind=kind, label=label, split=split), local, fetched
+    return inspect(local, **told), local, fetched
 
 
 def scaffold(

@@ -188,16 +188,16 @@ def _ranges(
                 mend="split by another column, or leave split_by out",
             )
         )
-    quoted = f"`{column}`" if where.driver == "adbc_driver_bigquery" else _quoted(column)
-    numbers = f"COUNT(*), COUNT({quoted}), MIN({quoted}), MAX({quoted})"
+    named = f"`{column}`" if where.driver == "adbc_driver_bigquery" else quoted(column)
+    numbers = f"COUNT(*), COUNT({named}), MIN({named}), MAX({named})"
     with where.rows(_selecting(numbers, query)) as stream:
         all_rows = tuple(column[0].as_py() for column in stream.read_all().columns)
     count, given, least, most = all_rows
-    conditions = [f"WHERE {quoted} IS NULL"] if given < count else []
+    conditions = [f"WHERE {named} IS NULL"] if given < count else []
     if given:
         width = -(-(most - least + 1) // max(1, parts))
         conditions += [
-            f"WHERE {quoted} BETWEEN {begin} AND {min(begin + width - 1, most)}"
+            f"WHERE {named} BETWEEN {begin} AND {min(begin + width - 1, most)}"
             for begin in range(least, most + 1, width)
         ]
     return [
@@ -210,7 +210,8 @@ def _selecting(columns: str, query: str, condition: str = "") -> str:
     return f"SELECT {columns} FROM (\n{query}\n) AS source {condition}"  # noqa: S608
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Returns a name as SQL has it: between quotes."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 

@@ -60,9 +60,9 @@ def _looked_at(file: File) -> pa.Schema:
     kinds: dict[str, pa.DataType] = {}
     single: dict[str, int] = {}
     count = 0
-    for _, (_, example) in zip(range(_LOOKED_AT), _examples(file), strict=False):
+    for _, (_, example) in zip(range(_LOOKED_AT), examples(file), strict=False):
         count += 1
-        for name, feature in example.items():
+        for name, feature in example.features.feature.items():
             which = feature.WhichOneof("kind")
             if which is not None:
                 kinds.setdefault(name, _KINDS[which])
@@ -90,8 +90,8 @@ class _Reader:
     def __call__(self, file: File) -> Iterator[tuple[Any, Any]]:
         rows: list[Mapping[str, Any]] = []
         size, first = 0, 0
-        for length, example in _examples(file):
-            rows.append(example)
+        for length, example in examples(file):
+            rows.append(example.features.feature)
             size += length
             if len(rows) == _ROWS or size >= _BYTES:
                 yield from self._batches(file, first, rows)
@@ -147,14 +147,18 @@ def _list_of(kind: pa.DataType) -> str:
     return "int64_list" if pa.types.is_integer(kind) or pa.types.is_boolean(kind) else "bytes_list"
 
 
-def _examples(file: File) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yields the size of each record, and its features by their names."""
+def examples(file: File) -> Iterator[tuple[int, Any]]:
+    """Yields the size of each record, and the `tf.Example` that it is.
+
+    Raises:
+      SourceError: The file is damaged, or holds other messages.
+    """
     from google.protobuf.message import DecodeError
     from tensorflow.core.example import example_pb2
 
     for number, (begin, record) in enumerate(_records(file)):
         try:
-            yield len(record), example_pb2.Example.FromString(record).features.feature
+            yield len(record), example_pb2.Example.FromString(record)
         except DecodeError as error:
             raise SourceError(
                 explain(

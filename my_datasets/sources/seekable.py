@@ -46,9 +46,7 @@ def is_possible(codec: str | None, size: int) -> bool:
       size: Its size in bytes.
     """
     return (
-        codec in _CODECS
-        and size >= SMALLEST
-        and importlib.util.find_spec("rapidgzip") is not None
+        codec in _CODECS and size >= SMALLEST and importlib.util.find_spec("rapidgzip") is not None
     )
 
 

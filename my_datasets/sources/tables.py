@@ -2,7 +2,7 @@
 
 import hashlib
 import io
-import os
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.errors import SourceError, explain
+from my_datasets.sources.files import File, buffered
+from my_datasets.sources.listing import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
 
@@ -115,20 +117,19 @@ class _TableReader:
             begin += batch.num_rows
 
 
-def arrays(
-    data: Mapping[str, npt.NDArray[Any]] | str | os.PathLike[str], *, key: str | None = None
-) -> Source:
+def arrays(data: Mapping[str, npt.NDArray[Any]] | Where, *, key: str | None = None) -> Source:
     """Returns the rows of NumPy arrays: the first dimension of each is that of the examples.
 
     Args:
       data: Arrays by the names of their columns; or an `.npz` file; or a directory of `.npy` files,
-        which are mapped into memory, a column of its name each.
+        a column of its name each, which are mapped into memory if they lie on this machine.
       key: The column of the keys; None for the numbers of the rows.
 
     Raises:
       SourceError: The arrays have different lengths, or hold what TFDS cannot store.
     """
-    found = dict(data) if isinstance(data, Mapping) else _load(Path(data))
+    of_kind = [] if isinstance(data, Mapping) else files(data, (".npz", ".npy"))
+    found = dict(data) if isinstance(data, Mapping) else _load(of_kind)
     lengths = {name: len(array) if array.ndim else None for name, array in found.items()}
     if not found or len(set(lengths.values())) != 1 or None in lengths.values():
         raise SourceError(
@@ -151,8 +152,7 @@ def arrays(
     if isinstance(data, Mapping):
         units = [_Range(i, end, _digest(reader.rows(i, end))) for i, end in ranges]
         return Source(reader, units, schema, nullable)
-    path = Path(data)
-    names = tuple(map(str, sorted(path.glob("*.npy")) if path.is_dir() else [path]))
+    names = tuple(file.location for file in of_kind)
     return Source(reader, [_Range(i, end, names) for i, end in ranges], schema, nullable)
 
 
@@ -201,22 +201,27 @@ def column(name: str, array: npt.NDArray[Any]) -> pa.Array:
         ) from error
 
 
-def _load(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Returns the arrays of an `.npz` file, or of a directory of `.npy` files."""
-    try:
-        if path.is_dir():
-            return {
-                file.stem: np.load(file, mmap_mode="r", allow_pickle=False)
-                for file in sorted(path.glob("*.npy"))
-            }
-        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
-        return {path.stem: loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
-    except (OSError, ValueError) as error:
-        raise SourceError(
-            explain(
-                f"{path} holds no arrays that can be read: {error}",
-                "Expected an .npz or .npy file, or a directory of .npy files, without Python "
-                "objects in them",
-                mend="save them with numpy.save or numpy.savez",
-            )
-        ) from error
+def _load(found: list[File]) -> dict[str, npt.NDArray[Any]]:
+    """Returns the arrays of `.npz` and `.npy` files."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for file in found:
+        try:
+            path = Path(file.location)
+            if path.suffix.lower() == ".npy" and path.is_file():
+                loaded: Any = {path.stem: np.lib.format.open_memmap(path, mode="r")}
+            else:
+                # Of an .npz, it must not be a path: tests of TFDS refuse that.
+                loaded = np.load(buffered(file.location), allow_pickle=False)
+                if isinstance(loaded, np.ndarray):
+                    loaded = {path.stem: loaded}
+            arrays.update(loaded)
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise SourceError(
+                explain(
+                    f"{file} holds no arrays that can be read: {error}",
+                    "Expected an .npz or .npy file, or a directory of .npy files, without Python "
+                    "objects in them",
+                    mend="save them with numpy.save or numpy.savez",
+                )
+            ) from error
+    return arrays

@@ -74,6 +74,26 @@ def wave(number, length=400):
 SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
 
 
+# Of the frames of a film.
+SHADES = [0, 60, 120, 180, 240]
+
+
+def film(shades=SHADES, size=(64, 48), codec="mpeg4"):
+    """Returns a film with a frame of each shade of grey."""
+    import av
+
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp4") as container:
+        stream = container.add_stream(codec, rate=10)
+        stream.width, stream.height = size
+        stream.pix_fmt = "yuv420p"
+        for shade in shades:
+            pixels = np.full((size[1], size[0], 3), shade, np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        container.mux(stream.encode())
+    return file.getvalue()
+
+
 def spoken_numbers(digits=2, takes=2):
     """Recordings in the folder that GitHub makes of a release."""
     top = "free-spoken-digit-dataset-1.0.9"

@@ -1,11 +1,15 @@
 """`my-datasets new`: what it writes passes its own tests, untouched."""
 
+import contextlib
+import gzip
 import json
 import os
 import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +17,15 @@ import pyarrow.feather as pafeather
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from tensorflow.core.example import example_pb2
 
 from my_datasets.checking.checker import check
 from my_datasets.cli.main import cli
+from my_datasets.records import tfrecord
 from my_datasets.scaffolding.inspection import inspect
 from my_datasets.scaffolding.personal import looks_personal, scrambled
 from tests.checking.forked import Forked
-from tests.datasets.archives import photograph, wave
+from tests.datasets.archives import film, photograph, wave
 from tests.downloads.server import serving
 
 ROWS = [
@@ -55,6 +61,38 @@ def raw(tmp_path_factory):
     })  # fmt: skip
     pq.write_table(table, top / "table.parquet")
     pafeather.write_feather(table, top / "table.feather")
+    with contextlib.closing(sqlite3.connect(top / "shop.sqlite")) as shop:
+        shop.execute('CREATE TABLE sales (id INTEGER PRIMARY KEY, "the item" TEXT, price REAL)')
+        sold = [(i, f"item {i % 7}", i / 4 if i % 5 else None) for i in range(300)]
+        shop.executemany("INSERT INTO sales VALUES (?, ?, ?)", sold)
+        shop.execute("CREATE VIEW dear AS SELECT * FROM sales WHERE price > 10")
+        shop.commit()
+    np.savez(top / "digits.npz", image=np.arange(6400).reshape(100, 8, 8).astype(np.uint8),
+             label=np.arange(100) % 4)  # fmt: skip
+    (top / "columns").mkdir()
+    for name, made in (("x", np.ones((50, 3), np.float32)), ("y", np.arange(50))):
+        np.save(top / "columns" / f"{name}.npy", made)
+    examples = []
+    for i in range(60):
+        example = example_pb2.Example()
+        of = example.features.feature
+        of["e-mail"].bytes_list.value[:] = [f"ada{i}@example.org".encode()]
+        of["pixels"].bytes_list.value[:] = [bytes(range(256))]
+        of["numbers"].float_list.value[:] = [0.5] * (i % 3)
+        of["label"].int64_list.value[:] = [i % 2]
+        examples.append(example.SerializeToString())
+    records = tfrecord.framed([pa.array(examples, pa.large_binary())], len(examples)).to_pylist()
+    (top / "some.tfrecord-00000-of-00001").write_bytes(b"".join(records))
+    for i in range(4):
+        path = top / "films" / "xy"[i % 2] / f"{i}.mp4"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(film())
+    for name in ("people.csv", "objects.jsonl"):
+        (top / f"{name}.gz").write_bytes(gzip.compress((top / name).read_bytes()))
+    with zipfile.ZipFile(top / "tables.zip", "w") as tables:
+        for i in range(2):
+            tables.writestr(f"inner/{i}.csv", "\n".join([header, *lines[i::2]]) + "\n")
+        tables.writestr("README.md", "not a table")
     (top / "poem.txt").write_text("one\n\ntwo\nthree\n")
     for i in range(8):
         for kind, made in (("photos", photograph(i, (80, 60))), ("sounds", wave(i, 3000))):
@@ -89,6 +127,15 @@ KINDS = {
     "zipped": ("photos.zip", ["--split", "label"]),
     "in_archive": ("sounds.tar.gz::sounds/*/*.wav", []),
     "several": ("parts/*.csv", []),
+    "packed": ("people.csv.gz", ["--split", "fold", "--key", "n"]),
+    "packed_objects": ("objects.jsonl.gz", []),
+    "tables": ("tables.zip", ["--label", "species"]),
+    "arrays": ("digits.npz", ["--split", "label"]),
+    "columns": ("columns", []),
+    "records": ("some.tfrecord-*", []),
+    "films": ("films", []),
+    "sales": ("shop.sqlite", ["--table", "sales"]),
+    "view": ("shop.sqlite", ["--table", "dear", "--key", "id"]),
     "sounds": ("sounds", ["--split", "train=0.5,test=0.5"]),
 }  # fmt: skip
 

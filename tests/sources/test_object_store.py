@@ -26,11 +26,14 @@ def bucket(request):
     """A bucket with files of several kinds; the store is that server for as long as it is there."""
     columns = io.BytesIO()
     pq.write_table(TABLE, columns, row_group_size=10_000)
+    arrays = io.BytesIO()
+    np.savez(arrays, x=np.arange(20), y=np.ones((20, 3)))
     lines = "id,n\n" + "".join(f"r{i},{i}\n" for i in range(1000))
     with request.param("raw") as (url, put):
         for key, body in {
             "table.parquet": columns.getvalue(),
             "parts/a.csv": lines.encode(), "parts/b.csv": lines.encode(),
+            "arrays.npz": arrays.getvalue(),
             "lines.csv.gz": gzip.compress(lines.encode()),
             "photos/cat/0.jpg": photograph(0), "photos/dog/1.jpg": photograph(1),
             "photos.zip": zipped({"cat/0.jpg": photograph(0), "dog/1.jpg": photograph(1)}),
@@ -42,6 +45,7 @@ def bucket(request):
 def test_files_patterns_and_archives_are_found(bucket):
     assert len(rows_of(sources.csv(f"{bucket}/parts/*.csv"))[0]) == 2000
     assert len(rows_of(sources.parquet(f"{bucket}/table.parquet", key="id"))[0]) == 30_000
+    assert rows_of(sources.arrays(f"{bucket}/arrays.npz"))[0][7] == {"x": 7, "y": [1.0] * 3}
     for photos in (f"{bucket}/photos", f"{bucket}/photos.zip"):
         rows, _ = rows_of(sources.image_folder(photos))
         assert {key: row["label"] for key, row in rows.items()} == {

@@ -1,31 +1,13 @@
 """Folders of films."""
 
-import io
-
-import av
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets import sources
+from tests.datasets.archives import SHADES, film
 from tests.sources.reading import misfit, rows_of
-
-SHADES = [0, 60, 120, 180, 240]
-
-
-def film(shades=SHADES, size=(64, 48), codec="mpeg4"):
-    """Returns a film with a frame of each shade of grey."""
-    file = io.BytesIO()
-    with av.open(file, "w", format="mp4") as container:
-        stream = container.add_stream(codec, rate=10)
-        stream.width, stream.height = size
-        stream.pix_fmt = "yuv420p"
-        for shade in shades:
-            pixels = np.full((size[1], size[0], 3), shade, np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
-        container.mux(stream.encode())
-    return file.getvalue()
 
 
 @pytest.fixture
