@@ -22,6 +22,8 @@ from my_datasets.errors import DownloadError, MyDatasetsError, explain
 _BLOCK = 1 << 18
 # Statuses after which asking again may help (RFC 9110, and RFC 6585 for 429).
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+# A name that nobody knows is asked for once more only.
+_NAMELESS_TRIES = 2
 
 
 @dataclass(frozen=True)
@@ -65,9 +67,12 @@ class Fetched:
 class _NotWholeError(Exception):
     """An answer ended early, or did not come; what came is kept."""
 
-    def __init__(self, reason: str, wait: float | None = None) -> None:
+    def __init__(
+        self, reason: str, wait: float | None = None, *, is_nameless: bool = False
+    ) -> None:
         super().__init__(reason)
         self.wait = wait
+        self.is_nameless = is_nameless
 
 
 def fetch(
@@ -181,10 +186,11 @@ def _complete(job: _Job) -> tuple[Origin, int | None]:
                 return _ask(session, job)
             except _NotWholeError as error:
                 reason, asked = str(error), error.wait
+                enough = _NAMELESS_TRIES if error.is_nameless else patience.tries
             if partial.size > farthest:
                 farthest, tries, wait = partial.size, 0, patience.first_wait
             tries += 1
-            if tries >= patience.tries:
+            if tries >= min(enough, patience.tries):
                 raise DownloadError(
                     explain(
                         f"{job.source} did not give the whole file in {tries} tries.",
@@ -300,7 +306,14 @@ def _explained(partial: Partial) -> Iterator[None]:
         ) from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, TimeoutError) as error:
         came = f", after {partial.size:,} bytes" if partial.size else ""
-        raise _NotWholeError(f"{type(error).__name__}: {error}{came}") from error
+        said = f"{type(error).__name__}: {error}{came}"
+        raise _NotWholeError(said, is_nameless=_is_nameless(error)) from error
+
+
+def _is_nameless(error: BaseException) -> bool:
+    """Returns whether the server's name is not known: a mistake, or there is no network."""
+    reason = getattr(error.args[0], "reason", None) if error.args else None
+    return isinstance(reason, urllib3.exceptions.NameResolutionError)
 
 
 def _validator(response: requests.Response) -> str:

@@ -209,13 +209,9 @@ def files_of(where: str, kind: str) -> list[File]:
 
 def _database(where: str, table: str | None, key: str | None) -> tuple[str, dict[str, Any]]:
     """Returns the table of an SQLite file that is meant, and how it is read."""
-    if "://" in where or not Path(where).is_file():
+    if not Path(where).is_file():
         raise SourceError(
-            explain(
-                f"{where} is no SQLite file of this machine.",
-                "Dummy data stand in for a file, not for a server",
-                mend="export a sample to SQLite or Parquet; sources.sql(...) reads a server",
-            )
+            explain(f"There is no SQLite file {where}.", mend="give the path of one file")
         )
     try:
         with contextlib.closing(sqlite3.connect(f"file:{where}?mode=ro", uri=True)) as opened:

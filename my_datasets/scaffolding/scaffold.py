@@ -87,7 +87,16 @@ def look(
     told: dict[str, Any] = {
         "kind": kind, "label": label, "split": split, "key": key, "table": table
     }  # fmt: skip
-    if not where.startswith(("http://", "https://")):
+    scheme, is_url, _ = where.partition("://")
+    if is_url and scheme not in ("http", "https"):
+        raise SourceError(
+            explain(
+                f"No dataset can be written from {scheme}:// as it is.",
+                "Expected a path of this machine, or an HTTP address, for which dummy data can stand",
+                mend="copy a sample here; the builder may read the whole by my_datasets.sources",
+            )
+        )
+    if not is_url:
         path, separator, inside = where.partition("::")
         local = f"{Path(path).expanduser().resolve()}{separator}{inside}"
         return inspect(local, **told), local, None

@@ -11,7 +11,6 @@ from my_datasets.building.units import Generator
 from my_datasets.errors import SourceError, explain
 from my_datasets.sources.files import File
 from my_datasets.sources.listing import Where, files
-from my_datasets.sources.rows_of_text import row_keys
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
 
@@ -65,7 +64,7 @@ class _ParquetReader:
         with file.open() as stream, pq.ParquetFile(stream) as opened:
             for batch in opened.iter_batches(_AT_ONCE, row_groups=groups, use_threads=False):
                 batch = stored(batch.replace_schema_metadata(None), self.schema)
-                yield self.key or row_keys(file, row, batch.num_rows), batch
+                yield self.key or file.row_keys(row, batch.num_rows), batch
                 row += batch.num_rows
 
 
@@ -110,7 +109,7 @@ class _FeatherReader:
                 whole = opened.get_batch(number).replace_schema_metadata(None)
                 for begin in range(0, whole.num_rows, _AT_ONCE):
                     batch = stored(whole.slice(begin, _AT_ONCE), self.schema)
-                    yield self.key or row_keys(file, row, batch.num_rows), batch
+                    yield self.key or file.row_keys(row, batch.num_rows), batch
                     row += batch.num_rows
 
 

@@ -37,8 +37,9 @@ def csv(
 ) -> Source:
     """Returns the rows of CSV files.
 
-    Large files are read in parts, in parallel; compressed ones (`.gz`, `.bz2`, `.zst`, `.lz4`) as a
-    whole, each in one process.
+    Large files are read in parts, in parallel: plain ones, and with the extra `compressed` also
+    those that end in `.gz` and `.bz2`. Other compressed ones (`.zst`, `.lz4`) are read as a whole,
+    each in one process.
 
     Args:
       where: A file, a directory, a pattern such as `folder/*.csv`, or several; paths, or URLs in an
@@ -96,6 +97,20 @@ class _Dialect:
     null_values: tuple[str, ...] | None
 
     def check(self) -> None:
+        """Sees that files so written can be read.
+
+        Raises:
+          SourceError: They cannot.
+        """
+        for name, mark in (("delimiter", self.delimiter), ("quote", self.quote)):
+            if mark is not None and not (len(mark) == 1 and mark.isascii()):
+                raise SourceError(
+                    explain(
+                        f"The {name} {mark!r} cannot be read.",
+                        "Expected one character of ASCII",
+                        mend=f"convert the file, or give another {name}",
+                    )
+                )
         if "\na".encode(self.encoding) != b"\na":
             raise SourceError(
                 explain(

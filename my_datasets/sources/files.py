@@ -7,7 +7,9 @@ import posixpath
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
 from my_datasets.errors import SourceError, explain
@@ -80,6 +82,26 @@ class File:
         """Returns the file for reading from its beginning, decompressed."""
         system, path = file_system(self.location)
         return system.open_input_stream(path, compression=self.codec)
+
+    def row_key(self, number: int) -> str | int:
+        """Returns the key of a row that has none of its own: its number, after the file's name.
+
+        Args:
+          number: Counted from 0.
+        """
+        return f"{self.name}:{number}" if self.name else number
+
+    def row_keys(self, first: int, count: int) -> pa.Array:
+        """Returns the keys of rows that have none of their own.
+
+        Args:
+          first: The first row's number, counted from 0.
+          count: How many rows.
+        """
+        numbers = pa.array(np.arange(first, first + count))
+        if not self.name:
+            return numbers
+        return pc.binary_join_element_wise(f"{self.name}:", numbers.cast(pa.string()), "")
 
     def __str__(self) -> str:
         return self.location

@@ -27,7 +27,7 @@ def json_lines(
     """Returns the objects of JSON Lines files, a column for each of their names.
 
     A name that an object lacks is null there. Large files are read in parts, in parallel;
-    compressed ones as a whole, each in one process.
+    compressed ones as by `csv`.
 
     Args:
       where: A file, a directory, a pattern such as `folder/*.jsonl`, or several; paths, or URLs in

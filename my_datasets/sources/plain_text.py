@@ -13,7 +13,7 @@ from my_datasets.sources.source import Source
 def text_lines(where: Where, *, column: str = "text", encoding: str = "utf8") -> Source:
     """Returns the lines of text files that are not empty, without their ends.
 
-    Large files are read in parts, in parallel; compressed ones as a whole, each in one process.
+    Large files are read in parts, in parallel, compressed ones as by `csv`.
 
     Args:
       where: A file, a directory, a pattern such as `folder/*.txt`, or several; paths, or URLs in an

@@ -14,7 +14,6 @@ from my_datasets.errors import SourceError, explain
 from my_datasets.records import tfrecord
 from my_datasets.sources.files import File
 from my_datasets.sources.listing import Where, files
-from my_datasets.sources.rows_of_text import row_keys
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored_schema
 
@@ -104,7 +103,7 @@ class _Reader:
         self, file: File, first: int, rows: list[Mapping[str, Any]]
     ) -> Iterator[tuple[Any, Any]]:
         """Yields rows as one batch; where one of them does not fit, each by itself."""
-        keys = row_keys(file, first, len(rows))
+        keys = file.row_keys(first, len(rows))
         try:
             arrays = [self._column(field, rows) for field in self.schema]
         except Misfit as misfit:

@@ -4,9 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from my_datasets.building.units import Misfit
 from my_datasets.sources import lines
@@ -46,9 +44,9 @@ class TextReader:
             for begin, found in self._parsed(rows, 0, len(rows)):
                 row = rows.first_row + begin
                 if isinstance(found, Misfit):
-                    yield _row_key(part.file, row), found
+                    yield part.file.row_key(row), found
                     continue
-                keys = self.key or row_keys(part.file, row, found.num_rows)
+                keys = self.key or part.file.row_keys(row, found.num_rows)
                 yield keys, found.combine_chunks().to_batches()[0]
 
     def _parsed(self, rows: Rows, begin: int, end: int) -> Iterator[tuple[int, Any]]:
@@ -89,21 +87,3 @@ def shown(data: bytes) -> str:
     """Returns the beginning of a row, for a message."""
     text = data.rstrip(b"\r\n").decode(errors="backslashreplace")
     return repr(text if len(text) <= 200 else text[:197] + "...")
-
-
-def _row_key(file: File, row: int) -> str | int:
-    return f"{file.name}:{row}" if file.name else row
-
-
-def row_keys(file: File, first: int, count: int) -> pa.Array:
-    """Returns the keys of rows that have none of their own: their numbers, after the file's name.
-
-    Args:
-      file: The file.
-      first: The first row's number in it, counted from 0.
-      count: How many rows.
-    """
-    numbers = pa.array(np.arange(first, first + count))
-    if not file.name:
-        return numbers
-    return pc.binary_join_element_wise(f"{file.name}:", numbers.cast(pa.string()), "")

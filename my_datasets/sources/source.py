@@ -130,7 +130,7 @@ class Source(Units):
                 name: self._part(splitting.Between(salt, *cut, group), [group], rule)
                 for name, cut in cuts.items()
             }
-        self._require([stratify])
+        self._require_single([stratify])
         bounds = splitting.strata(lambda: self._keys_and(stratify), parts, salt)
         first = next(iter(parts))
         return {
@@ -177,9 +177,21 @@ class Source(Units):
     def _part(
         self, rule: "splitting.Rule", columns: Sequence[str | None], declared: Mapping[str, Any]
     ) -> "Source":
-        self._require([name for name in columns if name is not None])
+        self._require_single([name for name in columns if name is not None])
         generate = splitting.Part(self.generate, rule)
         return dataclasses.replace(self, generate=generate, declared=declared)
+
+    def _require_single(self, columns: Sequence[str]) -> None:
+        self._require(columns)
+        for name in columns:
+            if pa.types.is_nested(self.schema.field(name).type):
+                raise SourceError(
+                    explain(
+                        f"Rows cannot be split by {name!r}: it holds lists or structures.",
+                        f"Found: {self.schema.field(name).type}",
+                        mend="choose a column of single values",
+                    )
+                )
 
     def _require(self, columns: Sequence[str]) -> None:
         missing = sorted(set(columns) - set(self.schema.names))

@@ -131,6 +131,11 @@ def test_no_server_at_all(tmp_path):
         get("http://127.0.0.1:9/x", tmp_path)
 
 
+def test_a_name_that_nobody_knows_is_not_asked_for_long(tmp_path):
+    with pytest.raises(DownloadError, match="in 2 tries"):
+        get("http://nobody.invalid/x", tmp_path)
+
+
 PAGE = b"\xef\xbb\xbf \n<!DOCTYPE html><title>Please log in</title>"
 
 

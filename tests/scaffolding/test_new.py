@@ -237,7 +237,17 @@ def test_what_is_there_is_not_overwritten(project, raw):
         (["x", "--from", "people.csv", "--split", "a=b"], "is not NAME=SHARE"),
         (["x", "--from", "people.csv", "--group", "n"], "need shares"),
         (["x", "--from", "people.csv", "--folds", "3", "--split", "n"], "not with --split"),
-        (["x", "--from", "people.csv", "--kind", "excel"], "excel"),
+        (["x", "--from", "people.csv", "--kind", "excel"], "There is no kind 'excel'"),
+        (["x", "--from", "people.csv", "--key", "none"], "has no column 'none'"),
+        (["x", "--from", "shop.sqlite"], "several tables, or none"),
+        (["x", "--from", "shop.sqlite", "--table", "none"], "no table 'none'"),
+        (["x", "--from", "shop.sqlite", "--table", "dear"], "no primary key of one column"),
+        (["x", "--from", "photos", "--kind", "sql"], "There is no SQLite file"),
+        (["x", "--from", "people.csv", "--kind", "sql"], "no SQLite file that can be read"),
+        (
+            ["x", "--from", "postgresql://ada@localhost/shop"],
+            "No dataset can be written from postgresql://",
+        ),
     ],
 )
 def test_what_cannot_be_is_said_and_nothing_is_written(raw, tmp_path, monkeypatch, arguments, said):

@@ -261,3 +261,10 @@ def test_a_file_that_changes_between_planning_and_reading_is_an_error(tmp_path):
     path.write_text("n\n1\n", "utf-8")
     with pytest.raises(SourceError, match="changed while it was read"):
         list(source)
+
+
+@pytest.mark.parametrize("options", [{"delimiter": "||"}, {"quote": "«"}, {"delimiter": ""}])
+def test_marks_that_cannot_be_read_are_refused(tmp_path, options):
+    path = written(tmp_path / "file.csv", [("a", "b")])
+    with pytest.raises(SourceError, match="Expected one character of ASCII"):
+        sources.csv(path, **options)

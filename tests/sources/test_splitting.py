@@ -129,6 +129,8 @@ def test_rows_that_cannot_be_read_are_in_one_split(how):
         (lambda s: s.split(PARTS, group="x"), "no column 'x'"),
         (lambda s: s.split(PARTS, stratify="x"), "no column 'x'"),
         (lambda s: s.split(PARTS, group="person", stratify="label"), "choose one of them"),
+        (lambda s: s.split(PARTS, group="tags"), "holds lists or structures"),
+        (lambda s: s.split(PARTS, stratify="tags"), "holds lists or structures"),
         (lambda s: s.split_by("x", {"a": [1]}), "no column 'x'"),
         (lambda s: s.split_by("label", {"t": ["a"], "u": ["a"]}), "is in two splits"),
         (lambda s: s.folds(1), "two at least"),
@@ -136,7 +138,7 @@ def test_rows_that_cannot_be_read_are_in_one_split(how):
 )
 def test_what_cannot_be_is_said(call, said):
     with pytest.raises(SourceError, match=said):
-        call(sources.table(table(10)))
+        call(sources.table(table(10).append_column("tags", [[["a", "b"]] * 10])))
 
 
 def test_what_was_declared_is_in_the_manifest(tmp_path):
