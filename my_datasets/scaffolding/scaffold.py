@@ -92,7 +92,7 @@ def look(
         raise SourceError(
             explain(
                 f"No dataset can be written from {scheme}:// as it is.",
-                "Expected a path of this machine, or an HTTP address, for which dummy data can stand",
+                "Expected a path of this machine or an HTTP address: dummy data stand in for those",
                 mend="copy a sample here; the builder may read the whole by my_datasets.sources",
             )
         )
