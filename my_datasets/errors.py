@@ -72,6 +72,10 @@ class BuildInterruptedError(MyDatasetsError, RuntimeError):
     """A worker process died or hung; what was finished is kept for the next build."""
 
 
+class FeatureError(MyDatasetsError, TypeError):
+    """A feature is of a kind that cannot be read here, or is not there."""
+
+
 class LostExamplesError(MyDatasetsError, RuntimeError):
     """Counts do not add up: examples were lost or doubled. Nothing is published then."""
 

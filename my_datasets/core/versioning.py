@@ -46,3 +46,9 @@ class VersionPattern:
         return ".".join(
             "*" if part is None else str(part) for part in (self.major, self.minor, self.patch)
         )
+
+    def matches(self, version: Version) -> bool:
+        """Returns whether a version has the same numbers where there is no wildcard."""
+        given = (version.major, version.minor, version.patch)
+        wanted = (self.major, self.minor, self.patch)
+        return all(part in (None, number) for part, number in zip(wanted, given, strict=True))

@@ -90,5 +90,10 @@ def _checksums(data: Bytes, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.ui
 
 def _footers(checksums: npt.NDArray[np.uint32]) -> Bytes:
     """Returns masked checksums as they are stored, shape [n, 4]."""
+    return masked(checksums).astype("<u4").view(np.uint8).reshape(-1, FOOTER)
+
+
+def masked(checksums: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Returns CRC-32Cs as they are stored beside what they are of."""
     rotated = (checksums >> np.uint32(15)) | (checksums << np.uint32(17))
-    return (rotated + _MASK_DELTA).astype("<u4").view(np.uint8).reshape(-1, FOOTER)
+    return rotated + _MASK_DELTA

@@ -1,0 +1,181 @@
+"""The features of a prepared version, read from its `features.json` without TFDS.
+
+A feature is told by the member of TFDS's `feature.proto` that it has in that file. Features inside
+of a sequence come as TFDS gives them: a sequence of dicts is a dict of sequences.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from my_datasets.errors import FeatureError, explain
+
+Form = Literal["number", "bytes", "image"]
+Node = "Leaf | Mapping[str, Node]"
+
+_BYTES = ("string", "object")
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A feature that holds no others.
+
+    Attributes:
+      path: The names from the top to it; empty if the example is nothing else.
+      form: What its values are.
+      dtype: Their NumPy type; `object` for bytes.
+      shape: Of one value; None for a dimension that differs.
+      sequence: The lengths of the sequences around it, the outermost first; None for one that
+        differs.
+      encoding: How a number's tensor is stored: `none`, `bytes` or `zlib`.
+      labels: The names of the classes, if it is a class label and they are known.
+      is_optional: Whether it may be missing.
+    """
+
+    path: tuple[str, ...]
+    form: Form
+    dtype: str
+    shape: tuple[int | None, ...] = ()
+    sequence: tuple[int | None, ...] = ()
+    encoding: str = "none"
+    labels: tuple[str, ...] | None = None
+    is_optional: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name in records and messages: the path, with slashes."""
+        return "/".join(self.path)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The features of a dataset.
+
+    Attributes:
+      tree: Leaves, nested in dicts as examples are; or a leaf only.
+      supervised: The features that are input and target, nested as they are given; None if none
+        are declared.
+    """
+
+    tree: Any
+    supervised: tuple[Any, Any] | None = None
+
+    def leaves(self) -> Iterator[Leaf]:
+        """Yields all leaves, in the order of the tree."""
+        yield from leaves_of(self.tree)
+
+
+def leaves_of(tree: Any) -> Iterator[Leaf]:
+    """Yields the leaves of a tree of dicts and tuples."""
+    if isinstance(tree, Leaf):
+        yield tree
+        return
+    for node in tree.values() if isinstance(tree, Mapping) else tree:
+        yield from leaves_of(node)
+
+
+def read(version_dir: Path) -> Schema:
+    """Returns the features of a prepared version.
+
+    Args:
+      version_dir: Its directory.
+
+    Raises:
+      FeatureError: One of them is of a kind that only TFDS reads.
+    """
+    features = json.loads((version_dir / "features.json").read_text("utf-8"))
+    info = json.loads((version_dir / "dataset_info.json").read_text("utf-8"))
+    tree = _Reader(version_dir).node(features, (), ())
+    keys = info.get("supervisedKeys", {}).get("tuple", {}).get("items")
+    supervised = None
+    if keys and len(keys) == 2:
+        supervised = (_chosen(keys[0], tree), _chosen(keys[1], tree))
+    return Schema(tree, supervised)
+
+
+def _chosen(key: Mapping[str, Any], tree: Any) -> Any:
+    if "featureKey" in key:
+        return tree[key["featureKey"]]
+    if "tuple" in key:
+        return tuple(_chosen(item, tree) for item in key["tuple"]["items"])
+    return {name: _chosen(item, tree) for name, item in key["dict"]["dict"].items()}
+
+
+@dataclass(frozen=True)
+class _Reader:
+    version_dir: Path
+
+    def node(
+        self, given: Mapping[str, Any], path: tuple[str, ...], sequence: tuple[int | None, ...]
+    ) -> Any:
+        for member, read in (
+            ("featuresDict", self._dict), ("sequence", self._sequence), ("tensor", self._tensor),
+            ("classLabel", self._label), ("text", self._text), ("image", self._image),
+            ("video", self._video), ("audio", self._audio), ("boundingBox", self._tensor),
+            ("translation", self._translation),
+        ):  # fmt: skip
+            if member in given:
+                return read(given[member], path, sequence)
+        raise _unknown(path, given.get("pythonClassName", "a feature"))
+
+    def _dict(self, given: Any, path: Any, sequence: Any) -> Any:
+        features = given.get("features", {})
+        return {
+            name: self.node(features[name], (*path, name), sequence) for name in sorted(features)
+        }
+
+    def _sequence(self, given: Any, path: Any, sequence: Any) -> Any:
+        length = int(given.get("length", -1))
+        return self.node(given["feature"], path, (*sequence, None if length < 0 else length))
+
+    def _tensor(self, given: Any, path: Any, sequence: Any) -> Leaf:
+        dtype = given.get("dtype", "float32")
+        form: Form = "bytes" if dtype in _BYTES else "number"
+        return Leaf(
+            path, form, "object" if form == "bytes" else dtype, _shape(given), sequence,
+            given.get("encoding", "none").lower(), is_optional=bool(given.get("optional")),
+        )  # fmt: skip
+
+    def _label(self, _given: Any, path: Any, sequence: Any) -> Leaf:
+        names = self.version_dir / f"{'-'.join(path)}.labels.txt"
+        labels = tuple(names.read_text("utf-8").splitlines()) if names.is_file() else None
+        return Leaf(path, "number", "int64", (), sequence, labels=labels)
+
+    def _text(self, _given: Any, path: Any, sequence: Any) -> Leaf:
+        return Leaf(path, "bytes", "object", (), sequence)
+
+    def _image(self, given: Any, path: Any, sequence: Any) -> Leaf:
+        return Leaf(path, "image", given.get("dtype", "uint8"), _shape(given), sequence)
+
+    def _video(self, given: Any, path: Any, sequence: Any) -> Leaf:
+        length, *shape = _shape(given)
+        return Leaf(path, "image", given.get("dtype", "uint8"), tuple(shape), (*sequence, length))
+
+    def _audio(self, given: Any, path: Any, sequence: Any) -> Leaf:
+        if given.get("lazyDecode") or given.get("encoding", "NONE") != "NONE":
+            raise _unknown(path, "audio that is decoded late")
+        return Leaf(path, "number", given.get("dtype", "int64"), _shape(given), sequence)
+
+    def _translation(self, given: Any, path: Any, sequence: Any) -> Any:
+        if "languages" not in given or given.get("variableLanguages"):
+            raise _unknown(path, "a translation of variable languages")
+        return {
+            language: Leaf((*path, language), "bytes", "object", (), sequence)
+            for language in sorted(given["languages"])
+        }
+
+
+def _shape(given: Mapping[str, Any]) -> tuple[int | None, ...]:
+    sizes = [int(size) for size in cast(Any, given.get("shape", {})).get("dimensions", [])]
+    return tuple(None if size < 0 else size for size in sizes)
+
+
+def _unknown(path: tuple[str, ...], what: str) -> FeatureError:
+    return FeatureError(
+        explain(
+            f"The feature {'/'.join(path) or '(all)'!r} is {what}, which only TFDS reads.",
+            mend="read this dataset with my_datasets.load, or choose other columns",
+        )
+    )

@@ -1,0 +1,1 @@
+"""From a prepared version to batches, in exact order, for TensorFlow, JAX and PyTorch."""

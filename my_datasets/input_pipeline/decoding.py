@@ -1,0 +1,317 @@
+"""From records to columns of values, many examples at once, as `tfds.load` gives them.
+
+How TFDS puts features into `tf.Example`s: `tensorflow_datasets/core/example_serializer.py`.
+"""
+
+import math
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.core.schema import Leaf, leaves_of
+from my_datasets.errors import ExampleError, explain
+from my_datasets.input_pipeline import images
+from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.records.example import Kind
+from my_datasets.records.parsing import Column, Parser, UnreadableRecordError
+from my_datasets.records.reading import Batch
+
+Array = npt.NDArray[Any]
+# Decodes the images of a column, and may do so in several threads.
+Map = Callable[[Callable[[Any], Any], Sequence[Any]], Sequence[Any]]
+
+
+class _MisfitError(Exception):
+    """A row's values are not what its feature declares."""
+
+    def __init__(self, row: int, expected: str, found: str) -> None:
+        super().__init__(row)
+        self.row, self.expected, self.found = row, expected, found
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Decodes records.
+
+    Attributes:
+      tree: The leaves to decode, nested as the values are to be; others are passed over.
+      image_size: (height, width) to which images are resized; None to leave them.
+    """
+
+    tree: Any
+    image_size: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        leaves = list(leaves_of(self.tree))
+        columns = {leaf.path: _column_of(leaf, self.image_size) for leaf in leaves}
+        keys = [key for column in columns.values() for key in column.keys]
+        object.__setattr__(self, "_columns", columns)
+        object.__setattr__(self, "_parser", Parser(keys))
+
+    def __call__(self, batch: Batch, place: Callable[[int], str], map_: Map = map) -> Any:  # type: ignore[assignment]
+        """Returns the values of some records, nested as the tree is.
+
+        Args:
+          batch: The records.
+          place: Says where the i-th of them lies, for a message.
+          map_: Decodes images; `map` does so one by one.
+
+        Returns:
+          In place of each leaf an array of shape [n, ...], of `object` for bytes and for images of
+          different sizes; or a `Ragged`.
+
+        Raises:
+          ExampleError: A record is not what the features declare.
+        """
+        columns: Mapping[tuple[str, ...], Any] = self._columns  # type: ignore[attr-defined]
+        try:
+            parsed = self._parser(batch.data, batch.starts, batch.stops)  # type: ignore[attr-defined]
+        except UnreadableRecordError as error:
+            raise _explained(place(error.row), "", "a tf.Example", error.reason) from error
+        reading = _Reading(batch.data, parsed, map_)
+
+        def values(tree: Any) -> Any:
+            if not isinstance(tree, Leaf):
+                if isinstance(tree, tuple):
+                    return tuple(values(node) for node in tree)
+                return {name: values(node) for name, node in tree.items()}
+            try:
+                return columns[tree.path](reading)
+            except _MisfitError as error:
+                raise _explained(
+                    place(error.row), tree.name, error.expected, error.found
+                ) from error.__cause__
+
+        return values(self.tree)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """Records that were taken apart."""
+
+    data: npt.NDArray[np.uint8]
+    columns: Mapping[str, Column]
+    map_: Map
+
+    def texts(self, column: Column) -> list[bytes]:
+        """Returns the values of a column of bytes."""
+        if column.starts is None or column.stops is None:
+            return []
+        begins, ends = column.starts.tolist(), column.stops.tolist()
+        size = int((column.stops - column.starts).sum())
+        # One copy of all, if they are most of what there is, makes each of them quicker.
+        if size * 4 > len(self.data) and size < 1024 * len(begins):
+            data = self.data.tobytes()
+            return [data[a:b] for a, b in zip(begins, ends, strict=True)]
+        view = memoryview(self.data)
+        return [bytes(view[a:b]) for a, b in zip(begins, ends, strict=True)]
+
+    def views(self, column: Column) -> list[memoryview]:
+        """Returns the values of a column of bytes, without a copy."""
+        if column.starts is None or column.stops is None:
+            return []
+        view = memoryview(self.data)
+        places = zip(column.starts.tolist(), column.stops.tolist(), strict=True)
+        return [view[a:b] for a, b in places]
+
+
+@dataclass(frozen=True)
+class _Values:
+    """A leaf whose values are those of one list in the record.
+
+    Attributes:
+      leaf: The leaf.
+      keys: The keys of the record that hold it.
+    """
+
+    leaf: Leaf
+    keys: tuple[str, ...]
+
+    def __call__(self, reading: _Reading) -> Any:
+        column = reading.columns[self.keys[0]]
+        shape = (*self.leaf.sequence, *(self.leaf.shape if self.leaf.form == "number" else ()))
+        if self.leaf.encoding != "none":
+            shape = self.leaf.sequence
+        if None not in shape:
+            return self._fixed(reading, column, shape)
+        return self._ragged(reading, column, shape)
+
+    def _fixed(self, reading: _Reading, column: Column, shape: Sequence[Any]) -> Any:
+        each = math.prod(shape)
+        n = len(column.counts)
+        if (column.counts == each).all():
+            values = self.converted(reading, column)
+            return values.reshape(n, *shape, *values.shape[1:])
+        given = column.counts > 0
+        wrong = np.flatnonzero(given & (column.counts != each))
+        if len(wrong) or not self.leaf.is_optional:
+            row = int(wrong[0]) if len(wrong) else int(np.argmin(given))
+            raise _MisfitError(row, f"{each} values", f"{int(column.counts[row])}")
+        values = self.converted(reading, column)
+        found = np.full((n, *shape, *values.shape[1:]), _default(self.leaf), self._dtype())
+        found[given] = values.reshape(-1, *shape, *values.shape[1:])
+        return found
+
+    def _ragged(self, reading: _Reading, column: Column, shape: Sequence[Any]) -> Any:
+        known = [size for size in shape if size is not None]
+        each = math.prod(known)
+        lengths, rest = np.divmod(column.counts, each) if each else (column.counts * 0, column.counts)
+        if rest.any():
+            row = int(np.argmax(rest != 0))
+            raise _MisfitError(row, f"a multiple of {each} values", f"{int(column.counts[row])}")
+        values = self.converted(reading, column)
+        if shape[0] is None:
+            return Ragged(values.reshape(-1, *known, *values.shape[1:]), (lengths,))
+        ends = np.cumsum(column.counts).tolist()
+        shapes = [tuple(int(n) if s is None else s for s in shape) for n in lengths]
+        found = np.empty(len(lengths), object)
+        for row, (a, b) in enumerate(zip([0, *ends], ends, strict=False)):
+            found[row] = values[a:b].reshape(shapes[row] + values.shape[1:])
+        return found
+
+    def _dtype(self) -> Any:
+        return np.dtype(self.leaf.dtype)
+
+    def converted(self, reading: _Reading, column: Column) -> Array:
+        """Returns all values of a column, one example's after the other's."""
+        leaf = self.leaf
+        if leaf.form == "bytes" or leaf.encoding != "none":
+            self._require(column, Kind.BYTES)
+            found = np.empty(int(column.counts.sum()), object)
+            found[:] = reading.texts(column)
+            return found if leaf.form == "bytes" else self._from_bytes(found)
+        dtype = np.dtype(leaf.dtype) if leaf.dtype != "bfloat16" else np.dtype(np.float32)
+        self._require(column, Kind.FLOAT if dtype.kind == "f" else Kind.INT64)
+        values = column.values
+        if values is None:
+            return np.zeros(0, dtype)
+        if dtype == np.uint64:
+            return values.view(np.uint64)
+        return values.astype(dtype, copy=False)
+
+    def _require(self, column: Column, kind: Kind) -> None:
+        if column.kind not in (None, kind):
+            row = int(np.argmax(column.counts > 0))
+            found = column.kind.name.lower() if column.kind else "nothing"
+            raise _MisfitError(row, f"values of kind {kind.name.lower()}", found)
+
+    def _from_bytes(self, texts: Array) -> Array:
+        shape = [-1 if size is None else size for size in self.leaf.shape]
+        found = np.empty(len(texts), object)
+        for i, text in enumerate(texts):
+            raw = zlib.decompress(text) if self.leaf.encoding == "zlib" else text
+            found[i] = np.frombuffer(raw, self.leaf.dtype).reshape(shape)
+        return np.stack(found) if None not in self.leaf.shape and len(found) else found
+
+
+@dataclass(frozen=True)
+class _Images(_Values):
+    """A leaf of images."""
+
+    decoder: images.Decoder
+
+    def converted(self, reading: _Reading, column: Column) -> Array:
+        self._require(column, Kind.BYTES)
+        made = list(reading.map_(self._decoded, reading.views(column)))
+        for number, image in enumerate(made):
+            if isinstance(image, images.UndecodableError):
+                row = int(np.searchsorted(np.cumsum(column.counts), number, side="right"))
+                error = _MisfitError(row, "an image", str(image))
+                raise error from image
+        if made and len({image.shape for image in made}) == 1 and self._is_of_one_size():
+            return np.stack(made)
+        found = np.empty(len(made), object)
+        for number, image in enumerate(made):
+            found[number] = image
+        return found
+
+    def _is_of_one_size(self) -> bool:
+        return self.decoder.size is not None or None not in self.leaf.shape[:2]
+
+    def _decoded(self, data: memoryview) -> Any:
+        try:
+            return self.decoder(data)
+        except images.UndecodableError as error:
+            return error
+
+
+@dataclass(frozen=True)
+class _Nested(_Values):
+    """A leaf in sequences of sequences: the record holds their lengths beside the values."""
+
+    def __call__(self, reading: _Reading) -> Any:
+        values_key, *lengths_keys = self.keys
+        column = reading.columns[values_key]
+        values = self.converted(reading, column)
+        inner = [size for size in self.leaf.shape if size is not None]
+        if self.leaf.form == "number" and self.leaf.encoding == "none":
+            values = values.reshape(-1, *inner)
+        levels = [reading.columns[key] for key in lengths_keys]
+        lengths = [levels[0].counts]
+        for level in levels:
+            given = level.values if level.values is not None else np.zeros(0, np.int64)
+            lengths.append(given.astype(np.int64))
+        return Ragged(values, tuple(lengths))
+
+
+@dataclass(frozen=True)
+class _Dynamic(_Values):
+    """A tensor with several dimensions that differ: its bytes, and its shape beside them."""
+
+    def __call__(self, reading: _Reading) -> Any:
+        shapes = reading.columns[self.keys[1]]
+        column = reading.columns[self.keys[0]]
+        rank = len(self.leaf.shape)
+        if shapes.values is None or (shapes.counts != rank * column.counts).any():
+            raise _MisfitError(0, f"a shape of {rank} numbers", "another")
+        self._require(column, Kind.BYTES)
+        found = np.empty(len(reading.texts(column)), object)
+        all_shapes = shapes.values.reshape(-1, rank).astype(np.int64).tolist()
+        for i, (text, shape) in enumerate(zip(reading.texts(column), all_shapes, strict=True)):
+            raw = zlib.decompress(text) if self.leaf.encoding == "zlib" else text
+            found[i] = np.frombuffer(raw, self.leaf.dtype).reshape(shape)
+        return Ragged(found, (column.counts,)) if self.leaf.sequence else found
+
+
+def _column_of(leaf: Leaf, image_size: tuple[int, int] | None) -> _Values:
+    """Returns what reads a leaf."""
+    name = leaf.name
+    if leaf.encoding != "none" and leaf.shape.count(None) > 1:
+        return _Dynamic(leaf, (f"{name}/value", f"{name}/shape"))
+    is_nested = len(leaf.sequence) > 1 and (*leaf.sequence, *leaf.shape).count(None) > 1
+    keys: tuple[str, ...] = (name,)
+    if is_nested and leaf.form != "image":
+        levels = range(len(leaf.sequence) - 1)
+        keys = (f"{name}/ragged_flat_values", *(f"{name}/ragged_row_lengths_{i}" for i in levels))
+        return _Nested(leaf, keys)
+    if leaf.form == "image":
+        channels = leaf.shape[-1] if leaf.shape else None
+        return _Images(leaf, keys, images.Decoder(channels, leaf.dtype, image_size))
+    return _Values(leaf, keys)
+
+
+def _default(leaf: Leaf) -> Any:
+    """Returns what TFDS gives for a value that is missing: the least of its type."""
+    if leaf.form == "bytes":
+        return b""
+    dtype = np.dtype(leaf.dtype)
+    if dtype.kind == "f":
+        # It is stored as a float32, which has no such number.
+        return -np.inf if dtype.itemsize > 4 else np.finfo(dtype).min
+    return False if dtype.kind == "b" else np.iinfo(dtype).min
+
+
+def _explained(place: str, feature: str, expected: str, found: str) -> ExampleError:
+    of = f"The feature {feature!r} of " if feature else ""
+    return ExampleError(
+        explain(
+            f"{of}{place} cannot be decoded.",
+            f"Expected: {expected}",
+            f"Found: {found}",
+            mend="build or pull the version anew; if its builder is at fault, mend that",
+        )
+    )

@@ -1,0 +1,138 @@
+"""Images from their files, as TFDS decodes them, without TensorFlow.
+
+JPEG by libjpeg-turbo (simplejpeg), with the quick inverse transform that TensorFlow's decoder has
+as its default: the pixels are the same, bit for bit. All else by OpenCV.
+"""
+
+import functools
+import importlib.util
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.dependencies import missing_dependency
+
+Image = npt.NDArray[Any]
+
+_JPEG = b"\xff\xd8\xff"
+_GIF = b"GIF8"
+# Smaller than this part of its size, a JPEG is decoded with fewer coefficients.
+_SCALED = 2
+
+
+class UndecodableError(Exception):
+    """An image cannot be decoded; the text says why."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Decodes images of one feature.
+
+    Attributes:
+      channels: How many they have; None for as many as there are in each file.
+      dtype: Of their values.
+      size: (height, width) in pixels to which they are resized, bilinearly and without
+        anti-aliasing, as by `tf.image.resize`, to the nearest integer; None to leave them.
+    """
+
+    channels: int | None
+    dtype: str = "uint8"
+    size: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        for module in ("cv2", "simplejpeg"):
+            if importlib.util.find_spec(module) is None:
+                raise missing_dependency(module, needed_for="decoding images")
+
+    def __call__(self, data: bytes | memoryview) -> Image:
+        """Returns an image, of shape [height, width, channels].
+
+        Raises:
+          UndecodableError: It is damaged, or no image.
+        """
+        start = bytes(data[:4])
+        if start.startswith(_JPEG):
+            image = self._jpeg(data)
+        elif start == _GIF:
+            raise UndecodableError("a GIF has several frames, which only TensorFlow decodes")
+        else:
+            image = self._other(data)
+        return image if self.size is None else self._resized(image)
+
+    def _jpeg(self, data: bytes | memoryview) -> Image:
+        import simplejpeg
+
+        height, width = self.size or (0, 0)
+        try:
+            channels = self.channels
+            if channels is None:
+                *_, space, _ = simplejpeg.decode_jpeg_header(data)
+                channels = 1 if space == "Gray" else 3
+            found: Image = simplejpeg.decode_jpeg(
+                data,
+                colorspace={1: "GRAY", 3: "RGB", 4: "RGBA"}[channels],
+                fastdct=True,
+                min_height=height,
+                min_width=width,
+                min_factor=_SCALED,
+            )
+        except (ValueError, KeyError) as error:
+            raise UndecodableError(f"a JPEG file that is damaged: {error}") from error
+        return found
+
+    def _other(self, data: bytes | memoryview) -> Image:
+        import cv2
+
+        raw = np.frombuffer(data, np.uint8)
+        image = cv2.imdecode(raw, cv2.IMREAD_UNCHANGED) if len(raw) else None
+        if image is None:
+            raise UndecodableError(f"{len(raw):,} bytes that are no image, or a damaged one")
+        found = image[:, :, None] if image.ndim == 2 else image
+        wanted = 4 if self.dtype == "float32" else self.channels or found.shape[2]
+        found = _with_channels(found, wanted)
+        if self.dtype == "float32":
+            return np.ascontiguousarray(found).view(np.float32)
+        if found.dtype != self.dtype:
+            # As TensorFlow does: the high byte of two, or the one byte twice.
+            wide = self.dtype == "uint16"
+            found = found.astype(np.uint16) * 257 if wide else (found >> 8).astype(np.uint8)
+        return found
+
+    def _resized(self, image: Image) -> Image:
+        import cv2
+
+        height, width = self.size or image.shape[:2]
+        if image.shape[:2] == (height, width):
+            return image
+        found = _single_thread()(image, (width, height), interpolation=cv2.INTER_LINEAR)
+        return found if found.ndim == 3 else found[:, :, None]
+
+
+@functools.cache
+def _single_thread() -> Any:
+    """Returns OpenCV's `resize`; it is called from as many threads as there should be."""
+    import cv2
+
+    cv2.setNumThreads(1)
+    return cv2.resize
+
+
+def _with_channels(image: Image, wanted: int) -> Image:
+    """Returns an image of OpenCV, whose colours are blue, green, red, with other channels."""
+    import cv2
+
+    found = image.shape[2]
+    codes = {
+        (1, 1): None, (3, 3): cv2.COLOR_BGR2RGB, (4, 4): cv2.COLOR_BGRA2RGBA,
+        (1, 3): cv2.COLOR_GRAY2RGB, (1, 4): cv2.COLOR_GRAY2RGBA, (3, 1): cv2.COLOR_BGR2GRAY,
+        (3, 4): cv2.COLOR_BGR2RGBA, (4, 1): cv2.COLOR_BGRA2GRAY, (4, 3): cv2.COLOR_BGRA2RGB,
+    }  # fmt: skip
+    if (found, wanted) not in codes:
+        raise UndecodableError(f"{found} channels; expected {wanted}")
+    code = codes[found, wanted]
+    if code is None:
+        return image
+    converted = cv2.cvtColor(image, code)
+    return converted if converted.ndim == 3 else converted[:, :, None]

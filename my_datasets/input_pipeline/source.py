@@ -1,0 +1,160 @@
+"""`source`: any example of a split at once, without TensorFlow."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from my_datasets.core.reference import DatasetReference
+from my_datasets.core.schema import Leaf
+from my_datasets.errors import FeatureError, explain
+from my_datasets.input_pipeline.decoding import Decoder
+from my_datasets.input_pipeline.prepared import Prepared, find
+from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.records.reading import Records
+
+
+@dataclass(frozen=True)
+class ExampleSource(Sequence[Any]):
+    """The examples of a split, at random.
+
+    It can be sent to other processes: they open the files for themselves.
+
+    Attributes:
+      name: The dataset's full name.
+      split: The split or slice.
+      records: Its records.
+      decoder: Makes values of them.
+    """
+
+    name: str
+    split: str
+    records: Records = field(repr=False)
+    decoder: Decoder = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, number: Any) -> Any:
+        """Returns an example: values nested as the features are, or (input, target)."""
+        if isinstance(number, slice):
+            return self.getitems(range(*number.indices(len(self))))
+        return self.getitems([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
+        """Returns examples, for PyTorch."""
+        return self.getitems(numbers)
+
+    def getitems(self, numbers: Sequence[int]) -> list[Any]:
+        """Returns examples, read and decoded together.
+
+        Args:
+          numbers: Which, from 0; negative ones count from the end.
+
+        Raises:
+          IndexError: There is no such example.
+          CorruptShardError, ExampleError: One of them is damaged.
+        """
+        columns = self.columns(numbers)
+        return _examples(columns, len(numbers))
+
+    def columns(self, numbers: Sequence[int], map_: Any = map) -> Any:
+        """Returns examples as columns: arrays of shape [n, ...], and `Ragged`s.
+
+        Args:
+          numbers: As for `getitems`.
+          map_: Decodes images; that of an executor does so in its threads.
+        """
+        size = len(self)
+        chosen = np.asarray(numbers, np.int64).reshape(-1)
+        chosen = np.where(chosen < 0, chosen + size, chosen)
+        if len(chosen) and not (0 <= chosen.min() and chosen.max() < size):
+            raise IndexError(f"{self.name} has {size:,} examples in {self.split!r}")
+        batch = self.records.read(chosen)
+        return self.decoder(batch, lambda row: self.records.place(int(chosen[row])), map_)
+
+    def __iter__(self) -> Iterator[Any]:
+        for begin in range(0, len(self), _AT_ONCE):
+            yield from self.getitems(range(begin, min(begin + _AT_ONCE, len(self))))
+
+
+# Examples that are read at once where they are wanted one after the other.
+_AT_ONCE = 64
+
+
+def source(
+    reference: str | DatasetReference,
+    *,
+    split: str = "train",
+    data_dir: str | os.PathLike[str] | None = None,
+    as_supervised: bool = False,
+    columns: Sequence[str] | None = None,
+    image_size: tuple[int, int] | None = None,
+) -> ExampleSource:
+    """Returns the examples of a prepared split, for access at random, without TensorFlow.
+
+    Args:
+      reference: For example `"digits"` or `"digits:1.*.*"`; or a prepared version's directory.
+      split: A split or slice such as `"train[:80%]"`.
+      data_dir: The data directory; TFDS's default if None.
+      as_supervised: Give `(input, target)` in place of a dict.
+      columns: The features that are wanted, by their names; others are not decoded. None for all.
+      image_size: (height, width) to which images are resized; None to leave them.
+
+    Raises:
+      NotPreparedError: There is no such version.
+      SplitNotFoundError: There is no such split.
+      FeatureError: A feature is not there, or only TFDS can read it.
+      MissingDependencyError: There are images, and the extra `images` is not installed.
+    """
+    prepared = find(reference, data_dir)
+    tree = chosen_features(prepared, as_supervised=as_supervised, columns=columns)
+    return ExampleSource(
+        prepared.name, split, prepared.records(split), Decoder(tree, image_size)
+    )
+
+
+def chosen_features(
+    prepared: Prepared, *, as_supervised: bool, columns: Sequence[str] | None
+) -> Any:
+    """Returns the leaves that are wanted.
+
+    Raises:
+      FeatureError: There is no such feature, or none are declared to be input and target.
+    """
+    tree = prepared.schema.tree
+    if as_supervised:
+        if prepared.schema.supervised is None:
+            raise FeatureError(
+                explain(
+                    f"{prepared.name} declares no input and target.",
+                    mend="choose its features with columns=[...] and as_supervised=False",
+                )
+            )
+        return prepared.schema.supervised
+    if columns is None:
+        return tree
+    missing = sorted(set(columns) - set(tree)) if isinstance(tree, Mapping) else list(columns)
+    if missing:
+        raise FeatureError(
+            explain(
+                f"{prepared.name} has no feature {', '.join(map(repr, missing))}.",
+                f"Its features: {', '.join(tree) if isinstance(tree, Mapping) else 'one'}",
+                mend="choose among those",
+            )
+        )
+    return {name: tree[name] for name in columns}
+
+
+def _examples(columns: Any, n: int) -> list[Any]:
+    """Returns the rows of columns."""
+    if isinstance(columns, Mapping):
+        split = {name: _examples(values, n) for name, values in columns.items()}
+        return [dict(zip(split, row, strict=True)) for row in zip(*split.values(), strict=True)]
+    if isinstance(columns, tuple):
+        return list(zip(*(_examples(values, n) for values in columns), strict=True))
+    return columns.rows() if isinstance(columns, Ragged) else list(columns)
+
+

@@ -1,0 +1,229 @@
+"""Records of a split at random: any of them, in any order, from TFRecord shards on this machine."""
+
+import functools
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.errors import CorruptShardError, explain
+from my_datasets.records import index, tfrecord
+from my_datasets.records.parsing import PADDING, Bytes, Places
+
+# Shorter records are checked as copies, many in one.
+_SHORT = 4096
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file with some of a split's records.
+
+    Attributes:
+      path: Where it is.
+      length: How many records it is said to have.
+    """
+
+    path: Path
+    length: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some records.
+
+    Attributes:
+      data: A buffer with all of them somewhere, and `PADDING` bytes at its end.
+      starts: Where each of them begins, in the order asked for; shape [n].
+      stops: The position after each.
+    """
+
+    data: Bytes
+    starts: Places
+    stops: Places
+
+
+@dataclass(frozen=True)
+class Records:
+    """Some ranges of the records of some shards, as one sequence.
+
+    Attributes:
+      shards: The shards, one split's after the other's.
+      ranges: The first record of each range and the one after its last, counted over all shards.
+    """
+
+    shards: Sequence[Shard]
+    ranges: Sequence[tuple[int, int]]
+    _files: "_Files" = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_files", _Files(tuple(self.shards)))
+
+    def __len__(self) -> int:
+        return sum(end - begin for begin, end in self.ranges)
+
+    def __reduce__(self) -> tuple[type["Records"], tuple[Sequence[Shard], Sequence[tuple[int, int]]]]:
+        return type(self), (self.shards, self.ranges)
+
+    def read(self, numbers: Places) -> Batch:
+        """Returns records; their lengths and checksums are compared.
+
+        Args:
+          numbers: Which, from 0 to the length of this; shape [n].
+
+        Raises:
+          CorruptShardError: A shard is damaged, cut off, or another one than it was.
+        """
+        return self._files.read(self._absolute(numbers))
+
+    def place(self, number: int) -> str:
+        """Returns where a record lies, for a message."""
+        absolute = int(self._absolute(np.array([number]))[0])
+        shard, row = self._files.place(absolute)
+        return f"record {row} of {shard.path}"
+
+    def _absolute(self, numbers: Places) -> Places:
+        if len(self.ranges) == 1:
+            return numbers + self.ranges[0][0]
+        begins = np.array([begin for begin, _ in self.ranges], np.int64)
+        sizes = np.array([end - begin for begin, end in self.ranges], np.int64)
+        firsts = np.cumsum(sizes) - sizes
+        which = np.searchsorted(firsts + sizes, numbers, side="right")
+        return numbers - firsts[which] + begins[which]
+
+
+class _Files:
+    """The open files of some shards; those of one process."""
+
+    def __init__(self, shards: tuple[Shard, ...]) -> None:
+        self._shards = shards
+        self._ends = np.cumsum([shard.length for shard in shards], dtype=np.int64)
+        self._opened: dict[tuple[int, int], tuple[int, npt.NDArray[np.uint64]]] = {}
+        self._lock = threading.Lock()
+
+    def place(self, number: int) -> tuple[Shard, int]:
+        which = int(np.searchsorted(self._ends, number, side="right"))
+        shard = self._shards[which]
+        return shard, number - int(self._ends[which]) + shard.length
+
+    def read(self, numbers: Places) -> Batch:
+        order = np.argsort(numbers, kind="stable")
+        in_order = numbers[order]
+        which = np.searchsorted(self._ends, in_order, side="right")
+        first = np.flatnonzero(np.diff(which, prepend=-1))
+        begins, ends = np.empty_like(numbers), np.empty_like(numbers)
+        jobs: list[tuple[int, int, Places, Places]] = []
+        total = 0
+        for start, stop in zip(first, [*first[1:], len(which)], strict=True):
+            shard = int(which[start])
+            _, offsets = self._open(shard)
+            rows = in_order[start:stop] - (int(self._ends[shard]) - self._shards[shard].length)
+            begin, end = offsets[rows].astype(np.int64), offsets[rows + 1].astype(np.int64)
+            # Records that follow each other are read at once; one asked for twice is read once.
+            joined = np.maximum.accumulate(end)
+            breaks = np.flatnonzero(begin[1:] > joined[:-1]) + 1
+            run_begins = begin[np.concatenate([np.zeros(1, np.int64), breaks])]
+            run_ends = joined[np.concatenate([breaks, np.array([len(begin)])]) - 1]
+            sizes = run_ends - run_begins
+            at = total + np.cumsum(sizes) - sizes
+            shift = np.repeat(at - run_begins, np.diff(breaks, prepend=0, append=len(begin)))
+            begins[start:stop], ends[start:stop] = begin + shift, end + shift
+            jobs.append((shard, total, run_begins, run_ends))
+            total += int(sizes.sum())
+        data = np.empty(total + PADDING, np.uint8)
+        data[total:] = 0
+        for shard, at_byte, run_begins, run_ends in jobs:
+            self._fill(data, at_byte, shard, run_begins, run_ends)
+        self._check(data, begins, ends, in_order)
+        starts, stops = np.empty_like(begins), np.empty_like(ends)
+        starts[order], stops[order] = begins + tfrecord.HEADER, ends - tfrecord.FOOTER
+        return Batch(data, starts, stops)
+
+    def _fill(self, data: Bytes, at: int, shard: int, begins: Places, ends: Places) -> None:
+        file, _ = self._open(shard)
+        view = memoryview(data)
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            done = 0
+            while done < end - begin:
+                count = os.preadv(file, [view[at + done : at + end - begin]], begin + done)
+                if not count:
+                    raise _changed(self._shards[shard].path, "it ends too early")
+                done += count
+            at += end - begin
+
+    def _check(self, data: Bytes, begins: Places, ends: Places, numbers: Places) -> None:
+        """Compares the length and the checksum of each record with those beside it."""
+        lengths = ends - begins - tfrecord.OVERHEAD
+        words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
+        found = words[begins] == lengths.astype(np.uint64)
+        if found.all():
+            wanted = (words[ends - tfrecord.FOOTER] & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+            made = _checksums(data, begins + tfrecord.HEADER, ends - tfrecord.FOOTER)
+            found = tfrecord.masked(made) == wanted
+        if not found.all():
+            shard, row = self.place(int(numbers[np.argmin(found)]))
+            raise CorruptShardError(
+                explain(
+                    f"Record {row} (counted from 0) of {shard.path} is damaged.",
+                    "Its length or its checksum does not fit its bytes",
+                    mend="build or pull the version anew; my-datasets index PATH, if only the "
+                    "record index is wrong",
+                )
+            )
+
+    def _open(self, shard: int) -> tuple[int, npt.NDArray[np.uint64]]:
+        """Returns the descriptor of a shard's file, and where its records begin."""
+        key = (os.getpid(), shard)
+        opened = self._opened.get(key)
+        if opened is not None:
+            return opened
+        with self._lock:
+            if key not in self._opened:
+                self._opened[key] = self._newly(self._shards[shard])
+            return self._opened[key]
+
+    def _newly(self, shard: Shard) -> tuple[int, npt.NDArray[np.uint64]]:
+        try:
+            size = shard.path.stat().st_size
+            offsets = _offsets(shard.path, size)
+            file = os.open(shard.path, os.O_RDONLY)
+        except FileNotFoundError as error:
+            raise _changed(shard.path, "it is not there") from error
+        if len(offsets) - 1 != shard.length:
+            os.close(file)
+            said = f"it has {len(offsets) - 1:,} records; expected {shard.length:,}"
+            raise _changed(shard.path, said)
+        return file, offsets
+
+    def __del__(self) -> None:
+        for (process, _), (file, _) in self._opened.items():
+            if process == os.getpid():
+                os.close(file)
+
+
+@functools.lru_cache(maxsize=4096)
+def _offsets(path: Path, size: int) -> npt.NDArray[np.uint64]:  # noqa: ARG001 - of that size
+    """Returns where the records of a shard begin, from its index or the shard itself."""
+    try:
+        return index.read(path)
+    except FileNotFoundError:
+        return index.scan(path)
+
+
+def _checksums(data: Bytes, starts: Places, stops: Places) -> npt.NDArray[np.uint32]:
+    places = zip(starts.tolist(), stops.tolist(), strict=True)
+    text = data.tobytes() if len(data) < _SHORT * len(starts) else data
+    return np.array([google_crc32c.value(text[a:b]) for a, b in places], np.uint32)
+
+
+def _changed(path: Path, found: str) -> CorruptShardError:
+    return CorruptShardError(
+        explain(
+            f"{path} is not the shard that its version declares: {found}.",
+            mend="build or pull the version anew",
+        )
+    )
