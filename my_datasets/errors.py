@@ -76,6 +76,10 @@ class FeatureError(MyDatasetsError, TypeError):
     """A feature is of a kind that cannot be read here, or is not there."""
 
 
+class PlanError(MyDatasetsError, ValueError):
+    """A plan, or a saved position in one, belongs to other data or another plan."""
+
+
 class LostExamplesError(MyDatasetsError, RuntimeError):
     """Counts do not add up: examples were lost or doubled. Nothing is published then."""
 

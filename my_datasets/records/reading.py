@@ -46,6 +46,16 @@ class Batch:
     starts: Places
     stops: Places
 
+    @functools.cached_property
+    def text(self) -> bytes:
+        """A copy of the buffer of which parts are quickly cut."""
+        return self.data.tobytes()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its records are so short that the copy is worth it."""
+        return len(self.data) < _SHORT * len(self.starts)
+
 
 @dataclass(frozen=True)
 class Records:
@@ -138,10 +148,11 @@ class _Files:
         data[total:] = 0
         for shard, at_byte, run_begins, run_ends in jobs:
             self._fill(data, at_byte, shard, run_begins, run_ends)
-        self._check(data, begins, ends, in_order)
         starts, stops = np.empty_like(begins), np.empty_like(ends)
         starts[order], stops[order] = begins + tfrecord.HEADER, ends - tfrecord.FOOTER
-        return Batch(data, starts, stops)
+        batch = Batch(data, starts, stops)
+        self._check(batch, numbers)
+        return batch
 
     def _fill(self, data: Bytes, at: int, shard: int, begins: Places, ends: Places) -> None:
         file, _ = self._open(shard)
@@ -155,15 +166,14 @@ class _Files:
                 done += count
             at += end - begin
 
-    def _check(self, data: Bytes, begins: Places, ends: Places, numbers: Places) -> None:
+    def _check(self, batch: Batch, numbers: Places) -> None:
         """Compares the length and the checksum of each record with those beside it."""
-        lengths = ends - begins - tfrecord.OVERHEAD
-        words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
-        found = words[begins] == lengths.astype(np.uint64)
+        words = np.ndarray((len(batch.data) - 7,), "<u8", batch.data, strides=(1,))
+        lengths = (batch.stops - batch.starts).astype(np.uint64)
+        found = words[batch.starts - tfrecord.HEADER] == lengths
         if found.all():
-            wanted = (words[ends - tfrecord.FOOTER] & np.uint64(0xFFFFFFFF)).astype(np.uint32)
-            made = _checksums(data, begins + tfrecord.HEADER, ends - tfrecord.FOOTER)
-            found = tfrecord.masked(made) == wanted
+            wanted = (words[batch.stops] & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+            found = tfrecord.masked(_checksums(batch)) == wanted
         if not found.all():
             shard, row = self.place(int(numbers[np.argmin(found)]))
             raise CorruptShardError(
@@ -214,10 +224,10 @@ def _offsets(path: Path, size: int) -> npt.NDArray[np.uint64]:  # noqa: ARG001 -
         return index.scan(path)
 
 
-def _checksums(data: Bytes, starts: Places, stops: Places) -> npt.NDArray[np.uint32]:
-    places = zip(starts.tolist(), stops.tolist(), strict=True)
-    text = data.tobytes() if len(data) < _SHORT * len(starts) else data
-    return np.array([google_crc32c.value(text[a:b]) for a, b in places], np.uint32)
+def _checksums(batch: Batch) -> npt.NDArray[np.uint32]:
+    places = zip(batch.starts.tolist(), batch.stops.tolist(), strict=True)
+    data = batch.text if batch.is_short else batch.data
+    return np.array([google_crc32c.value(data[a:b]) for a, b in places], np.uint32)
 
 
 def _changed(path: Path, found: str) -> CorruptShardError:

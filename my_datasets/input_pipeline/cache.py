@@ -1,0 +1,192 @@
+"""Decoded examples kept for later epochs, in whatever order they will come."""
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.errors import PlanError, explain
+from my_datasets.input_pipeline import trees
+from my_datasets.input_pipeline.order import Places
+from my_datasets.input_pipeline.plan import Plan
+from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.input_pipeline.source import ExampleSource
+from my_datasets.input_pipeline.stages import Cache, Decode, Read
+
+_DESCRIPTION = "cache.json"
+
+
+class _Store(Protocol):
+    """The values of one column."""
+
+    def put(self, numbers: Places, values: Any) -> None: ...
+
+    def get(self, numbers: Places) -> Any: ...
+
+
+class ExampleCache:
+    """Examples that were decoded once."""
+
+    def __init__(
+        self, size: int, make: Callable[[Places], Any], directory: Path | None = None
+    ) -> None:
+        """Prepares for some examples.
+
+        Args:
+          size: How many there are.
+          make: Decodes some of them.
+          directory: Where to keep them; None for memory.
+        """
+        self._size = size
+        self._make = make
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._tree: Any = None
+        self._stores: list[_Store] = []
+        self._has = (
+            np.zeros(size, np.bool_) if directory is None
+            else _mapped(directory / "has.npy", (size,), np.dtype(np.bool_))
+        )  # fmt: skip
+
+    def columns(self, numbers: Places) -> Any:
+        """Returns the columns of some examples; those that are not there are made."""
+        missing = np.unique(numbers[~self._has[numbers]])
+        if self._tree is None and not len(missing):
+            missing = numbers[:1]  # to know the form; the files alone do not tell it
+        if len(missing):
+            made = self._make(missing)
+            self._prepare(made)
+            for store, column in zip(self._stores, trees.columns_of(made), strict=True):
+                store.put(missing, column)
+            # After the values: a process that is killed leaves none that are not whole.
+            self._has[missing] = True
+            if len(missing) == len(numbers) and (missing == numbers).all():
+                return made
+        return trees.rebuilt(self._tree, [store.get(numbers) for store in self._stores])
+
+    def _prepare(self, made: Any) -> None:
+        with self._lock:
+            if self._tree is None:
+                columns = trees.columns_of(made)
+                self._stores = [self._store(i, column) for i, column in enumerate(columns)]
+                self._tree = trees.map_columns(lambda _: None, made)
+
+    def _store(self, number: int, column: Any) -> _Store:
+        is_plain = not isinstance(column, Ragged) and column.dtype != object
+        if not is_plain:
+            if self._directory is not None:
+                raise PlanError(
+                    explain(
+                        "Texts, lists and images of different sizes cannot be cached on disk.",
+                        mend="use cache='memory', or image_size=(...) and columns=[...]",
+                    )
+                )
+            return _Objects(self._size)
+        shape = (self._size, *column.shape[1:])
+        if self._directory is None:
+            return _Arrays(np.empty(shape, column.dtype))
+        return _Arrays(_mapped(self._directory / f"{number}.npy", shape, column.dtype))
+
+
+class _Arrays:
+    """Values of one shape and type."""
+
+    def __init__(self, values: npt.NDArray[Any]) -> None:
+        self._values = values
+
+    def put(self, numbers: Places, values: Any) -> None:
+        self._values[numbers] = values
+
+    def get(self, numbers: Places) -> Any:
+        return self._values[numbers]
+
+
+class _Objects:
+    """Texts, images of different sizes, lists."""
+
+    def __init__(self, size: int) -> None:
+        self._values = np.empty(size, object)
+        self._kind: Ragged | None = None
+
+    def put(self, numbers: Places, values: Any) -> None:
+        if not isinstance(values, Ragged):
+            for number, value in zip(numbers.tolist(), values, strict=True):
+                self._values[number] = value
+            return
+        self._kind = values
+        # A copy each: else one example would keep all those that came with it.
+        for i, number in enumerate(numbers.tolist()):
+            row = trees.rows(values, i, i + 1)
+            self._values[number] = Ragged(row.values.copy(), row.lengths)
+
+    def get(self, numbers: Places) -> Any:
+        if self._kind is None:
+            found = self._values[numbers]
+            is_list = len(found) and isinstance(found[0], np.ndarray) and found[0].dtype == object
+            return np.stack(list(found)) if is_list else found
+        rows = [self._values[number] for number in numbers.tolist()]
+        levels = range(len(self._kind.lengths))
+        return Ragged(
+            np.concatenate([row.values for row in rows]) if rows else self._kind.values[:0],
+            tuple(np.concatenate([row.lengths[i] for row in rows]) for i in levels),
+        )
+
+
+def open_cache(cache: Cache, plan: Plan, source: ExampleSource) -> ExampleCache:
+    """Returns the cache of a plan; one on disk is made if it is not there.
+
+    Raises:
+      PlanError: The directory holds what another plan decoded.
+    """
+    if cache.directory is None:
+        return ExampleCache(len(source), source.columns)
+    read, decode = plan.the(Read), plan.the(Decode)
+    described = {
+        "dataset": read.dataset, "content": read.content, "split": read.split,
+        "columns": decode.columns, "as_supervised": decode.as_supervised,
+        "image_size": decode.image_size,
+    }  # fmt: skip
+    text = json.dumps(described, sort_keys=True)
+    directory = Path(cache.directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    description = directory / _DESCRIPTION
+    if not description.exists():
+        partial = directory / f"{_DESCRIPTION}.{os.getpid()}.partial"
+        partial.write_text(text, "utf-8")
+        partial.rename(description)
+    found = description.read_text("utf-8")
+    if found != text:
+        raise PlanError(
+            explain(
+                f"{directory} holds what another plan decoded.",
+                f"Expected: {_differences(json.loads(text), json.loads(found))}",
+                f"Found: {_differences(json.loads(found), json.loads(text))}",
+                mend="give another cache_dir, or delete that one",
+            )
+        )
+    return ExampleCache(len(source), source.columns, directory)
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={one[name]!r}" for name in one if one[name] != other.get(name))
+
+
+def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Returns an array in a file, of zeros if it is new; several processes may share it."""
+    if not path.exists():
+        name = hashlib.sha256(os.urandom(8)).hexdigest()[:8]
+        partial = path.with_name(f"{path.name}.{name}.partial")
+        np.lib.format.open_memmap(partial, "w+", dtype, shape).flush()
+        try:
+            os.link(partial, path)  # the first one stays
+        except FileExistsError:
+            pass
+        finally:
+            partial.unlink()
+    return np.lib.format.open_memmap(path, "r+")

@@ -1,0 +1,217 @@
+"""The stages of an input pipeline, as values: what each does, and nothing that does it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from my_datasets.errors import InvalidOptionError, explain
+
+Remainder = Literal["pad", "drop", "keep"]
+CacheKind = Literal["none", "memory", "disk"]
+
+
+@dataclass(frozen=True)
+class Read:
+    """Reads records at random from the shards of a prepared version.
+
+    Attributes:
+      dataset: The dataset's full name.
+      path: The version's directory.
+      split: The split or slice.
+      examples: How many examples it has.
+      content: Which data it is: a hash of the version's shards.
+    """
+
+    dataset: str
+    path: str
+    split: str
+    examples: int
+    content: str
+
+    def explain(self) -> str:
+        """Says what is done."""
+        return f"{self.examples:,} examples of {self.dataset}, {self.split!r}, by the record index"
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """Puts each epoch into an order of its own, a permutation of all examples.
+
+    Attributes:
+      seed: Makes another order.
+    """
+
+    seed: int
+
+    def explain(self) -> str:
+        """Says what is done."""
+        return f"a permutation of all examples in each epoch, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Takes every count-th example, beginning with the index-th.
+
+    Attributes:
+      index: Which of the parts, from 0.
+      count: How many there are.
+      remainder: What becomes of the examples that are too many for equal parts: some of the
+        epoch's first ones are given again (`pad`), they are left out (`drop`), or parts are
+        unequal (`keep`).
+    """
+
+    index: int
+    count: int
+    remainder: Remainder = "pad"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise InvalidOptionError(
+                explain(
+                    f"There is no part {self.index} of {self.count}.",
+                    "Expected shard=(index, count) with 0 <= index < count",
+                    mend="count parts from 0",
+                )
+            )
+        if self.remainder not in ("pad", "drop", "keep"):
+            raise InvalidOptionError(
+                explain(
+                    f"remainder={self.remainder!r} is unknown.", mend="use 'pad', 'drop' or 'keep'"
+                )
+            )
+
+    def explain(self) -> str:
+        """Says what is done."""
+        what = {
+            "pad": "parts made equal by the epoch's first examples",
+            "drop": "examples too many for equal parts left out",
+            "keep": "parts may differ by one example",
+        }[self.remainder]
+        return f"part {self.index} of {self.count}; {what}"
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Parses records together, and decodes them.
+
+    Attributes:
+      columns: The features, by their names; None for all, or for input and target.
+      as_supervised: Whether input and target are given, and no dict.
+      image_size: (height, width) to which images are resized; None to leave them.
+    """
+
+    columns: tuple[str, ...] | None
+    as_supervised: bool
+    image_size: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.image_size is not None and not (
+            len(self.image_size) == 2 and all(side > 0 for side in self.image_size)
+        ):
+            raise InvalidOptionError(
+                explain(
+                    f"image_size={self.image_size!r} is no size.",
+                    mend="give (height, width) in pixels, such as (224, 224)",
+                )
+            )
+
+    def explain(self) -> str:
+        """Says what is done."""
+        if self.as_supervised:
+            what = "input and target"
+        else:
+            what = "all features" if self.columns is None else f"the features {list(self.columns)}"
+        size = f", images of {self.image_size[0]} x {self.image_size[1]}" if self.image_size else ""
+        return f"{what}{size}, many examples at once"
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Keeps what was decoded, for later epochs in whatever order.
+
+    Attributes:
+      kind: In memory, or in files.
+      directory: Where the files lie.
+      bytes_: About how much it will hold.
+    """
+
+    kind: CacheKind
+    directory: str | None = None
+    bytes_: int = 0
+
+    def explain(self) -> str:
+        """Says what is done."""
+        where = f" at {self.directory}" if self.directory else ""
+        return f"decoded examples in {self.kind}{where}, about {self.bytes_ / 1e6:,.0f} MB"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Puts examples together.
+
+    Attributes:
+      size: How many make a batch.
+      drop_remainder: Whether an epoch's last batch is left out if it is smaller.
+    """
+
+    size: int
+    drop_remainder: bool = False
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise InvalidOptionError(
+                explain(f"batch_size={self.size} is none.", mend="give 1 or more")
+            )
+
+    def explain(self) -> str:
+        """Says what is done."""
+        last = "an epoch's last batch is left out if smaller" if self.drop_remainder else (
+            "an epoch's last batch may be smaller"
+        )
+        return f"{self.size} examples; {last}"
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Begins again after each epoch.
+
+    Attributes:
+      epochs: How often all examples are given; None for ever.
+    """
+
+    epochs: int | None = 1
+
+    def __post_init__(self) -> None:
+        if self.epochs is not None and self.epochs < 1:
+            raise InvalidOptionError(
+                explain(f"epochs={self.epochs} is none.", mend="give 1 or more, or None for ever")
+            )
+
+    def explain(self) -> str:
+        """Says what is done."""
+        return "for ever" if self.epochs is None else f"{self.epochs} epochs"
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """Works ahead while the model computes.
+
+    Attributes:
+      workers: How many threads, or processes, make batches.
+      ahead: How many of the pieces that are made at once are held ready.
+      rows: How many examples such a piece has.
+    """
+
+    workers: int
+    ahead: int
+    rows: int
+
+    def explain(self) -> str:
+        """Says what is done."""
+        return f"{self.workers} at work, {self.ahead} pieces of {self.rows:,} examples held ready"
+
+
+Stage = Read | Shuffle | Shard | Decode | Cache | Batch | Repeat | Prefetch
+KINDS: dict[str, type[Stage]] = {
+    kind.__name__.lower(): kind
+    for kind in (Read, Shuffle, Shard, Decode, Cache, Batch, Repeat, Prefetch)
+}
