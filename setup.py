@@ -68,7 +68,10 @@ setup(
         "beam": [BEAM],
         "bigquery": ["adbc-driver-bigquery>=1.3"],
         "compressed": ["rapidgzip>=0.14"],  # large .gz and .bz2 files in parallel
-        "images": ["pillow>=10"],  # sources.image_folder
+        # sources.image_folder; pipeline, batches and source decode by the latter two.
+        "images": ["pillow>=10", "opencv-python-headless>=4.10", "simplejpeg>=1.8"],
+        "grain": ["grain>=0.2.10"],  # grain_dataset
+        "torch": ["torch>=2.4"],  # torch_loader
         "video": ["av>=12", "pillow>=10"],  # sources.video_folder
         "sql": ["adbc-driver-postgresql>=1.3", "adbc-driver-sqlite>=1.3"],
         "test": [
@@ -79,9 +82,11 @@ setup(
             # tfds.testing imports it without declaring it.
             "dill>=0.3.8",
             "boto3>=1.34",
+            "grain>=0.2.10",
             "hypothesis>=6.100",
             # A real S3 server.
             "moto[server]>=5",
+            "opencv-python-headless>=4.10",
             "pandas>=2",
             "pillow>=10",
             # A real PostgreSQL server.
@@ -92,7 +97,9 @@ setup(
             "pytest-xdist>=3.6",
             "rapidgzip>=0.14",
             "scikit-learn>=1.4,<2",
+            "simplejpeg>=1.8",
             "soundfile>=0.12",
+            "torch>=2.4",
             "uv>=0.5",
         ],
         "dev": [

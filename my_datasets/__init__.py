@@ -20,6 +20,15 @@ if TYPE_CHECKING:
     from my_datasets import testing as testing
     from my_datasets.builders.base import Builder
     from my_datasets.building.options import BuildOptions
+    from my_datasets.input_pipeline import augment as augment
+    from my_datasets.input_pipeline.entry_points import (
+        batches,
+        grain_dataset,
+        pipeline,
+        torch_loader,
+    )
+    from my_datasets.input_pipeline.plan import Plan, plan
+    from my_datasets.input_pipeline.source import source
     from my_datasets.loading import load
 
 __all__ = [
@@ -27,26 +36,45 @@ __all__ = [
     "Builder",
     "DatasetReference",
     "MyDatasetsError",
+    "Plan",
     "__version__",
+    "batches",
     "errors",
+    "grain_dataset",
     "load",
+    "pipeline",
+    "plan",
     "register",
+    "source",
+    "torch_loader",
 ]
 
+_MODULES = {
+    "augment": "my_datasets.input_pipeline.augment",
+    "sources": "my_datasets.sources",
+    "testing": "my_datasets.testing",
+}
 # Public name -> module that defines it.
 _LAZY = {
     "BuildOptions": "my_datasets.building.options",
     "Builder": "my_datasets.builders.base",
+    "Plan": "my_datasets.input_pipeline.plan",
+    "batches": "my_datasets.input_pipeline.entry_points",
+    "grain_dataset": "my_datasets.input_pipeline.entry_points",
     "load": "my_datasets.loading",
+    "pipeline": "my_datasets.input_pipeline.entry_points",
+    "plan": "my_datasets.input_pipeline.plan",
+    "source": "my_datasets.input_pipeline.source",
+    "torch_loader": "my_datasets.input_pipeline.entry_points",
 }
 
 register_with_tfds()
 
 
 def __getattr__(name: str) -> Any:
-    # Not in __all__: the first needs an extra, the second loads Arrow, and `import *` must not.
-    if name in ("testing", "sources"):
-        return importlib.import_module(f"my_datasets.{name}")
+    # Not in __all__: modules, which `import *` must not load.
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_LAZY[name]), name)

@@ -10,10 +10,14 @@ _INSTALLS = {
     "adbc_driver_sqlite": "my_datasets[sql]",
     "apache_beam": "my_datasets[beam]",
     "av": "my_datasets[video]",
+    "cv2": "my_datasets[images]",
     "dill": "my_datasets[test]",
+    "grain": "my_datasets[grain]",
     "pytest": "my_datasets[test]",
     "rapidgzip": "my_datasets[compressed]",
+    "simplejpeg": "my_datasets[images]",
     "soundfile": "my_datasets[audio]",
+    "torch": "my_datasets[torch]",
 }
 
 

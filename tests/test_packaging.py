@@ -51,9 +51,11 @@ def test_the_metadata_names_the_extras_and_the_command(distributions):
         "bigquery",
         "dev",
         "compressed",
+        "grain",
         "images",
         "sql",
         "test",
+        "torch",
         "video",
     }
     assert message["License-Expression"] == "Apache-2.0 AND CC-BY-4.0"

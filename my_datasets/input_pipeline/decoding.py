@@ -105,14 +105,14 @@ class _Reading:
         if self.batch.is_short:
             data = self.batch.text
             return [data[a:b] for a, b in places]
-        view = memoryview(self.batch.data)
+        view = self.batch.data.data
         return [bytes(view[a:b]) for a, b in places]
 
     def views(self, column: Column) -> list[memoryview]:
         """Returns the values of a column of bytes, without a copy."""
         if column.starts is None or column.stops is None:
             return []
-        view = memoryview(self.batch.data)
+        view = self.batch.data.data
         places = zip(column.starts.tolist(), column.stops.tolist(), strict=True)
         return [view[a:b] for a, b in places]
 
@@ -157,7 +157,9 @@ class _Values:
     def _ragged(self, reading: _Reading, column: Column, shape: Sequence[Any]) -> Any:
         known = [size for size in shape if size is not None]
         each = math.prod(known)
-        lengths, rest = np.divmod(column.counts, each) if each else (column.counts * 0, column.counts)
+        lengths, rest = (
+            np.divmod(column.counts, each) if each else (column.counts * 0, column.counts)
+        )
         if rest.any():
             row = int(np.argmax(rest != 0))
             raise _MisfitError(row, f"a multiple of {each} values", f"{int(column.counts[row])}")
@@ -203,7 +205,7 @@ class _Values:
         for i, text in enumerate(texts):
             raw = zlib.decompress(text) if self.leaf.encoding == "zlib" else text
             found[i] = np.frombuffer(raw, self.leaf.dtype).reshape(shape)
-        return np.stack(found) if None not in self.leaf.shape and len(found) else found
+        return np.stack(list(found)) if None not in self.leaf.shape and len(found) else found
 
 
 @dataclass(frozen=True)

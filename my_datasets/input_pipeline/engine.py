@@ -79,9 +79,7 @@ class Piece:
 class Engine:
     """Makes batches."""
 
-    def __init__(
-        self, plan: Plan, state: State | None = None, *, rows: int | None = None
-    ) -> None:
+    def __init__(self, plan: Plan, state: State | None = None, *, rows: int | None = None) -> None:
         """Opens the data of a plan.
 
         Args:
@@ -143,7 +141,11 @@ class Engine:
         if self._epochs is None:
             return None
         left = self._epochs - self.start.epoch
-        return self.steps(self.start.epoch) + max(0, left - 1) * self.steps_per_epoch if left > 0 else 0
+        return (
+            self.steps(self.start.epoch) + max(0, left - 1) * self.steps_per_epoch
+            if left > 0
+            else 0
+        )
 
     def state_after(self, steps: int) -> State:
         """Returns where an iteration is after so many batches."""

@@ -89,15 +89,16 @@ class Decoder:
         image = cv2.imdecode(raw, cv2.IMREAD_UNCHANGED) if len(raw) else None
         if image is None:
             raise UndecodableError(f"{len(raw):,} bytes that are no image, or a damaged one")
-        found = image[:, :, None] if image.ndim == 2 else image
+        found: Image = image[:, :, None] if image.ndim == 2 else image
         wanted = 4 if self.dtype == "float32" else self.channels or found.shape[2]
         found = _with_channels(found, wanted)
         if self.dtype == "float32":
-            return np.ascontiguousarray(found).view(np.float32)
+            wide: Image = np.ascontiguousarray(found).view(np.float32)
+            return wide
         if found.dtype != self.dtype:
             # As TensorFlow does: the high byte of two, or the one byte twice.
-            wide = self.dtype == "uint16"
-            found = found.astype(np.uint16) * 257 if wide else (found >> 8).astype(np.uint8)
+            is_wide = self.dtype == "uint16"
+            found = found.astype(np.uint16) * 257 if is_wide else (found >> 8).astype(np.uint8)
         return found
 
     def _resized(self, image: Image) -> Image:
@@ -106,7 +107,7 @@ class Decoder:
         height, width = self.size or image.shape[:2]
         if image.shape[:2] == (height, width):
             return image
-        found = _single_thread()(image, (width, height), interpolation=cv2.INTER_LINEAR)
+        found: Image = _single_thread()(image, (width, height), interpolation=cv2.INTER_LINEAR)
         return found if found.ndim == 3 else found[:, :, None]
 
 
@@ -134,5 +135,5 @@ def _with_channels(image: Image, wanted: int) -> Image:
     code = codes[found, wanted]
     if code is None:
         return image
-    converted = cv2.cvtColor(image, code)
+    converted: Image = cv2.cvtColor(image, code)
     return converted if converted.ndim == 3 else converted[:, :, None]

@@ -61,6 +61,26 @@ class Order:
         return found.astype(np.int64)
 
 
+def uniform(seed: int, epoch: int, examples: Places, count: int) -> npt.NDArray[np.float32]:
+    """Returns numbers from 0 to 1, without 1, that look random.
+
+    Args:
+      seed: Makes others.
+      epoch: The epoch, which makes others, too.
+      examples: The numbers of some examples; shape [n].
+      count: How many are wanted for each.
+
+    Returns:
+      float32, shape [n, count].
+    """
+    found = np.empty((len(examples), count), np.float32)
+    for i in range(count):
+        (key, *_) = _keys(_mix((seed + 1) & _WORD) ^ _mix(i + 1), epoch)
+        words = _hashed(examples.astype(np.uint64), key)
+        found[:, i] = (words >> np.uint64(40)).astype(np.float32) * np.float32(2**-24)
+    return found
+
+
 @functools.lru_cache(maxsize=8)
 def _sorted(size: int, seed: int, epoch: int) -> Places:
     (key, *_) = _keys(seed, epoch)

@@ -12,6 +12,7 @@ from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import InvalidOptionError, PlanError, explain
 from my_datasets.input_pipeline import prepared as prepared_version
 from my_datasets.input_pipeline.decoding import Decoder
+from my_datasets.input_pipeline.hosts import this_host
 from my_datasets.input_pipeline.memory import available, in_bytes, size_of
 from my_datasets.input_pipeline.prepared import Prepared
 from my_datasets.input_pipeline.source import ExampleSource, chosen_features
@@ -133,7 +134,7 @@ def _written(stage: Stage | None) -> Any:
 
 def _read(given: Mapping[str, Any]) -> Stage:
     kind = KINDS[given["stage"]]
-    values = {
+    values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in given.items()
         if name != "stage"
@@ -154,7 +155,7 @@ def plan(
     image_size: tuple[int, int] | None = None,
     cache: str = "none",
     cache_dir: str | os.PathLike[str] | None = None,
-    shard: tuple[int, int] | None = None,
+    shard: tuple[int, int] | str | None = None,
     remainder: Remainder = "pad",
     drop_remainder: bool = False,
     workers: int | None = None,
@@ -178,7 +179,8 @@ def plan(
       cache: Keep decoded examples for later epochs: `"memory"`, `"disk"`, `"none"`, or `"auto"` for
         in memory if there is more than one epoch and they fit.
       cache_dir: Where those on disk lie.
-      shard: (index, count): take this part of count equal ones, each of other examples.
+      shard: (index, count): take this part of count equal ones, each of other examples; `"auto"`
+        for this process's part, as PyTorch, JAX or the environment tell.
       remainder: See `stages.Shard`.
       drop_remainder: Leave an epoch's last batch out if it is smaller.
       workers: How many threads, or processes, make batches; None for one for each core.
@@ -203,18 +205,26 @@ def plan(
     budget = in_bytes(memory) if memory is not None else int(available() * _FOR_CACHE)
     batch = Batch(batch_size, drop_remainder)
     prefetch = _prefetch(batch, example, workers, budget, is_given=memory is not None)
-    stages: list[Stage] = [
-        Read(found.name, str(found.path), split, len(source), _content(found))
-    ]
+    stages: list[Stage] = [Read(found.name, str(found.path), split, len(source), _content(found))]
     if shuffle if shuffle is not None else split.partition("[")[0] == "train":
         stages.append(Shuffle(seed))
     if shard is not None:
-        stages.append(Shard(*shard, remainder))
+        stages.append(Shard(*_part(shard), remainder))
     stages.append(decode)
     kept = _cache(cache, cache_dir, example, len(source), epochs, int(budget * _FOR_CACHE))
     if kept is not None:
         stages.append(kept)
     return Plan((*stages, batch, Repeat(epochs), prefetch))
+
+
+def _part(shard: tuple[int, int] | str) -> tuple[int, int]:
+    if not isinstance(shard, str):
+        return shard
+    if shard != "auto":
+        raise InvalidOptionError(
+            explain(f"shard={shard!r} is unknown.", mend="use 'auto' or (index, count)")
+        )
+    return this_host()
 
 
 def _source(found: Prepared, split: str, decode: Decode) -> ExampleSource:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,9 +69,7 @@ def find(
     if data_dir is None and (os.sep in text) and layout.is_prepared(Path(text).expanduser()):
         return _read(Path(text).expanduser())
     parsed = reference if isinstance(reference, DatasetReference) else DatasetReference.parse(text)
-    root = layout.as_path(
-        data_dir or os.environ.get("TFDS_DATA_DIR") or _DEFAULT_DATA_DIR
-    )
+    root = layout.as_path(data_dir or os.environ.get("TFDS_DATA_DIR") or _DEFAULT_DATA_DIR)
     if layout.is_remote(os.fspath(root)):
         raise DataDirError(
             explain(
@@ -136,6 +133,5 @@ def _shards(path: Path, name: str, split: Mapping[str, Any]) -> list[Shard]:
             **values, "SHARD_INDEX": number, "NUM_SHARDS": count,
             "SHARD_X_OF_Y": f"{number}-of-{count}",
         }  # fmt: skip
-        file = re.sub(r"{(\w+)}", lambda mark: str(all_values[mark[1]]), template)
-        found.append(Shard(path / file, length))
+        found.append(Shard(path / template.format(**all_values), length))
     return found

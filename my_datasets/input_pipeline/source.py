@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.schema import Leaf
 from my_datasets.errors import FeatureError, explain
 from my_datasets.input_pipeline.decoding import Decoder
 from my_datasets.input_pipeline.prepared import Prepared, find
 from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.records.parsing import Places
 from my_datasets.records.reading import Records
 
 
@@ -60,7 +60,7 @@ class ExampleSource(Sequence[Any]):
         columns = self.columns(numbers)
         return _examples(columns, len(numbers))
 
-    def columns(self, numbers: Sequence[int], map_: Any = map) -> Any:
+    def columns(self, numbers: Sequence[int] | Places, map_: Any = map) -> Any:
         """Returns examples as columns: arrays of shape [n, ...], and `Ragged`s.
 
         Args:
@@ -70,7 +70,7 @@ class ExampleSource(Sequence[Any]):
         size = len(self)
         chosen = np.asarray(numbers, np.int64).reshape(-1)
         chosen = np.where(chosen < 0, chosen + size, chosen)
-        if len(chosen) and not (0 <= chosen.min() and chosen.max() < size):
+        if len(chosen) and not (chosen.min() >= 0 and chosen.max() < size):
             raise IndexError(f"{self.name} has {size:,} examples in {self.split!r}")
         batch = self.records.read(chosen)
         return self.decoder(batch, lambda row: self.records.place(int(chosen[row])), map_)
@@ -111,9 +111,7 @@ def source(
     """
     prepared = find(reference, data_dir)
     tree = chosen_features(prepared, as_supervised=as_supervised, columns=columns)
-    return ExampleSource(
-        prepared.name, split, prepared.records(split), Decoder(tree, image_size)
-    )
+    return ExampleSource(prepared.name, split, prepared.records(split), Decoder(tree, image_size))
 
 
 def chosen_features(
@@ -156,5 +154,3 @@ def _examples(columns: Any, n: int) -> list[Any]:
     if isinstance(columns, tuple):
         return list(zip(*(_examples(values, n) for values in columns), strict=True))
     return columns.rows() if isinstance(columns, Ragged) else list(columns)
-
-

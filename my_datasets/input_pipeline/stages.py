@@ -164,8 +164,10 @@ class Batch:
 
     def explain(self) -> str:
         """Says what is done."""
-        last = "an epoch's last batch is left out if smaller" if self.drop_remainder else (
-            "an epoch's last batch may be smaller"
+        last = (
+            "an epoch's last batch is left out if smaller"
+            if self.drop_remainder
+            else ("an epoch's last batch may be smaller")
         )
         return f"{self.size} examples; {last}"
 

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,11 @@ import tensorflow as tf
 
 from my_datasets.errors import FeatureError, explain
 from my_datasets.input_pipeline import trees
+from my_datasets.input_pipeline.augment import Augmentation
 from my_datasets.input_pipeline.engine import Engine, State
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
-from my_datasets.input_pipeline.stages import Prefetch
+from my_datasets.input_pipeline.stages import Batch, Prefetch
 
 
 @dataclass(frozen=True)
@@ -49,14 +50,14 @@ class Pipeline(tf.data.Dataset):
         plan: Plan,
         *,
         state: State | None = None,
-        map_: Callable[..., Any] | None = None,
+        augment: Augmentation | None = None,
     ) -> None:
         """Builds the dataset.
 
         Args:
           plan: The plan.
           state: Where to begin; None for the beginning.
-          map_: Changes each batch; called with its components, as by `tf.data.Dataset.map`.
+          augment: Changes the images.
 
         Raises:
           FeatureError: Values of different shapes cannot be put into batches.
@@ -69,7 +70,7 @@ class Pipeline(tf.data.Dataset):
             # TensorFlow cannot cut lists of different lengths into batches.
             self._engine = Engine(plan, state, rows=1)
         self._clock = _Clock()
-        self._dataset = _timed(_built(self._engine, first, map_), self._clock)
+        self._dataset = _built(self._engine, first, augment, self._clock)
         super().__init__(self._dataset._variant_tensor)
 
     def _inputs(self) -> list[tf.data.Dataset]:
@@ -137,12 +138,22 @@ class CheckpointableIterator(tf.train.experimental.PythonState):
 
 
 def _built(
-    engine: Engine, first: Any, map_: Callable[..., Any] | None
+    engine: Engine, first: Any, augment: Augmentation | None, clock: "_Clock"
 ) -> tf.data.Dataset:
-    """Returns the dataset of an engine's batches, of which some are given."""
+    """Returns the dataset of an engine's batches, of which some are given.
+
+    The clock is told of each wait for one: both inputs of `zip` are asked in turn by the thread
+    that wants a batch, the first one when it begins to wait.
+    """
     columns = trees.columns_of(first)
     types = [kind for column in columns for kind in _types(column)]
-    shapes = [shape for column in columns for shape in _shapes(column)]
+    batch = engine.plan.the(Batch)
+    size = batch.size if batch.drop_remainder else None
+    shapes = [shape for column in columns for shape in _shapes(column, size)]
+    augmented = None if augment is None else _Augmented(augment, first)
+    if augment is not None:
+        types.append(tf.float32)
+        shapes.append((None, size, augment.draws))
     prefetch = engine.plan.the(Prefetch)
 
     def load(number: Any) -> list[Any]:
@@ -150,6 +161,9 @@ def _built(
         arrays: list[Any] = []
         for column in trees.columns_of(engine.load(piece)):
             arrays += _arrays(column, piece.batches, piece.rows)
+        if augment is not None:
+            draws = augment.numbers(piece.epoch, engine.numbers(piece))
+            arrays.append(draws.reshape(piece.batches, piece.rows, -1))
         return arrays
 
     def loaded(number: Any) -> Any:
@@ -165,10 +179,66 @@ def _built(
     count = engine.count_pieces()
     pieces = tf.data.Dataset.range(count if count is not None else tf.int64.max)
     dataset = pieces.map(loaded, num_parallel_calls=prefetch.workers, deterministic=True)
-    dataset = dataset.unbatch().map(restored)
-    if map_ is not None:
-        dataset = dataset.map(map_, num_parallel_calls=prefetch.workers, deterministic=True)
-    return dataset.prefetch(max(1, prefetch.ahead))
+    dataset = dataset.unbatch()
+    if augmented is not None:
+        dataset = dataset.map(
+            lambda *tensors: augmented(restored(*tensors[:-1]), tensors[-1]),
+            num_parallel_calls=prefetch.workers,
+            deterministic=True,
+        )
+    dataset = dataset.prefetch(max(1, prefetch.ahead))
+    asked = tf.data.Dataset.range(tf.int64.max).map(lambda _: tf.timestamp())
+
+    def told(when: Any, batch: Any) -> Any:
+        with tf.control_dependencies([tf.numpy_function(clock.add, [when], tf.bool)]):
+            found = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+        return restored(*found) if augmented is None else found
+
+    total = engine.total_steps
+    known = tf.data.experimental.assert_cardinality(
+        tf.data.INFINITE_CARDINALITY if total is None else total
+    )
+    return tf.data.Dataset.zip((asked, dataset)).map(told).apply(known)
+
+
+@dataclass(frozen=True)
+class _Augmented:
+    """Changes the only images of batches, and what comes beside them.
+
+    Attributes:
+      augment: The changes.
+      first: A batch's columns.
+    """
+
+    augment: Augmentation
+    first: Any
+
+    def __post_init__(self) -> None:
+        found = [column for column in trees.columns_of(self.first) if _is_of_images(column)]
+        if len(found) != 1:
+            raise FeatureError(
+                explain(
+                    f"There are {len(found)} columns of images, one of which would be augmented.",
+                    mend="choose one with columns=[...], or leave augment out",
+                )
+            )
+
+    def __call__(self, batch: Any, draws: Any) -> Any:
+        rest = iter(trees.columns_of(self.first))
+        is_images = trees.map_columns(lambda _: _is_of_images(next(rest)), self.first)
+        if isinstance(batch, tuple) and len(batch) == 2 and is_images == (True, False):
+            return self.augment(batch[0], batch[1], draws)
+        tensors = trees.columns_of(batch)
+        kinds = trees.columns_of(is_images)
+        changed = [
+            self.augment(tensor, None, draws)[0] if is_one else tensor
+            for tensor, is_one in zip(tensors, kinds, strict=True)
+        ]
+        return trees.rebuilt(self.first, changed)
+
+
+def _is_of_images(column: Any) -> bool:
+    return not isinstance(column, Ragged) and column.ndim == 4 and column.shape[-1] in (1, 3, 4)
 
 
 def _types(column: Any) -> list[Any]:
@@ -186,11 +256,18 @@ def _types(column: Any) -> list[Any]:
     return [tf.string]
 
 
-def _shapes(column: Any) -> list[Any]:
-    """Returns the shapes of a piece's arrays: [batches, rows, ...]."""
+def _shapes(column: Any, size: int | None) -> list[Any]:
+    """Returns the shapes of a piece's arrays: [batches, rows, ...].
+
+    Args:
+      column: The column.
+      size: The rows of all batches; None if there may be fewer in some.
+    """
     if isinstance(column, Ragged):
-        return [(None, None, *column.values.shape[1:]), *((None, None) for _ in column.lengths)]
-    return [(None, None, *column.shape[1:])]
+        _, *inner = column.lengths
+        values = (None, None, *column.values.shape[1:])
+        return [values, (None, size), *((None, None) for _ in inner)]
+    return [(None, size, *column.shape[1:])]
 
 
 def _arrays(column: Any, batches: int, rows: int) -> list[Any]:
@@ -233,18 +310,3 @@ class _Clock:
         with self._lock:
             elapsed = 0.0 if self._first is None else time.time() - self._first
             return Stats(self._steps, self._waited, elapsed)
-
-
-def _timed(dataset: tf.data.Dataset, clock: _Clock) -> tf.data.Dataset:
-    """Returns the same dataset; the clock is told of each wait for a batch.
-
-    Both inputs of `zip` are asked in turn by the thread that wants the batch: the first one when it
-    begins to wait.
-    """
-    asked = tf.data.Dataset.range(tf.int64.max).map(lambda _: tf.timestamp())
-
-    def told(when: Any, batch: Any) -> Any:
-        with tf.control_dependencies([tf.numpy_function(clock.add, [when], tf.bool)]):
-            return tf.nest.map_structure(tf.identity, batch, expand_composites=True)
-
-    return tf.data.Dataset.zip((asked, dataset)).map(told)

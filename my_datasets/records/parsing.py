@@ -107,7 +107,8 @@ class Parser:
         if self._is_plain:
             reader = _SideBySide(data, self._keys, self._prints, self._order)
             for read in (reader.columns_as_in_the_first, reader.columns):
-                with contextlib.suppress(_UncommonError):
+                # A length that is damaged may lead beyond the buffer.
+                with contextlib.suppress(_UncommonError, IndexError):
                     return dict(zip(self._names, read(starts, stops), strict=True))
         return _one_by_one(data, self._names, starts, stops)
 
@@ -167,6 +168,7 @@ class _SideBySide:
             lists, ends = self._inside(begin, stop, tag)
             return self._inside(lists, ends, _LIST)
         headers, width = _headers(key, tag)
+        _require(size >= width - 2)
         for i in range(headers.shape[1]):
             mask = _FIRST[min(8, width - 8 * i)]
             _require((self._words[at + 8 * i] & mask) == headers[size, i])
@@ -343,6 +345,8 @@ class _SideBySide:
             found.append((rows, start, stop))
             going = stop < bounds
             rows, at, bounds = rows[going], stop[going], bounds[going]
+        if not found:
+            return Column(None, counts)
         if len(found) == 1:
             return Column(Kind.BYTES, counts, None, found[0][1], found[0][2])
         order = np.argsort(np.concatenate([some for some, _, _ in found]), kind="stable")
@@ -355,7 +359,7 @@ class _SideBySide:
         sizes = ends - begins
         total = int(sizes.sum())
         if total > _GATHERED * len(sizes):
-            view = memoryview(self._data)
+            view = self._data.data
             parts = [view[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
             return np.frombuffer(bytearray().join(parts), np.uint8)
         shifts = begins - (np.cumsum(sizes) - sizes)
@@ -446,7 +450,9 @@ def _varints(data: Bytes, last: Places) -> npt.NDArray[np.int64]:
 Lists = dict[bytes, tuple[Kind | None, list[object]]]
 
 
-def _one_by_one(data: Bytes, names: Sequence[str], starts: Places, stops: Places) -> dict[str, Column]:
+def _one_by_one(
+    data: Bytes, names: Sequence[str], starts: Places, stops: Places
+) -> dict[str, Column]:
     """Returns the columns of records of any form."""
     buffer = data.tobytes()
     rows: list[Lists] = []
@@ -473,7 +479,9 @@ def _assembled(key: bytes, rows: Sequence[Lists]) -> Column:
         return Column(kind, counts, None, places[:, 0].copy(), places[:, 1].copy())
     if kind is None:
         return Column(None, counts)
-    return Column(kind, counts, np.array(flat, np.float32 if kind is Kind.FLOAT else np.int64))
+    if kind is Kind.FLOAT:
+        return Column(kind, counts, np.array(flat, np.float32))
+    return Column(kind, counts, np.array(flat, np.int64))
 
 
 def _example(data: bytes, start: int, stop: int) -> Lists:
@@ -484,7 +492,8 @@ def _example(data: bytes, start: int, stop: int) -> Lists:
         for entry_number, entry, entry_end in _fields(data, features, end):
             if entry_number != 1 or entry is None:
                 continue
-            key, value = b"", (None, [])
+            key = b""
+            value: tuple[Kind | None, list[object]] = (None, [])
             for part, at, part_end in _fields(data, entry, entry_end):
                 if part == 1 and at is not None:
                     key = data[at:part_end]
@@ -502,8 +511,10 @@ def _feature(data: bytes, start: int, stop: int) -> tuple[Kind | None, list[obje
             continue
         which = (Kind.BYTES, Kind.FLOAT, Kind.INT64)[number - 1]
         # The last one given holds; one given again in parts is put together.
-        values = [*values, *_values(data, at, end, which)] if which is kind else _values(
-            data, at, end, which
+        values = (
+            [*values, *_values(data, at, end, which)]
+            if which is kind
+            else _values(data, at, end, which)
         )
         kind = which
     return kind, values

@@ -1,6 +1,7 @@
 """Records of a split at random: any of them, in any order, from TFRecord shards on this machine."""
 
 import functools
+import mmap
 import os
 import threading
 from collections.abc import Sequence
@@ -48,8 +49,8 @@ class Batch:
 
     @functools.cached_property
     def text(self) -> bytes:
-        """A copy of the buffer of which parts are quickly cut."""
-        return self.data.tobytes()
+        """The buffer in a form of which parts are quickly cut; a copy if need be."""
+        return self.data.base if isinstance(self.data.base, bytes) else self.data.tobytes()
 
     @property
     def is_short(self) -> bool:
@@ -76,7 +77,9 @@ class Records:
     def __len__(self) -> int:
         return sum(end - begin for begin, end in self.ranges)
 
-    def __reduce__(self) -> tuple[type["Records"], tuple[Sequence[Shard], Sequence[tuple[int, int]]]]:
+    def __reduce__(
+        self,
+    ) -> tuple[type["Records"], tuple[Sequence[Shard], Sequence[tuple[int, int]]]]:
         return type(self), (self.shards, self.ranges)
 
     def read(self, numbers: Places) -> Batch:
@@ -106,13 +109,28 @@ class Records:
         return numbers - firsts[which] + begins[which]
 
 
+@dataclass(frozen=True)
+class _Opened:
+    """A shard's file.
+
+    Attributes:
+      file: Its descriptor.
+      offsets: Where its records begin.
+      mapped: Its bytes.
+    """
+
+    file: int
+    offsets: npt.NDArray[np.uint64]
+    mapped: mmap.mmap | bytes
+
+
 class _Files:
     """The open files of some shards; those of one process."""
 
     def __init__(self, shards: tuple[Shard, ...]) -> None:
         self._shards = shards
         self._ends = np.cumsum([shard.length for shard in shards], dtype=np.int64)
-        self._opened: dict[tuple[int, int], tuple[int, npt.NDArray[np.uint64]]] = {}
+        self._opened: dict[tuple[int, int], _Opened] = {}
         self._lock = threading.Lock()
 
     def place(self, number: int) -> tuple[Shard, int]:
@@ -121,6 +139,8 @@ class _Files:
         return shard, number - int(self._ends[which]) + shard.length
 
     def read(self, numbers: Places) -> Batch:
+        if not len(numbers):
+            return Batch(np.zeros(PADDING, np.uint8), numbers, numbers)
         order = np.argsort(numbers, kind="stable")
         in_order = numbers[order]
         which = np.searchsorted(self._ends, in_order, side="right")
@@ -130,7 +150,7 @@ class _Files:
         total = 0
         for start, stop in zip(first, [*first[1:], len(which)], strict=True):
             shard = int(which[start])
-            _, offsets = self._open(shard)
+            offsets = self._open(shard).offsets
             rows = in_order[start:stop] - (int(self._ends[shard]) - self._shards[shard].length)
             begin, end = offsets[rows].astype(np.int64), offsets[rows + 1].astype(np.int64)
             # Records that follow each other are read at once; one asked for twice is read once.
@@ -144,19 +164,34 @@ class _Files:
             begins[start:stop], ends[start:stop] = begin + shift, end + shift
             jobs.append((shard, total, run_begins, run_ends))
             total += int(sizes.sum())
-        data = np.empty(total + PADDING, np.uint8)
-        data[total:] = 0
-        for shard, at_byte, run_begins, run_ends in jobs:
-            self._fill(data, at_byte, shard, run_begins, run_ends)
+        if total < _SHORT * len(numbers):
+            data = np.frombuffer(self._joined(jobs), np.uint8)
+        else:
+            data = np.empty(total + PADDING, np.uint8)
+            data[total:] = 0
+            for shard, at_byte, run_begins, run_ends in jobs:
+                self._fill(data, at_byte, shard, run_begins, run_ends)
         starts, stops = np.empty_like(begins), np.empty_like(ends)
         starts[order], stops[order] = begins + tfrecord.HEADER, ends - tfrecord.FOOTER
         batch = Batch(data, starts, stops)
         self._check(batch, numbers)
         return batch
 
+    def _joined(self, jobs: Sequence[tuple[int, int, Places, Places]]) -> bytes:
+        """Returns short records: cut from mapped files, which takes a tenth of a call for each."""
+        parts: list[bytes] = []
+        for shard, _, begins, ends in jobs:
+            opened = self._open(shard)
+            # To read a mapped file beyond its end would kill the process.
+            if os.fstat(opened.file).st_size < int(ends[-1]):
+                raise _changed(self._shards[shard].path, "it ends too early")
+            mapped = opened.mapped
+            parts += [mapped[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+        return b"".join([*parts, bytes(PADDING)])
+
     def _fill(self, data: Bytes, at: int, shard: int, begins: Places, ends: Places) -> None:
-        file, _ = self._open(shard)
-        view = memoryview(data)
+        file = self._open(shard).file
+        view = data.data
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
             done = 0
             while done < end - begin:
@@ -185,8 +220,7 @@ class _Files:
                 )
             )
 
-    def _open(self, shard: int) -> tuple[int, npt.NDArray[np.uint64]]:
-        """Returns the descriptor of a shard's file, and where its records begin."""
+    def _open(self, shard: int) -> "_Opened":
         key = (os.getpid(), shard)
         opened = self._opened.get(key)
         if opened is not None:
@@ -196,7 +230,7 @@ class _Files:
                 self._opened[key] = self._newly(self._shards[shard])
             return self._opened[key]
 
-    def _newly(self, shard: Shard) -> tuple[int, npt.NDArray[np.uint64]]:
+    def _newly(self, shard: Shard) -> "_Opened":
         try:
             size = shard.path.stat().st_size
             offsets = _offsets(shard.path, size)
@@ -207,12 +241,12 @@ class _Files:
             os.close(file)
             said = f"it has {len(offsets) - 1:,} records; expected {shard.length:,}"
             raise _changed(shard.path, said)
-        return file, offsets
+        return _Opened(file, offsets, mmap.mmap(file, 0, prot=mmap.PROT_READ) if size else b"")
 
     def __del__(self) -> None:
-        for (process, _), (file, _) in self._opened.items():
+        for (process, _), opened in self._opened.items():
             if process == os.getpid():
-                os.close(file)
+                os.close(opened.file)
 
 
 @functools.lru_cache(maxsize=4096)

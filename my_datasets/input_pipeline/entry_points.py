@@ -1,0 +1,132 @@
+"""`pipeline`, `batches`, `torch_loader`, `grain_dataset`: one plan, for each framework."""
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+
+from my_datasets.core.reference import DatasetReference
+from my_datasets.dependencies import missing_dependency
+from my_datasets.input_pipeline.engine import Batches, State
+from my_datasets.input_pipeline.plan import Plan, plan
+from my_datasets.input_pipeline.source import source
+from my_datasets.input_pipeline.stages import Remainder
+
+if TYPE_CHECKING:
+    from my_datasets.input_pipeline.augment import Augmentation
+    from my_datasets.input_pipeline.tf_dataset import Pipeline
+
+
+class Options(TypedDict, total=False):
+    """The options of `plan`, which says what they mean."""
+
+    split: str
+    batch_size: int
+    shuffle: bool | None
+    seed: int
+    epochs: int | None
+    as_supervised: bool | None
+    columns: Sequence[str] | None
+    image_size: tuple[int, int] | None
+    cache: str
+    cache_dir: str | os.PathLike[str] | None
+    shard: tuple[int, int] | str | None
+    remainder: Remainder
+    drop_remainder: bool
+    workers: int | None
+    memory: int | str | None
+    data_dir: str | os.PathLike[str] | None
+
+
+Planned = str | DatasetReference | Plan
+
+
+def pipeline(
+    reference: Planned,
+    *,
+    augment: "Augmentation | None" = None,
+    state: State | None = None,
+    **options: Unpack[Options],
+) -> "Pipeline":
+    """Returns a `tf.data.Dataset` of batches: for `model.fit`, or to go through by hand.
+
+    Args:
+      reference: A prepared dataset such as `"digits:1.*.*"`, or a plan that was made of one.
+      augment: Changes the images of each batch; see `my_datasets.augment`.
+      state: Where to begin, from `pipeline.state_after(steps)`; None for the beginning.
+      options: Those of `plan`.
+
+    Returns:
+      A dataset of `(input, target)`, or of dicts, with the attributes `plan` and `steps_per_epoch`
+      and the methods `state_after`, `iterator` and `stats`.
+
+    Raises:
+      NotPreparedError, SplitNotFoundError, FeatureError, InvalidOptionError: As `plan`.
+      PlanError: The state belongs to another plan.
+    """
+    from my_datasets.input_pipeline.tf_dataset import Pipeline
+
+    return Pipeline(_planned(reference, options), state=state, augment=augment)
+
+
+def batches(
+    reference: Planned, *, state: State | None = None, **options: Unpack[Options]
+) -> Batches:
+    """Returns batches as NumPy arrays, for JAX and all else, without TensorFlow.
+
+    The arguments and errors are those of `pipeline`.
+    """
+    return Batches(_planned(reference, options), state)
+
+
+def torch_loader(
+    reference: Planned, *, state: State | None = None, **options: Unpack[Options]
+) -> Any:
+    """Returns a `torch.utils.data.DataLoader` of batches, without TensorFlow.
+
+    The arguments and errors are those of `pipeline`; but `workers` is the number of processes that
+    make batches, 0 for threads of this one.
+
+    Raises:
+      MissingDependencyError: PyTorch is not installed.
+    """
+    workers = options.pop("workers", 0) or 0
+    try:
+        from my_datasets.input_pipeline.frameworks import torch
+    except ModuleNotFoundError as error:
+        raise missing_dependency("torch", needed_for="torch_loader") from error
+    return torch.torch_loader(_planned(reference, options), state=state, workers=workers)
+
+
+def grain_dataset(
+    reference: str | DatasetReference,
+    *,
+    split: str = "train",
+    data_dir: str | os.PathLike[str] | None = None,
+    as_supervised: bool = False,
+    columns: Sequence[str] | None = None,
+    image_size: tuple[int, int] | None = None,
+) -> Any:
+    """Returns a `grain.MapDataset` of examples, to be shuffled, batched and so on by Grain.
+
+    The arguments and errors are those of `source`.
+
+    Raises:
+      MissingDependencyError: Grain is not installed.
+    """
+    found = source(
+        reference, split=split, data_dir=data_dir, as_supervised=as_supervised, columns=columns,
+        image_size=image_size,
+    )  # fmt: skip
+    try:
+        from my_datasets.input_pipeline.frameworks import grain
+    except ModuleNotFoundError as error:
+        raise missing_dependency("grain", needed_for="grain_dataset") from error
+    return grain.grain_dataset(found)
+
+
+def _planned(reference: Planned, options: Options) -> Plan:
+    if isinstance(reference, Plan):
+        if options:
+            raise TypeError(f"a plan has its options already; not taken: {', '.join(options)}")
+        return reference
+    return plan(reference, **options)

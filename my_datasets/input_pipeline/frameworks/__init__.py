@@ -1,0 +1,1 @@
+"""Plans and sources for frameworks other than TensorFlow."""
