@@ -36,6 +36,8 @@ _SAMPLE = 32
 # Pieces of work are of so many examples, which spreads the cost of a call, or of so many bytes.
 _ROWS, _PIECE_BYTES = 4096, 4 << 20
 _AHEAD = 2
+# One in the making, and one ready.
+_LEAST_HELD = 2
 # The share of a memory budget, or of what is free, that a cache may take.
 _FOR_CACHE = 0.5
 _S = TypeVar("_S", bound=Stage)
@@ -253,14 +255,16 @@ def _bytes_per_example(source: ExampleSource) -> int:
 def _prefetch(
     batch: Batch, example: int, workers: int | None, budget: int, *, is_given: bool
 ) -> Prefetch:
-    at_once = max(1, min(_ROWS // batch.size, _PIECE_BYTES // max(1, batch.size * example)))
-    piece = at_once * batch.size * example
     threads = workers if workers is not None else os.cpu_count() or 1
     if threads < 1:
         raise InvalidOptionError(explain(f"workers={workers} are none.", mend="give 1 or more"))
     ahead = _AHEAD
-    while is_given and (threads + ahead) * piece > budget and threads + ahead > 2:
+    one = batch.size * example
+    while is_given and (threads + ahead) * one > budget and threads + ahead > _LEAST_HELD:
         threads, ahead = max(1, threads - 1), max(1, ahead - 1)
+    most = budget // (threads + ahead) if is_given else _PIECE_BYTES
+    at_once = max(1, min(_ROWS // batch.size, min(_PIECE_BYTES, most) // one))
+    piece = at_once * one
     if is_given and (threads + ahead) * piece > budget:
         raise InvalidOptionError(
             explain(

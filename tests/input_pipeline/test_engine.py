@@ -1,0 +1,228 @@
+"""Which examples come in which batch, on any number of hosts, and after any interruption."""
+
+import dataclasses
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import my_datasets
+from my_datasets.errors import InvalidOptionError, PlanError
+from my_datasets.input_pipeline.engine import Engine, State
+from my_datasets.input_pipeline.memory import size_of
+from my_datasets.input_pipeline.plan import Plan, plan
+from my_datasets.input_pipeline.stages import Batch, Prefetch, Read, Repeat, Shard, Shuffle
+from tests.input_pipeline.conftest import ROWS
+
+
+def numbers_of(engine, epoch):
+    """Returns the numbers of the examples of an epoch, a list for each batch."""
+    found = []
+    for piece in engine.pieces_of(epoch):
+        numbers = engine.numbers(piece)
+        found += numbers.reshape(piece.batches, piece.rows).tolist()
+    assert len(found) == engine.steps(epoch)
+    return found
+
+
+def bare(size, *stages, state=None, rows=64):
+    """Returns an engine without data."""
+
+    class Bare(Plan):
+        def source(self):
+            class Nothing:
+                columns = None
+
+            return Nothing()
+
+    read = Read("d:1.0.0", "/nowhere", "train", size, "content")
+    given = {type(stage): stage for stage in stages}
+    rest = (Batch(4), Repeat(None), Prefetch(1, 1, rows))
+    more = [stage for stage in rest if type(stage) not in given]
+    return Engine(Bare((read, *stages, *more)), state)
+
+
+@given(
+    size=st.integers(1, 300), count=st.integers(1, 64), batch=st.integers(1, 40),
+    seed=st.one_of(st.none(), st.integers(0, 9)), epoch=st.integers(0, 2),
+    remainder=st.sampled_from(["pad", "drop", "keep"]), drops=st.booleans(),
+)  # fmt: skip
+def test_every_example_once_in_each_epoch(size, count, batch, seed, epoch, remainder, drops):
+    order = () if seed is None else (Shuffle(seed),)
+    hosts = [
+        bare(size, *order, Shard(i, count, remainder), Batch(batch, drops)) for i in range(count)
+    ]
+    batches = [numbers_of(host, epoch) for host in hosts]
+    given = [number for host in batches for one in host for number in one]
+    sizes = {sum(map(len, host)) for host in batches}
+    if remainder != "keep":
+        assert len(sizes) == 1
+    if drops:
+        assert all(len(one) == batch for host in batches for one in host)
+        assert len(set(given)) == min(len(given), len(set(given)))
+        return
+    if remainder == "keep":
+        assert sorted(given) == list(range(size))
+    elif remainder == "drop":
+        assert len(given) == len(set(given)) == size // count * count
+    else:
+        assert set(given) == set(range(size))
+        assert len(given) == -(-size // count) * count
+    # Side by side, the hosts give the one order of the epoch.
+    whole = bare(size, *order, Batch(size))
+    (in_order,) = numbers_of(whole, epoch)
+    flat = [[number for one in host for number in one] for host in batches]
+    together = [n for place in itertools.zip_longest(*flat) for n in place if n is not None]
+    assert together[: min(size, len(together))] == in_order[: len(together)]
+
+
+@given(
+    size=st.integers(1, 200), count=st.integers(1, 5), batch=st.integers(1, 30),
+    steps=st.integers(0, 60), new_count=st.integers(1, 5), new_batch=st.integers(1, 30),
+    seed=st.one_of(st.none(), st.just(3)),
+)  # fmt: skip
+def test_it_goes_on_where_it_was_on_other_hosts(
+    size, count, batch, steps, new_count, new_batch, seed
+):
+    order = () if seed is None else (Shuffle(seed),)
+    engines = [bare(size, *order, Shard(i, count), Batch(batch)) for i in range(count)]
+    states = {engine.state_after(steps) for engine in engines}
+    assert len(states) == 1  # all hosts save the same
+    (state,) = states
+    assert State.from_json(state.to_json()) == state
+    assert len(state.to_json()) <= 1024
+    seen = [n for engine in engines for n in given_until(engine, steps) if n[0] == state.epoch]
+    resumed = [
+        bare(size, *order, Shard(i, new_count, "keep"), Batch(new_batch), state=state)
+        for i in range(new_count)
+    ]
+    rest = [n for host in resumed for one in numbers_of(host, state.epoch) for n in one]
+    assert len(rest) == size - state.position
+    if state.position < size:
+        assert {n for _, n in seen} | set(rest) == set(range(size))
+        assert not {n for _, n in seen} & set(rest)
+    after = [n for host in resumed for one in numbers_of(host, state.epoch + 1) for n in one]
+    assert sorted(after) == list(range(size))
+
+
+def given_until(engine, steps):
+    """Yields (epoch, number) of all examples of the first batches."""
+    for epoch in itertools.count():
+        for one in numbers_of(engine, epoch):
+            if not steps:
+                return
+            steps -= 1
+            yield from ((epoch, number) for number in one)
+
+
+@given(
+    size=st.integers(1, 200), batch=st.integers(1, 30), rows=st.integers(1, 100),
+    drops=st.booleans(), position=st.integers(0, 200), epochs=st.integers(1, 4),
+)  # fmt: skip
+def test_pieces_may_be_asked_for_one_by_one(size, batch, rows, drops, position, epochs):
+    first = bare(size, Shuffle(1))
+    state = State(first.plan.fingerprint, 0, min(position, size))
+    engine = bare(
+        size, Shuffle(1), Batch(batch, drops), Repeat(epochs), Prefetch(1, 1, rows), state=state
+    )
+    pieces = list(engine.pieces())
+    assert [engine.piece(i) for i in range(len(pieces))] == pieces
+    assert engine.count_pieces() == len(pieces)
+    assert engine.total_steps == sum(piece.batches for piece in pieces)
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 40))
+def test_real_batches_go_on_where_they_were(data_dir, steps):
+    made = plan("everything", data_dir=data_dir, batch_size=16, epochs=3, columns=["whole"], seed=5)
+    batches = my_datasets.batches(made)
+    first = [batch["whole"].tolist() for batch in itertools.islice(batches, steps)]
+    state = batches.state() if steps else State(made.fingerprint)
+    rest = [batch["whole"].tolist() for batch in my_datasets.batches(made, state=state)]
+    assert first + rest == [batch["whole"].tolist() for batch in my_datasets.batches(made)]
+
+
+def test_values_are_those_of_their_examples(data_dir):
+    for options in ({}, {"cache": "memory", "epochs": 2}, {"workers": 3, "batch_size": 7}):
+        batches = my_datasets.batches(
+            "everything", data_dir=data_dir, as_supervised=False, **options
+        )
+        count = 0
+        for batch in batches:
+            for i, number in enumerate(batch["whole"] + 100):
+                assert bytes(batch["text"][i]) == b"text %d" % number * (number % 4)
+                assert batch["nested"].rows()[i][-1:] == [] or number % 4
+                assert batch["list"][i].tolist() == list(range(number % 5))
+                assert batch["inner"]["y"]["z"][i] == b"%d" % number
+                count += 1
+        assert count == ROWS * options.get("epochs", 1)
+
+
+def test_the_plan_is_a_value(data_dir):
+    made = plan("everything", data_dir=data_dir, batch_size=16, shard=(1, 3), cache="memory")
+    assert Plan.from_json(made.to_json()) == made
+    assert eval(repr(made), vars(my_datasets.input_pipeline.stages) | {"Plan": Plan}) == made
+    lines = made.explain().splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "read", "shuffle", "shard", "decode", "cache", "batch", "repeat", "prefetch"
+    ]  # fmt: skip
+    assert "250 examples of everything:1.2.0" in lines[0]
+    assert "part 1 of 3" in lines[2]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.stages = ()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"shard": (3, 3)}, "no part 3 of 3"),
+        ({"shard": "all"}, "use 'auto'"),
+        ({"remainder": "round", "shard": (0, 2)}, "remainder='round'"),
+        ({"cache": "tape"}, "cache='tape'"),
+        ({"cache": "disk"}, "cache_dir"),
+        ({"memory": "1KB"}, "are too little"),
+        ({"memory": "many"}, "is no size"),
+        ({"cache": "memory", "memory": "200kB", "as_supervised": False}, "too many for the memory"),
+        ({"image_size": (0, 5)}, "is no size"),
+        ({"workers": 0}, "workers=0"),
+        ({"split": "train[:0]"}, "has no examples"),
+    ],
+)
+def test_what_cannot_be_is_said(data_dir, options, said):
+    with pytest.raises(InvalidOptionError, match=said):
+        plan("everything", data_dir=data_dir, **options)
+
+
+def test_a_state_of_another_plan_is_refused(data_dir):
+    made = plan("everything", data_dir=data_dir)
+    state = Engine(made).state_after(2)
+    for other in ({"seed": 1}, {"split": "train[:100]"}, {"shuffle": False}):
+        with pytest.raises(PlanError, match="belongs to another plan"):
+            Engine(plan("everything", data_dir=data_dir, **other), state)
+    again = plan("everything", data_dir=data_dir, batch_size=7, shard=(0, 2), cache="memory")
+    assert Engine(again, state).start == state
+    with pytest.raises(PlanError, match="no saved position"):
+        State.from_json("[]")
+    with pytest.raises(PlanError, match="no plan"):
+        Plan.from_json('{"format": 99}')
+
+
+def test_a_plan_of_other_data_is_refused(data_dir):
+    made = plan("everything", data_dir=data_dir)
+    read = dataclasses.replace(made.stages[0], content="other")
+    with pytest.raises(PlanError, match="holds other data"):
+        Engine(Plan((read, *made.stages[1:])))
+
+
+def test_memory_bounds_what_is_held(data_dir):
+    options = {"data_dir": data_dir, "workers": 8, "as_supervised": False}
+    example = size_of(my_datasets.source("everything", data_dir=data_dir).columns(range(250))) / 250
+    free = plan("everything", **options).the(Prefetch)
+    for memory in (10_000_000, 1_000_000, 250_000):
+        tight = plan("everything", memory=memory, **options).the(Prefetch)
+        held = (tight.workers + tight.ahead) * tight.rows * example
+        assert held < 1.2 * memory
+        assert (tight.workers, tight.rows) < (free.workers, free.rows)

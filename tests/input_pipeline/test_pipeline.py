@@ -1,0 +1,211 @@
+"""Plans as `tf.data`, trained on and saved."""
+
+import io
+import time
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+import my_datasets
+from my_datasets.building.options import BuildOptions
+from my_datasets.errors import ExampleError, FeatureError, PlanError
+from my_datasets.input_pipeline.augment import CutMix, MixUp, RandomFlip, compose
+from my_datasets.input_pipeline.plan import plan
+from my_datasets.input_pipeline.tf_dataset import Pipeline
+
+EACH = 250
+
+
+def test_batches_are_those_of_numpy(data_dir):
+    options = {"batch_size": 32, "epochs": 2, "as_supervised": False, "data_dir": data_dir}
+    columns = ["whole", "text", "texts", "nested", "grey", "inner", "maybe", "bits"]
+    made = plan("everything", columns=columns, **{**options, "as_supervised": None})
+    pipeline = my_datasets.pipeline(made)
+    assert isinstance(pipeline, tf.data.Dataset)
+    assert len(pipeline) == 16
+    assert pipeline.steps_per_epoch == 8
+    for found, expected in zip(pipeline, my_datasets.batches(made), strict=True):
+        assert found.keys() == expected.keys() == set(columns)
+        for name in ("whole", "text", "grey", "maybe", "bits"):
+            assert np.array_equal(found[name].numpy(), expected[name])
+        assert found["inner"]["y"]["z"].numpy().tolist() == expected["inner"]["y"]["z"].tolist()
+        for name in ("texts", "nested"):
+            rows = expected[name].rows()
+            plain = [[np.asarray(v).tolist() for v in row] for row in rows]
+            assert found[name].to_list() == plain
+
+
+def test_its_values_are_those_of_tfds(data_dir):
+    (directory,) = (data_dir / "everything").glob("[0-9]*")
+    theirs = {
+        int(example["whole"]): example
+        for example in tfds.as_numpy(
+            tfds.builder_from_directory(directory).as_dataset(split="train")
+        )
+    }
+    columns = ["whole", "wide", "text", "vector", "grey", "three"]
+    seen = []
+    for batch in my_datasets.pipeline("everything", columns=columns, data_dir=data_dir):
+        for i, number in enumerate(batch["whole"].numpy().tolist()):
+            seen.append(number)
+            for name in columns:
+                assert np.array_equal(batch[name][i].numpy(), theirs[number][name])
+    assert sorted(seen) == sorted(theirs)
+
+
+def test_shapes_are_known_where_they_are_the_same(data_dir):
+    spec = my_datasets.pipeline(
+        "photos", image_size=(16, 24), batch_size=8, drop_remainder=True, data_dir=data_dir
+    ).element_spec
+    assert spec[0].shape == (8, 16, 24, 3)
+    assert spec[0].dtype == tf.uint8
+    assert spec[1].shape == (8,)
+    assert my_datasets.pipeline("everything", data_dir=data_dir).element_spec[0].shape[0] is None
+    with pytest.raises(FeatureError, match="image_size"):
+        my_datasets.pipeline("photos", data_dir=data_dir)
+
+
+def test_a_model_is_trained(data_dir):
+    train = my_datasets.pipeline("everything", batch_size=25, epochs=None, data_dir=data_dir)
+    assert train.cardinality() == tf.data.INFINITE_CARDINALITY
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(4)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    history = model.fit(train, steps_per_epoch=train.steps_per_epoch, epochs=2, verbose=0)
+    assert len(history.history["loss"]) == 2
+    assert train.stats().steps >= 20
+
+
+def test_each_replica_sees_its_own_part(data_dir):
+    """Two logical devices, in a process of their own."""
+    import subprocess
+    import sys
+
+    code = f"""
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+import my_datasets
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+data = my_datasets.pipeline(
+    "everything", columns=["whole"], batch_size=50, data_dir={str(data_dir)!r}
+)
+seen = []
+for batch in strategy.experimental_distribute_dataset(data):
+    parts = strategy.experimental_local_results(batch["whole"])
+    assert len(parts) == 2 and all(len(part) == 25 for part in parts)
+    seen += [int(n) for part in parts for n in part]
+assert sorted(seen) == list(range(-100, 150))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_checkpoint_goes_on_exactly(data_dir, tmp_path, share):
+    made = plan("everything", columns=["whole"], batch_size=4, epochs=None, data_dir=data_dir)
+    iterator = Pipeline(made).iterator()
+    for _ in range(int(share * EACH / 4)):
+        next(iterator)
+    path = tf.train.Checkpoint(data=iterator).save(tmp_path / "model")
+    expected = [next(iterator)["whole"].numpy().tolist() for _ in range(80)]
+    size = sum(file.stat().st_size for file in tmp_path.iterdir())
+    assert size <= 64 << 10
+    other = Pipeline(made).iterator()
+    next(other)
+    tf.train.Checkpoint(data=other).restore(path)
+    begin = time.monotonic()
+    assert next(other)["whole"].numpy().tolist() == expected[0]
+    assert time.monotonic() - begin < 10  # no replay; seconds on a machine that is busy
+    assert [next(other)["whole"].numpy().tolist() for _ in range(79)] == expected[1:]
+    mine = plan("everything", columns=["whole"], seed=1, data_dir=data_dir)
+    third = Pipeline(mine).iterator()
+    with pytest.raises(PlanError, match="another plan"):
+        tf.train.Checkpoint(data=third).restore(path)
+
+
+def test_it_knows_how_long_the_consumer_waited(data_dir):
+    quick = my_datasets.pipeline("everything", columns=["whole"], batch_size=5, data_dir=data_dir)
+    for _ in quick:
+        time.sleep(0.01)
+    assert quick.stats().steps == 50
+    assert quick.stats().share < 0.5
+    slow = my_datasets.pipeline("everything", columns=["whole"], batch_size=5, data_dir=data_dir)
+    load = slow._engine.load
+    slow._engine.load = lambda piece: (time.sleep(0.5), load(piece))[1]
+    for _ in slow:
+        pass
+    assert slow.stats().share > 0.5
+    assert slow.stats().waited >= 0.4
+
+
+def test_the_same_example_is_always_changed_in_the_same_way(data_dir):
+    def images(**options):
+        train = my_datasets.pipeline(
+            "everything", columns=["whole", "grey"], data_dir=data_dir, epochs=2,
+            augment=my_datasets.augment.standard_image(saturation=0, seed=3), **options,
+        )  # fmt: skip
+        found = {}
+        for batch in train:
+            assert batch["grey"].dtype == tf.float32
+            for number, image in zip(batch["whole"].numpy(), batch["grey"].numpy(), strict=True):
+                found.setdefault(int(number), []).append(image)
+        return found
+
+    some, others = images(batch_size=32), images(batch_size=7, workers=3)
+    assert some.keys() == others.keys()
+    for number, (first, second) in some.items():
+        assert np.allclose(first, others[number][0], atol=1e-5)
+        assert np.allclose(second, others[number][1], atol=1e-5)
+    different = sum(not np.allclose(first, second, atol=0.02) for first, second in some.values())
+    assert different > 200
+
+
+def test_changes_are_what_they_say(data_dir):
+    rng = np.random.default_rng(0)
+    images = tf.constant(rng.random((64, 12, 10, 3)).astype(np.float32))
+    labels = tf.constant(np.arange(64) % 4)
+    flip = compose([RandomFlip()])
+    draws = flip.numbers(0, np.arange(64))
+    found, _ = flip(images, labels, draws)
+    for image, changed, draw in zip(images.numpy(), found.numpy(), draws[:, 0], strict=True):
+        assert np.array_equal(changed, image[:, ::-1] if draw < 0.5 else image)
+    assert 15 < (draws < 0.5).sum() < 49
+    same = my_datasets.augment.standard_image(
+        flip=False, crop=0, brightness=0, contrast=0, saturation=1e-6, hue=1e-6
+    )
+    found, _ = same(images, labels, same.numbers(0, np.arange(64)))
+    assert np.abs(found.numpy() - images.numpy()).max() < 0.01
+    for mix in (MixUp(4), CutMix(4)):
+        both = compose([mix])
+        draws = both.numbers(0, np.arange(64))
+        found, shares = both(images, labels, draws)
+        assert found.shape == images.shape
+        assert np.allclose(shares.numpy().sum(axis=1), 1)
+        assert (shares.numpy().argmax(axis=1) == labels.numpy()).mean() > 0.5
+    everything = my_datasets.augment.standard_image(hue=0.2)
+    found, _ = everything(images, labels, everything.numbers(1, np.arange(64)))
+    assert found.numpy().min() >= 0
+    assert found.numpy().max() <= 1
+
+
+def test_a_damaged_image_is_an_error_that_says_where(tmp_path):
+    class Broken(my_datasets.Builder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = {"image": tfds.features.Image(shape=(None, None, 3))}
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, dl_manager):
+            good = np.zeros((5, 5, 3), np.uint8)
+            return {"train": [(0, {"image": good}), (1, {"image": io.BytesIO(b"\xff\xd8\xffno")})]}
+
+    Broken(data_dir=tmp_path).download_and_prepare(build_options=BuildOptions(workers=1))
+    with pytest.raises(ExampleError, match=r"'image' of record \d of .*broken-train.tfrecord"):
+        my_datasets.source("broken", data_dir=tmp_path).getitems([0, 1])
+    with pytest.raises(ExampleError, match="a JPEG file that is damaged"):
+        list(my_datasets.batches("broken", data_dir=tmp_path, image_size=(4, 4)))

@@ -1,0 +1,130 @@
+"""Records at random, and what is wrong with shards."""
+
+import os
+import pickle
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from my_datasets.errors import CorruptShardError
+from my_datasets.records import index, reading, tfrecord
+from my_datasets.records.parsing import PADDING
+from my_datasets.records.reading import Records, Shard
+
+LENGTHS = [5, 0, 90, 1, 30]
+TEXTS = [bytes([i]) * (i * 7 % 120) for i in range(sum(LENGTHS))]
+
+
+def written(folder, texts, lengths=LENGTHS, *, with_index=True):
+    shards, begin = [], 0
+    for i, length in enumerate(lengths):
+        path = folder / f"part-{i}"
+        some = pa.array(texts[begin : begin + length], pa.large_binary())
+        records = tfrecord.framed([some], length).to_pylist() if length else []
+        path.write_bytes(b"".join(records))
+        if with_index:
+            index.write(path, np.cumsum([0, *map(len, records)]).astype(np.uint64))
+        shards.append(Shard(path, length))
+        begin += length
+    return shards
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["index", "no index"])
+def shards(request, tmp_path_factory):
+    return written(tmp_path_factory.mktemp("shards"), TEXTS, with_index=request.param)
+
+
+def texts_of(batch):
+    assert not batch.data[-PADDING:].any()
+    return [batch.data[a:b].tobytes() for a, b in zip(batch.starts, batch.stops, strict=True)]
+
+
+@given(
+    numbers=st.lists(st.integers(0, 80), max_size=50),
+    short=st.sampled_from([0, 10**6]),
+)
+def test_records_are_those_asked_for(shards, numbers, short):
+    records = Records(shards, [(100, 126), (3, 60)])
+    assert len(records) == 83
+    expected = [*TEXTS[100:126], *TEXTS[3:60]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "_SHORT", short)
+        found = texts_of(records.read(np.array(numbers, np.int64)))
+    assert found == [expected[number] for number in numbers]
+
+
+def test_threads_and_copies_read_the_same(shards):
+    records = Records(shards, [(0, len(TEXTS))])
+    numbers = np.random.default_rng(0).permutation(len(TEXTS))
+    expected = [TEXTS[i] for i in numbers]
+    with ThreadPoolExecutor(8) as pool:
+        for batch in pool.map(records.read, [numbers] * 40):
+            assert texts_of(batch) == expected
+    assert texts_of(pickle.loads(pickle.dumps(records)).read(numbers)) == expected
+
+
+def flipped(at):
+    def change(path):
+        data = bytearray(path.read_bytes())
+        data[at] ^= 1
+        path.write_bytes(data)
+
+    return change
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def replaced(path):
+    some = pa.array([b"another record"] * 30, pa.large_binary())
+    path.write_bytes(b"".join(tfrecord.framed([some], 30).to_pylist()))
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+@pytest.mark.parametrize("short", [0, 10**6])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (flipped(-1), "is damaged"),
+        (flipped(-9), "is damaged"),
+        (flipped(0), "damaged"),
+        (cut, "is not that of this shard|is damaged"),
+        (replaced, "is not that of this shard|is damaged"),
+        (os.unlink, "it is not there"),
+        (lambda path: path.write_bytes(b""), "not that of this shard|it has 0 records"),
+    ],
+)
+def test_a_damaged_shard_is_told(tmp_path, monkeypatch, with_index, short, change, said):
+    monkeypatch.setattr(reading, "_SHORT", short)
+    shards = written(tmp_path, TEXTS, with_index=with_index)
+    change(shards[4].path)
+    records = Records(shards, [(0, len(TEXTS))])
+    if change is replaced and not with_index:
+        texts_of(records.read(np.array([100])))  # nothing tells: its own framing is sound
+        return
+    with pytest.raises(CorruptShardError, match=said) as caught:
+        records.read(np.arange(len(TEXTS)))
+    assert str(shards[4].path) in str(caught.value)
+
+
+def test_a_shard_that_becomes_shorter_while_it_is_open_is_an_error(tmp_path):
+    """And not the end of the process, as it is of one that reads a mapped file."""
+    shards = written(tmp_path, TEXTS)
+    records = Records(shards, [(0, len(TEXTS))])
+    records.read(np.array([100]))
+    os.truncate(shards[4].path, 10)
+    with pytest.raises(CorruptShardError, match="ends too early"):
+        records.read(np.array([125]))
+
+
+def test_an_index_of_another_shard_of_the_same_size_is_noticed(tmp_path):
+    shards = written(tmp_path, [b"abcd"] * 3 + [b"ab", b"abcdef", b"abcd"], [3, 3])
+    shutil.copy(index.path_of(shards[0].path), index.path_of(shards[1].path))
+    with pytest.raises(CorruptShardError, match="my-datasets index"):
+        Records(shards, [(0, 6)]).read(np.arange(6))
