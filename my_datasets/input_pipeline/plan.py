@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from my_datasets.core.reference import DatasetReference
+from my_datasets.core.schema import leaves_of
 from my_datasets.errors import InvalidOptionError, PlanError, explain
 from my_datasets.input_pipeline import prepared as prepared_version
 from my_datasets.input_pipeline.decoding import Decoder
@@ -185,7 +186,8 @@ def plan(
         for this process's part, as PyTorch, JAX or the environment tell.
       remainder: See `stages.Shard`.
       drop_remainder: Leave an epoch's last batch out if it is smaller.
-      workers: How many threads, or processes, make batches; None for one for each core.
+      workers: How many threads, or processes, make batches; None for one for each core if there
+        are images, else one.
       memory: How much the batches held ready and the cache may take, in bytes or as `"4GiB"`; None
         for half of what is free.
       data_dir: The data directory; TFDS's default if None.
@@ -206,7 +208,7 @@ def plan(
     example = _bytes_per_example(source)
     budget = in_bytes(memory) if memory is not None else int(available() * _FOR_CACHE)
     batch = Batch(batch_size, drop_remainder)
-    prefetch = _prefetch(batch, example, workers, budget, is_given=memory is not None)
+    prefetch = _prefetch(source, batch, example, workers, budget, is_given=memory is not None)
     stages: list[Stage] = [Read(found.name, str(found.path), split, len(source), _content(found))]
     if shuffle if shuffle is not None else split.partition("[")[0] == "train":
         stages.append(Shuffle(seed))
@@ -252,10 +254,26 @@ def _bytes_per_example(source: ExampleSource) -> int:
     return max(1, size_of(source.columns(numbers)) // count)
 
 
+def _threads(source: ExampleSource) -> int:
+    """Returns how many threads are worth it.
+
+    Images are decoded in parallel. All else is done by NumPy in many short steps, for which threads
+    would take turns: one alone is faster than two.
+    """
+    has_images = any(leaf.form == "image" for leaf in leaves_of(source.decoder.tree))
+    return (os.cpu_count() or 1) if has_images else 1
+
+
 def _prefetch(
-    batch: Batch, example: int, workers: int | None, budget: int, *, is_given: bool
+    source: ExampleSource,
+    batch: Batch,
+    example: int,
+    workers: int | None,
+    budget: int,
+    *,
+    is_given: bool,
 ) -> Prefetch:
-    threads = workers if workers is not None else os.cpu_count() or 1
+    threads = workers if workers is not None else _threads(source)
     if threads < 1:
         raise InvalidOptionError(explain(f"workers={workers} are none.", mend="give 1 or more"))
     ahead = _AHEAD

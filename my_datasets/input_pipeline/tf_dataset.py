@@ -1,7 +1,6 @@
 """A plan as a `tf.data.Dataset`."""
 
-import threading
-import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +24,7 @@ class Stats:
     Attributes:
       steps: The batches that were given.
       waited: Seconds that it waited for them.
-      elapsed: Seconds from the first request on.
+      elapsed: Seconds from the first request to the last batch.
     """
 
     steps: int
@@ -190,7 +189,7 @@ def _built(
     asked = tf.data.Dataset.range(tf.int64.max).map(lambda _: tf.timestamp())
 
     def told(when: Any, batch: Any) -> Any:
-        with tf.control_dependencies([tf.numpy_function(clock.add, [when], tf.bool)]):
+        with tf.control_dependencies([clock.add(when)]):
             found = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
         return restored(*found) if augmented is None else found
 
@@ -290,23 +289,34 @@ def _tensor(column: Any, tensors: Iterator[Any]) -> Any:
 
 
 class _Clock:
-    """Adds up how long a consumer waits."""
+    """Adds up how long a consumer waits: in TensorFlow, as Python would have to wait itself.
+
+    Not in a `tf.Variable`, which would be one for each replica within a strategy's scope.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._steps = 0
-        self._waited = 0.0
-        self._first: float | None = None
+        """Begins with nothing."""
+        with tf.device("CPU:0"):
+            # The steps, the seconds waited, when the first one began and when the last one came.
+            self._totals = tf.raw_ops.VarHandleOp(
+                dtype=tf.float64, shape=[4], shared_name=f"my_datasets-{uuid.uuid4()}"
+            )
+            tf.raw_ops.AssignVariableOp(
+                resource=self._totals, value=tf.constant([0.0, 0, 0, 0], tf.float64)
+            )
 
     def add(self, asked: Any) -> Any:
-        now = time.time()
-        with self._lock:
-            self._steps += 1
-            self._waited += max(0.0, now - float(asked))
-            self._first = float(asked) if self._first is None else self._first
-        return np.bool_(True)
+        """Notes a wait that is over; returns the operation."""
+        now = tf.timestamp()
+        old = self._read()
+        first = tf.where(old[0] > 0, old[2], asked)
+        new = tf.stack([old[0] + 1, old[1] + tf.maximum(now - asked, 0), first, now])
+        return tf.raw_ops.AssignVariableOp(resource=self._totals, value=new)
 
     def stats(self) -> Stats:
-        with self._lock:
-            elapsed = 0.0 if self._first is None else time.time() - self._first
-            return Stats(self._steps, self._waited, elapsed)
+        """Returns the sums."""
+        steps, waited, first, last = self._read().numpy().tolist()
+        return Stats(int(steps), waited, last - first)
+
+    def _read(self) -> Any:
+        return tf.raw_ops.ReadVariableOp(resource=self._totals, dtype=tf.float64)

@@ -1,0 +1,465 @@
+"""How fast batches come, against TFDS's own reader and what people write by hand.
+
+Each dataset is built once; then every reader goes through it in a process of its own, in turn,
+several times. What counts is examples per second after the first second, for some seconds. All but
+`tfds` and `naive` shuffle: ours exactly, the others through a buffer of 10,000, or of 1,000
+photographs.
+
+    python benchmarks/load.py [--runs 5] [--seconds 5] [--scale 1.0] [--photos DIR]
+        [--only table,texts,images,photos,cached] [--hf-python PYTHON] [--json FILE]
+
+`table`, `texts` and `images` come in batches of 256; photographs are resized to 224 x 224, float32,
+in batches of 64. `cached` is the second epoch of those. `--hf-python` names the Python of an
+environment with Hugging Face `datasets` and Pillow. `raw` is no reader: simplejpeg in as many
+threads as there are cores, over files in memory.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SIDE = 224
+SIZES = {"table": 500_000, "texts": 200_000, "images": 60_000, "photos": 4_000}
+BATCH = {"table": 256, "texts": 256, "images": 256, "photos": 64}
+NUMBERS = 12
+# Reader -> what must be reached, as a multiple of it.
+TARGETS: dict[str, dict[str, float]] = {
+    "table": {"tfds": 10, "hand": 1.5, "hf": 1.5, "grain": 1.5},
+    "texts": {"tfds": 8, "hand": 1.5, "hf": 1.5, "grain": 1.5},
+    "images": {"tfds": 5, "hand": 1.5, "hf": 1.5, "grain": 1.5},
+    "photos": {"naive": 4, "tuned": 1.25, "torch": 2, "hf": 2, "raw": 0.9},
+    "cached": {"tuned-cached": 1},
+}
+OURS = {"table": ["ours", "ours-numpy"], "texts": ["ours", "ours-numpy"],
+        "images": ["ours", "ours-numpy"], "photos": ["ours", "ours-torch"],
+        "cached": ["ours-cached"]}  # fmt: skip
+
+
+# --- The data -----------------------------------------------------------------------------------
+
+
+def build(kind: str, directory: Path, total: int, photos: Path | None) -> None:
+    """Builds a dataset of some examples."""
+    import tensorflow_datasets as tfds
+
+    import my_datasets
+    from my_datasets import sources
+
+    tfds.disable_progress_bar()
+    rng = np.random.default_rng(0)
+    source: Any
+    if kind == "table":
+        columns: dict[str, Any] = {
+            f"x{i:02}": rng.normal(size=total).astype(np.float32) for i in range(NUMBERS)
+        }
+        source = sources.arrays({**columns, "label": rng.integers(0, 10, total)})
+        features = source.features()
+    elif kind == "texts":
+        import pyarrow as pa
+
+        words = np.array(["alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta"])
+        texts = [" ".join(some) for some in words[rng.integers(0, 8, (total, 12))]]
+        source = sources.table(pa.table({"text": texts, "label": rng.integers(0, 2, total)}))
+        features = source.features()
+    elif kind == "images":
+        shades = (np.arange(28)[:, None] * np.arange(28) // 3).astype(np.uint8)
+        pixels = shades[None, :, :, None] + rng.integers(0, 40, (total, 28, 28, 1), np.uint8)
+        source = sources.arrays({"image": pixels, "label": rng.integers(0, 10, total)})
+        features = tfds.features.FeaturesDict(
+            {"image": tfds.features.Image(shape=(28, 28, 1)), "label": np.int64}
+        )
+    else:
+        if photos is None:
+            raise SystemExit("--photos names a directory of photographs")
+        files = [path.read_bytes() for path in sorted(photos.iterdir()) if path.is_file()]
+        source = [
+            (i, {"image": _file(files[i % len(files)]), "label": i % 10}) for i in range(total)
+        ]
+        features = tfds.features.FeaturesDict(
+            {"image": tfds.features.Image(shape=(None, None, 3)), "label": np.int64}
+        )
+    first, second = ("text", "label") if kind == "texts" else ("image", "label")
+
+    class Benchmark(my_datasets.Builder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+        name = "benchmark"
+
+        def _info(self) -> Any:
+            keys = None if kind == "table" else (first, second)
+            return tfds.core.DatasetInfo(builder=self, features=features, supervised_keys=keys)
+
+        def _split_generators(self, dl_manager: Any) -> Any:  # noqa: ARG002
+            return {"train": source}
+
+    Benchmark(data_dir=directory).download_and_prepare(
+        download_config=tfds.download.DownloadConfig(num_shards=8)
+    )
+
+
+def _file(data: bytes) -> Any:
+    import io
+
+    return io.BytesIO(data)
+
+
+# --- The readers --------------------------------------------------------------------------------
+
+
+def shards(directory: Path) -> list[str]:
+    """Returns the shards of the dataset."""
+    return [str(path) for path in sorted(directory.rglob("*.tfrecord-*")) if path.suffix != ".npy"]
+
+
+def tfds_data(directory: Path, **options: Any) -> Any:
+    """Returns the dataset as TFDS reads it."""
+    import tensorflow_datasets as tfds
+
+    builder = tfds.builder_from_directory(next(directory.glob("benchmark/[0-9]*")))
+    return builder.as_dataset(split="train", **options)
+
+
+def resized(image: Any, label: Any) -> Any:
+    """Returns an image as tutorials make it."""
+    import tensorflow as tf
+
+    return tf.image.resize(image, (SIDE, SIDE)) / 255.0, label
+
+
+def by_hand(kind: str, directory: Path) -> Any:
+    """Returns the dataset as somebody would read it who knows `tf.data`: batches are parsed."""
+    import tensorflow as tf
+
+    if kind == "table":
+        spec: dict[str, Any] = {
+            f"x{i:02}": tf.io.FixedLenFeature([], tf.float32) for i in range(NUMBERS)
+        }
+    else:
+        name = "text" if kind == "texts" else "image"
+        spec = {name: tf.io.FixedLenFeature([], tf.string)}
+    spec["label"] = tf.io.FixedLenFeature([], tf.int64)
+    data = tf.data.Dataset.from_tensor_slices(shards(directory)).interleave(
+        tf.data.TFRecordDataset,
+        cycle_length=8,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=False,
+    )
+    data = data.shuffle(10_000).batch(BATCH[kind])
+
+    def parsed(records: Any) -> Any:
+        found = tf.io.parse_example(records, spec)
+        if kind == "images":
+            decode = lambda png: tf.io.decode_png(png, 1)  # noqa: E731
+            found["image"] = tf.map_fn(
+                decode, found["image"], fn_output_signature=tf.uint8, parallel_iterations=32
+            )
+        return found
+
+    return data.map(parsed, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+
+
+def reader(who: str, kind: str, directory: Path) -> Iterable[Any]:
+    """Returns batches, without an end or for one epoch."""
+    size = BATCH[kind]
+    if who.startswith("ours"):
+        return ours(who, kind, directory)
+    if who in ("torch", "hf", "raw"):
+        return {"torch": torch_pillow, "hf": hugging_face, "raw": raw_decoding}[who](
+            kind, directory
+        )
+    if who == "grain":
+        import grain
+        import tensorflow_datasets as tfds
+
+        place = directory / "array_record"
+        if not place.exists():
+            raise SystemExit("grain needs the dataset as array_record")
+        source = tfds.builder_from_directory(next(place.glob("benchmark/[0-9]*"))).as_data_source(
+            split="train"
+        )
+        return iter(grain.MapDataset.source(source).shuffle(7).batch(size).to_iter_dataset())
+    import tensorflow as tf
+
+    if who == "hand":
+        return by_hand(kind, directory)  # type: ignore[no-any-return]
+    if who == "tfds":
+        data = tfds_data(directory, shuffle_files=True).batch(size)
+    elif who == "naive":
+        data = tfds_data(directory, as_supervised=True).map(resized).batch(size)
+    else:
+        data = tfds_data(directory, as_supervised=True, shuffle_files=True)
+        data = data.map(resized, num_parallel_calls=tf.data.AUTOTUNE)
+        data = data.cache() if who == "tuned-cached" else data
+        data = data.shuffle(1_000).batch(size).prefetch(tf.data.AUTOTUNE)
+    return data  # type: ignore[no-any-return]
+
+
+def ours(who: str, kind: str, directory: Path) -> Iterable[Any]:
+    """Returns this package's batches."""
+    import my_datasets
+
+    options: dict[str, Any] = {"data_dir": directory, "batch_size": BATCH[kind], "shuffle": True}
+    if kind == "photos":
+        options |= {"image_size": (SIDE, SIDE), "as_supervised": True, "epochs": None}
+    if who == "ours-numpy":
+        return my_datasets.batches("benchmark", **options)
+    if who == "ours-torch":
+        return floats_of_torch(my_datasets.torch_loader("benchmark", **options))
+    if who == "ours-cached":
+        options["cache"] = "memory"
+    data = my_datasets.pipeline("benchmark", **options)
+    if kind != "photos":
+        return data
+    import tensorflow as tf
+
+    return data.map(lambda image, label: (tf.image.convert_image_dtype(image, tf.float32), label))  # type: ignore[no-any-return]
+
+
+def floats_of_torch(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yields batches as float32, as the others do."""
+    for images, labels in batches:
+        yield images.float() / 255, labels
+
+
+def torch_pillow(kind: str, directory: Path) -> Iterable[Any]:
+    """Returns a `DataLoader` over files, decoded by Pillow in a process for each core."""
+    import io
+
+    import PIL.Image
+    import torch
+
+    files = sorted((directory / "files").iterdir())
+    if kind != "photos":
+        raise SystemExit("files are there of photographs only")
+
+    class Photos(torch.utils.data.Dataset[Any]):
+        def __len__(self) -> int:
+            return len(files)
+
+        def __getitem__(self, i: int) -> Any:
+            image = PIL.Image.open(io.BytesIO(files[i].read_bytes())).convert("RGB")
+            pixels = np.asarray(image.resize((SIDE, SIDE), PIL.Image.Resampling.BILINEAR))
+            return torch.from_numpy(pixels.copy()).float() / 255, i % 10
+
+    return torch.utils.data.DataLoader(
+        Photos(), batch_size=BATCH[kind], shuffle=True, num_workers=os.cpu_count() or 1
+    )
+
+
+def raw_decoding(kind: str, directory: Path) -> Iterable[Any]:
+    """Yields as many decoded photographs as a batch has, and nothing more is done to them."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    import simplejpeg
+
+    files = [path.read_bytes() for path in sorted((directory / "files").iterdir())[:1000]]
+
+    def decoded(data: bytes) -> int:
+        return len(simplejpeg.decode_jpeg(data, fastdct=True))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for begin in itertools.cycle(range(0, len(files) - BATCH[kind], BATCH[kind])):
+            yield list(pool.map(decoded, files[begin : begin + BATCH[kind]]))
+
+
+def hugging_face(kind: str, directory: Path) -> Iterable[Any]:
+    """Returns Hugging Face's batches, as NumPy arrays, from Parquet files."""
+    import datasets
+
+    data = datasets.load_dataset(
+        "parquet", data_files=str(directory / "parquet/*.parquet"), split="train",
+        cache_dir=str(directory / "hf"),
+    ).shuffle(seed=7)  # fmt: skip
+    if kind == "photos":
+        import io
+
+        import PIL.Image
+
+        def changed(rows: Any) -> Any:
+            made = [
+                np.asarray(
+                    PIL.Image.open(io.BytesIO(one)).convert("RGB").resize((SIDE, SIDE)), np.float32
+                )
+                for one in rows["image"]
+            ]
+            return {"image": made, "label": rows["label"]}
+
+        data = data.with_transform(changed)
+    elif kind == "images":
+        import io
+
+        import PIL.Image
+
+        def decoded(rows: Any) -> Any:
+            made = [np.asarray(PIL.Image.open(io.BytesIO(one))) for one in rows["image"]]
+            return {"image": np.stack(made), "label": rows["label"]}
+
+        data = data.with_transform(decoded)
+    else:
+        data = data.with_format("numpy")
+
+    class Epochs:
+        def __iter__(self) -> Iterator[Any]:
+            yield from data.iter(BATCH[kind])
+
+    return Epochs()
+
+
+# --- Measuring ----------------------------------------------------------------------------------
+
+
+def measure(who: str, kind: str, directory: Path, seconds: float) -> None:
+    """Goes through batches, and prints how many examples came in a second."""
+    batches = reader(who, kind, directory)
+    source = iter(batches)
+    warm = 1.0
+    begin = time.perf_counter()
+    if who.endswith("-cached"):
+        # The first epoch fills the cache.
+        for _ in range(-(-SIZES[kind] // BATCH[kind]) + 1 if who.startswith("ours") else 10**9):
+            if next(source, None) is None:
+                break
+        source = iter(batches) if not who.startswith("ours") else source
+        begin = time.perf_counter() - warm
+    count, start = 0, None
+    while True:
+        batch = next(source, None)
+        if batch is None:
+            source = iter(batches)
+            batch = next(source)
+        now = time.perf_counter()
+        if start is None:
+            start = now if now - begin >= warm else None
+            continue
+        count += BATCH[kind]
+        if now - start >= seconds:
+            break
+    peak = Path("/proc/self/status").read_text("ascii").split("VmHWM:")[1].split()[0]
+    print(json.dumps({"rate": count / (now - start), "peak_kb": int(peak)}))
+
+
+def prepared_for_others(kind: str, directory: Path) -> None:
+    """Writes the same data as Parquet, and photographs as files."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    import my_datasets
+
+    source = my_datasets.source("benchmark", data_dir=directory)
+    (directory / "parquet").mkdir()
+    batches = []
+    for begin in range(0, len(source), 10_000):
+        numbers = range(begin, min(begin + 10_000, len(source)))
+        if kind in ("images", "photos"):
+            raw = source.records.read(np.array(numbers))
+            column = source.decoder._parser(raw.data, raw.starts, raw.stops)
+            places = zip(column["image"].starts, column["image"].stops, strict=True)
+            files = [raw.data[a:b].tobytes() for a, b in places]
+            batches.append({"image": files, "label": column["label"].values})
+            if kind == "photos":
+                (directory / "files").mkdir(exist_ok=True)
+                for number, data in zip(numbers, files, strict=True):
+                    (directory / f"files/{number:05}.jpg").write_bytes(data)
+        else:
+            columns = source.columns(numbers)
+            texts = {
+                name: [one.decode() for one in values] if values.dtype == object else values
+                for name, values in columns.items()
+            }
+            batches.append(texts)
+    table = pa.concat_tables([pa.table(batch) for batch in batches])
+    pq.write_table(table, directory / "parquet/all.parquet", row_group_size=10_000)
+
+
+def run(who: str, kind: str, directory: Path, seconds: float, python: str) -> dict[str, float]:
+    """Measures in a new process."""
+    command = [python, __file__, "--once", who, kind, str(directory), str(seconds)]
+    environment = {
+        **os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1",
+        "HF_HUB_OFFLINE": "1",
+    }  # fmt: skip
+    done = subprocess.run(
+        command, check=True, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True,
+    )  # fmt: skip
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def spread(values: list[float]) -> str:
+    """Returns `min - median - max` of some figures."""
+    return f"{min(values):,.2f} - {statistics.median(values):,.2f} - {max(values):,.2f}"
+
+
+def main() -> None:
+    """Measures, prints, and writes JSON if asked to."""
+    if sys.argv[1:2] == ["--once"]:
+        who, kind, directory, seconds = sys.argv[2:]
+        measure(who, kind, Path(directory), float(seconds))
+        return
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--photos", type=Path, help="a directory of photographs")
+    parser.add_argument("--only", help="workloads, comma-separated")
+    parser.add_argument("--hf-python", help="the Python of an environment with `datasets`")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    wanted = (arguments.only or ",".join(TARGETS)).split(",")
+    if arguments.photos is None:
+        wanted = [name for name in wanted if name not in ("photos", "cached")]
+    results: dict[str, Any] = {}
+    for name in wanted:
+        kind = "photos" if name == "cached" else name
+        total = int(SIZES[kind] * arguments.scale)
+        with tempfile.TemporaryDirectory() as scratch:
+            directory = Path(scratch)
+            build(kind, directory, total, arguments.photos)
+            prepared_for_others(kind, directory)
+            peers = {
+                peer: target
+                for peer, target in TARGETS[name].items()
+                if (peer != "hf" or arguments.hf_python) and peer != "grain"
+            }
+            found: dict[str, list[dict[str, float]]] = {}
+            for _ in range(arguments.runs):
+                for who in (*OURS[name], *peers):
+                    python = arguments.hf_python if who == "hf" else sys.executable
+                    one = run(who, kind, directory, arguments.seconds, python)
+                    found.setdefault(who, []).append(one)
+        results[name] = report(name, total, found, peers)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n", "utf-8")
+
+
+def report(
+    name: str, total: int, found: dict[str, list[dict[str, float]]], peers: dict[str, float]
+) -> dict[str, Any]:
+    """Prints what was measured, and returns it."""
+    print(f"{name}: {total:,} examples")
+    for who, runs in found.items():
+        rates = [one["rate"] for one in runs]
+        peak = max(one["peak_kb"] for one in runs) / 1000
+        print(f"  {who:<13} {spread(rates)} examples/s; at most {peak:,.0f} MB")
+    ratios: dict[str, Any] = {}
+    for mine, peer in itertools.product(OURS[name], peers):
+        both = zip(found[mine], found[peer], strict=True)
+        ratios[f"{mine} / {peer}"] = [one["rate"] / other["rate"] for one, other in both]
+        shown = spread(ratios[f"{mine} / {peer}"])
+        print(f"  {mine} / {peer:<13} {shown}; target {peers[peer]:g}", flush=True)
+    return {"examples": total, "rates": found, "ratios": ratios}
+
+
+if __name__ == "__main__":
+    main()
