@@ -168,7 +168,7 @@ def by_hand(kind: str, directory: Path) -> Any:
     return data.map(parsed, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
 
 
-def reader(who: str, kind: str, directory: Path) -> Iterable[Any]:
+def reader(who: str, kind: str, directory: Path) -> Any:
     """Returns batches, without an end or for one epoch."""
     size = BATCH[kind]
     if who.startswith("ours"):
@@ -191,9 +191,9 @@ def reader(who: str, kind: str, directory: Path) -> Iterable[Any]:
     import tensorflow as tf
 
     if who == "hand":
-        return by_hand(kind, directory)  # type: ignore[no-any-return]
+        return by_hand(kind, directory).repeat()
     if who == "tfds":
-        data = tfds_data(directory, shuffle_files=True).batch(size)
+        data = tfds_data(directory, shuffle_files=True).batch(size).repeat()
     elif who == "naive":
         data = tfds_data(directory, as_supervised=True).map(resized).batch(size)
     else:
@@ -201,37 +201,28 @@ def reader(who: str, kind: str, directory: Path) -> Iterable[Any]:
         data = data.map(resized, num_parallel_calls=tf.data.AUTOTUNE)
         data = data.cache() if who == "tuned-cached" else data
         data = data.shuffle(1_000).batch(size).prefetch(tf.data.AUTOTUNE)
-    return data  # type: ignore[no-any-return]
+    return data
 
 
-def ours(who: str, kind: str, directory: Path) -> Iterable[Any]:
+def ours(who: str, kind: str, directory: Path) -> Any:
     """Returns this package's batches."""
     import my_datasets
 
-    options: dict[str, Any] = {"data_dir": directory, "batch_size": BATCH[kind], "shuffle": True}
+    options: dict[str, Any] = {
+        "data_dir": directory, "batch_size": BATCH[kind], "shuffle": True, "epochs": None
+    }  # fmt: skip
     if kind == "photos":
-        options |= {"image_size": (SIDE, SIDE), "as_supervised": True, "epochs": None}
+        options |= {"image_size": (SIDE, SIDE), "image_dtype": "float32", "as_supervised": True}
     if who == "ours-numpy":
         return my_datasets.batches("benchmark", **options)
     if who == "ours-torch":
-        return floats_of_torch(my_datasets.torch_loader("benchmark", **options))
+        return my_datasets.torch_loader("benchmark", **options)
     if who == "ours-cached":
         options["cache"] = "memory"
-    data = my_datasets.pipeline("benchmark", **options)
-    if kind != "photos":
-        return data
-    import tensorflow as tf
-
-    return data.map(lambda image, label: (tf.image.convert_image_dtype(image, tf.float32), label))  # type: ignore[no-any-return]
+    return my_datasets.pipeline("benchmark", **options)
 
 
-def floats_of_torch(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yields batches as float32, as the others do."""
-    for images, labels in batches:
-        yield images.float() / 255, labels
-
-
-def torch_pillow(kind: str, directory: Path) -> Iterable[Any]:
+def torch_pillow(kind: str, directory: Path) -> Any:
     """Returns a `DataLoader` over files, decoded by Pillow in a process for each core."""
     import io
 
@@ -242,7 +233,7 @@ def torch_pillow(kind: str, directory: Path) -> Iterable[Any]:
     if kind != "photos":
         raise SystemExit("files are there of photographs only")
 
-    class Photos(torch.utils.data.Dataset[Any]):
+    class Photos(torch.utils.data.Dataset[Any]):  # type: ignore[misc]
         def __len__(self) -> int:
             return len(files)
 
@@ -274,9 +265,10 @@ def raw_decoding(kind: str, directory: Path) -> Iterable[Any]:
 
 def hugging_face(kind: str, directory: Path) -> Iterable[Any]:
     """Returns Hugging Face's batches, as NumPy arrays, from Parquet files."""
-    import datasets
+    import importlib
 
-    data = datasets.load_dataset(
+    # Of another environment than the rest.
+    data = importlib.import_module("datasets").load_dataset(
         "parquet", data_files=str(directory / "parquet/*.parquet"), split="train",
         cache_dir=str(directory / "hf"),
     ).shuffle(seed=7)  # fmt: skip
@@ -354,6 +346,7 @@ def prepared_for_others(kind: str, directory: Path) -> None:
     import pyarrow.parquet as pq
 
     import my_datasets
+    from my_datasets.records.parsing import Parser
 
     source = my_datasets.source("benchmark", data_dir=directory)
     (directory / "parquet").mkdir()
@@ -362,7 +355,7 @@ def prepared_for_others(kind: str, directory: Path) -> None:
         numbers = range(begin, min(begin + 10_000, len(source)))
         if kind in ("images", "photos"):
             raw = source.records.read(np.array(numbers))
-            column = source.decoder._parser(raw.data, raw.starts, raw.stops)
+            column: Any = Parser(["image", "label"])(raw.data, raw.starts, raw.stops)
             places = zip(column["image"].starts, column["image"].stops, strict=True)
             files = [raw.data[a:b].tobytes() for a, b in places]
             batches.append({"image": files, "label": column["label"].values})
@@ -424,9 +417,9 @@ def main() -> None:
         kind = "photos" if name == "cached" else name
         total = int(SIZES[kind] * arguments.scale)
         with tempfile.TemporaryDirectory() as scratch:
-            directory = Path(scratch)
-            build(kind, directory, total, arguments.photos)
-            prepared_for_others(kind, directory)
+            place = Path(scratch)
+            build(kind, place, total, arguments.photos)
+            prepared_for_others(kind, place)
             peers = {
                 peer: target
                 for peer, target in TARGETS[name].items()
@@ -436,7 +429,7 @@ def main() -> None:
             for _ in range(arguments.runs):
                 for who in (*OURS[name], *peers):
                     python = arguments.hf_python if who == "hf" else sys.executable
-                    one = run(who, kind, directory, arguments.seconds, python)
+                    one = run(who, kind, place, arguments.seconds, python)
                     found.setdefault(who, []).append(one)
         results[name] = report(name, total, found, peers)
     if arguments.json:

@@ -18,6 +18,7 @@ from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.stages import (
     Batch,
     Cache,
+    Decode,
     Prefetch,
     Read,
     Repeat,
@@ -215,8 +216,14 @@ class Engine:
         return self._order(piece.epoch, places % self._size)
 
     def load(self, piece: Piece) -> Any:
-        """Returns the columns of a piece."""
+        """Returns the columns of a piece; images as they are stored."""
         return self._columns(self.numbers(piece))
+
+    def finished(self, columns: Any) -> Any:
+        """Returns columns with images of the type that the plan asks for."""
+        if self.plan.the(Decode).image_dtype is None:
+            return columns
+        return trees.map_columns(_scaled, columns)
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the batches, made ahead in threads."""
@@ -234,7 +241,8 @@ class Engine:
                         return
                     piece, columns = made.pop(0), pending.pop(0).result()
                     for i in range(piece.batches):
-                        yield trees.rows(columns, i * piece.rows, (i + 1) * piece.rows)
+                        batch = trees.rows(columns, i * piece.rows, (i + 1) * piece.rows)
+                        yield self.finished(batch)
             finally:
                 for future in pending:
                     future.cancel()
@@ -275,6 +283,13 @@ class Batches:
     def state(self) -> State:
         """Returns where the iteration that was begun last is."""
         return self._engine.state_after(self._given)
+
+
+def _scaled(column: Any) -> Any:
+    """Returns images from 0 to 1, and anything else as it is."""
+    if not trees.is_of_images(column) or column.dtype.kind == "f":
+        return column
+    return np.multiply(column, np.float32(1 / np.iinfo(column.dtype).max), dtype=np.float32)
 
 
 def _order_of(plan: Plan) -> str:

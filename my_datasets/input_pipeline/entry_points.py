@@ -27,6 +27,7 @@ class Options(TypedDict, total=False):
     as_supervised: bool | None
     columns: Sequence[str] | None
     image_size: tuple[int, int] | None
+    image_dtype: str | None
     cache: str
     cache_dir: str | os.PathLike[str] | None
     shard: tuple[int, int] | str | None

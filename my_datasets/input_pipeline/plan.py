@@ -156,6 +156,7 @@ def plan(
     as_supervised: bool | None = None,
     columns: Sequence[str] | None = None,
     image_size: tuple[int, int] | None = None,
+    image_dtype: str | None = None,
     cache: str = "none",
     cache_dir: str | os.PathLike[str] | None = None,
     shard: tuple[int, int] | str | None = None,
@@ -179,6 +180,7 @@ def plan(
         declares them, and no columns are chosen.
       columns: The features that are wanted, by their names; others are not decoded.
       image_size: (height, width) to which images are resized; None to leave them.
+      image_dtype: `"float32"` for images from 0 to 1; None to leave them as they are stored.
       cache: Keep decoded examples for later epochs: `"memory"`, `"disk"`, `"none"`, or `"auto"` for
         in memory if there is more than one epoch and they fit.
       cache_dir: Where those on disk lie.
@@ -199,7 +201,9 @@ def plan(
     found = prepared_version.find(reference, data_dir)
     if as_supervised is None:
         as_supervised = columns is None and found.schema.supervised is not None
-    decode = Decode(None if columns is None else tuple(columns), as_supervised, image_size)
+    decode = Decode(
+        None if columns is None else tuple(columns), as_supervised, image_size, image_dtype
+    )
     source = _source(found, split, decode)
     if not len(source):
         raise InvalidOptionError(

@@ -97,11 +97,13 @@ class Decode:
       columns: The features, by their names; None for all, or for input and target.
       as_supervised: Whether input and target are given, and no dict.
       image_size: (height, width) to which images are resized; None to leave them.
+      image_dtype: `float32` for images from 0 to 1; None to leave them as they are stored.
     """
 
     columns: tuple[str, ...] | None
     as_supervised: bool
     image_size: tuple[int, int] | None = None
+    image_dtype: str | None = None
 
     def __post_init__(self) -> None:
         if self.image_size is not None and not (
@@ -113,6 +115,13 @@ class Decode:
                     mend="give (height, width) in pixels, such as (224, 224)",
                 )
             )
+        if self.image_dtype not in (None, "float32"):
+            raise InvalidOptionError(
+                explain(
+                    f"image_dtype={self.image_dtype!r} is unknown.",
+                    mend="use 'float32', or leave it out",
+                )
+            )
 
     def explain(self) -> str:
         """Says what is done."""
@@ -121,7 +130,8 @@ class Decode:
         else:
             what = "all features" if self.columns is None else f"the features {list(self.columns)}"
         size = f", images of {self.image_size[0]} x {self.image_size[1]}" if self.image_size else ""
-        return f"{what}{size}, many examples at once"
+        kind = ", from 0 to 1" if self.image_dtype else ""
+        return f"{what}{size}{kind}, many examples at once"
 
 
 @dataclass(frozen=True)

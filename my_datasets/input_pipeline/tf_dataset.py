@@ -14,7 +14,7 @@ from my_datasets.input_pipeline.augment import Augmentation
 from my_datasets.input_pipeline.engine import Engine, State
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
-from my_datasets.input_pipeline.stages import Batch, Prefetch
+from my_datasets.input_pipeline.stages import Batch, Decode, Prefetch
 
 
 @dataclass(frozen=True)
@@ -179,19 +179,28 @@ def _built(
     pieces = tf.data.Dataset.range(count if count is not None else tf.int64.max)
     dataset = pieces.map(loaded, num_parallel_calls=prefetch.workers, deterministic=True)
     dataset = dataset.unbatch()
-    if augmented is not None:
-        dataset = dataset.map(
-            lambda *tensors: augmented(restored(*tensors[:-1]), tensors[-1]),
-            num_parallel_calls=prefetch.workers,
-            deterministic=True,
-        )
+    is_changed = augmented is not None or engine.plan.the(Decode).image_dtype is not None
+
+    def changed(*tensors: Any) -> Any:
+        if augmented is not None:
+            return augmented(restored(*tensors[:-1]), tensors[-1])
+        batch = restored(*tensors)
+        kinds = [trees.is_of_images(column) for column in columns]
+        scaled = [
+            tf.image.convert_image_dtype(tensor, tf.float32) if is_images else tensor
+            for tensor, is_images in zip(trees.columns_of(batch), kinds, strict=True)
+        ]
+        return trees.rebuilt(first, scaled)
+
+    if is_changed:
+        dataset = dataset.map(changed, num_parallel_calls=prefetch.workers, deterministic=True)
     dataset = dataset.prefetch(max(1, prefetch.ahead))
     asked = tf.data.Dataset.range(tf.int64.max).map(lambda _: tf.timestamp())
 
     def told(when: Any, batch: Any) -> Any:
         with tf.control_dependencies([clock.add(when)]):
             found = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
-        return restored(*found) if augmented is None else found
+        return found if is_changed else restored(*found)
 
     total = engine.total_steps
     known = tf.data.experimental.assert_cardinality(
@@ -213,7 +222,7 @@ class _Augmented:
     first: Any
 
     def __post_init__(self) -> None:
-        found = [column for column in trees.columns_of(self.first) if _is_of_images(column)]
+        found = [column for column in trees.columns_of(self.first) if trees.is_of_images(column)]
         if len(found) != 1:
             raise FeatureError(
                 explain(
@@ -224,7 +233,7 @@ class _Augmented:
 
     def __call__(self, batch: Any, draws: Any) -> Any:
         rest = iter(trees.columns_of(self.first))
-        is_images = trees.map_columns(lambda _: _is_of_images(next(rest)), self.first)
+        is_images = trees.map_columns(lambda _: trees.is_of_images(next(rest)), self.first)
         if isinstance(batch, tuple) and len(batch) == 2 and is_images == (True, False):
             return self.augment(batch[0], batch[1], draws)
         tensors = trees.columns_of(batch)
@@ -234,10 +243,6 @@ class _Augmented:
             for tensor, is_one in zip(tensors, kinds, strict=True)
         ]
         return trees.rebuilt(self.first, changed)
-
-
-def _is_of_images(column: Any) -> bool:
-    return not isinstance(column, Ragged) and column.ndim == 4 and column.shape[-1] in (1, 3, 4)
 
 
 def _types(column: Any) -> list[Any]:

@@ -36,6 +36,11 @@ def rows(tree: Any, begin: int, end: int) -> Any:
     return map_columns(lambda column: _rows(column, begin, end), tree)
 
 
+def is_of_images(column: Any) -> bool:
+    """Returns whether a column holds images of one size, by its shape."""
+    return not isinstance(column, Ragged) and column.ndim == 4 and column.shape[-1] in (1, 3, 4)
+
+
 def _rows(column: Any, begin: int, end: int) -> Any:
     if not isinstance(column, Ragged):
         return column[begin:end]

@@ -187,6 +187,7 @@ def test_the_plan_is_a_value(data_dir):
         ({"memory": "many"}, "is no size"),
         ({"cache": "memory", "memory": "200kB", "as_supervised": False}, "too many for the memory"),
         ({"image_size": (0, 5)}, "is no size"),
+        ({"image_dtype": "float16"}, "image_dtype='float16'"),
         ({"workers": 0}, "workers=0"),
         ({"split": "train[:0]"}, "has no examples"),
     ],

@@ -68,6 +68,19 @@ def test_shapes_are_known_where_they_are_the_same(data_dir):
         my_datasets.pipeline("photos", data_dir=data_dir)
 
 
+def test_images_from_0_to_1_are_the_same_everywhere(data_dir):
+    options = {"image_size": (9, 9), "image_dtype": "float32", "data_dir": data_dir}
+    raw = list(my_datasets.batches("photos", image_size=(9, 9), data_dir=data_dir))
+    for made in (
+        my_datasets.pipeline("photos", **options), my_datasets.batches("photos", **options),
+        my_datasets.torch_loader("photos", workers=1, **options),
+    ):  # fmt: skip
+        for (images, labels), (wanted, numbers) in zip(made, raw, strict=True):
+            assert np.asarray(images).dtype == np.float32
+            assert np.allclose(np.asarray(images), wanted / 255, atol=1e-6)
+            assert np.array_equal(np.asarray(labels), numbers)
+
+
 def test_a_model_is_trained(data_dir):
     train = my_datasets.pipeline("everything", batch_size=25, epochs=None, data_dir=data_dir)
     assert train.cardinality() == tf.data.INFINITE_CARDINALITY

@@ -46,7 +46,7 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
         number = worker.id
         total = engine.total_steps
         while total is None or number < total:
-            yield _tensors(engine.load(engine.piece(number)))
+            yield _tensors(engine.finished(engine.load(engine.piece(number))))
             number += worker.num_workers
 
     def state_after(self, steps: int) -> State:
