@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from my_datasets.errors import PlanError, explain
 from my_datasets.input_pipeline import trees
+from my_datasets.input_pipeline.memory import aligned
 from my_datasets.input_pipeline.order import Places
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
@@ -104,7 +105,9 @@ class _Arrays:
         self._values[numbers] = values
 
     def get(self, numbers: Places) -> Any:
-        return self._values[numbers]
+        found = aligned((len(numbers), *self._values.shape[1:]), self._values.dtype)
+        # All are there, which the default mode would see for itself, and need a copy for.
+        return np.take(self._values, numbers, axis=0, out=found, mode="clip")
 
 
 class _Objects:

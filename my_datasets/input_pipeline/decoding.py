@@ -15,6 +15,7 @@ import numpy.typing as npt
 from my_datasets.core.schema import Leaf, leaves_of
 from my_datasets.errors import ExampleError, explain
 from my_datasets.input_pipeline import images
+from my_datasets.input_pipeline.memory import aligned
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.records.example import Kind
 from my_datasets.records.parsing import Column, Parser, UnreadableRecordError
@@ -223,7 +224,8 @@ class _Images(_Values):
                 error = _MisfitError(row, "an image", str(image))
                 raise error from image
         if made and len({image.shape for image in made}) == 1 and self._is_of_one_size():
-            return np.stack(made)
+            found = aligned((len(made), *made[0].shape), made[0].dtype)
+            return np.stack(made, out=found)
         found = np.empty(len(made), object)
         for number, image in enumerate(made):
             found[number] = image

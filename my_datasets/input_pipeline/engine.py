@@ -132,6 +132,11 @@ class Engine:
         return full + (rest > 0 and not self._batch.drop_remainder)
 
     @property
+    def makes_single_batches(self) -> bool:
+        """Whether each piece is one batch."""
+        return self._rows < 2 * self._batch.size
+
+    @property
     def steps_per_epoch(self) -> int:
         """How many batches a whole epoch has."""
         return self.steps(self.start.epoch + 1)
@@ -219,6 +224,9 @@ class Engine:
         """Returns the columns of a piece; images as they are stored."""
         return self._columns(self.numbers(piece))
 
+    def _made(self, piece: Piece) -> Any:
+        return self.finished(self.load(piece))
+
     def finished(self, columns: Any) -> Any:
         """Returns columns with images of the type that the plan asks for."""
         if self.plan.the(Decode).image_dtype is None:
@@ -236,13 +244,12 @@ class Engine:
                 while True:
                     while len(pending) < workers + ahead and (piece := next(pieces, None)):
                         made.append(piece)
-                        pending.append(pool.submit(self.load, piece))
+                        pending.append(pool.submit(self._made, piece))
                     if not pending:
                         return
                     piece, columns = made.pop(0), pending.pop(0).result()
                     for i in range(piece.batches):
-                        batch = trees.rows(columns, i * piece.rows, (i + 1) * piece.rows)
-                        yield self.finished(batch)
+                        yield trees.rows(columns, i * piece.rows, (i + 1) * piece.rows)
             finally:
                 for future in pending:
                     future.cancel()

@@ -1,5 +1,6 @@
 """How much memory there is, and how much values take."""
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -7,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.ragged import Ragged
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 _MEMINFO = Path("/proc/meminfo")
+# EIGEN_MAX_ALIGN_BYTES, where it is largest.
+_ALIGNMENT = 64
 # What CPython needs for an object of bytes, beside them, and the reference to it.
 _OBJECT = 33 + 8
 
@@ -30,6 +34,15 @@ def in_bytes(size: int | str) -> int:
         )
     base = 1024 if match[3] else 1000
     return int(float(match[1]) * base ** " KMGT".index(match[2].upper() or " "))
+
+
+def aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Returns an array to be filled, which TensorFlow takes without a copy."""
+    kind = np.dtype(dtype)
+    size = math.prod(shape) * kind.itemsize
+    raw = np.empty(size + _ALIGNMENT, np.uint8)
+    begin = -raw.ctypes.data % _ALIGNMENT
+    return raw[begin : begin + size].view(kind).reshape(shape)
 
 
 def available() -> int:

@@ -210,9 +210,11 @@ def plan(
             explain(f"{split!r} of {found.name} has no examples.", mend="choose another slice")
         )
     example = _bytes_per_example(source)
+    # Images of one byte for each value become four, in batches but not in the cache.
+    in_batches = example * (4 if image_dtype is not None else 1)
     budget = in_bytes(memory) if memory is not None else int(available() * _FOR_CACHE)
     batch = Batch(batch_size, drop_remainder)
-    prefetch = _prefetch(source, batch, example, workers, budget, is_given=memory is not None)
+    prefetch = _prefetch(source, batch, in_batches, workers, budget, is_given=memory is not None)
     stages: list[Stage] = [Read(found.name, str(found.path), split, len(source), _content(found))]
     if shuffle if shuffle is not None else split.partition("[")[0] == "train":
         stages.append(Shuffle(seed))

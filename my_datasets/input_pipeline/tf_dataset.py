@@ -11,7 +11,7 @@ import tensorflow as tf
 from my_datasets.errors import FeatureError, explain
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.augment import Augmentation
-from my_datasets.input_pipeline.engine import Engine, State
+from my_datasets.input_pipeline.engine import Engine, Piece, State
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.input_pipeline.stages import Batch, Decode, Prefetch
@@ -149,26 +149,28 @@ def _built(
     batch = engine.plan.the(Batch)
     size = batch.size if batch.drop_remainder else None
     shapes = [shape for column in columns for shape in _shapes(column, size)]
+    # Cutting pieces into batches is a copy of them.
+    is_single = engine.makes_single_batches
     augmented = None if augment is None else _Augmented(augment, first)
     if augment is not None:
         types.append(tf.float32)
-        shapes.append((None, size, augment.draws))
+        shapes.append((size, augment.draws))
     prefetch = engine.plan.the(Prefetch)
 
     def load(number: Any) -> list[Any]:
         piece = engine.piece(int(number))
         arrays: list[Any] = []
         for column in trees.columns_of(engine.load(piece)):
-            arrays += _arrays(column, piece.batches, piece.rows)
+            arrays += _arrays(column, piece, is_single)
         if augment is not None:
             draws = augment.numbers(piece.epoch, engine.numbers(piece))
-            arrays.append(draws.reshape(piece.batches, piece.rows, -1))
+            arrays.append(draws if is_single else draws.reshape(piece.batches, piece.rows, -1))
         return arrays
 
     def loaded(number: Any) -> Any:
         found = tf.numpy_function(load, [number], types, stateful=False)
         for tensor, shape in zip(found, shapes, strict=True):
-            tensor.set_shape(shape)
+            tensor.set_shape(shape if is_single else (None, *shape))
         return tuple(found)
 
     def restored(*tensors: Any) -> Any:
@@ -178,7 +180,8 @@ def _built(
     count = engine.count_pieces()
     pieces = tf.data.Dataset.range(count if count is not None else tf.int64.max)
     dataset = pieces.map(loaded, num_parallel_calls=prefetch.workers, deterministic=True)
-    dataset = dataset.unbatch()
+    if not is_single:
+        dataset = dataset.unbatch()
     is_changed = augmented is not None or engine.plan.the(Decode).image_dtype is not None
 
     def changed(*tensors: Any) -> Any:
@@ -261,7 +264,7 @@ def _types(column: Any) -> list[Any]:
 
 
 def _shapes(column: Any, size: int | None) -> list[Any]:
-    """Returns the shapes of a piece's arrays: [batches, rows, ...].
+    """Returns the shapes of a batch's arrays: [rows, ...].
 
     Args:
       column: The column.
@@ -269,19 +272,25 @@ def _shapes(column: Any, size: int | None) -> list[Any]:
     """
     if isinstance(column, Ragged):
         _, *inner = column.lengths
-        values = (None, None, *column.values.shape[1:])
-        return [values, (None, size), *((None, None) for _ in inner)]
-    return [(None, size, *column.shape[1:])]
+        values = (None, *column.values.shape[1:])
+        return [values, (size,), *((None,) for _ in inner)]
+    return [(size, *column.shape[1:])]
 
 
-def _arrays(column: Any, batches: int, rows: int) -> list[Any]:
-    """Returns what goes to TensorFlow for a column of a piece."""
+def _arrays(column: Any, piece: Piece, is_single: bool) -> list[Any]:
+    """Returns a column for TensorFlow: of shape [rows, ...], or [batches, rows, ...].
+
+    Args:
+      column: The column; one of lists comes in single batches only.
+      piece: The piece.
+      is_single: Whether it is one batch.
+    """
     if isinstance(column, Ragged):
-        return [column.values[None], *(lengths[None] for lengths in column.lengths)]
-    values = column
-    if column.dtype == object and not len(column):
-        values = column.astype("S1")
-    return [np.ascontiguousarray(values.reshape(batches, rows, *values.shape[1:]))]
+        return [*_arrays(column.values, piece, is_single), *column.lengths]
+    values = column.astype("S1") if column.dtype == object and not len(column) else column
+    if not is_single:
+        values = values.reshape(piece.batches, piece.rows, *values.shape[1:])
+    return [np.ascontiguousarray(values)]
 
 
 def _tensor(column: Any, tensors: Iterator[Any]) -> Any:
