@@ -1,7 +1,6 @@
 """Makes the batches of a plan: which examples a batch has is a function of its number alone."""
 
 import dataclasses
-import json
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -10,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from my_datasets.errors import PlanError, explain
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.cache import open_cache
 from my_datasets.input_pipeline.order import Order, Places
@@ -25,39 +23,7 @@ from my_datasets.input_pipeline.stages import (
     Shard,
     Shuffle,
 )
-
-
-@dataclass(frozen=True)
-class State:
-    """Where an iteration is: all that is needed to go on.
-
-    Attributes:
-      plan: The fingerprint of the plan.
-      epoch: The epoch, from 0.
-      position: How many of its examples were given, on all hosts together.
-    """
-
-    plan: str
-    epoch: int = 0
-    position: int = 0
-
-    def to_json(self) -> str:
-        """Returns the state as a short text."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "State":
-        """Returns the state that `to_json` wrote.
-
-        Raises:
-          PlanError: The text is none.
-        """
-        try:
-            return cls(**json.loads(text))
-        except (TypeError, ValueError) as error:
-            raise PlanError(
-                explain(f"The text is no saved position: {error}", mend="begin anew")
-            ) from error
+from my_datasets.input_pipeline.state import State
 
 
 @dataclass(frozen=True)
@@ -93,16 +59,8 @@ class Engine:
           PlanError: The state belongs to other data or another order, or the data changed.
         """
         self.plan = plan
-        self.start = state or State(plan.fingerprint)
-        if self.start.plan != plan.fingerprint:
-            raise PlanError(
-                explain(
-                    "The saved position belongs to another plan.",
-                    f"Expected: {_order_of(plan)}, fingerprint {plan.fingerprint[:12]}",
-                    f"Found: fingerprint {self.start.plan[:12]}",
-                    mend="use the version, split and seed that it was saved with, or begin anew",
-                )
-            )
+        self.start = state or plan.beginning
+        self.start.check(plan.beginning)
         shuffle = plan.get(Shuffle)
         self._batch = plan.the(Batch)
         self._shard = plan.get(Shard) or Shard(0, 1)
@@ -119,12 +77,7 @@ class Engine:
     def examples(self, epoch: int) -> int:
         """Returns how many examples this host has in an epoch."""
         left = self._size - (self.start.position if epoch == self.start.epoch else 0)
-        count = self._shard.count
-        if self._shard.remainder == "pad":
-            return -(-left // count)
-        if self._shard.remainder == "drop":
-            return left // count
-        return len(range(self._shard.index, left, count))
+        return self._shard.examples(left)
 
     def steps(self, epoch: int) -> int:
         """Returns how many batches an epoch has."""
@@ -161,7 +114,7 @@ class Engine:
             more, steps = divmod(steps - done, max(1, self.steps_per_epoch))
             epoch, begin = epoch + 1 + more, 0
         position = begin + steps * self._batch.size * self._shard.count
-        return State(self.plan.fingerprint, epoch, min(position, self._size))
+        return dataclasses.replace(self.start, epoch=epoch, position=min(position, self._size))
 
     def pieces(self) -> Iterator[Piece]:
         """Yields the pieces of all epochs, in order; without an end if they have none."""
@@ -297,9 +250,3 @@ def _scaled(column: Any) -> Any:
     if not trees.is_of_images(column) or column.dtype.kind == "f":
         return column
     return np.multiply(column, np.float32(1 / np.iinfo(column.dtype).max), dtype=np.float32)
-
-
-def _order_of(plan: Plan) -> str:
-    read, shuffle = plan.the(Read), plan.get(Shuffle)
-    order = "in stored order" if shuffle is None else f"seed {shuffle.seed}"
-    return f"{read.dataset}, {read.split!r}, {order}"

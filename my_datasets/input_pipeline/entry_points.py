@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.dependencies import missing_dependency
-from my_datasets.input_pipeline.engine import Batches, State
+from my_datasets.input_pipeline.engine import Batches
 from my_datasets.input_pipeline.plan import Plan, plan
 from my_datasets.input_pipeline.source import source
 from my_datasets.input_pipeline.stages import Remainder
+from my_datasets.input_pipeline.state import State
 
 if TYPE_CHECKING:
     from my_datasets.input_pipeline.augment import Augmentation

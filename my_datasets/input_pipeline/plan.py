@@ -30,6 +30,7 @@ from my_datasets.input_pipeline.stages import (
     Shuffle,
     Stage,
 )
+from my_datasets.input_pipeline.state import State
 
 _FORMAT = 1
 # Examples of which the size of all is guessed.
@@ -78,10 +79,11 @@ class Plan:
         return found
 
     @property
-    def fingerprint(self) -> str:
-        """What decides which examples come in which order: not how, nor on how many hosts."""
-        order = [self.the(Read), self.get(Shuffle)]
-        return hashlib.sha256(json.dumps([_written(one) for one in order]).encode()).hexdigest()
+    def beginning(self) -> State:
+        """The state before the first batch: it names all that decides the order of the examples."""
+        read, shuffle = self.the(Read), self.get(Shuffle)
+        seed = None if shuffle is None else shuffle.seed
+        return State(read.dataset, read.split, read.content, seed)
 
     def to_json(self) -> str:
         """Returns the plan as JSON, from which `from_json` makes it again."""
@@ -129,9 +131,7 @@ class Plan:
         return _source(found, read.split, decode)
 
 
-def _written(stage: Stage | None) -> Any:
-    if stage is None:
-        return None
+def _written(stage: Stage) -> Any:
     return {"stage": type(stage).__name__.lower(), **dataclasses.asdict(stage)}
 
 
@@ -216,10 +216,11 @@ def plan(
     batch = Batch(batch_size, drop_remainder)
     prefetch = _prefetch(source, batch, in_batches, workers, budget, is_given=memory is not None)
     stages: list[Stage] = [Read(found.name, str(found.path), split, len(source), _content(found))]
+    _check_batch(batch, _shard(shard, remainder), len(source), split)
     if shuffle if shuffle is not None else split.partition("[")[0] == "train":
         stages.append(Shuffle(seed))
     if shard is not None:
-        stages.append(Shard(*_part(shard), remainder))
+        stages.append(_shard(shard, remainder))
     stages.append(decode)
     kept = _cache(cache, cache_dir, example, len(source), epochs, int(budget * _FOR_CACHE))
     if kept is not None:
@@ -227,14 +228,27 @@ def plan(
     return Plan((*stages, batch, Repeat(epochs), prefetch))
 
 
-def _part(shard: tuple[int, int] | str) -> tuple[int, int]:
-    if not isinstance(shard, str):
-        return shard
-    if shard != "auto":
+def _shard(shard: tuple[int, int] | str | None, remainder: Remainder) -> Shard:
+    if shard == "auto":
+        shard = this_host()
+    if isinstance(shard, str):
         raise InvalidOptionError(
             explain(f"shard={shard!r} is unknown.", mend="use 'auto' or (index, count)")
         )
-    return this_host()
+    return Shard(*(shard or (0, 1)), remainder)
+
+
+def _check_batch(batch: Batch, shard: Shard, examples: int, split: str) -> None:
+    """Sees that an epoch has a batch: else one would wait for the first one for ever."""
+    given = shard.examples(examples)
+    if given < (batch.size if batch.drop_remainder else 1):
+        raise InvalidOptionError(
+            explain(
+                f"No batch of {batch.size} can be made of {split!r}.",
+                f"This part of it has {given:,} examples",
+                mend="give a smaller batch_size, drop_remainder=False, or remainder='pad'",
+            )
+        )
 
 
 def _source(found: Prepared, split: str, decode: Decode) -> ExampleSource:

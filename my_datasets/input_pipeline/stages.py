@@ -79,6 +79,14 @@ class Shard:
                 )
             )
 
+    def examples(self, size: int) -> int:
+        """Returns how many examples this part of so many has."""
+        if self.remainder == "pad":
+            return -(-size // self.count)
+        if self.remainder == "drop":
+            return size // self.count
+        return len(range(self.index, size, self.count))
+
     def explain(self) -> str:
         """Says what is done."""
         what = {

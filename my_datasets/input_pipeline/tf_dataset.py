@@ -11,10 +11,11 @@ import tensorflow as tf
 from my_datasets.errors import FeatureError, explain
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.augment import Augmentation
-from my_datasets.input_pipeline.engine import Engine, Piece, State
+from my_datasets.input_pipeline.engine import Engine, Piece
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.input_pipeline.stages import Batch, Decode, Prefetch
+from my_datasets.input_pipeline.state import State
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Pipeline(tf.data.Dataset):
         """
         self.plan = plan
         self._engine = Engine(plan, state)
-        first = self._engine.load(self._engine.piece(0))
+        # For its form.
+        first = self._engine.load(Piece(self._engine.start.epoch, 0, 1, 1))
         if any(isinstance(column, Ragged) for column in trees.columns_of(first)):
             # TensorFlow cannot cut lists of different lengths into batches.
             self._engine = Engine(plan, state, rows=1)

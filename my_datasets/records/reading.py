@@ -3,7 +3,6 @@
 import functools
 import mmap
 import os
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,7 +130,6 @@ class _Files:
         self._shards = shards
         self._ends = np.cumsum([shard.length for shard in shards], dtype=np.int64)
         self._opened: dict[tuple[int, int], _Opened] = {}
-        self._lock = threading.Lock()
 
     def place(self, number: int) -> tuple[Shard, int]:
         which = int(np.searchsorted(self._ends, number, side="right"))
@@ -225,10 +223,12 @@ class _Files:
         opened = self._opened.get(key)
         if opened is not None:
             return opened
-        with self._lock:
-            if key not in self._opened:
-                self._opened[key] = self._newly(self._shards[shard])
-            return self._opened[key]
+        # No lock, which a process might be forked with: of two that open it, one is kept.
+        opened = self._newly(self._shards[shard])
+        kept = self._opened.setdefault(key, opened)
+        if kept is not opened:
+            os.close(opened.file)
+        return kept
 
     def _newly(self, shard: Shard) -> "_Opened":
         try:

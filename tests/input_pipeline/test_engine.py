@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import shutil
 
 import pytest
 from hypothesis import given, settings
@@ -9,10 +10,11 @@ from hypothesis import strategies as st
 
 import my_datasets
 from my_datasets.errors import InvalidOptionError, PlanError
-from my_datasets.input_pipeline.engine import Engine, State
+from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.memory import size_of
 from my_datasets.input_pipeline.plan import Plan, plan
 from my_datasets.input_pipeline.stages import Batch, Prefetch, Read, Repeat, Shard, Shuffle
+from my_datasets.input_pipeline.state import State
 from tests.input_pipeline.conftest import ROWS
 
 
@@ -122,7 +124,7 @@ def given_until(engine, steps):
 )  # fmt: skip
 def test_pieces_may_be_asked_for_one_by_one(size, batch, rows, drops, position, epochs):
     first = bare(size, Shuffle(1))
-    state = State(first.plan.fingerprint, 0, min(position, size))
+    state = dataclasses.replace(first.start, position=min(position, size))
     engine = bare(
         size, Shuffle(1), Batch(batch, drops), Repeat(epochs), Prefetch(1, 1, rows), state=state
     )
@@ -138,7 +140,7 @@ def test_real_batches_go_on_where_they_were(data_dir, steps):
     made = plan("everything", data_dir=data_dir, batch_size=16, epochs=3, columns=["whole"], seed=5)
     batches = my_datasets.batches(made)
     first = [batch["whole"].tolist() for batch in itertools.islice(batches, steps)]
-    state = batches.state() if steps else State(made.fingerprint)
+    state = batches.state() if steps else made.beginning
     rest = [batch["whole"].tolist() for batch in my_datasets.batches(made, state=state)]
     assert first + rest == [batch["whole"].tolist() for batch in my_datasets.batches(made)]
 
@@ -190,6 +192,8 @@ def test_the_plan_is_a_value(data_dir):
         ({"image_dtype": "float16"}, "image_dtype='float16'"),
         ({"workers": 0}, "workers=0"),
         ({"split": "train[:0]"}, "has no examples"),
+        ({"batch_size": 251, "drop_remainder": True}, "No batch of 251"),
+        ({"shard": (0, 300), "remainder": "drop"}, "has 0 examples"),
     ],
 )
 def test_what_cannot_be_is_said(data_dir, options, said):
@@ -197,14 +201,20 @@ def test_what_cannot_be_is_said(data_dir, options, said):
         plan("everything", data_dir=data_dir, **options)
 
 
-def test_a_state_of_another_plan_is_refused(data_dir):
+def test_a_state_of_another_plan_is_refused(data_dir, tmp_path):
     made = plan("everything", data_dir=data_dir)
     state = Engine(made).state_after(2)
-    for other in ({"seed": 1}, {"split": "train[:100]"}, {"shuffle": False}):
-        with pytest.raises(PlanError, match="belongs to another plan"):
+    for other, said in (
+        ({"seed": 1}, "Expected: seed 1\n  Found: seed 0"),
+        ({"split": "train[:100]"}, "Found: split 'train'"),
+        ({"shuffle": False}, "Expected: seed None"),
+    ):
+        with pytest.raises(PlanError, match=f"belongs to another plan(.|\n)*{said}"):
             Engine(plan("everything", data_dir=data_dir, **other), state)
     again = plan("everything", data_dir=data_dir, batch_size=7, shard=(0, 2), cache="memory")
     assert Engine(again, state).start == state
+    moved = shutil.copytree(data_dir, tmp_path / "elsewhere")
+    assert Engine(plan("everything", data_dir=moved), state).start == state
     with pytest.raises(PlanError, match="no saved position"):
         State.from_json("[]")
     with pytest.raises(PlanError, match="no plan"):

@@ -1,6 +1,7 @@
 """Plans as `tf.data`, trained on and saved."""
 
 import io
+import shutil
 import time
 
 import keras
@@ -11,7 +12,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets.building.options import BuildOptions
-from my_datasets.errors import ExampleError, FeatureError, PlanError
+from my_datasets.errors import CorruptShardError, ExampleError, FeatureError, PlanError
 from my_datasets.input_pipeline.augment import CutMix, MixUp, RandomFlip, compose
 from my_datasets.input_pipeline.plan import plan
 from my_datasets.input_pipeline.tf_dataset import Pipeline
@@ -201,6 +202,23 @@ def test_changes_are_what_they_say(data_dir):
     found, _ = everything(images, labels, everything.numbers(1, np.arange(64)))
     assert found.numpy().min() >= 0
     assert found.numpy().max() <= 1
+
+
+def test_a_damaged_record_is_an_error_that_says_where(data_dir, tmp_path):
+    root = shutil.copytree(data_dir, tmp_path / "data")
+    (path,) = (root / "everything").glob("[0-9]*")
+    shard = sorted(path.glob("*train.tfrecord*of-*[0-9]"))[-1]
+    data = bytearray(shard.read_bytes())
+    data[-50] ^= 1
+    shard.write_bytes(data)
+    said = f"(counted from 0) of {shard} is damaged"
+    with pytest.raises(tf.errors.OpError) as caught:
+        list(my_datasets.pipeline("everything", data_dir=root))
+    assert said in str(caught.value)
+    for batches in (my_datasets.batches, my_datasets.torch_loader):
+        with pytest.raises(CorruptShardError) as raised:
+            list(batches("everything", data_dir=root))
+        assert said in str(raised.value)
 
 
 def test_a_damaged_image_is_an_error_that_says_where(tmp_path):

@@ -7,9 +7,10 @@ import numpy as np
 import torch.utils.data
 
 from my_datasets.input_pipeline import trees
-from my_datasets.input_pipeline.engine import Engine, State
+from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.input_pipeline.state import State
 
 
 class TorchBatches(torch.utils.data.IterableDataset[Any]):
