@@ -149,17 +149,17 @@ def project(raw, tmp_path_factory):
         assert result.exit_code == 0, (name, result.output, result.exception)
     with serving() as server:
         url = server.put("/files/people.csv", (raw / "people.csv").read_bytes())
-        result = new("downloaded", "--from", url, "--package", top, "--json")
+        result = new("people_by_url", "--from", url, "--package", top, "--json")
         assert result.exit_code == 0, (result.output, result.exception)
     return top
 
 
 # One of each way in which the tests are given their data.
-FEW = ("people", "photos", "sms", "downloaded")
+FEW = ("people", "photos", "sms", "people_by_url")
 
 
 @pytest.mark.parametrize(
-    "names", [FEW, pytest.param((*KINDS, "downloaded"), marks=pytest.mark.slow)]
+    "names", [FEW, pytest.param((*KINDS, "people_by_url"), marks=pytest.mark.slow)]
 )
 def test_its_tests_pass_as_they_are(project, names):
     """In a new process, as its author would run them."""
@@ -173,7 +173,7 @@ def test_its_tests_pass_as_they_are(project, names):
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 9 * len(names)
 
 
-@pytest.mark.parametrize("name", [*KINDS, "downloaded"])
+@pytest.mark.parametrize("name", [*KINDS, "people_by_url"])
 def test_nothing_is_wrong_with_it(project, name):
     assert check(str(project / "our_data/datasets" / name), launch=Forked) == []
 
