@@ -27,7 +27,8 @@ if TYPE_CHECKING:
         pipeline,
         torch_loader,
     )
-    from my_datasets.input_pipeline.plan import Plan, plan
+    from my_datasets.input_pipeline.plan import Plan
+    from my_datasets.input_pipeline.planning import plan
     from my_datasets.input_pipeline.source import source
     from my_datasets.loading import load
 
@@ -63,7 +64,7 @@ _LAZY = {
     "grain_dataset": "my_datasets.input_pipeline.entry_points",
     "load": "my_datasets.loading",
     "pipeline": "my_datasets.input_pipeline.entry_points",
-    "plan": "my_datasets.input_pipeline.plan",
+    "plan": "my_datasets.input_pipeline.planning",
     "source": "my_datasets.input_pipeline.source",
     "torch_loader": "my_datasets.input_pipeline.entry_points",
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from my_datasets.building.progress import Progress
+from my_datasets.core.machine import cores
 from my_datasets.errors import InvalidOptionError, explain
 
 # The default of `max_memory` is this, or a quarter of the machine's memory if that is less.
@@ -78,11 +79,7 @@ class BuildOptions:
     @property
     def worker_count(self) -> int:
         """The number of processes."""
-        if self.workers is not None:
-            return self.workers
-        if hasattr(os, "sched_getaffinity"):
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
+        return cores() if self.workers is None else self.workers
 
     @property
     def memory(self) -> int:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -12,7 +11,14 @@ from typing import Any
 import rich_click as click
 
 from my_datasets.core import layout
-from my_datasets.errors import BuilderImportError, DataDirNotFoundError, MyDatasetsError, explain
+from my_datasets.core.sizes import in_bytes
+from my_datasets.errors import (
+    BuilderImportError,
+    DataDirNotFoundError,
+    InvalidOptionError,
+    MyDatasetsError,
+    explain,
+)
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -76,11 +82,10 @@ def error_console() -> Any:
 
 def size(text: str) -> int:
     """Returns the bytes in a text such as 300M or 4G; K, M, G and T are powers of 1024."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
-    if match is None:
-        raise click.BadParameter(f"{text!r} is no size; write 500M or 4G.")
-    power = " KMGT".index(match[2].upper() or " ")
-    return int(float(match[1]) * 1024**power)
+    try:
+        return in_bytes(text)
+    except InvalidOptionError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def human_size(size: int) -> str:

@@ -5,7 +5,7 @@ of a sequence come as TFDS gives them: a sequence of dicts is a dict of sequence
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -13,7 +13,6 @@ from typing import Any, Literal, cast
 from my_datasets.errors import FeatureError, explain
 
 Form = Literal["number", "bytes", "image"]
-Node = "Leaf | Mapping[str, Node]"
 
 _BYTES = ("string", "object")
 
@@ -61,19 +60,6 @@ class Schema:
 
     tree: Any
     supervised: tuple[Any, Any] | None = None
-
-    def leaves(self) -> Iterator[Leaf]:
-        """Yields all leaves, in the order of the tree."""
-        yield from leaves_of(self.tree)
-
-
-def leaves_of(tree: Any) -> Iterator[Leaf]:
-    """Yields the leaves of a tree of dicts and tuples."""
-    if isinstance(tree, Leaf):
-        yield tree
-        return
-    for node in tree.values() if isinstance(tree, Mapping) else tree:
-        yield from leaves_of(node)
 
 
 def read(version_dir: Path) -> Schema:
@@ -132,6 +118,8 @@ class _Reader:
 
     def _tensor(self, given: Any, path: Any, sequence: Any) -> Leaf:
         dtype = given.get("dtype", "float32")
+        if dtype == "bfloat16":
+            raise _unknown(path, "of bfloat16")
         form: Form = "bytes" if dtype in _BYTES else "number"
         return Leaf(
             path, form, "object" if form == "bytes" else dtype, _shape(given), sequence,

@@ -1,10 +1,11 @@
 """Decoded examples kept for later epochs, in whatever order they will come."""
 
-import hashlib
+import contextlib
 import json
 import os
+import secrets
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.errors import PlanError, explain
-from my_datasets.input_pipeline import trees
+from my_datasets.input_pipeline import prepared, trees
 from my_datasets.input_pipeline.memory import aligned
+from my_datasets.input_pipeline.opening import Source
 from my_datasets.input_pipeline.order import Places
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
-from my_datasets.input_pipeline.source import ExampleSource
 from my_datasets.input_pipeline.stages import Cache, Decode, Read
 
 _DESCRIPTION = "cache.json"
@@ -141,7 +142,7 @@ class _Objects:
         )
 
 
-def open_cache(cache: Cache, plan: Plan, source: ExampleSource) -> ExampleCache:
+def open_cache(cache: Cache, plan: Plan, source: Source) -> ExampleCache:
     """Returns the cache of a plan; one on disk is made if it is not there.
 
     Raises:
@@ -153,16 +154,15 @@ def open_cache(cache: Cache, plan: Plan, source: ExampleSource) -> ExampleCache:
     described = {
         "dataset": read.dataset, "content": read.content, "split": read.split,
         "columns": decode.columns, "as_supervised": decode.as_supervised,
-        "image_size": decode.image_size,
+        "image_size": decode.image_size, "modified": prepared.find(read.path).modified,
     }  # fmt: skip
     text = json.dumps(described, sort_keys=True)
     directory = Path(cache.directory)
     directory.mkdir(parents=True, exist_ok=True)
     description = directory / _DESCRIPTION
     if not description.exists():
-        partial = directory / f"{_DESCRIPTION}.{os.getpid()}.partial"
-        partial.write_text(text, "utf-8")
-        partial.rename(description)
+        with _first_stays(description) as partial:
+            partial.write_text(text, "utf-8")
     found = description.read_text("utf-8")
     if found != text:
         raise PlanError(
@@ -183,13 +183,18 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Returns an array in a file, of zeros if it is new; several processes may share it."""
     if not path.exists():
-        name = hashlib.sha256(os.urandom(8)).hexdigest()[:8]
-        partial = path.with_name(f"{path.name}.{name}.partial")
-        np.lib.format.open_memmap(partial, "w+", dtype, shape).flush()
-        try:
-            os.link(partial, path)  # the first one stays
-        except FileExistsError:
-            pass
-        finally:
-            partial.unlink()
+        with _first_stays(path) as partial:
+            np.lib.format.open_memmap(partial, "w+", dtype, shape).flush()
     return np.lib.format.open_memmap(path, "r+")
+
+
+@contextlib.contextmanager
+def _first_stays(path: Path) -> Iterator[Path]:
+    """Gives a file to write, which becomes the one wanted unless another process was first."""
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
+    try:
+        yield partial
+        with contextlib.suppress(FileExistsError):
+            os.link(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

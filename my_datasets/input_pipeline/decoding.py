@@ -5,33 +5,43 @@ How TFDS puts features into `tf.Example`s: `tensorflow_datasets/core/example_ser
 
 import math
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.schema import Leaf, leaves_of
-from my_datasets.errors import ExampleError, explain
-from my_datasets.input_pipeline import images
+from my_datasets.core.schema import Leaf
+from my_datasets.input_pipeline import images, trees
 from my_datasets.input_pipeline.memory import aligned
 from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.records.columns import Column, UnreadableRecordError
 from my_datasets.records.example import Kind
-from my_datasets.records.parsing import Column, Parser, UnreadableRecordError
+from my_datasets.records.parsing import Parser
 from my_datasets.records.reading import Batch
 
 Array = npt.NDArray[Any]
-# Decodes the images of a column, and may do so in several threads.
-Map = Callable[[Callable[[Any], Any], Sequence[Any]], Sequence[Any]]
 
 
-class _MisfitError(Exception):
-    """A row's values are not what its feature declares."""
+class MisfitError(Exception):
+    """Values are not what their feature declares.
 
-    def __init__(self, row: int, expected: str, found: str) -> None:
-        super().__init__(row)
-        self.row, self.expected, self.found = row, expected, found
+    Attributes:
+      rows: Which of the records; the first of them, or all.
+      feature: The feature's name; empty if the record as a whole is at fault.
+      expected: What was declared.
+      found: What is there.
+    """
+
+    def __init__(self, rows: Sequence[int], feature: str, expected: str, found: str) -> None:
+        """Takes the attributes."""
+        super().__init__(f"{feature}: expected {expected}, found {found}")
+        self.rows, self.feature, self.expected, self.found = rows, feature, expected, found
+
+
+class UndecodableImagesError(MisfitError):
+    """Images cannot be decoded; the rows are those of all of them."""
 
 
 @dataclass(frozen=True)
@@ -47,47 +57,32 @@ class Decoder:
     image_size: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        leaves = list(leaves_of(self.tree))
+        leaves: list[Leaf] = trees.columns_of(self.tree)
         columns = {leaf.path: _column_of(leaf, self.image_size) for leaf in leaves}
         keys = [key for column in columns.values() for key in column.keys]
         object.__setattr__(self, "_columns", columns)
         object.__setattr__(self, "_parser", Parser(keys))
 
-    def __call__(self, batch: Batch, place: Callable[[int], str], map_: Map = map) -> Any:  # type: ignore[assignment]
+    def __call__(self, batch: Batch) -> Any:
         """Returns the values of some records, nested as the tree is.
 
         Args:
           batch: The records.
-          place: Says where the i-th of them lies, for a message.
-          map_: Decodes images; `map` does so one by one.
 
         Returns:
           In place of each leaf an array of shape [n, ...], of `object` for bytes and for images of
           different sizes; or a `Ragged`.
 
         Raises:
-          ExampleError: A record is not what the features declare.
+          MisfitError: A record is not what the features declare.
         """
         columns: Mapping[tuple[str, ...], Any] = self._columns  # type: ignore[attr-defined]
         try:
             parsed = self._parser(batch.data, batch.starts, batch.stops)  # type: ignore[attr-defined]
         except UnreadableRecordError as error:
-            raise _explained(place(error.row), "", "a tf.Example", error.reason) from error
-        reading = _Reading(batch, parsed, map_)
-
-        def values(tree: Any) -> Any:
-            if not isinstance(tree, Leaf):
-                if isinstance(tree, tuple):
-                    return tuple(values(node) for node in tree)
-                return {name: values(node) for name, node in tree.items()}
-            try:
-                return columns[tree.path](reading)
-            except _MisfitError as error:
-                raise _explained(
-                    place(error.row), tree.name, error.expected, error.found
-                ) from error.__cause__
-
-        return values(self.tree)
+            raise MisfitError([error.row], "", "a tf.Example", error.reason) from error
+        reading = _Reading(batch, parsed)
+        return trees.map_columns(lambda leaf: columns[leaf.path](reading), self.tree)
 
 
 @dataclass(frozen=True)
@@ -96,18 +91,14 @@ class _Reading:
 
     batch: Batch
     columns: Mapping[str, Column]
-    map_: Map
 
     def texts(self, column: Column) -> list[bytes]:
         """Returns the values of a column of bytes."""
-        if column.starts is None or column.stops is None:
-            return []
-        places = zip(column.starts.tolist(), column.stops.tolist(), strict=True)
-        if self.batch.is_short:
+        if self.batch.is_short and column.starts is not None and column.stops is not None:
             data = self.batch.text
+            places = zip(column.starts.tolist(), column.stops.tolist(), strict=True)
             return [data[a:b] for a, b in places]
-        view = self.batch.data.data
-        return [bytes(view[a:b]) for a, b in places]
+        return [bytes(view) for view in self.views(column)]
 
     def views(self, column: Column) -> list[memoryview]:
         """Returns the values of a column of bytes, without a copy."""
@@ -149,9 +140,11 @@ class _Values:
         wrong = np.flatnonzero(given & (column.counts != each))
         if len(wrong) or not self.leaf.is_optional:
             row = int(wrong[0]) if len(wrong) else int(np.argmin(given))
-            raise _MisfitError(row, f"{each} values", f"{int(column.counts[row])}")
+            raise self._misfit(row, f"{each} values", f"{int(column.counts[row])}")
         values = self.converted(reading, column)
-        found = np.full((n, *shape, *values.shape[1:]), _default(self.leaf), self._dtype())
+        found = np.full(
+            (n, *shape, *values.shape[1:]), _default(self.leaf), np.dtype(self.leaf.dtype)
+        )
         found[given] = values.reshape(-1, *shape, *values.shape[1:])
         return found
 
@@ -163,7 +156,7 @@ class _Values:
         )
         if rest.any():
             row = int(np.argmax(rest != 0))
-            raise _MisfitError(row, f"a multiple of {each} values", f"{int(column.counts[row])}")
+            raise self._misfit(row, f"a multiple of {each} values", f"{int(column.counts[row])}")
         values = self.converted(reading, column)
         if shape[0] is None:
             return Ragged(values.reshape(-1, *known, *values.shape[1:]), (lengths,))
@@ -174,9 +167,6 @@ class _Values:
             found[row] = values[a:b].reshape(shapes[row] + values.shape[1:])
         return found
 
-    def _dtype(self) -> Any:
-        return np.dtype(self.leaf.dtype)
-
     def converted(self, reading: _Reading, column: Column) -> Array:
         """Returns all values of a column, one example's after the other's."""
         leaf = self.leaf
@@ -184,8 +174,12 @@ class _Values:
             self._require(column, Kind.BYTES)
             found = np.empty(int(column.counts.sum()), object)
             found[:] = reading.texts(column)
-            return found if leaf.form == "bytes" else self._from_bytes(found)
-        dtype = np.dtype(leaf.dtype) if leaf.dtype != "bfloat16" else np.dtype(np.float32)
+            if leaf.form == "bytes":
+                return found
+            unpacked = self._unpacked(column, found, [self._shape()] * len(found))
+            is_whole = None not in leaf.shape and len(unpacked)
+            return np.stack(list(unpacked)) if is_whole else unpacked
+        dtype = np.dtype(leaf.dtype)
         self._require(column, Kind.FLOAT if dtype.kind == "f" else Kind.INT64)
         values = column.values
         if values is None:
@@ -198,15 +192,27 @@ class _Values:
         if column.kind not in (None, kind):
             row = int(np.argmax(column.counts > 0))
             found = column.kind.name.lower() if column.kind else "nothing"
-            raise _MisfitError(row, f"values of kind {kind.name.lower()}", found)
+            raise self._misfit(row, f"values of kind {kind.name.lower()}", found)
 
-    def _from_bytes(self, texts: Array) -> Array:
-        shape = [-1 if size is None else size for size in self.leaf.shape]
+    def _shape(self) -> list[int]:
+        return [-1 if size is None else size for size in self.leaf.shape]
+
+    def _unpacked(
+        self, column: Column, texts: Sequence[bytes] | Array, shapes: Sequence[Sequence[int]]
+    ) -> Array:
+        """Returns tensors of the bytes that they are stored as; shape [values]."""
         found = np.empty(len(texts), object)
-        for i, text in enumerate(texts):
-            raw = zlib.decompress(text) if self.leaf.encoding == "zlib" else text
-            found[i] = np.frombuffer(raw, self.leaf.dtype).reshape(shape)
-        return np.stack(list(found)) if None not in self.leaf.shape and len(found) else found
+        for i, (text, shape) in enumerate(zip(texts, shapes, strict=True)):
+            try:
+                raw = zlib.decompress(text) if self.leaf.encoding == "zlib" else text
+                found[i] = np.frombuffer(raw, self.leaf.dtype).reshape(shape)
+            except (zlib.error, ValueError) as error:
+                expected = f"{self.leaf.dtype} of shape {tuple(shape)} as {self.leaf.encoding}"
+                raise self._misfit(_row_of(column, i), expected, str(error)) from error
+        return found
+
+    def _misfit(self, row: int, expected: str, found: str) -> MisfitError:
+        return MisfitError([row], self.leaf.name, expected, found)
 
 
 @dataclass(frozen=True)
@@ -217,12 +223,17 @@ class _Images(_Values):
 
     def converted(self, reading: _Reading, column: Column) -> Array:
         self._require(column, Kind.BYTES)
-        made = list(reading.map_(self._decoded, reading.views(column)))
-        for number, image in enumerate(made):
-            if isinstance(image, images.UndecodableError):
-                row = int(np.searchsorted(np.cumsum(column.counts), number, side="right"))
-                error = _MisfitError(row, "an image", str(image))
-                raise error from image
+        made: list[Array] = []
+        damaged: dict[int, images.UndecodableError] = {}
+        for number, data in enumerate(reading.views(column)):
+            try:
+                made.append(self.decoder(data))
+            except images.UndecodableError as error:
+                damaged.setdefault(_row_of(column, number), error)
+        if damaged:
+            first = next(iter(damaged.values()))
+            rows = list(damaged)
+            raise UndecodableImagesError(rows, self.leaf.name, "an image", str(first)) from first
         if made and len({image.shape for image in made}) == 1 and self._is_of_one_size():
             found = aligned((len(made), *made[0].shape), made[0].dtype)
             return np.stack(made, out=found)
@@ -233,12 +244,6 @@ class _Images(_Values):
 
     def _is_of_one_size(self) -> bool:
         return self.decoder.size is not None or None not in self.leaf.shape[:2]
-
-    def _decoded(self, data: memoryview) -> Any:
-        try:
-            return self.decoder(data)
-        except images.UndecodableError as error:
-            return error
 
 
 @dataclass(frozen=True)
@@ -268,15 +273,21 @@ class _Dynamic(_Values):
         shapes = reading.columns[self.keys[1]]
         column = reading.columns[self.keys[0]]
         rank = len(self.leaf.shape)
-        if shapes.values is None or (shapes.counts != rank * column.counts).any():
-            raise _MisfitError(0, f"a shape of {rank} numbers", "another")
+        wrong = np.flatnonzero(shapes.counts != rank * column.counts)
+        if len(wrong):
+            row = int(wrong[0])
+            there = f"{int(shapes.counts[row])} numbers for {int(column.counts[row])} of them"
+            raise self._misfit(row, f"a shape of {rank} numbers", there)
         self._require(column, Kind.BYTES)
-        found = np.empty(len(reading.texts(column)), object)
-        all_shapes = shapes.values.reshape(-1, rank).astype(np.int64).tolist()
-        for i, (text, shape) in enumerate(zip(reading.texts(column), all_shapes, strict=True)):
-            raw = zlib.decompress(text) if self.leaf.encoding == "zlib" else text
-            found[i] = np.frombuffer(raw, self.leaf.dtype).reshape(shape)
+        given = shapes.values if shapes.values is not None else np.zeros(0, np.int64)
+        all_shapes = given.astype(np.int64).reshape(-1, rank).tolist()
+        found = self._unpacked(column, reading.texts(column), all_shapes)
         return Ragged(found, (column.counts,)) if self.leaf.sequence else found
+
+
+def _row_of(column: Column, value: int) -> int:
+    """Returns the record that the value-th of all values of a column belongs to."""
+    return int(np.searchsorted(np.cumsum(column.counts), value, side="right"))
 
 
 def _column_of(leaf: Leaf, image_size: tuple[int, int] | None) -> _Values:
@@ -305,15 +316,3 @@ def _default(leaf: Leaf) -> Any:
         # It is stored as a float32, which has no such number.
         return -np.inf if dtype.itemsize > 4 else np.finfo(dtype).min
     return False if dtype.kind == "b" else np.iinfo(dtype).min
-
-
-def _explained(place: str, feature: str, expected: str, found: str) -> ExampleError:
-    of = f"The feature {feature!r} of " if feature else ""
-    return ExampleError(
-        explain(
-            f"{of}{place} cannot be decoded.",
-            f"Expected: {expected}",
-            f"Found: {found}",
-            mend="build or pull the version anew; if its builder is at fault, mend that",
-        )
-    )

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from my_datasets.core.reference import DatasetReference
 from my_datasets.dependencies import missing_dependency
 from my_datasets.input_pipeline.engine import Batches
-from my_datasets.input_pipeline.plan import Plan, plan
+from my_datasets.input_pipeline.plan import Plan
+from my_datasets.input_pipeline.planning import plan
 from my_datasets.input_pipeline.source import source
 from my_datasets.input_pipeline.stages import Remainder
 from my_datasets.input_pipeline.state import State
@@ -37,6 +38,16 @@ class Options(TypedDict, total=False):
     workers: int | None
     memory: int | str | None
     data_dir: str | os.PathLike[str] | None
+
+
+class SourceOptions(TypedDict, total=False):
+    """The options of `source`, which says what they mean."""
+
+    split: str
+    data_dir: str | os.PathLike[str] | None
+    as_supervised: bool
+    columns: Sequence[str] | None
+    image_size: tuple[int, int] | None
 
 
 Planned = str | DatasetReference | Plan
@@ -99,15 +110,7 @@ def torch_loader(
     return torch.torch_loader(_planned(reference, options), state=state, workers=workers)
 
 
-def grain_dataset(
-    reference: str | DatasetReference,
-    *,
-    split: str = "train",
-    data_dir: str | os.PathLike[str] | None = None,
-    as_supervised: bool = False,
-    columns: Sequence[str] | None = None,
-    image_size: tuple[int, int] | None = None,
-) -> Any:
+def grain_dataset(reference: str | DatasetReference, **options: Unpack[SourceOptions]) -> Any:
     """Returns a `grain.MapDataset` of examples, to be shuffled, batched and so on by Grain.
 
     The arguments and errors are those of `source`.
@@ -115,10 +118,7 @@ def grain_dataset(
     Raises:
       MissingDependencyError: Grain is not installed.
     """
-    found = source(
-        reference, split=split, data_dir=data_dir, as_supervised=as_supervised, columns=columns,
-        image_size=image_size,
-    )  # fmt: skip
+    found = source(reference, **options)
     try:
         from my_datasets.input_pipeline.frameworks import grain
     except ModuleNotFoundError as error:

@@ -4,7 +4,6 @@ JPEG by libjpeg-turbo (simplejpeg), with the quick inverse transform that Tensor
 as its default: the pixels are the same, bit for bit. All else by OpenCV.
 """
 
-import functools
 import importlib.util
 from dataclasses import dataclass
 from typing import Any
@@ -107,17 +106,8 @@ class Decoder:
         height, width = self.size or image.shape[:2]
         if image.shape[:2] == (height, width):
             return image
-        found: Image = _single_thread()(image, (width, height), interpolation=cv2.INTER_LINEAR)
+        found: Image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
         return found if found.ndim == 3 else found[:, :, None]
-
-
-@functools.cache
-def _single_thread() -> Any:
-    """Returns OpenCV's `resize`; it is called from as many threads as there should be."""
-    import cv2
-
-    cv2.setNumThreads(1)
-    return cv2.resize
 
 
 def _with_channels(image: Image, wanted: int) -> Image:

@@ -2,7 +2,6 @@
 
 import math
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,30 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.ragged import Ragged
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", re.IGNORECASE)
 _MEMINFO = Path("/proc/meminfo")
 # EIGEN_MAX_ALIGN_BYTES, where it is largest.
 _ALIGNMENT = 64
 # What CPython needs for an object of bytes, beside them, and the reference to it.
 _OBJECT = 33 + 8
-
-
-def in_bytes(size: int | str) -> int:
-    """Returns a size such as `4GiB`, `500 MB` or `1000` in bytes.
-
-    Raises:
-      InvalidOptionError: It is none.
-    """
-    match = _SIZE.fullmatch(str(size).strip())
-    if match is None:
-        raise InvalidOptionError(
-            explain(f"{size!r} is no size.", mend="write it as '4GiB', '500MB', or in bytes")
-        )
-    base = 1024 if match[3] else 1000
-    return int(float(match[1]) * base ** " KMGT".index(match[2].upper() or " "))
 
 
 def aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

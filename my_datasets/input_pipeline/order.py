@@ -10,6 +10,7 @@ would not be mixed well: few examples are sorted by random numbers instead.
 
 import functools
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,17 @@ _ROUNDS = 8
 _SORTED = 1 << 17
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1
+
+
+class EpochOrder(Protocol):
+    """The order of the examples of all epochs."""
+
+    @property
+    def size(self) -> int:
+        """How many examples an epoch has."""
+
+    def __call__(self, epoch: int, places: Places) -> Places:
+        """Returns the numbers of the examples at some places of an epoch; int64, shape [n]."""
 
 
 @dataclass(frozen=True)

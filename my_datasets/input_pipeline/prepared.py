@@ -1,5 +1,7 @@
 """A prepared version on this machine: where its records are, and what is in them. No TensorFlow."""
 
+import functools
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from my_datasets.core import layout, schema, subsplits
+from my_datasets.core.manifest import Manifest
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.schema import Schema
 from my_datasets.errors import DataDirError, NotPreparedError, explain
@@ -33,6 +36,26 @@ class Prepared:
     schema: Schema
     shards: Mapping[str, list[Shard]]
 
+    @functools.cached_property
+    def content(self) -> str:
+        """Which data it is: a hash of what made it, and of the shards' names, sizes and lengths."""
+        made_by = Manifest.read(self.path)
+        shards = [
+            (one.path.name, one.length, one.path.stat().st_size if one.path.exists() else -1)
+            for one in self._all_shards()
+        ]
+        described = [self.name, shards, made_by.fingerprint if made_by else None]
+        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def modified(self) -> int:
+        """When a shard was written last, in nanoseconds of the epoch."""
+        times = [one.path.stat().st_mtime_ns for one in self._all_shards() if one.path.exists()]
+        return max(times, default=0)
+
+    def _all_shards(self) -> list[Shard]:
+        return [one for some in self.shards.values() for one in some]
+
     def records(self, split: str) -> Records:
         """Returns the records of a split or slice.
 
@@ -48,7 +71,7 @@ class Prepared:
             (first[one.split] + one.begin, first[one.split] + one.end)
             for one in subsplits.resolve(split, lengths)
         ]
-        return Records([one for some in self.shards.values() for one in some], ranges)
+        return Records(self._all_shards(), ranges)
 
 
 def find(
@@ -78,9 +101,10 @@ def find(
             )
         )
     config = parsed.config or _default_config(root / parsed.name)
+    there = layout.prepared_versions_of(root / parsed.name)
     found = [
         one
-        for one in layout.prepared_versions_of(root / parsed.name)
+        for one in there
         if one.config == config and (parsed.version is None or parsed.version.matches(one.version))
     ]
     if not found:
@@ -88,10 +112,15 @@ def find(
             explain(
                 f"No prepared data matches {text!r}.",
                 f"Searched: {root / parsed.name}",
+                f"Prepared there: {', '.join(map(_shown, there)) or 'nothing'}",
                 mend=f"my-datasets build {parsed.name} --data-dir {root}",
             )
         )
     return _read(max(found, key=lambda version: version.version).path)
+
+
+def _shown(version: layout.PreparedVersion) -> str:
+    return f"{version.config + ':' if version.config else ''}{version.version}"
 
 
 def _default_config(folder: Path) -> str | None:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import FeatureError, explain
-from my_datasets.input_pipeline.decoding import Decoder
+from my_datasets.errors import ExampleError, FeatureError, explain
+from my_datasets.input_pipeline.decoding import Decoder, MisfitError
 from my_datasets.input_pipeline.prepared import Prepared, find
 from my_datasets.input_pipeline.ragged import Ragged
-from my_datasets.records.parsing import Places
+from my_datasets.records.columns import Places
 from my_datasets.records.reading import Records
 
 
@@ -60,12 +60,15 @@ class ExampleSource(Sequence[Any]):
         columns = self.columns(numbers)
         return _examples(columns, len(numbers))
 
-    def columns(self, numbers: Sequence[int] | Places, map_: Any = map) -> Any:
+    @property
+    def tree(self) -> Any:
+        """The leaves of an example, nested as its values are."""
+        return self.decoder.tree
+
+    def columns(self, numbers: Sequence[int] | Places) -> Any:
         """Returns examples as columns: arrays of shape [n, ...], and `Ragged`s.
 
-        Args:
-          numbers: As for `getitems`.
-          map_: Decodes images; that of an executor does so in its threads.
+        The arguments and errors are those of `getitems`.
         """
         size = len(self)
         chosen = np.asarray(numbers, np.int64).reshape(-1)
@@ -73,7 +76,10 @@ class ExampleSource(Sequence[Any]):
         if len(chosen) and not (chosen.min() >= 0 and chosen.max() < size):
             raise IndexError(f"{self.name} has {size:,} examples in {self.split!r}")
         batch = self.records.read(chosen)
-        return self.decoder(batch, lambda row: self.records.place(int(chosen[row])), map_)
+        try:
+            return self.decoder(batch)
+        except MisfitError as error:
+            raise _explained(self.records.place(int(chosen[error.rows[0]])), error) from error
 
     def __iter__(self) -> Iterator[Any]:
         for begin in range(0, len(self), _AT_ONCE):
@@ -109,12 +115,26 @@ def source(
       FeatureError: A feature is not there, or only TFDS can read it.
       MissingDependencyError: There are images, and the extra `images` is not installed.
     """
-    prepared = find(reference, data_dir)
-    tree = chosen_features(prepared, as_supervised=as_supervised, columns=columns)
+    return open_source(
+        find(reference, data_dir), split, as_supervised=as_supervised, columns=columns,
+        image_size=image_size,
+    )  # fmt: skip
+
+
+def open_source(
+    prepared: Prepared,
+    split: str,
+    *,
+    as_supervised: bool,
+    columns: Sequence[str] | None,
+    image_size: tuple[int, int] | None,
+) -> ExampleSource:
+    """Returns the examples of a split; the arguments and errors are those of `source`."""
+    tree = _chosen_features(prepared, as_supervised=as_supervised, columns=columns)
     return ExampleSource(prepared.name, split, prepared.records(split), Decoder(tree, image_size))
 
 
-def chosen_features(
+def _chosen_features(
     prepared: Prepared, *, as_supervised: bool, columns: Sequence[str] | None
 ) -> Any:
     """Returns the leaves that are wanted.
@@ -154,3 +174,15 @@ def _examples(columns: Any, n: int) -> list[Any]:
     if isinstance(columns, tuple):
         return list(zip(*(_examples(values, n) for values in columns), strict=True))
     return columns.rows() if isinstance(columns, Ragged) else list(columns)
+
+
+def _explained(place: str, error: MisfitError) -> ExampleError:
+    of = f"The feature {error.feature!r} of " if error.feature else ""
+    return ExampleError(
+        explain(
+            f"{of}{place} cannot be decoded.",
+            f"Expected: {error.expected}",
+            f"Found: {error.found}",
+            mend="build or pull the version anew; if its builder is at fault, mend that",
+        )
+    )

@@ -9,8 +9,15 @@ Remainder = Literal["pad", "drop", "keep"]
 CacheKind = Literal["none", "memory", "disk"]
 
 
+class _Stage:
+    @property
+    def order(self) -> str:
+        """What it does to the order of the examples; empty if nothing."""
+        return ""
+
+
 @dataclass(frozen=True)
-class Read:
+class Read(_Stage):
     """Reads records at random from the shards of a prepared version.
 
     Attributes:
@@ -33,7 +40,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Shuffle:
+class Shuffle(_Stage):
     """Puts each epoch into an order of its own, a permutation of all examples.
 
     Attributes:
@@ -46,9 +53,14 @@ class Shuffle:
         """Says what is done."""
         return f"a permutation of all examples in each epoch, seed {self.seed}"
 
+    @property
+    def order(self) -> str:
+        """The seed."""
+        return f"seed {self.seed}"
+
 
 @dataclass(frozen=True)
-class Shard:
+class Shard(_Stage):
     """Takes every count-th example, beginning with the index-th.
 
     Attributes:
@@ -98,7 +110,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Decode:
+class Decode(_Stage):
     """Parses records together, and decodes them.
 
     Attributes:
@@ -143,7 +155,7 @@ class Decode:
 
 
 @dataclass(frozen=True)
-class Cache:
+class Cache(_Stage):
     """Keeps what was decoded, for later epochs in whatever order.
 
     Attributes:
@@ -163,7 +175,7 @@ class Cache:
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(_Stage):
     """Puts examples together.
 
     Attributes:
@@ -191,7 +203,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Repeat:
+class Repeat(_Stage):
     """Begins again after each epoch.
 
     Attributes:
@@ -212,7 +224,7 @@ class Repeat:
 
 
 @dataclass(frozen=True)
-class Prefetch:
+class Prefetch(_Stage):
     """Works ahead while the model computes.
 
     Attributes:

@@ -17,7 +17,7 @@ class State:
       dataset: The dataset's full name.
       split: The split or slice.
       content: Which data it is.
-      seed: That of the order; None for the order in which the examples are stored.
+      order: In which order the examples come.
       epoch: The epoch, from 0.
       position: How many of its examples were given, on all hosts together.
     """
@@ -25,7 +25,7 @@ class State:
     dataset: str
     split: str
     content: str
-    seed: int | None
+    order: str
     epoch: int = 0
     position: int = 0
 
@@ -40,7 +40,7 @@ class State:
         """
         differing = [
             name
-            for name in ("dataset", "split", "content", "seed")
+            for name in ("dataset", "split", "content", "order")
             if getattr(self, name) != getattr(other, name)
         ]
         if differing:

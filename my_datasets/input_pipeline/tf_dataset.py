@@ -1,7 +1,7 @@
 """A plan as a `tf.data.Dataset`."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,11 @@ import tensorflow as tf
 from my_datasets.errors import FeatureError, explain
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.augment import Augmentation
-from my_datasets.input_pipeline.engine import Engine, Piece
+from my_datasets.input_pipeline.batching import Piece
+from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
-from my_datasets.input_pipeline.stages import Batch, Decode, Prefetch
+from my_datasets.input_pipeline.stages import Decode, Prefetch
 from my_datasets.input_pipeline.state import State
 
 
@@ -43,6 +44,7 @@ class Pipeline(tf.data.Dataset):
 
     Attributes:
       plan: What it does.
+      augment: What changes the images; None if nothing does.
     """
 
     def __init__(
@@ -64,12 +66,13 @@ class Pipeline(tf.data.Dataset):
           PlanError: The state belongs to another plan, or the data changed.
         """
         self.plan = plan
+        self.augment = augment
         self._engine = Engine(plan, state)
         # For its form.
-        first = self._engine.load(Piece(self._engine.start.epoch, 0, 1, 1))
+        first = self._engine.load(Piece(self._engine.batching.start.epoch, 0, 1, 1))
         if any(isinstance(column, Ragged) for column in trees.columns_of(first)):
             # TensorFlow cannot cut lists of different lengths into batches.
-            self._engine = Engine(plan, state, rows=1)
+            self._engine = Engine(plan, state, single=True)
         self._clock = _Clock()
         self._dataset = _built(self._engine, first, augment, self._clock)
         super().__init__(self._dataset._variant_tensor)
@@ -85,11 +88,11 @@ class Pipeline(tf.data.Dataset):
     @property
     def steps_per_epoch(self) -> int:
         """How many batches a whole epoch has: what `model.fit` is to be told if epochs=None."""
-        return self._engine.steps_per_epoch
+        return self._engine.batching.steps_per_epoch
 
     def state_after(self, steps: int) -> State:
         """Returns where an iteration is after so many batches, to go on there another time."""
-        return self._engine.state_after(steps)
+        return self._engine.batching.state_after(steps)
 
     def iterator(self) -> "CheckpointableIterator":
         """Returns an iterator that knows where it is, for `tf.train.Checkpoint`."""
@@ -134,7 +137,8 @@ class CheckpointableIterator(tf.train.experimental.PythonState):
           PlanError: The state belongs to another plan.
         """
         text = serialized.decode() if isinstance(serialized, bytes) else str(serialized)
-        self._pipeline = Pipeline(self._pipeline.plan, state=State.from_json(text))
+        old = self._pipeline
+        self._pipeline = Pipeline(old.plan, state=State.from_json(text), augment=old.augment)
         self._given, self._iterator = 0, None
 
 
@@ -146,108 +150,104 @@ def _built(
     The clock is told of each wait for one: both inputs of `zip` are asked in turn by the thread
     that wants a batch, the first one when it begins to wait.
     """
+    batching = engine.batching
+    size = batching.batch.size if batching.batch.drop_remainder else None
     columns = trees.columns_of(first)
     types = [kind for column in columns for kind in _types(column)]
-    batch = engine.plan.the(Batch)
-    size = batch.size if batch.drop_remainder else None
     shapes = [shape for column in columns for shape in _shapes(column, size)]
     # Cutting pieces into batches is a copy of them.
-    is_single = engine.makes_single_batches
-    augmented = None if augment is None else _Augmented(augment, first)
+    is_single = batching.at_once == 1
     if augment is not None:
         types.append(tf.float32)
         shapes.append((size, augment.draws))
     prefetch = engine.plan.the(Prefetch)
 
     def load(number: Any) -> list[Any]:
-        piece = engine.piece(int(number))
-        arrays: list[Any] = []
-        for column in trees.columns_of(engine.load(piece)):
-            arrays += _arrays(column, piece, is_single)
+        piece = batching.piece(int(number))
+        arrays = [
+            array
+            for column in trees.columns_of(engine.load(piece))
+            for array in _arrays(column, piece, is_single)
+        ]
         if augment is not None:
-            draws = augment.numbers(piece.epoch, engine.numbers(piece))
-            arrays.append(draws if is_single else draws.reshape(piece.batches, piece.rows, -1))
+            draws = augment.numbers(piece.epoch, batching.numbers(piece))
+            arrays += _arrays(draws, piece, is_single)
         return arrays
 
     def loaded(number: Any) -> Any:
         found = tf.numpy_function(load, [number], types, stateful=False)
         for tensor, shape in zip(found, shapes, strict=True):
             tensor.set_shape(shape if is_single else (None, *shape))
-        return tuple(found)
+        rest = iter(found)
+        batch = trees.map_columns(lambda column: _tensor(column, rest), first)
+        return (batch, *rest)
 
-    def restored(*tensors: Any) -> Any:
-        rest = iter(tensors)
-        return trees.map_columns(lambda column: _tensor(column, rest), first)
-
-    count = engine.count_pieces()
+    count = batching.total_pieces
     pieces = tf.data.Dataset.range(count if count is not None else tf.int64.max)
     dataset = pieces.map(loaded, num_parallel_calls=prefetch.workers, deterministic=True)
     if not is_single:
         dataset = dataset.unbatch()
-    is_changed = augmented is not None or engine.plan.the(Decode).image_dtype is not None
-
-    def changed(*tensors: Any) -> Any:
-        if augmented is not None:
-            return augmented(restored(*tensors[:-1]), tensors[-1])
-        batch = restored(*tensors)
-        kinds = [trees.is_of_images(column) for column in columns]
-        scaled = [
-            tf.image.convert_image_dtype(tensor, tf.float32) if is_images else tensor
-            for tensor, is_images in zip(trees.columns_of(batch), kinds, strict=True)
-        ]
-        return trees.rebuilt(first, scaled)
-
-    if is_changed:
-        dataset = dataset.map(changed, num_parallel_calls=prefetch.workers, deterministic=True)
+    change = _change(engine, augment)
+    if change is not None:
+        dataset = dataset.map(change, num_parallel_calls=prefetch.workers, deterministic=True)
     dataset = dataset.prefetch(max(1, prefetch.ahead))
     asked = tf.data.Dataset.range(tf.int64.max).map(lambda _: tf.timestamp())
 
     def told(when: Any, batch: Any) -> Any:
         with tf.control_dependencies([clock.add(when)]):
             found = tf.nest.map_structure(tf.identity, batch, expand_composites=True)
-        return found if is_changed else restored(*found)
+        return found if change is not None else found[0]
 
-    total = engine.total_steps
+    total = batching.total_steps
     known = tf.data.experimental.assert_cardinality(
         tf.data.INFINITE_CARDINALITY if total is None else total
     )
     return tf.data.Dataset.zip((asked, dataset)).map(told).apply(known)
 
 
-@dataclass(frozen=True)
-class _Augmented:
-    """Changes the only images of batches, and what comes beside them.
+def _change(engine: Engine, augment: Augmentation | None) -> Callable[..., Any] | None:
+    """Returns what is done to the images of a batch; None for nothing.
 
-    Attributes:
-      augment: The changes.
-      first: A batch's columns.
+    Raises:
+      FeatureError: There are not just images of one feature to augment.
     """
+    is_image = trees.map_columns(lambda leaf: leaf.form == "image", engine.tree)
+    if augment is None:
+        if engine.plan.the(Decode).image_dtype is None:
+            return None
 
-    augment: Augmentation
-    first: Any
-
-    def __post_init__(self) -> None:
-        found = [column for column in trees.columns_of(self.first) if trees.is_of_images(column)]
-        if len(found) != 1:
-            raise FeatureError(
-                explain(
-                    f"There are {len(found)} columns of images, one of which would be augmented.",
-                    mend="choose one with columns=[...], or leave augment out",
-                )
+        def scaled(batch: Any) -> Any:
+            return trees.map_columns(
+                lambda is_one, tensor: _scaled(tensor) if is_one else tensor, is_image, batch
             )
 
-    def __call__(self, batch: Any, draws: Any) -> Any:
-        rest = iter(trees.columns_of(self.first))
-        is_images = trees.map_columns(lambda _: trees.is_of_images(next(rest)), self.first)
-        if isinstance(batch, tuple) and len(batch) == 2 and is_images == (True, False):
-            return self.augment(batch[0], batch[1], draws)
-        tensors = trees.columns_of(batch)
-        kinds = trees.columns_of(is_images)
-        changed = [
-            self.augment(tensor, None, draws)[0] if is_one else tensor
-            for tensor, is_one in zip(tensors, kinds, strict=True)
-        ]
-        return trees.rebuilt(self.first, changed)
+        return scaled
+    count = trees.columns_of(is_image).count(True)
+    if count != 1:
+        raise FeatureError(
+            explain(
+                f"There are {count} columns of images, one of which would be augmented.",
+                mend="choose one with columns=[...], or leave augment out",
+            )
+        )
+
+    def augmented(batch: Any, draws: Any) -> Any:
+        if is_image == (True, False):
+            images, targets = batch
+            return augment(images, targets, draws)
+        return trees.map_columns(
+            lambda is_one, tensor: augment(tensor, None, draws)[0] if is_one else tensor,
+            is_image, batch,
+        )  # fmt: skip
+
+    return augmented
+
+
+def _scaled(images: Any) -> Any:
+    """Returns images from 0 to 1."""
+    if isinstance(images, tf.RaggedTensor):
+        return images.with_flat_values(_scaled(images.flat_values))
+    return tf.image.convert_image_dtype(images, tf.float32)
 
 
 def _types(column: Any) -> list[Any]:

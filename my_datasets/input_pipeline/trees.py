@@ -8,13 +8,22 @@ import numpy as np
 from my_datasets.input_pipeline.ragged import Ragged
 
 
-def map_columns(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Returns a tree with each of its columns changed."""
+def map_columns(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Returns a tree with each of its columns changed.
+
+    Args:
+      function: Takes a column, and those in the same place of the other trees.
+      tree: The tree.
+      others: Others of the same form.
+    """
     if isinstance(tree, Mapping):
-        return {name: map_columns(function, node) for name, node in tree.items()}
+        return {
+            name: map_columns(function, node, *(other[name] for other in others))
+            for name, node in tree.items()
+        }
     if isinstance(tree, tuple):
-        return tuple(map_columns(function, node) for node in tree)
-    return function(tree)
+        return tuple(map_columns(function, *nodes) for nodes in zip(tree, *others, strict=True))
+    return function(tree, *others)
 
 
 def columns_of(tree: Any) -> list[Any]:
@@ -34,11 +43,6 @@ def rebuilt(tree: Any, columns: list[Any]) -> Any:
 def rows(tree: Any, begin: int, end: int) -> Any:
     """Returns some rows of all columns, without a copy."""
     return map_columns(lambda column: _rows(column, begin, end), tree)
-
-
-def is_of_images(column: Any) -> bool:
-    """Returns whether a column holds images of one size, by its shape."""
-    return not isinstance(column, Ragged) and column.ndim == 4 and column.shape[-1] in (1, 3, 4)
 
 
 def _rows(column: Any, begin: int, end: int) -> Any:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from my_datasets.errors import CorruptShardError, explain
 from my_datasets.records import index, tfrecord
-from my_datasets.records.parsing import PADDING, Bytes, Places
+from my_datasets.records.columns import PADDING, Bytes, Places
 
 # Shorter records are checked as copies, many in one.
 _SHORT = 4096
@@ -232,8 +232,9 @@ class _Files:
 
     def _newly(self, shard: Shard) -> "_Opened":
         try:
-            size = shard.path.stat().st_size
-            offsets = _offsets(shard.path, size)
+            state = shard.path.stat()
+            size = state.st_size
+            offsets = _offsets(shard.path, size, state.st_mtime_ns)
             file = os.open(shard.path, os.O_RDONLY)
         except FileNotFoundError as error:
             raise _changed(shard.path, "it is not there") from error
@@ -250,8 +251,11 @@ class _Files:
 
 
 @functools.lru_cache(maxsize=4096)
-def _offsets(path: Path, size: int) -> npt.NDArray[np.uint64]:  # noqa: ARG001 - of that size
-    """Returns where the records of a shard begin, from its index or the shard itself."""
+def _offsets(path: Path, size: int, changed: int) -> npt.NDArray[np.uint64]:  # noqa: ARG001
+    """Returns where the records of a shard begin, from its index or the shard itself.
+
+    What is remembered is that of a file of this size, changed at this time.
+    """
     try:
         return index.read(path)
     except FileNotFoundError:

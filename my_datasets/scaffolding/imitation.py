@@ -20,10 +20,11 @@ import pyarrow.parquet as pq
 
 from my_datasets import sources
 from my_datasets.records import tfrecord
-from my_datasets.scaffolding.inspection import FOLDERS, Inspection, files_of
+from my_datasets.scaffolding.formats import FOLDERS, files_of
+from my_datasets.scaffolding.inspection import Inspection
 from my_datasets.scaffolding.miniatures import UNREADABLE, miniature
 from my_datasets.scaffolding.personal import scrambled
-from my_datasets.sources.databases import quoted
+from my_datasets.sources.databases import quoted, sqlite_uri
 from my_datasets.sources.files import File
 from my_datasets.sources.records import examples
 
@@ -163,7 +164,7 @@ def _sql(file: File, found: Inspection, rows: int) -> bytes:
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "database"
         with (
-            contextlib.closing(sqlite3.connect(f"file:{file.location}?mode=ro", uri=True)) as real,
+            contextlib.closing(sqlite3.connect(sqlite_uri(file.location), uri=True)) as real,
             contextlib.closing(sqlite3.connect(path)) as made,
         ):
             real.row_factory = sqlite3.Row

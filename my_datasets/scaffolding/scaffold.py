@@ -137,7 +137,8 @@ def scaffold(
     url = where.partition("::")[0] if fetched is not None else None
     file_name = dummies.stem(local)
     outside, _, inside = local.partition("::")
-    if url is None and dummies.is_pattern(str(Path(outside).parent)):
+    is_database = found.kind == "sql"  # the path of one file, whatever is in it
+    if url is None and not is_database and dummies.is_pattern(str(Path(outside).parent)):
         raise SourceError(
             explain(
                 f"{outside} is a pattern of directories.",

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import os
 import re
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -108,8 +109,8 @@ class _Database:
                         mend="give the path of a file, or a URL such as postgresql://host/database",
                     )
                 )
-            uri = f"file:{urllib.parse.quote(str(path.absolute()))}?mode=ro"
-            return cls("adbc_driver_sqlite", shown, str(path.absolute()), {"uri": uri})
+            arguments = {"uri": sqlite_uri(path)}
+            return cls("adbc_driver_sqlite", shown, str(path.absolute()), arguments)
         if scheme in ("postgresql", "postgres"):
             return cls("adbc_driver_postgresql", shown, None, {"uri": database})
         if scheme == "bigquery":
@@ -208,6 +209,15 @@ def _ranges(
 def _selecting(columns: str, query: str, condition: str = "") -> str:
     # The query is of who runs it. In lines of its own, so that a comment at its end ends there.
     return f"SELECT {columns} FROM (\n{query}\n) AS source {condition}"  # noqa: S608
+
+
+def sqlite_uri(path: str | os.PathLike[str]) -> str:
+    """Returns the URI by which SQLite opens a file to read it, whatever characters are in its path.
+
+    Args:
+      path: The file.
+    """
+    return f"file:{urllib.parse.quote(str(Path(path).absolute()))}?mode=ro"
 
 
 def quoted(name: str) -> str:

@@ -4,7 +4,7 @@ import functools
 import io
 import os
 import posixpath
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,13 @@ class File:
       name: What tells it from the other files of the source, whatever directory they all lie in;
         empty if it is the only one.
       size: Its size in bytes.
+      modified: When it was changed last, in nanoseconds since 1970; None if nobody knows.
     """
 
     location: str
     name: str
     size: int
+    modified: int | None = field(default=None, kw_only=True)
 
     @property
     def codec(self) -> str | None:
@@ -51,7 +53,7 @@ class File:
     def read_all(self) -> Any:
         """Returns the file for reading once from its beginning to its end, decompressed."""
         if self.codec is not None and self.is_splittable:
-            return seekable.read_all(self.location, self.size, self.codec, self._raw)
+            return seekable.read_all(self._snapshot, self.codec, self._raw)
         return self.stream()
 
     def read_at(self, start: int, size: int) -> bytes:
@@ -62,13 +64,17 @@ class File:
           size: How many; fewer come at the end.
         """
         if self.codec is not None:
-            found = seekable.anywhere(self.location, self.size, self.codec, self._raw)
+            found = seekable.anywhere(self._snapshot, self.codec, self._raw)
             found.seek(start)
             return found.read(size) or b""
         with self.open() as stream:
             stream.seek(start)
             data: bytes = stream.read(size)
             return data
+
+    @property
+    def _snapshot(self) -> seekable.Snapshot:
+        return seekable.Snapshot(self.location, self.size, self.modified)
 
     def _raw(self) -> Any:
         return buffered(self.location) if "://" in self.location else self.location

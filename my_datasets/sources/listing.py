@@ -81,14 +81,14 @@ def _matches(text: str, endings: tuple[str, ...]) -> Iterator[File]:
     folder, pattern = _fixed_part(path)
     info = system.get_file_info(folder or ".")
     if pattern is None and info.type == pafs.FileType.File:
-        yield File(text, "", info.size)
+        yield File(text, "", info.size, modified=info.mtime_ns)
     if info.type != pafs.FileType.Directory:
         return
     selector = pafs.FileSelector(folder or ".", recursive=True)
     for file in sorted(system.get_file_info(selector), key=lambda item: item.path):
         relative = posixpath.relpath(file.path, folder or ".")
         if file.type == pafs.FileType.File and _is_wanted(relative, pattern, endings):
-            yield File(prefix + file.path, "", file.size)
+            yield File(prefix + file.path, "", file.size, modified=file.mtime_ns)
 
 
 def _is_wanted(relative: str, pattern: str | None, endings: tuple[str, ...]) -> bool:

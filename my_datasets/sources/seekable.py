@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from my_datasets.core.machine import cores
+
 # What rapidgzip reads.
 _CODECS = ("gzip", "bz2")
 # A smaller file, in bytes, is decompressed as a whole in less time than others take to begin.
@@ -21,17 +23,30 @@ _CORES_TO_GAIN = 4
 # Notes of so many files are kept. Those of one are about a fiftieth of it.
 _MOST_NOTES = 16
 
-_Key = tuple[str, int]
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A file as it was when it was found: another may be in its place later.
+
+    Attributes:
+      location: Its path or URL.
+      size: Its size in bytes.
+      modified: When it was changed last, in nanoseconds since 1970; None if nobody knows.
+    """
+
+    location: str
+    size: int
+    modified: int | None
 
 
 @dataclass
 class _Opened:
-    key: _Key
+    snapshot: Snapshot
     process: int
     stream: Any
 
 
-_notes: dict[_Key, Any] = {}
+_notes: dict[Snapshot, Any] = {}
 # One stays open: to begin with the notes costs as much as to read many parts.
 _opened: _Opened | None = None
 # Those of the process that this one was forked from: to close them would wait for its threads.
@@ -50,36 +65,37 @@ def is_possible(codec: str | None, size: int) -> bool:
     )
 
 
-def read_all(location: str, size: int, codec: str, raw: Callable[[], Any]) -> "_Noting":
+def read_all(snapshot: Snapshot, codec: str, raw: Callable[[], Any]) -> "_Noting":
     """Returns the decompressed file for reading from its beginning to its end, with all cores.
 
+    What is known of it from before is forgotten: not every store tells when a file was changed.
+
     Args:
-      location: Its path or URL.
-      size: Its size in bytes.
+      snapshot: The file.
       codec: How it is compressed.
       raw: Opens it.
     """
-    cores = os.cpu_count() or 1
+    close()
+    _notes.pop(snapshot, None)
     # Threads that begin amid a gzip file do not know what came before, and take more than twice as
     # long as one that does: on two cores, 0.8 s against 0.5 for 184 MB.
-    threads = cores if codec == "bz2" or cores >= _CORES_TO_GAIN else 1
-    return _Noting((location, size), codec, _decompressed(codec, raw(), threads))
+    threads = cores() if codec == "bz2" or cores() >= _CORES_TO_GAIN else 1
+    return _Noting(snapshot, codec, _decompressed(codec, raw(), threads))
 
 
-def anywhere(location: str, size: int, codec: str, raw: Callable[[], Any]) -> io.RawIOBase:
+def anywhere(snapshot: Snapshot, codec: str, raw: Callable[[], Any]) -> io.RawIOBase:
     """Returns the decompressed file for reading from anywhere; it belongs to this module.
 
     The arguments are those of `read_all`.
     """
     global _opened
-    key = (location, size)
-    if _opened is not None and (_opened.key, _opened.process) != (key, os.getpid()):
+    if _opened is not None and (_opened.snapshot, _opened.process) != (snapshot, os.getpid()):
         close()
     if _opened is None:
         stream = _decompressed(codec, raw(), 1)
-        if key in _notes:
-            _take_notes(stream, codec, _notes[key])
-        _opened = _Opened(key, os.getpid(), stream)
+        if snapshot in _notes:
+            _take_notes(stream, codec, _notes[snapshot])
+        _opened = _Opened(snapshot, os.getpid(), stream)
     found: io.RawIOBase = _opened.stream
     return found
 
@@ -100,9 +116,9 @@ atexit.register(close)
 class _Noting:
     """A decompressed file whose notes are kept when it has been read to its end."""
 
-    def __init__(self, key: _Key, codec: str, stream: Any) -> None:
+    def __init__(self, snapshot: Snapshot, codec: str, stream: Any) -> None:
         """Begins to read; the stream is closed with it."""
-        self._key = key
+        self._snapshot = snapshot
         self._codec = codec
         self._stream = stream
 
@@ -111,7 +127,7 @@ class _Noting:
         if not data:
             while len(_notes) >= _MOST_NOTES:
                 del _notes[next(iter(_notes))]
-            _notes[self._key] = _notes_of(self._stream, self._codec)
+            _notes[self._snapshot] = _notes_of(self._stream, self._codec)
         return data
 
     def __enter__(self) -> "_Noting":

@@ -10,25 +10,14 @@ from my_datasets.cli.main import cli
 from my_datasets.cli.output import size
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1", 1),
-        ("2K", 2048),
-        ("1.5M", 3 << 19),
-        ("4g", 4 << 30),
-        ("4 GiB", 4 << 30),
-        ("1T", 1 << 40),
-    ],
-)
-def test_sizes(text, expected):
-    assert size(text) == expected
-
-
-@pytest.mark.parametrize("text", ["", "M", "-1G", "4 apples", "1e9"])
-def test_what_is_no_size(text):
+def test_what_is_no_size_is_an_error_of_the_command_line():
+    assert size("4G") == 4 << 30
     with pytest.raises(click.BadParameter, match="is no size; write 500M or 4G"):
-        size(text)
+        size("4 apples")
+    result = CliRunner().invoke(cli, ["build", "digits", "--max-memory", "many"])
+    assert result.exit_code == 2
+    assert "--max-memory" in result.output
+    assert "is no size" in result.output
 
 
 def test_options_reach_the_engine(tmp_path):

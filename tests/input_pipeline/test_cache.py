@@ -1,5 +1,7 @@
 """Decoded examples that are kept."""
 
+import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,7 +11,7 @@ import my_datasets
 from my_datasets.errors import PlanError
 from my_datasets.input_pipeline import images
 from my_datasets.input_pipeline.cache import ExampleCache
-from my_datasets.input_pipeline.plan import plan
+from my_datasets.input_pipeline.planning import plan
 
 PLAIN = ["vector", "label", "matrix", "grey"]
 
@@ -65,6 +67,16 @@ def test_a_directory_of_another_plan_is_not_mixed(data_dir, tmp_path):
         with pytest.raises(PlanError, match=f"another plan.*\n.*{said}"):
             list(my_datasets.batches("everything", **{**options, **other}))
     list(my_datasets.batches("everything", **{**options, "seed": 9, "batch_size": 3}))
+
+
+def test_a_directory_of_the_same_version_built_anew_is_not_mixed(data_dir, tmp_path):
+    root = shutil.copytree(data_dir, tmp_path / "data")
+    options = {"columns": ["grey"], "cache": "disk", "cache_dir": tmp_path / "cache"}
+    list(my_datasets.batches("everything", data_dir=root, **options))
+    for shard in (root / "everything" / "1.2.0").glob("*tfrecord*"):
+        os.utime(shard)
+    with pytest.raises(PlanError, match=r"another plan.*\n.*modified"):
+        list(my_datasets.batches("everything", data_dir=root, **options))
 
 
 def test_what_cannot_lie_on_disk_is_said(data_dir, tmp_path):

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import my_datasets
-from my_datasets.errors import MissingDependencyError
+from my_datasets.errors import InvalidOptionError, MissingDependencyError
 from my_datasets.input_pipeline import frameworks
 from my_datasets.input_pipeline.frameworks.torch import TorchBatches
-from my_datasets.input_pipeline.plan import plan
+from my_datasets.input_pipeline.planning import plan
 
 OPTIONS = {"columns": ["whole", "text", "vector", "list"], "batch_size": 16, "epochs": 2}
 
@@ -36,6 +36,23 @@ def test_it_goes_on_where_it_was(data_dir):
     state = TorchBatches(made).state_after(20)
     rest = my_datasets.torch_loader(made, state=state, workers=2)
     assert [batch["whole"].tolist() for batch in rest] == batches[20:]
+
+
+def test_a_cache_that_processes_cannot_share_is_refused(data_dir, tmp_path):
+    options = {"data_dir": data_dir, "columns": ["whole"], "epochs": 2}
+    with pytest.raises(InvalidOptionError, match="cache='disk'"):
+        my_datasets.torch_loader("everything", workers=2, cache="memory", **options)
+    kept = my_datasets.torch_loader(
+        "everything", workers=2, cache="disk", cache_dir=tmp_path, **options
+    )
+    assert sorted(torch.cat([batch["whole"] for batch in kept]).tolist()) == sorted(
+        2 * list(range(-100, 150))
+    )
+    mine = my_datasets.torch_loader("everything", cache="memory", **options)
+    list(mine)
+    engine = mine.dataset._engine(single=False)
+    engine._columns.__self__._make = None  # nothing is decoded again
+    assert len(list(mine)) == 16
 
 
 def test_a_source_is_a_map_style_dataset(data_dir):

@@ -8,7 +8,7 @@ import pytest
 
 from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.hosts import this_host
-from my_datasets.input_pipeline.plan import plan
+from my_datasets.input_pipeline.planning import plan
 from my_datasets.input_pipeline.stages import Shard
 
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}

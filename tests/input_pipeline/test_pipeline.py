@@ -14,16 +14,15 @@ import my_datasets
 from my_datasets.building.options import BuildOptions
 from my_datasets.errors import CorruptShardError, ExampleError, FeatureError, PlanError
 from my_datasets.input_pipeline.augment import CutMix, MixUp, RandomFlip, compose
-from my_datasets.input_pipeline.plan import plan
+from my_datasets.input_pipeline.planning import plan
 from my_datasets.input_pipeline.tf_dataset import Pipeline
 
 EACH = 250
 
 
 def test_batches_are_those_of_numpy(data_dir):
-    options = {"batch_size": 32, "epochs": 2, "as_supervised": False, "data_dir": data_dir}
     columns = ["whole", "text", "texts", "nested", "grey", "inner", "maybe", "bits"]
-    made = plan("everything", columns=columns, **{**options, "as_supervised": None})
+    made = plan("everything", columns=columns, batch_size=32, epochs=2, data_dir=data_dir)
     pipeline = my_datasets.pipeline(made)
     assert isinstance(pipeline, tf.data.Dataset)
     assert len(pipeline) == 16
@@ -82,6 +81,20 @@ def test_images_from_0_to_1_are_the_same_everywhere(data_dir):
             assert np.array_equal(np.asarray(labels), numbers)
 
 
+def test_what_is_scaled_is_an_image_by_its_feature(data_dir):
+    options = {"columns": ["packed", "grey", "wide_image", "depth", "frames"],
+               "image_dtype": "float32", "batch_size": 50, "data_dir": data_dir}  # fmt: skip
+    for batches in (my_datasets.pipeline, my_datasets.batches):
+        for batch in batches("everything", **options):
+            assert np.asarray(batch["packed"]).dtype == np.uint8  # a tensor that looks like one
+            for name in ("grey", "wide_image", "frames"):
+                assert np.asarray(batch[name]).dtype == np.float32
+                assert 0.5 < np.asarray(batch[name]).max() <= 1
+            assert np.asarray(batch["depth"]).min() < 0
+    for images, _ in my_datasets.batches("photos", image_dtype="float32", data_dir=data_dir):
+        assert all(image.dtype == np.float32 and image.max() <= 1 for image in images)
+
+
 def test_a_model_is_trained(data_dir):
     train = my_datasets.pipeline("everything", batch_size=25, epochs=None, data_dir=data_dir)
     assert train.cardinality() == tf.data.INFINITE_CARDINALITY
@@ -137,6 +150,18 @@ def test_a_checkpoint_goes_on_exactly(data_dir, tmp_path, share):
     third = Pipeline(mine).iterator()
     with pytest.raises(PlanError, match="another plan"):
         tf.train.Checkpoint(data=third).restore(path)
+
+
+def test_a_checkpoint_keeps_the_augmentation(data_dir, tmp_path):
+    augment = my_datasets.augment.standard_image(saturation=0, seed=3)
+    options = {"columns": ["grey"], "batch_size": 20, "data_dir": data_dir, "augment": augment}
+    iterator = my_datasets.pipeline("everything", **options).iterator()
+    next(iterator)
+    path = tf.train.Checkpoint(data=iterator).save(tmp_path / "model")
+    expected = next(iterator)["grey"].numpy()
+    other = my_datasets.pipeline("everything", **options).iterator()
+    tf.train.Checkpoint(data=other).restore(path)
+    assert np.array_equal(next(other)["grey"].numpy(), expected)
 
 
 def test_it_knows_how_long_the_consumer_waited(data_dir):

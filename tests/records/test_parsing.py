@@ -6,9 +6,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tensorflow.core.example import example_pb2
 
-from my_datasets.records import parsing
+from my_datasets.records import one_by_one
+from my_datasets.records.columns import PADDING, UnreadableRecordError
 from my_datasets.records.example import Kind
-from my_datasets.records.parsing import PADDING, Parser, UnreadableRecordError
+from my_datasets.records.parsing import Parser
 
 KEYS = ["a", "label", "a_key_of_many_letters", "a_kex_of_many_letters", "é", ""]
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
@@ -100,7 +101,7 @@ def test_common_records_are_read_side_by_side(table):
     kinds, rows = table
     rows = [{key: row.get(key) or [] for key in KEYS} for row in rows]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parsing, "_one_by_one", None)
+        patch.setattr(one_by_one, "columns_of", None)
         parsed([record(row, kinds) for row in rows], KEYS)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from my_datasets.errors import CorruptShardError
 from my_datasets.records import index, reading, tfrecord
-from my_datasets.records.parsing import PADDING
+from my_datasets.records.columns import PADDING
 from my_datasets.records.reading import Records, Shard
 
 LENGTHS = [5, 0, 90, 1, 30]
@@ -128,3 +128,11 @@ def test_an_index_of_another_shard_of_the_same_size_is_noticed(tmp_path):
     shutil.copy(index.path_of(shards[0].path), index.path_of(shards[1].path))
     with pytest.raises(CorruptShardError, match="my-datasets index"):
         Records(shards, [(0, 6)]).read(np.arange(6))
+
+
+def test_a_shard_replaced_by_one_of_the_same_size_is_read_anew(tmp_path):
+    (first,) = written(tmp_path, [b"abc", b"d"], [2], with_index=False)
+    assert texts_of(Records([first], [(0, 2)]).read(np.arange(2))) == [b"abc", b"d"]
+    (second,) = written(tmp_path, [b"a", b"bcd"], [2], with_index=False)
+    os.utime(second.path, ns=(0, 0))
+    assert texts_of(Records([second], [(0, 2)]).read(np.arange(2))) == [b"a", b"bcd"]

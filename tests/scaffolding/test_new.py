@@ -277,6 +277,27 @@ def test_this_package_itself_has_places_of_its_own(tmp_path, raw):
     assert not (tmp_path / "setup.py").exists()
 
 
+def test_a_database_in_a_directory_of_any_name(raw, tmp_path):
+    """What has a meaning in a URI is quoted there."""
+    place = tmp_path / "50% #1?mode=memory" / "shop.sqlite"
+    place.parent.mkdir()
+    shutil.copy(raw / "shop.sqlite", place)
+    other = tmp_path / "50% #10mode=memory" / "shop.sqlite"  # the path as a pattern matches it
+    other.parent.mkdir()
+    other.write_bytes(b"")
+    found = inspect(str(place), table="sales")
+    assert found.options["key"] == "id"
+    assert found.sample.num_rows == 300
+    result = new("sales", "--from", place, "--table", "sales", "--package", tmp_path / "p", "--yes")
+    assert result.exit_code == 0, (result.output, result.exception)
+    (dummy,) = (tmp_path / "p").rglob("shop.sqlite")
+    with contextlib.closing(sqlite3.connect(dummy)) as made:
+        assert made.execute("SELECT id, price FROM sales LIMIT 2").fetchall() == [
+            (0, None),
+            (1, 0.25),
+        ]
+
+
 def test_columns_without_names_and_with_marks(raw):
     found = inspect(str(raw / "sms.tsv"))
     assert found.options["quote"] is None

@@ -7,6 +7,7 @@ import functools
 import gzip
 import io
 import multiprocessing
+import os
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from my_datasets import sources
 from my_datasets.errors import SourceError
 from my_datasets.sources import lines, rows_of_text, seekable
+from my_datasets.sources.listing import files
 from tests.sources.reading import misfit, rows_of, strings
 
 # No lone carriage returns: to pyarrow they end a row, as a newline does.
@@ -95,6 +97,39 @@ def test_a_large_compressed_file_has_many_parts(compressed, tmp_path, monkeypatc
 
 def _count(source, part):
     return sum(batch.num_rows for _, batch in source.generate(part))
+
+
+def replaced(path, digit, modified):
+    """Puts another file in the place of one; they are of the same size."""
+    new = path.with_suffix(".new")
+    new.write_bytes(gzip.compress(b"n\n" + f"{digit}\n".encode() * 50_000, 0))
+    os.utime(new, ns=(0, modified))
+    new.replace(path)
+
+
+@pytest.mark.parametrize("modified", [(1, 2), (1, 1)], ids=["later", "at the same time"])
+def test_a_compressed_file_that_is_replaced_is_read_anew(tmp_path, monkeypatch, modified):
+    """In one process, where the first one is still open, and there are notes of it."""
+    monkeypatch.setattr(seekable, "SMALLEST", 0)
+    monkeypatch.setattr(rows_of_text, "PIECE", 10_000)
+    path = tmp_path / "file.csv.gz"
+    sizes = set()
+    for digit, time in enumerate(modified):
+        replaced(path, digit, time)
+        sizes.add(path.stat().st_size)
+        rows, misfits = rows_of(sources.csv(path))
+        assert not misfits
+        assert {row["n"] for row in rows.values()} == {digit}
+    assert len(sizes) == 1
+
+
+def test_what_is_open_is_not_taken_for_the_file_in_its_place(tmp_path, monkeypatch):
+    monkeypatch.setattr(seekable, "SMALLEST", 0)
+    path = tmp_path / "file.csv.gz"
+    for digit in (1, 2):
+        replaced(path, digit, digit)
+        (file,) = files(path)
+        assert file.read_at(2, 4) == f"{digit}\n".encode() * 2
 
 
 @pytest.mark.parametrize("smallest", [0, 1 << 30])

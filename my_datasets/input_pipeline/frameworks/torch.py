@@ -1,15 +1,19 @@
 """A plan as a PyTorch `DataLoader`."""
 
+import itertools
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch.utils.data
 
+from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.input_pipeline.stages import Cache
 from my_datasets.input_pipeline.state import State
 
 
@@ -29,9 +33,10 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
         """
         self.plan = plan
         self._state = state
+        self._engines: dict[tuple[int, bool], Engine] = {}
 
     def __len__(self) -> int:
-        total = Engine(self.plan, self._state).total_steps
+        total = self._engine(single=False).batching.total_steps
         if total is None:
             raise TypeError("these batches have no end: epochs=None")
         return total
@@ -39,20 +44,28 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
     def __iter__(self) -> Iterator[Any]:
         """Yields this worker's batches: every n-th, as `DataLoader` asks its workers in turn."""
         worker = torch.utils.data.get_worker_info()
-        engine = Engine(self.plan, self._state, rows=1)
         if worker is None:
-            for batch in Engine(self.plan, self._state):
-                yield _tensors(batch)
+            yield from map(_tensors, self._engine(single=False))
             return
-        number = worker.id
-        total = engine.total_steps
-        while total is None or number < total:
-            yield _tensors(engine.finished(engine.load(engine.piece(number))))
-            number += worker.num_workers
+        engine = self._engine(single=True)
+        total = engine.batching.total_steps
+        numbers = itertools.count(worker.id, worker.num_workers)
+        for number in itertools.takewhile(lambda n: total is None or n < total, numbers):
+            yield _tensors(engine.finished(engine.load(engine.batching.piece(number))))
 
     def state_after(self, steps: int) -> State:
         """Returns where an iteration is after so many batches, to go on there another time."""
-        return Engine(self.plan, self._state).state_after(steps)
+        return self._engine(single=False).batching.state_after(steps)
+
+    def _engine(self, *, single: bool) -> Engine:
+        """Returns the engine of this process, which keeps its files open, and its cache."""
+        key = (os.getpid(), single)
+        if key not in self._engines:
+            self._engines[key] = Engine(self.plan, self._state, single=single)
+        return self._engines[key]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_engines": {}}
 
 
 def torch_loader(plan: Plan, *, state: State | None = None, workers: int = 0) -> Any:
@@ -62,7 +75,19 @@ def torch_loader(plan: Plan, *, state: State | None = None, workers: int = 0) ->
       plan: The plan.
       state: Where to begin; None for the beginning.
       workers: How many processes make batches; none for threads of this one.
+
+    Raises:
+      InvalidOptionError: Each of several processes would have a cache in memory of its own.
     """
+    cache = plan.get(Cache)
+    if workers and cache is not None and cache.kind == "memory":
+        raise InvalidOptionError(
+            explain(
+                f"Each of {workers} processes would keep a part of the examples in its memory, and "
+                "forget it with the epoch.",
+                mend="use cache='disk', which they share, or workers=0",
+            )
+        )
     return torch.utils.data.DataLoader(
         TorchBatches(plan, state), batch_size=None, num_workers=workers
     )

@@ -1,0 +1,30 @@
+"""Sizes in bytes, as people write them."""
+
+import re
+from fractions import Fraction
+
+from my_datasets.errors import InvalidOptionError, explain
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])i?)?B?", re.IGNORECASE)
+
+
+def in_bytes(size: int | str) -> int:
+    """Returns a size such as `500M`, `4 GiB` or `1000` in bytes.
+
+    Args:
+      size: A number of bytes, or a text: a number, and K, M, G, T or nothing after it. They are
+        powers of 1024, with or without `i` and `B`, in capitals or not.
+
+    Raises:
+      InvalidOptionError: It is none.
+    """
+    match = _SIZE.fullmatch(str(size).strip())
+    if match is None:
+        raise InvalidOptionError(
+            explain(
+                f"{size!r} is no size; write 500M or 4G.",
+                mend="give a number of bytes, or one with K, M, G or T: powers of 1024",
+            )
+        )
+    # Exact: a float holds no more than 53 bits of a number.
+    return int(Fraction(match[1]) * 1024 ** " KMGT".index((match[2] or " ").upper()))

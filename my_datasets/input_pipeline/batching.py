@@ -1,0 +1,143 @@
+"""Which examples a batch has: a function of its number alone, for each of any number of hosts."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from my_datasets.input_pipeline.order import EpochOrder, Places
+from my_datasets.input_pipeline.plan import Plan
+from my_datasets.input_pipeline.stages import Batch, Prefetch, Repeat, Shard
+from my_datasets.input_pipeline.state import State
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Batches that are made together.
+
+    Attributes:
+      epoch: Their epoch.
+      first: The place of their first example in this host's part of the epoch.
+      batches: How many they are.
+      rows: How many examples each of them has.
+    """
+
+    epoch: int
+    first: int
+    batches: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Batching:
+    """The batches of all epochs, of one host.
+
+    Attributes:
+      order: The order of the examples of each epoch.
+      start: Where to begin.
+      batch: How many examples make a batch.
+      shard: Which part is this host's.
+      epochs: How many epochs there are, counted from the very first; None for ever.
+      at_once: How many batches are made together.
+    """
+
+    order: EpochOrder
+    start: State
+    batch: Batch
+    shard: Shard = dataclasses.field(default_factory=lambda: Shard(0, 1))
+    epochs: int | None = None
+    at_once: int = 1
+
+    @classmethod
+    def of(cls, plan: Plan, order: EpochOrder, state: State | None, *, single: bool) -> "Batching":
+        """Returns the batches of a plan.
+
+        Args:
+          plan: The plan.
+          order: The order of its examples.
+          state: Where to begin; None for the beginning. It may come from another number of hosts,
+            or another batch size.
+          single: Whether each batch is to be made for itself, whatever the plan says.
+
+        Raises:
+          PlanError: The state belongs to other data or another order.
+        """
+        start = state or plan.beginning
+        start.check(plan.beginning)
+        batch = plan.the(Batch)
+        at_once = 1 if single else max(1, plan.the(Prefetch).rows // batch.size)
+        shard = plan.get(Shard) or Shard(0, 1)
+        return cls(order, start, batch, shard, plan.the(Repeat).epochs, at_once)
+
+    def examples(self, epoch: int) -> int:
+        """Returns how many examples this host has in an epoch."""
+        return self.shard.examples(self.order.size - self._begin(epoch))
+
+    def steps(self, epoch: int) -> int:
+        """Returns how many batches an epoch has."""
+        full, rest = divmod(self.examples(epoch), self.batch.size)
+        return full + (rest > 0 and not self.batch.drop_remainder)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many batches a whole epoch has."""
+        return self.steps(self.start.epoch + 1)
+
+    @property
+    def total_steps(self) -> int | None:
+        """How many batches there are; None for ever."""
+        return self._over_all_epochs(self.steps)
+
+    @property
+    def total_pieces(self) -> int | None:
+        """How many pieces there are; None for ever."""
+        return self._over_all_epochs(self.pieces)
+
+    def pieces(self, epoch: int) -> int:
+        """Returns how many pieces an epoch has: a smaller batch is one of its own."""
+        full, rest = divmod(self.examples(epoch), self.batch.size)
+        return -(-full // self.at_once) + (rest > 0 and not self.batch.drop_remainder)
+
+    def piece(self, number: int) -> Piece:
+        """Returns the number-th piece, from 0, without going through those before it."""
+        epoch = self.start.epoch
+        in_first = self.pieces(epoch)
+        if number >= in_first:
+            more, number = divmod(number - in_first, max(1, self.pieces(epoch + 1)))
+            epoch += 1 + more
+        full, rest = divmod(self.examples(epoch), self.batch.size)
+        begin = number * self.at_once
+        if begin < full:
+            batches = min(self.at_once, full - begin)
+            return Piece(epoch, begin * self.batch.size, batches, self.batch.size)
+        return Piece(epoch, full * self.batch.size, 1, rest)
+
+    def numbers(self, piece: Piece) -> Places:
+        """Returns the numbers of a piece's examples."""
+        mine = np.arange(piece.first, piece.first + piece.batches * piece.rows)
+        places = self._begin(piece.epoch) + mine * self.shard.count + self.shard.index
+        # Beyond the end are those that make the parts equal: the epoch's first ones.
+        return self.order(piece.epoch, places % self.order.size)
+
+    def state_after(self, steps: int) -> State:
+        """Returns where an iteration is after so many batches."""
+        epoch, done = self.start.epoch, self.steps(self.start.epoch)
+        begin = self.start.position
+        if steps >= done:
+            more, steps = divmod(steps - done, max(1, self.steps_per_epoch))
+            epoch, begin = epoch + 1 + more, 0
+        position = begin + steps * self.batch.size * self.shard.count
+        return dataclasses.replace(self.start, epoch=epoch, position=min(position, self.order.size))
+
+    def _begin(self, epoch: int) -> int:
+        return self.start.position if epoch == self.start.epoch else 0
+
+    def _over_all_epochs(self, count: Callable[[int], int]) -> int | None:
+        """Returns a sum over all epochs, of which all but the first one are alike."""
+        if self.epochs is None:
+            return None
+        left = self.epochs - self.start.epoch
+        if left <= 0:
+            return 0
+        return count(self.start.epoch) + (left - 1) * count(self.start.epoch + 1)

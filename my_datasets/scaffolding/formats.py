@@ -1,0 +1,226 @@
+"""How raw data are written: of which kind they are, and what else reads them right."""
+
+import contextlib
+import itertools
+import posixpath
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from my_datasets import sources
+from my_datasets.building.units import Misfit
+from my_datasets.errors import SourceError, explain
+from my_datasets.sources.databases import quoted, sqlite_uri
+from my_datasets.sources.files import CODECS, File
+from my_datasets.sources.listing import files
+
+# The kinds, by the endings of their files.
+_ENDINGS = {
+    "csv": (".csv",),
+    "tsv": (".tsv", ".tab"),
+    "json_lines": (".jsonl", ".ndjson", ".json"),
+    "parquet": (".parquet", ".pq"),
+    "feather": (".feather", ".arrow", ".ipc"),
+    "text_lines": (".txt",),
+    "image_folder": (".jpg", ".jpeg", ".png", ".bmp"),
+    "audio_folder": (".wav", ".flac", ".ogg", ".mp3"),
+    "video_folder": (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg"),
+    "arrays": (".npz", ".npy"),
+    "tfrecords": (".tfrecord", ".tfrecords"),
+    "sql": (".db", ".sqlite", ".sqlite3"),
+}
+KINDS = tuple(_ENDINGS)
+# Those that are files in folders, and how many are looked at.
+FOLDERS = {"image_folder": 50, "audio_folder": 50, "video_folder": 5}
+# Rows of other data that are looked at.
+ROWS = 50_000
+# Rows, or batches, that tell whether types are right.
+_TRIED = 200
+_SHARD = re.compile(r"\.tfrecords?(-\d+-of-\d+)?$")
+_TABLES = (
+    "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'"
+)
+_HEADER = re.compile(r"[A-Za-z_][\w .()/%#-]{0,60}")
+
+
+def kind_of(where: str) -> str:
+    """Returns the kind of most of the files at a place, one of `KINDS`, by their names.
+
+    Args:
+      where: A file, a directory, a pattern, an archive.
+
+    Raises:
+      SourceError: There is no file, or none of a known kind.
+    """
+    counted: Counter[str] = Counter()
+    kinds = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings}
+    for file in files(where):
+        name = file.name or file.location
+        stem, ending = posixpath.splitext(name.lower())
+        if ending in CODECS:
+            ending = posixpath.splitext(stem)[1]
+        # Shards are called data.tfrecord-00000-of-00010.
+        counted[".tfrecord" if _SHARD.search(name) else ending] += 1
+    for ending, _ in counted.most_common():
+        if ending in kinds:
+            return kinds[ending]
+    raise SourceError(
+        explain(
+            f"It is not known how to read {where}.",
+            f"The endings of its files: {', '.join(counted)}",
+            f"Known are: {', '.join(kinds)}",
+            mend=f"say what it is with --kind: {', '.join(KINDS)}",
+        )
+    )
+
+
+def files_of(where: str, kind: str) -> list[File]:
+    """Returns the files of a kind at a place.
+
+    Args:
+      where: As in `kind_of`.
+      kind: One of `KINDS`.
+
+    Raises:
+      SourceError: There is none.
+    """
+    if kind == "sql":
+        # One file is meant, not others that its path would match as a pattern.
+        return [File(where, "", Path(where).stat().st_size)]
+    return files(where, () if kind == "tfrecords" else _ENDINGS[kind])
+
+
+def database_of(where: str, table: str | None, key: str | None) -> tuple[str, dict[str, Any]]:
+    """Returns the table of an SQLite file that is meant, and what `sources.sql` is to be given.
+
+    Args:
+      where: The file.
+      table: Its table, or a view; None if there is only one.
+      key: The column of the keys; None for the table's own.
+
+    Raises:
+      SourceError: There is no such file or table, or nothing that identifies a row.
+    """
+    if not Path(where).is_file():
+        raise SourceError(
+            explain(f"There is no SQLite file {where}.", mend="give the path of one file")
+        )
+    try:
+        with contextlib.closing(sqlite3.connect(sqlite_uri(where), uri=True)) as opened:
+            named = [name for (name,) in opened.execute(_TABLES)]
+            if table is None and len(named) == 1:
+                (table,) = named
+            if table is None or table not in named:
+                said = f"no table {table!r}" if table else "several tables, or none"
+                raise SourceError(
+                    explain(
+                        f"{where} has {said}.",
+                        f"Its tables and views: {', '.join(named)}",
+                        mend="choose one with --table",
+                    )
+                )
+            columns = opened.execute("SELECT name, type, pk FROM pragma_table_info(?)", (table,))
+            keys = [(name, kind) for name, kind, place in columns if place]
+    except sqlite3.Error as error:
+        raise SourceError(
+            explain(f"{where} is no SQLite file that can be read: {error}", mend="see what it is")
+        ) from error
+    if key is None and len(keys) != 1:
+        raise SourceError(
+            explain(
+                f"The table {table!r} has no primary key of one column.",
+                "A database promises no order of rows: their numbers would not identify them",
+                mend="choose a column that identifies a row with --key",
+            )
+        )
+    options = {"query": f"SELECT * FROM {quoted(table)}", "key": key or keys[0][0]}  # noqa: S608
+    is_number = any(name == options["key"] and "INT" in kind.upper() for name, kind in keys)
+    return table, options | ({"split_by": options["key"]} if is_number else {})
+
+
+def options_of(where: str, kind: str) -> dict[str, Any]:
+    """Returns what the function of a source is to be given beside the place.
+
+    Args:
+      where: As in `kind_of`.
+      kind: One of `KINDS`, but `sql`.
+
+    Raises:
+      SourceError: The data cannot be read.
+    """
+    if kind in FOLDERS:
+        found = [file.name for file in files_of(where, kind)]
+        return {} if len(found) > 1 and all(map(posixpath.dirname, found)) else {"labels": False}
+    if kind == "tfrecords":
+        return {"columns": _types_of_examples(sources.tfrecords(where))}
+    if kind not in ("csv", "tsv"):
+        return {}
+    read = getattr(sources, kind)
+    options: dict[str, Any] = {}
+    if _has_single_marks(read, where):
+        options["quote"] = None
+    first = read(where, **options)
+    if not _is_header(first):
+        columns = [f"column_{i}" for i in range(len(first.schema))]
+        options["columns"] = columns
+        first = read(where, **options)
+    # As they were guessed now, of whatever sample. Not those of times: they are read as another
+    # type than that in which they are stored.
+    types = dict(zip(first.schema.names, first.schema.types, strict=True))
+    while wrong := _misfits(read(where, **options, types=types)) & types.keys():
+        for name in wrong:
+            del types[name]
+    return {**options, "types": types}
+
+
+def _types_of_examples(source: sources.Source) -> dict[str, pa.DataType]:
+    """Returns the features of `tf.Example`s, with those that hold texts as such."""
+    sample = source.head(_TRIED)
+    found = {}
+    for name, kind in zip(source.schema.names, source.schema.types, strict=True):
+        is_list = pa.types.is_nested(kind)
+        values = sample.column(name).combine_chunks()
+        of = kind.value_type if is_list else kind
+        if pa.types.is_large_binary(of) and _are_texts(
+            (values.flatten() if is_list else values).to_pylist()
+        ):
+            of = pa.large_string()
+        found[name] = pa.list_(of) if is_list else of
+    return found
+
+
+def _are_texts(values: Sequence[bytes]) -> bool:
+    try:
+        return all(value.decode().isprintable() or b"\n" in value for value in values)
+    except UnicodeDecodeError:
+        return False
+
+
+def _has_single_marks(read: Callable[..., sources.Source], where: str) -> bool:
+    """Returns whether quotation marks are only marks: as quotes they would take up more rows."""
+    try:
+        plain = read(where, quote=None)
+    except SourceError:
+        return False
+    rows = plain.head(ROWS).num_rows
+    return not _misfits(plain) and rows > read(where).head(ROWS).num_rows
+
+
+def _misfits(source: sources.Source) -> set[str]:
+    """Returns the columns in which the first rows cannot be read."""
+    some = itertools.islice(source, _TRIED)
+    return {batch.feature for _, batch in some if isinstance(batch, Misfit)}
+
+
+def _is_header(source: sources.Source) -> bool:
+    """Returns whether the names of the columns are names, and not a first row of values."""
+    head = source.head(200)
+    return all(
+        _HEADER.fullmatch(name.strip()) and name not in set(head.column(name).to_pylist())
+        for name in head.column_names
+    )

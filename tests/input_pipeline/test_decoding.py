@@ -1,0 +1,100 @@
+"""Records that are not what their features declare, and features that only TFDS reads."""
+
+import json
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from my_datasets.core import schema
+from my_datasets.core.schema import Leaf
+from my_datasets.errors import FeatureError
+from my_datasets.input_pipeline.decoding import Decoder, MisfitError
+from my_datasets.records.columns import PADDING
+from my_datasets.records.reading import Batch
+
+PACKED = {"dtype": "int16", "encoding": "zlib"}
+
+
+def batch_of(*examples):
+    """Returns records of dicts of lists."""
+
+    def feature(values):
+        if values and isinstance(values[0], bytes):
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+        if values and isinstance(values[0], float):
+            return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    texts = [
+        tf.train.Example(
+            features=tf.train.Features(feature={k: feature(v) for k, v in one.items()})
+        ).SerializeToString()
+        for one in examples
+    ]
+    stops = np.cumsum([len(text) for text in texts])
+    data = np.frombuffer(b"".join(texts) + bytes(PADDING), np.uint8)
+    return Batch(data, stops - [len(text) for text in texts], stops)
+
+
+def packed(*values):
+    return zlib.compress(np.array(values, np.int16).tobytes())
+
+
+@pytest.mark.parametrize(
+    ("leaf", "good", "bad", "expected", "found"),
+    [
+        (Leaf(("x",), "number", "int64", (2,)), [1, 2], [1, 2, 3], "2 values", "3"),
+        (Leaf(("x",), "number", "int64"), [1], [1.5], "kind int64", "float"),
+        (Leaf(("x",), "number", "int64", (2,), (None,)), [1, 2], [1], "multiple of 2", "1"),
+        (Leaf(("x",), "number", shape=(3,), **PACKED), [packed(1, 2, 3)], [packed(1)],
+         r"int16 of shape \(3,\) as zlib", "cannot reshape"),
+        (Leaf(("x",), "number", shape=(3,), **PACKED), [packed(1, 2, 3)], [b"no"],
+         "as zlib", "decompress"),
+        (Leaf(("x",), "bytes", "object"), [b"a"], [2], "kind bytes", "int64"),
+    ],
+)  # fmt: skip
+def test_a_misfit_says_its_row(leaf, good, bad, expected, found):
+    decoder = Decoder({"x": leaf})
+    decoder(batch_of({"x": good}, {"x": good}))
+    before = [] if "kind" in expected else [{"x": good}, {"x": good}]
+    with pytest.raises(MisfitError) as caught:
+        decoder(batch_of(*before, {"x": bad}))
+    assert list(caught.value.rows) == [len(before)]
+    assert caught.value.feature == "x"
+    caught.match(expected)
+    caught.match(found)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"x/value": [packed(1, 2)], "x/shape": [2]}, "1 numbers for 1"),
+        ({"x/value": [packed(1, 2)], "x/shape": [3, 3]}, "cannot reshape"),
+        ({"x/value": [b"?"], "x/shape": [1, 1]}, "decompress"),
+    ],
+)
+def test_a_misfit_of_a_dynamic_tensor_says_its_row(bad, said):
+    decoder = Decoder({"x": Leaf(("x",), "number", shape=(None, None), **PACKED)})
+    good = {"x/value": [packed(1, 2)], "x/shape": [1, 2]}
+    assert decoder(batch_of(good))["x"][0].tolist() == [[1, 2]]
+    with pytest.raises(MisfitError, match=said) as caught:
+        decoder(batch_of(good, bad))
+    assert list(caught.value.rows) == [1]
+
+
+def test_what_only_tfds_reads_is_refused(tmp_path):
+    tensor = {"tensor": {"shape": {}, "dtype": "bfloat16", "encoding": "none"}}
+    content = {"featuresDict": {"features": {"x": tensor}}}
+    (tmp_path / "features.json").write_text(json.dumps(content))
+    (tmp_path / "dataset_info.json").write_text("{}")
+    with pytest.raises(FeatureError, match="'x' is of bfloat16"):
+        schema.read(tmp_path)
+
+
+def test_kinds_that_differ_between_records_are_told():
+    decoder = Decoder({"x": Leaf(("x",), "number", "int64")})
+    with pytest.raises(MisfitError, match=r"a tf\.Example") as caught:
+        decoder(batch_of({"x": [1]}, {"x": [1.5]}))
+    assert list(caught.value.rows) == [1]
