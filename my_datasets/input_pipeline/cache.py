@@ -36,7 +36,7 @@ class ExampleCache:
     """Examples that were decoded once."""
 
     def __init__(
-        self, size: int, make: Callable[[Places], Any], directory: Path | None = None
+        self, size: int, make: Callable[[Places, int], Any], directory: Path | None = None
     ) -> None:
         """Prepares for some examples.
 
@@ -56,13 +56,13 @@ class ExampleCache:
             else _mapped(directory / "has.npy", (size,), np.dtype(np.bool_))
         )  # fmt: skip
 
-    def columns(self, numbers: Places) -> Any:
+    def columns(self, numbers: Places, epoch: int) -> Any:
         """Returns the columns of some examples; those that are not there are made."""
         missing = np.unique(numbers[~self._has[numbers]])
         if self._tree is None and not len(missing):
             missing = numbers[:1]  # to know the form; the files alone do not tell it
         if len(missing):
-            made = self._make(missing)
+            made = self._make(missing, epoch)
             self._prepare(made)
             for store, column in zip(self._stores, trees.columns_of(made), strict=True):
                 store.put(missing, column)
@@ -154,7 +154,8 @@ def open_cache(cache: Cache, plan: Plan, source: Source) -> ExampleCache:
     described = {
         "dataset": read.dataset, "content": read.content, "split": read.split,
         "columns": decode.columns, "as_supervised": decode.as_supervised,
-        "image_size": decode.image_size, "modified": prepared.find(read.path).modified,
+        "image_size": decode.image_size, "crop": decode.crop, "undecodable": decode.undecodable,
+        "modified": prepared.find(read.path).modified,
     }  # fmt: skip
     text = json.dumps(described, sort_keys=True)
     directory = Path(cache.directory)

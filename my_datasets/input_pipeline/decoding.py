@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from my_datasets.core.schema import Leaf
 from my_datasets.input_pipeline import images, trees
+from my_datasets.input_pipeline.crops import Crop, Draws
 from my_datasets.input_pipeline.memory import aligned
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.records.columns import Column, UnreadableRecordError
@@ -51,23 +52,26 @@ class Decoder:
     Attributes:
       tree: The leaves to decode, nested as the values are to be; others are passed over.
       image_size: (height, width) to which images are resized; None to leave them.
+      crop: Chooses the part of images that is taken and resized; None for all.
     """
 
     tree: Any
     image_size: tuple[int, int] | None = None
+    crop: Crop | None = None
 
     def __post_init__(self) -> None:
         leaves: list[Leaf] = trees.columns_of(self.tree)
-        columns = {leaf.path: _column_of(leaf, self.image_size) for leaf in leaves}
+        columns = {leaf.path: _column_of(leaf, self.image_size, self.crop) for leaf in leaves}
         keys = [key for column in columns.values() for key in column.keys]
         object.__setattr__(self, "_columns", columns)
         object.__setattr__(self, "_parser", Parser(keys))
 
-    def __call__(self, batch: Batch) -> Any:
+    def __call__(self, batch: Batch, draws: Draws | None = None) -> Any:
         """Returns the values of some records, nested as the tree is.
 
         Args:
           batch: The records.
+          draws: The random numbers of each for the crop; shape [n, 4].
 
         Returns:
           In place of each leaf an array of shape [n, ...], of `object` for bytes and for images of
@@ -81,7 +85,7 @@ class Decoder:
             parsed = self._parser(batch.data, batch.starts, batch.stops)  # type: ignore[attr-defined]
         except UnreadableRecordError as error:
             raise MisfitError([error.row], "", "a tf.Example", error.reason) from error
-        reading = _Reading(batch, parsed)
+        reading = _Reading(batch, parsed, draws)
         return trees.map_columns(lambda leaf: columns[leaf.path](reading), self.tree)
 
 
@@ -91,6 +95,7 @@ class _Reading:
 
     batch: Batch
     columns: Mapping[str, Column]
+    draws: Draws | None
 
     def texts(self, column: Column) -> list[bytes]:
         """Returns the values of a column of bytes."""
@@ -225,22 +230,25 @@ class _Images(_Values):
         self._require(column, Kind.BYTES)
         made: list[Array] = []
         damaged: dict[int, images.UndecodableError] = {}
-        for number, data in enumerate(reading.views(column)):
+        rows = np.repeat(np.arange(len(column.counts)), column.counts).tolist()
+        for row, data in zip(rows, reading.views(column), strict=True):
             try:
-                made.append(self.decoder(data))
+                made.append(
+                    self.decoder(data, None if reading.draws is None else reading.draws[row])
+                )
             except images.UndecodableError as error:
-                damaged.setdefault(_row_of(column, number), error)
+                damaged.setdefault(row, error)
         if damaged:
             first = next(iter(damaged.values()))
-            rows = list(damaged)
-            raise UndecodableImagesError(rows, self.leaf.name, "an image", str(first)) from first
+            found = UndecodableImagesError([*damaged], self.leaf.name, "an image", str(first))
+            raise found from first
         if made and len({image.shape for image in made}) == 1 and self._is_of_one_size():
-            found = aligned((len(made), *made[0].shape), made[0].dtype)
-            return np.stack(made, out=found)
-        found = np.empty(len(made), object)
+            whole = aligned((len(made), *made[0].shape), made[0].dtype)
+            return np.stack(made, out=whole)
+        several = np.empty(len(made), object)
         for number, image in enumerate(made):
-            found[number] = image
-        return found
+            several[number] = image
+        return several
 
     def _is_of_one_size(self) -> bool:
         return self.decoder.size is not None or None not in self.leaf.shape[:2]
@@ -290,7 +298,7 @@ def _row_of(column: Column, value: int) -> int:
     return int(np.searchsorted(np.cumsum(column.counts), value, side="right"))
 
 
-def _column_of(leaf: Leaf, image_size: tuple[int, int] | None) -> _Values:
+def _column_of(leaf: Leaf, image_size: tuple[int, int] | None, crop: Crop | None) -> _Values:
     """Returns what reads a leaf."""
     name = leaf.name
     if leaf.encoding != "none" and leaf.shape.count(None) > 1:
@@ -303,7 +311,7 @@ def _column_of(leaf: Leaf, image_size: tuple[int, int] | None) -> _Values:
         return _Nested(leaf, keys)
     if leaf.form == "image":
         channels = leaf.shape[-1] if leaf.shape else None
-        return _Images(leaf, keys, images.Decoder(channels, leaf.dtype, image_size))
+        return _Images(leaf, keys, images.Decoder(channels, leaf.dtype, image_size, crop))
     return _Values(leaf, keys)
 
 

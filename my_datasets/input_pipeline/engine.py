@@ -15,6 +15,7 @@ from my_datasets.input_pipeline.opening import opened
 from my_datasets.input_pipeline.order import Places
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.input_pipeline.skipping import SkippingSource
 from my_datasets.input_pipeline.stages import Cache, Decode, Prefetch
 from my_datasets.input_pipeline.state import State
 
@@ -45,13 +46,19 @@ class Engine:
         self.batching = Batching.of(plan, order, state, single=single)
         self.tree = source.tree
         cache = plan.get(Cache)
-        self._columns: Callable[[Places], Any] = source.columns
+        self._source = source
+        self._columns: Callable[[Places, int], Any] = source.columns
         if cache is not None:
             self._columns = open_cache(cache, plan, source).columns
 
     def load(self, piece: Piece) -> Any:
         """Returns the columns of a piece; images as they are stored."""
-        return self._columns(self.batching.numbers(piece))
+        return self._columns(self.batching.numbers(piece), piece.epoch)
+
+    @property
+    def skipped(self) -> int:
+        """How many different examples were passed over, as their images cannot be decoded."""
+        return self._source.skipped if isinstance(self._source, SkippingSource) else 0
 
     def finished(self, columns: Any) -> Any:
         """Returns columns with images of the type that the plan asks for."""
@@ -121,6 +128,11 @@ class Batches:
         for batch in self._engine:
             self._given += 1
             yield batch
+
+    @property
+    def skipped(self) -> int:
+        """How many different examples were skipped so far: see `undecodable` of `plan`."""
+        return self._engine.skipped
 
     def state(self) -> State:
         """Returns where the iteration that was begun last is."""

@@ -10,7 +10,7 @@ from my_datasets.input_pipeline.engine import Batches
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.planning import plan
 from my_datasets.input_pipeline.source import source
-from my_datasets.input_pipeline.stages import Remainder
+from my_datasets.input_pipeline.stages import CropKind, Remainder, Undecodable
 from my_datasets.input_pipeline.state import State
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ class Options(TypedDict, total=False):
     columns: Sequence[str] | None
     image_size: tuple[int, int] | None
     image_dtype: str | None
+    crop: CropKind | None
+    crop_area: tuple[float, float]
+    undecodable: Undecodable
     cache: str
     cache_dir: str | os.PathLike[str] | None
     shard: tuple[int, int] | str | None

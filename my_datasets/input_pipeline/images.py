@@ -5,6 +5,7 @@ as its default: the pixels are the same, bit for bit. All else by OpenCV.
 """
 
 import importlib.util
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.dependencies import missing_dependency
+from my_datasets.input_pipeline.crops import Crop, Draws
 
 Image = npt.NDArray[Any]
 
@@ -34,41 +36,56 @@ class Decoder:
       dtype: Of their values.
       size: (height, width) in pixels to which they are resized, bilinearly and without
         anti-aliasing, as by `tf.image.resize`, to the nearest integer; None to leave them.
+      crop: Chooses the part that is taken and resized; None for the whole image.
     """
 
     channels: int | None
     dtype: str = "uint8"
     size: tuple[int, int] | None = None
+    crop: Crop | None = None
 
     def __post_init__(self) -> None:
         for module in ("cv2", "simplejpeg"):
             if importlib.util.find_spec(module) is None:
                 raise missing_dependency(module, needed_for="decoding images")
 
-    def __call__(self, data: bytes | memoryview) -> Image:
+    def __call__(self, data: bytes | memoryview, draws: Draws | None = None) -> Image:
         """Returns an image, of shape [height, width, channels].
+
+        Args:
+          data: The file.
+          draws: Random numbers for the crop.
 
         Raises:
           UndecodableError: It is damaged, or no image.
         """
         start = bytes(data[:4])
         if start.startswith(_JPEG):
-            image = self._jpeg(data)
+            image = self._jpeg(data, draws)
         elif start == _GIF:
             raise UndecodableError("a GIF has several frames, which only TensorFlow decodes")
         else:
             image = self._other(data)
+            if self.crop is not None and draws is not None:
+                top, left, height, width = self.crop.box(image.shape[0], image.shape[1], draws)
+                image = image[top : top + height, left : left + width]
         return image if self.size is None else self._resized(image)
 
-    def _jpeg(self, data: bytes | memoryview) -> Image:
+    def _jpeg(self, data: bytes | memoryview, draws: Draws | None) -> Image:
         import simplejpeg
 
         height, width = self.size or (0, 0)
+        box = None
         try:
             channels = self.channels
-            if channels is None:
-                *_, space, _ = simplejpeg.decode_jpeg_header(data)
-                channels = 1 if space == "Gray" else 3
+            if channels is None or (self.crop is not None and draws is not None):
+                rows, columns, space, _ = simplejpeg.decode_jpeg_header(data)
+                channels = channels or (1 if space == "Gray" else 3)
+                if self.crop is not None and draws is not None:
+                    box = self.crop.box(rows, columns, draws)
+                    # So large that the part still has as many pixels as are wanted.
+                    height = math.ceil(height * rows / box[2])
+                    width = math.ceil(width * columns / box[3])
             found: Image = simplejpeg.decode_jpeg(
                 data,
                 colorspace={1: "GRAY", 3: "RGB", 4: "RGBA"}[channels],
@@ -79,7 +96,13 @@ class Decoder:
             )
         except (ValueError, KeyError) as error:
             raise UndecodableError(f"a JPEG file that is damaged: {error}") from error
-        return found
+        if box is None:
+            return found
+        # Of an image that was decoded smaller, to half a pixel of it.
+        down, across = found.shape[0] / rows, found.shape[1] / columns
+        top, left = round(box[0] * down), round(box[1] * across)
+        bottom, right = round((box[0] + box[2]) * down), round((box[1] + box[3]) * across)
+        return found[top:bottom, left:right]
 
     def _other(self, data: bytes | memoryview) -> Image:
         import cv2

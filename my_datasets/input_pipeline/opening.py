@@ -4,9 +4,12 @@ from typing import Any, Protocol
 
 from my_datasets.errors import PlanError, explain
 from my_datasets.input_pipeline import prepared as prepared_version
+from my_datasets.input_pipeline.crops import Crop
 from my_datasets.input_pipeline.order import EpochOrder, Order, Places
 from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.source import ExampleSource, open_source
+from my_datasets.input_pipeline.prepared import Prepared
+from my_datasets.input_pipeline.skipping import SkippingSource
+from my_datasets.input_pipeline.source import open_source
 from my_datasets.input_pipeline.stages import Decode, Read, Shuffle
 
 
@@ -19,8 +22,8 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
-    def columns(self, numbers: Places) -> Any:
-        """Returns some of the examples, as columns."""
+    def columns(self, numbers: Places, epoch: int) -> Any:
+        """Returns some of the examples, as columns, as they are in an epoch."""
 
 
 def opened(plan: Plan) -> tuple[Source, EpochOrder]:
@@ -34,7 +37,7 @@ def opened(plan: Plan) -> tuple[Source, EpochOrder]:
     return source, Order(len(source), None if shuffle is None else shuffle.seed)
 
 
-def _source(plan: Plan) -> ExampleSource:
+def _source(plan: Plan) -> Source:
     read, decode = plan.the(Read), plan.the(Decode)
     found = prepared_version.find(read.path)
     if found.content != read.content:
@@ -46,7 +49,26 @@ def _source(plan: Plan) -> ExampleSource:
                 mend="make the plan anew",
             )
         )
-    return open_source(
-        found, read.split, as_supervised=decode.as_supervised, columns=decode.columns,
-        image_size=decode.image_size,
+    return open_examples(found, read.split, decode)
+
+
+def open_examples(prepared: Prepared, split: str, decode: Decode, *, warns: bool = True) -> Source:
+    """Returns the examples of a split as a stage decodes them.
+
+    Args:
+      prepared: The version.
+      split: The split or slice.
+      decode: The stage.
+      warns: Whether to say which examples are skipped.
+
+    Raises:
+      FeatureError: There is no such feature.
+    """
+    crop = None
+    if decode.crop is not None and decode.image_size is not None:
+        crop = Crop(decode.crop, decode.image_size, decode.crop_area, decode.seed)
+    source = open_source(
+        prepared, split, as_supervised=decode.as_supervised, columns=decode.columns,
+        image_size=decode.image_size, crop=crop,
     )  # fmt: skip
+    return SkippingSource(source, warns=warns) if decode.undecodable == "skip" else source

@@ -4,6 +4,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from my_datasets.core.machine import cores
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.sizes import in_bytes
@@ -11,12 +13,13 @@ from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.hosts import this_host
 from my_datasets.input_pipeline.memory import available, size_of
+from my_datasets.input_pipeline.opening import Source, open_examples
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.prepared import find
-from my_datasets.input_pipeline.source import ExampleSource, open_source
 from my_datasets.input_pipeline.stages import (
     Batch,
     Cache,
+    CropKind,
     Decode,
     Prefetch,
     Read,
@@ -25,6 +28,7 @@ from my_datasets.input_pipeline.stages import (
     Shard,
     Shuffle,
     Stage,
+    Undecodable,
 )
 
 # Examples of which the size of all is guessed.
@@ -50,6 +54,9 @@ def plan(
     columns: Sequence[str] | None = None,
     image_size: tuple[int, int] | None = None,
     image_dtype: str | None = None,
+    crop: CropKind | None = None,
+    crop_area: tuple[float, float] = (0.08, 1.0),
+    undecodable: Undecodable = "fail",
     cache: str = "none",
     cache_dir: str | os.PathLike[str] | None = None,
     shard: tuple[int, int] | str | None = None,
@@ -74,6 +81,12 @@ def plan(
       columns: The features that are wanted, by their names; others are not decoded.
       image_size: (height, width) to which images are resized; None to leave them.
       image_dtype: `"float32"` for images from 0 to 1; None to leave them as they are stored.
+      crop: `"center"` to take the largest part in the middle of images that has the shape of
+        `image_size`, `"random"` for a part at random, which is another one in each epoch; None for
+        the whole image, whatever becomes of its shape.
+      crop_area: The least and the most that a random part has of an image's area, of 1.
+      undecodable: `"fail"` for an error if an image cannot be decoded; `"skip"` for the next
+        example of the split in its place, a warning, and a count.
       cache: Keep decoded examples for later epochs: `"memory"`, `"disk"`, `"none"`, or `"auto"` for
         in memory if there is more than one epoch and they fit.
       cache_dir: Where those on disk lie.
@@ -95,20 +108,28 @@ def plan(
     if as_supervised is None:
         as_supervised = columns is None and found.schema.supervised is not None
     decode = Decode(
-        None if columns is None else tuple(columns), as_supervised, image_size, image_dtype
-    )
-    source = open_source(
-        found, split, as_supervised=as_supervised, columns=decode.columns, image_size=image_size
-    )
+        None if columns is None else tuple(columns), as_supervised, image_size, image_dtype,
+        crop, crop_area, seed, undecodable,
+    )  # fmt: skip
+    source = open_examples(found, split, decode, warns=False)
     if not len(source):
         raise InvalidOptionError(
             explain(f"{split!r} of {found.name} has no examples.", mend="choose another slice")
         )
     batch = Batch(batch_size, drop_remainder)
+    if crop == "random" and cache not in ("none", "auto"):
+        raise InvalidOptionError(
+            explain(
+                "Random parts of images are others in each epoch: they cannot be kept.",
+                mend="leave cache out, or crop with my_datasets.augment, after the cache",
+            )
+        )
     part = None if shard is None else _shard(shard, remainder)
     _check_batch(batch, part or Shard(0, 1), len(source), split)
     example = _bytes_per_example(source)
     budget = in_bytes(memory) if memory is not None else int(available() * _OF_FREE)
+    if crop == "random":
+        cache = "none"
     kept = _cache(cache, cache_dir, example, len(source), epochs, int(budget * _FOR_CACHE))
     if kept is not None and kept.kind == "memory":
         budget -= kept.bytes_
@@ -145,14 +166,14 @@ def _check_batch(batch: Batch, shard: Shard, examples: int, split: str) -> None:
         )
 
 
-def _bytes_per_example(source: ExampleSource) -> int:
+def _bytes_per_example(source: Source) -> int:
     """Returns how many bytes a decoded example has, about, from some of them."""
     count = min(_SAMPLE, len(source))
-    numbers = [i * len(source) // count for i in range(count)]
-    return max(1, size_of(source.columns(numbers)) // count)
+    numbers = np.arange(count) * len(source) // count
+    return max(1, size_of(source.columns(numbers, 0)) // count)
 
 
-def _threads(source: ExampleSource) -> int:
+def _threads(source: Source) -> int:
     """Returns how many threads are worth it.
 
     Images are decoded in parallel. All else is done by NumPy in many short steps, for which threads
@@ -162,7 +183,7 @@ def _threads(source: ExampleSource) -> int:
 
 
 def _prefetch(
-    source: ExampleSource,
+    source: Source,
     batch: Batch,
     example: int,
     workers: int | None,

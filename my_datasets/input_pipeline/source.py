@@ -9,6 +9,7 @@ import numpy as np
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import ExampleError, FeatureError, explain
+from my_datasets.input_pipeline.crops import Crop
 from my_datasets.input_pipeline.decoding import Decoder, MisfitError
 from my_datasets.input_pipeline.prepared import Prepared, find
 from my_datasets.input_pipeline.ragged import Ragged
@@ -65,21 +66,57 @@ class ExampleSource(Sequence[Any]):
         """The leaves of an example, nested as its values are."""
         return self.decoder.tree
 
-    def columns(self, numbers: Sequence[int] | Places) -> Any:
+    def columns(self, numbers: Sequence[int] | Places, epoch: int = 0) -> Any:
         """Returns examples as columns: arrays of shape [n, ...], and `Ragged`s.
 
-        The arguments and errors are those of `getitems`.
+        Args:
+          numbers: As for `getitems`.
+          epoch: The epoch, in which random crops are others.
+
+        Raises:
+          IndexError, CorruptShardError, ExampleError: As `getitems`.
         """
+        try:
+            return self.decoded(numbers, epoch)
+        except MisfitError as error:
+            raise self.explained(error, numbers) from error
+
+    def decoded(self, numbers: Sequence[int] | Places, epoch: int = 0) -> Any:
+        """Returns the same as `columns`, but raises a `MisfitError` in place of `ExampleError`."""
+        chosen = self._chosen(numbers)
+        crop = self.decoder.crop
+        return self.decoder(
+            self.records.read(chosen), None if crop is None else crop.draws(epoch, chosen)
+        )
+
+    def explained(
+        self, error: MisfitError, numbers: Sequence[int] | Places, which: int = 0
+    ) -> ExampleError:
+        """Returns an error that says where the example lies.
+
+        Args:
+          error: The error.
+          numbers: The examples that were to be decoded.
+          which: Of which one of those that are at fault.
+        """
+        place = self.records.place(int(self._chosen(numbers)[error.rows[which]]))
+        of = f"The feature {error.feature!r} of " if error.feature else ""
+        return ExampleError(
+            explain(
+                f"{of}{place} cannot be decoded.",
+                f"Expected: {error.expected}",
+                f"Found: {error.found}",
+                mend="build or pull the version anew; if its builder is at fault, mend that",
+            )
+        )
+
+    def _chosen(self, numbers: Sequence[int] | Places) -> Places:
         size = len(self)
         chosen = np.asarray(numbers, np.int64).reshape(-1)
         chosen = np.where(chosen < 0, chosen + size, chosen)
         if len(chosen) and not (chosen.min() >= 0 and chosen.max() < size):
             raise IndexError(f"{self.name} has {size:,} examples in {self.split!r}")
-        batch = self.records.read(chosen)
-        try:
-            return self.decoder(batch)
-        except MisfitError as error:
-            raise _explained(self.records.place(int(chosen[error.rows[0]])), error) from error
+        return chosen
 
     def __iter__(self) -> Iterator[Any]:
         for begin in range(0, len(self), _AT_ONCE):
@@ -128,10 +165,12 @@ def open_source(
     as_supervised: bool,
     columns: Sequence[str] | None,
     image_size: tuple[int, int] | None,
+    crop: Crop | None = None,
 ) -> ExampleSource:
     """Returns the examples of a split; the arguments and errors are those of `source`."""
     tree = _chosen_features(prepared, as_supervised=as_supervised, columns=columns)
-    return ExampleSource(prepared.name, split, prepared.records(split), Decoder(tree, image_size))
+    decoder = Decoder(tree, image_size, crop)
+    return ExampleSource(prepared.name, split, prepared.records(split), decoder)
 
 
 def _chosen_features(
@@ -174,15 +213,3 @@ def _examples(columns: Any, n: int) -> list[Any]:
     if isinstance(columns, tuple):
         return list(zip(*(_examples(values, n) for values in columns), strict=True))
     return columns.rows() if isinstance(columns, Ragged) else list(columns)
-
-
-def _explained(place: str, error: MisfitError) -> ExampleError:
-    of = f"The feature {error.feature!r} of " if error.feature else ""
-    return ExampleError(
-        explain(
-            f"{of}{place} cannot be decoded.",
-            f"Expected: {error.expected}",
-            f"Found: {error.found}",
-            mend="build or pull the version anew; if its builder is at fault, mend that",
-        )
-    )

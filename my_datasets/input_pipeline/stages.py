@@ -6,6 +6,8 @@ from typing import Literal
 from my_datasets.errors import InvalidOptionError, explain
 
 Remainder = Literal["pad", "drop", "keep"]
+CropKind = Literal["center", "random"]
+Undecodable = Literal["fail", "skip"]
 CacheKind = Literal["none", "memory", "disk"]
 
 
@@ -118,12 +120,21 @@ class Decode(_Stage):
       as_supervised: Whether input and target are given, and no dict.
       image_size: (height, width) to which images are resized; None to leave them.
       image_dtype: `float32` for images from 0 to 1; None to leave them as they are stored.
+      crop: Which part of images is taken before they are resized; None for all of them.
+      crop_area: The least and the most that a random part has of an image's area, of 1.
+      seed: Makes other random parts.
+      undecodable: What becomes of examples with images that cannot be decoded: they are an error,
+        or they are skipped, and the next ones come in their place.
     """
 
     columns: tuple[str, ...] | None
     as_supervised: bool
     image_size: tuple[int, int] | None = None
     image_dtype: str | None = None
+    crop: CropKind | None = None
+    crop_area: tuple[float, float] = (0.08, 1.0)
+    seed: int = 0
+    undecodable: Undecodable = "fail"
 
     def __post_init__(self) -> None:
         if self.image_size is not None and not (
@@ -142,6 +153,31 @@ class Decode(_Stage):
                     mend="use 'float32', or leave it out",
                 )
             )
+        if self.crop not in (None, "center", "random"):
+            raise InvalidOptionError(
+                explain(f"crop={self.crop!r} is unknown.", mend="use 'center' or 'random'")
+            )
+        if self.crop is not None and self.image_size is None:
+            raise InvalidOptionError(
+                explain(
+                    "A crop needs to know what shape is wanted.",
+                    mend="give image_size=(height, width)",
+                )
+            )
+        if not 0 < self.crop_area[0] <= self.crop_area[1] <= 1:
+            raise InvalidOptionError(
+                explain(
+                    f"crop_area={self.crop_area!r} makes no sense.",
+                    "Expected (least, most), parts of an image's area, above 0 and up to 1",
+                    mend="give such numbers, for example (0.08, 1.0)",
+                )
+            )
+        if self.undecodable not in ("fail", "skip"):
+            raise InvalidOptionError(
+                explain(
+                    f"undecodable={self.undecodable!r} is unknown.", mend="use 'fail' or 'skip'"
+                )
+            )
 
     def explain(self) -> str:
         """Says what is done."""
@@ -150,8 +186,10 @@ class Decode(_Stage):
         else:
             what = "all features" if self.columns is None else f"the features {list(self.columns)}"
         size = f", images of {self.image_size[0]} x {self.image_size[1]}" if self.image_size else ""
+        part = {None: "", "center": " of their middle", "random": " of a random part"}[self.crop]
         kind = ", from 0 to 1" if self.image_dtype else ""
-        return f"{what}{size}{kind}, many examples at once"
+        rest = ", undecodable ones skipped" if self.undecodable == "skip" else ""
+        return f"{what}{size}{part}{kind}{rest}, many examples at once"
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """A plan as a `tf.data.Dataset`."""
 
+import dataclasses
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,11 +28,13 @@ class Stats:
       steps: The batches that were given.
       waited: Seconds that it waited for them.
       elapsed: Seconds from the first request to the last batch.
+      skipped: The different examples that were skipped: see `undecodable` of `plan`.
     """
 
     steps: int
     waited: float
     elapsed: float
+    skipped: int = 0
 
     @property
     def share(self) -> float:
@@ -100,7 +103,7 @@ class Pipeline(tf.data.Dataset):
 
     def stats(self) -> Stats:
         """Returns how long the consumer has waited so far, by all iterators of this pipeline."""
-        return self._clock.stats()
+        return dataclasses.replace(self._clock.stats(), skipped=self._engine.skipped)
 
 
 class CheckpointableIterator(tf.train.experimental.PythonState):

@@ -29,7 +29,7 @@ def test_later_epochs_are_the_same_and_decode_nothing(data_dir, tmp_path, monkey
     decoded = []
     real = images.Decoder.__call__
     monkeypatch.setattr(
-        images.Decoder, "__call__", lambda self, data: (decoded.append(1), real(self, data))[1]
+        images.Decoder, "__call__", lambda self, *data: (decoded.append(1), real(self, *data))[1]
     )
     made = plan("everything", **options, **kept)
     decoded.clear()
@@ -44,17 +44,19 @@ def test_later_epochs_are_the_same_and_decode_nothing(data_dir, tmp_path, monkey
 def test_threads_fill_it_together():
     made = []
 
-    def make(numbers):
+    def make(numbers, _):
         made.append(len(numbers))
         return {"n": numbers * 2, "t": np.array([b"%d" % n for n in numbers], object)}
 
     cache = ExampleCache(1000, make)
     orders = [np.random.default_rng(i).permutation(1000)[:300] for i in range(40)]
     with ThreadPoolExecutor(8) as pool:
-        for numbers, found in zip(orders, pool.map(cache.columns, orders), strict=True):
+        for numbers, found in zip(
+            orders, pool.map(lambda numbers: cache.columns(numbers, 0), orders), strict=True
+        ):
             assert found["n"].tolist() == (numbers * 2).tolist()
             assert found["t"].tolist() == [b"%d" % n for n in numbers]
-    assert cache.columns(np.arange(5))["n"].tolist() == [0, 2, 4, 6, 8]
+    assert cache.columns(np.arange(5), 0)["n"].tolist() == [0, 2, 4, 6, 8]
 
 
 def test_a_directory_of_another_plan_is_not_mixed(data_dir, tmp_path):
