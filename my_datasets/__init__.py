@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from my_datasets.builders.base import Builder
     from my_datasets.building.options import BuildOptions
     from my_datasets.input_pipeline import augment as augment
+    from my_datasets.input_pipeline import text as text
     from my_datasets.input_pipeline.entry_points import (
         batches,
         grain_dataset,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
         torch_loader,
     )
     from my_datasets.input_pipeline.plan import Plan
-    from my_datasets.input_pipeline.planning import plan
+    from my_datasets.input_pipeline.planning import mix, plan
     from my_datasets.input_pipeline.source import source
     from my_datasets.loading import load
 
@@ -43,6 +44,7 @@ __all__ = [
     "errors",
     "grain_dataset",
     "load",
+    "mix",
     "pipeline",
     "plan",
     "register",
@@ -54,6 +56,7 @@ _MODULES = {
     "augment": "my_datasets.input_pipeline.augment",
     "sources": "my_datasets.sources",
     "testing": "my_datasets.testing",
+    "text": "my_datasets.input_pipeline.text",
 }
 # Public name -> module that defines it.
 _LAZY = {
@@ -63,6 +66,7 @@ _LAZY = {
     "batches": "my_datasets.input_pipeline.entry_points",
     "grain_dataset": "my_datasets.input_pipeline.entry_points",
     "load": "my_datasets.loading",
+    "mix": "my_datasets.input_pipeline.planning",
     "pipeline": "my_datasets.input_pipeline.entry_points",
     "plan": "my_datasets.input_pipeline.planning",
     "source": "my_datasets.input_pipeline.source",

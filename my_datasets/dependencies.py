@@ -17,6 +17,7 @@ _INSTALLS = {
     "rapidgzip": "my_datasets[compressed]",
     "simplejpeg": "my_datasets[images]",
     "soundfile": "my_datasets[audio]",
+    "tokenizers": "my_datasets[text]",
     "torch": "my_datasets[torch]",
 }
 

@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,10 +15,10 @@ import numpy.typing as npt
 from my_datasets.errors import PlanError, explain
 from my_datasets.input_pipeline import prepared, trees
 from my_datasets.input_pipeline.memory import aligned
-from my_datasets.input_pipeline.opening import Source
 from my_datasets.input_pipeline.order import Places
 from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.input_pipeline.ragged import Ragged, joined
+from my_datasets.input_pipeline.source import Source
 from my_datasets.input_pipeline.stages import Cache, Decode, Read
 
 _DESCRIPTION = "cache.json"
@@ -35,18 +35,15 @@ class _Store(Protocol):
 class ExampleCache:
     """Examples that were decoded once."""
 
-    def __init__(
-        self, size: int, make: Callable[[Places, int], Any], directory: Path | None = None
-    ) -> None:
+    def __init__(self, source: Source, directory: Path | None = None) -> None:
         """Prepares for some examples.
 
         Args:
-          size: How many there are.
-          make: Decodes some of them.
+          source: The examples, which it decodes.
           directory: Where to keep them; None for memory.
         """
-        self._size = size
-        self._make = make
+        self._size = size = len(source)
+        self._source = source
         self._directory = directory
         self._lock = threading.Lock()
         self._tree: Any = None
@@ -56,13 +53,26 @@ class ExampleCache:
             else _mapped(directory / "has.npy", (size,), np.dtype(np.bool_))
         )  # fmt: skip
 
+    @property
+    def tree(self) -> Any:
+        """The leaves of an example, nested as the columns are."""
+        return self._source.tree
+
+    @property
+    def skipped(self) -> int:
+        """How many different examples were passed over so far."""
+        return self._source.skipped
+
+    def __len__(self) -> int:
+        return self._size
+
     def columns(self, numbers: Places, epoch: int) -> Any:
         """Returns the columns of some examples; those that are not there are made."""
         missing = np.unique(numbers[~self._has[numbers]])
         if self._tree is None and not len(missing):
             missing = numbers[:1]  # to know the form; the files alone do not tell it
         if len(missing):
-            made = self._make(missing, epoch)
+            made = self._source.columns(missing, epoch)
             self._prepare(made)
             for store, column in zip(self._stores, trees.columns_of(made), strict=True):
                 store.put(missing, column)
@@ -134,12 +144,8 @@ class _Objects:
             found = self._values[numbers]
             is_list = len(found) and isinstance(found[0], np.ndarray) and found[0].dtype == object
             return np.stack(list(found)) if is_list else found
-        rows = [self._values[number] for number in numbers.tolist()]
-        levels = range(len(self._kind.lengths))
-        return Ragged(
-            np.concatenate([row.values for row in rows]) if rows else self._kind.values[:0],
-            tuple(np.concatenate([row.lengths[i] for row in rows]) for i in levels),
-        )
+        none = Ragged(self._kind.values[:0], tuple(one[:0] for one in self._kind.lengths))
+        return joined([none, *(self._values[number] for number in numbers.tolist())])
 
 
 def open_cache(cache: Cache, plan: Plan, source: Source) -> ExampleCache:
@@ -149,7 +155,7 @@ def open_cache(cache: Cache, plan: Plan, source: Source) -> ExampleCache:
       PlanError: The directory holds what another plan decoded.
     """
     if cache.directory is None:
-        return ExampleCache(len(source), source.columns)
+        return ExampleCache(source)
     read, decode = plan.the(Read), plan.the(Decode)
     described = {
         "dataset": read.dataset, "content": read.content, "split": read.split,
@@ -174,7 +180,7 @@ def open_cache(cache: Cache, plan: Plan, source: Source) -> ExampleCache:
                 mend="give another cache_dir, or delete that one",
             )
         )
-    return ExampleCache(len(source), source.columns, directory)
+    return ExampleCache(source, directory)
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -10,13 +10,10 @@ import numpy as np
 
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.batching import Batching, Piece
-from my_datasets.input_pipeline.cache import open_cache
 from my_datasets.input_pipeline.opening import opened
-from my_datasets.input_pipeline.order import Places
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
-from my_datasets.input_pipeline.skipping import SkippingSource
-from my_datasets.input_pipeline.stages import Cache, Decode, Prefetch
+from my_datasets.input_pipeline.stages import Decode, Prefetch
 from my_datasets.input_pipeline.state import State
 
 
@@ -42,23 +39,18 @@ class Engine:
           PlanError: The state belongs to other data or another order, or the data changed.
         """
         self.plan = plan
-        source, order = opened(plan)
+        self._source, order = opened(plan)
         self.batching = Batching.of(plan, order, state, single=single)
-        self.tree = source.tree
-        cache = plan.get(Cache)
-        self._source = source
-        self._columns: Callable[[Places, int], Any] = source.columns
-        if cache is not None:
-            self._columns = open_cache(cache, plan, source).columns
+        self.tree = self._source.tree
 
     def load(self, piece: Piece) -> Any:
         """Returns the columns of a piece; images as they are stored."""
-        return self._columns(self.batching.numbers(piece), piece.epoch)
+        return self._source.columns(self.batching.numbers(piece), piece.epoch)
 
     @property
     def skipped(self) -> int:
         """How many different examples were passed over, as their images cannot be decoded."""
-        return self._source.skipped if isinstance(self._source, SkippingSource) else 0
+        return self._source.skipped
 
     def finished(self, columns: Any) -> Any:
         """Returns columns with images of the type that the plan asks for."""

@@ -1,7 +1,7 @@
 """`pipeline`, `batches`, `torch_loader`, `grain_dataset`: one plan, for each framework."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from my_datasets.core.reference import DatasetReference
@@ -9,7 +9,7 @@ from my_datasets.dependencies import missing_dependency
 from my_datasets.input_pipeline.engine import Batches
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.planning import plan
-from my_datasets.input_pipeline.source import source
+from my_datasets.input_pipeline.source import SourceOptions, source
 from my_datasets.input_pipeline.stages import CropKind, Remainder, Undecodable
 from my_datasets.input_pipeline.state import State
 
@@ -33,6 +33,11 @@ class Options(TypedDict, total=False):
     crop: CropKind | None
     crop_area: tuple[float, float]
     undecodable: Undecodable
+    tokenizer: Mapping[str, str | os.PathLike[str]] | None
+    pack: int | None
+    pack_split: bool
+    bucket_by: str | None
+    bucket_window: int | None
     cache: str
     cache_dir: str | os.PathLike[str] | None
     shard: tuple[int, int] | str | None
@@ -41,16 +46,6 @@ class Options(TypedDict, total=False):
     workers: int | None
     memory: int | str | None
     data_dir: str | os.PathLike[str] | None
-
-
-class SourceOptions(TypedDict, total=False):
-    """The options of `source`, which says what they mean."""
-
-    split: str
-    data_dir: str | os.PathLike[str] | None
-    as_supervised: bool
-    columns: Sequence[str] | None
-    image_size: tuple[int, int] | None
 
 
 Planned = str | DatasetReference | Plan

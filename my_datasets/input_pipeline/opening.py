@@ -1,44 +1,102 @@
 """Opens the data of a plan: where its examples come from, and in which order."""
 
-from typing import Any, Protocol
+import numpy as np
+import numpy.typing as npt
 
 from my_datasets.errors import PlanError, explain
 from my_datasets.input_pipeline import prepared as prepared_version
+from my_datasets.input_pipeline.bucketing import LengthOrder
+from my_datasets.input_pipeline.cache import open_cache
 from my_datasets.input_pipeline.crops import Crop
-from my_datasets.input_pipeline.order import EpochOrder, Order, Places
+from my_datasets.input_pipeline.lengths import leaf_of, lengths_of
+from my_datasets.input_pipeline.mixing import MixedOrder, MixedSource
+from my_datasets.input_pipeline.order import EpochOrder, Order
+from my_datasets.input_pipeline.packing import PackedSource, cut, fitted
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.prepared import Prepared
 from my_datasets.input_pipeline.skipping import SkippingSource
-from my_datasets.input_pipeline.source import open_source
-from my_datasets.input_pipeline.stages import Decode, Read, Shuffle
+from my_datasets.input_pipeline.source import Source, open_source
+from my_datasets.input_pipeline.stages import (
+    Bucket,
+    Cache,
+    Decode,
+    Mix,
+    Pack,
+    Read,
+    Shuffle,
+    Tokenize,
+)
+from my_datasets.input_pipeline.text import TokenizedSource, content_of
 
 
-class Source(Protocol):
-    """Examples at random."""
+def opened(plan: Plan, *, warns: bool = True) -> tuple[Source, EpochOrder]:
+    """Returns the examples of a plan, as it makes them, and their order.
 
-    @property
-    def tree(self) -> Any:
-        """The leaves, nested as the columns are."""
-
-    def __len__(self) -> int: ...
-
-    def columns(self, numbers: Places, epoch: int) -> Any:
-        """Returns some of the examples, as columns, as they are in an epoch."""
-
-
-def opened(plan: Plan) -> tuple[Source, EpochOrder]:
-    """Returns the examples of a plan, as it decodes them, and their order.
+    Args:
+      plan: The plan; stages that are about batches need not be there.
+      warns: Whether to say which examples are skipped.
 
     Raises:
       PlanError: The data are others than those that the plan was made for.
     """
-    source = _source(plan)
-    shuffle = plan.get(Shuffle)
-    return source, Order(len(source), None if shuffle is None else shuffle.seed)
+    mix = plan.get(Mix)
+    if mix is not None:
+        return _mixed(mix, warns=warns)
+    source = _source(plan, warns=warns)
+    cache, pack, shuffle = plan.get(Cache), plan.get(Pack), plan.get(Shuffle)
+    if cache is not None:
+        source = open_cache(cache, plan, source)
+    if pack is not None:
+        lengths = _lengths(plan, pack.column)
+        rows = cut(lengths, pack.length) if pack.splits else fitted(lengths, pack.length)
+        source = PackedSource(source, leaf_of(source.tree, pack.column), rows, pack.length)
+    order: EpochOrder = Order(len(source), None if shuffle is None else shuffle.seed)
+    bucket = plan.get(Bucket)
+    if bucket is not None:
+        lengths = _lengths(plan, bucket.column)
+        order = LengthOrder(order, lengths, bucket.window, bucket.group, bucket.seed)
+    return source, order
 
 
-def _source(plan: Plan) -> Source:
-    read, decode = plan.the(Read), plan.the(Decode)
+def _mixed(mix: Mix, *, warns: bool) -> tuple[Source, EpochOrder]:
+    found = [opened(Plan(part), warns=warns) for part in mix.parts]
+    names = tuple(Plan(part).the(Read).dataset for part in mix.parts)
+    order = MixedOrder(tuple(order for _, order in found), mix.shares, mix.stop, mix.seed)
+    return MixedSource(tuple(source for source, _ in found), names), order
+
+
+def _lengths(plan: Plan, column: str) -> npt.NDArray[np.int64]:
+    """Returns how long a feature is in each example, of which nothing else is decoded."""
+    read, tokens = plan.the(Read), plan.get(Tokenize)
+    if tokens is not None and tokens.column != column:
+        tokens = None
+    found = _checked(read)
+    leaf_of(found.schema.tree, column)
+    one = Decode((column.partition("/")[0],), as_supervised=False)
+    source = _tokenized(open_examples(found, read.split, one), tokens)
+    key = (read.content, read.split, column, tokens.content if tokens is not None else "")
+    return lengths_of(source, column, key)
+
+
+def _tokenized(source: Source, tokens: Tokenize | None) -> Source:
+    return source if tokens is None else TokenizedSource(source, tokens.column, tokens.path)
+
+
+def _source(plan: Plan, *, warns: bool) -> Source:
+    read, tokens = plan.the(Read), plan.get(Tokenize)
+    source = open_examples(_checked(read), read.split, plan.the(Decode), warns=warns)
+    if tokens is not None and content_of(tokens.path) != tokens.content:
+        raise PlanError(
+            explain(
+                f"{tokens.path} holds another tokenizer than the plan was made for.",
+                mend="make the plan anew",
+            )
+        )
+    return _tokenized(source, tokens)
+
+
+def _checked(read: Read) -> Prepared:
+    """Returns the version that is to be read."""
     found = prepared_version.find(read.path)
     if found.content != read.content:
         raise PlanError(
@@ -49,7 +107,7 @@ def _source(plan: Plan) -> Source:
                 mend="make the plan anew",
             )
         )
-    return open_examples(found, read.split, decode)
+    return found
 
 
 def open_examples(prepared: Prepared, split: str, decode: Decode, *, warns: bool = True) -> Source:

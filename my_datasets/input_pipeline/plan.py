@@ -1,16 +1,19 @@
 """The plan of an input pipeline: what will be done, before anything is."""
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from my_datasets.errors import PlanError, explain
-from my_datasets.input_pipeline.stages import KINDS, Read, Stage
+from my_datasets.input_pipeline.stages import KINDS, Bucket, Mix, Pack, Read, Stage, Tokenize
 from my_datasets.input_pipeline.state import State
 
 _FORMAT = 1
+# Of a hash, in a saved position.
+_SHOWN = 12
 _S = TypeVar("_S", bound=Stage)
 
 
@@ -50,8 +53,18 @@ class Plan:
     @property
     def beginning(self) -> State:
         """The state before the first batch: it names all that decides the order of the examples."""
-        read = self.the(Read)
         orders = [stage.order for stage in self.stages if stage.order]
+        mix = self.get(Mix)
+        if mix is not None:
+            parts = [Plan(part).beginning for part in mix.parts]
+            # Short, of however many parts.
+            content = hashlib.sha256("\n".join(part.to_json() for part in parts).encode())
+            names = f"{len(parts)} datasets, {parts[0].dataset} the first"
+            return State(names, parts[0].split, content.hexdigest(), ", ".join(orders))
+        read = self.the(Read)
+        tokens = self.get(Tokenize)
+        if tokens is not None and (self.get(Pack) or self.get(Bucket)):
+            orders.append(f"tokens {tokens.content[:_SHOWN]}")
         return State(read.dataset, read.split, read.content, ", ".join(orders) or "as stored")
 
     def to_json(self) -> str:
@@ -81,15 +94,17 @@ class Plan:
             ) from error
 
 
-def _written(stage: Stage) -> Any:
-    return {"stage": type(stage).__name__.lower(), **dataclasses.asdict(stage)}
+def _written(value: Any) -> Any:
+    """Returns a stage, or a value of one, as JSON has it."""
+    if dataclasses.is_dataclass(value):
+        fields = {one.name: _written(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        return {"stage": type(value).__name__.lower(), **fields}
+    return [_written(one) for one in value] if isinstance(value, tuple) else value
 
 
-def _read(given: Mapping[str, Any]) -> Stage:
-    kind = KINDS[given["stage"]]
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in given.items()
-        if name != "stage"
-    }
-    return kind(**values)
+def _read(given: Any) -> Any:
+    """Returns what `_written` wrote."""
+    if isinstance(given, Mapping):
+        kind = KINDS[given["stage"]]
+        return kind(**{name: _read(value) for name, value in given.items() if name != "stage"})
+    return tuple(_read(one) for one in given) if isinstance(given, list) else given

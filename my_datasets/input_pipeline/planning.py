@@ -1,26 +1,28 @@
-"""`plan`: chooses the stages of an input pipeline from a few options."""
+"""`plan` and `mix`: choose the stages of an input pipeline from a few options."""
 
+import dataclasses
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from my_datasets.core.machine import cores
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.sizes import in_bytes
 from my_datasets.errors import InvalidOptionError, explain
-from my_datasets.input_pipeline import trees
+from my_datasets.input_pipeline import mixing, sizing, text, trees
 from my_datasets.input_pipeline.hosts import this_host
-from my_datasets.input_pipeline.memory import available, size_of
-from my_datasets.input_pipeline.opening import Source, open_examples
+from my_datasets.input_pipeline.lengths import is_list
+from my_datasets.input_pipeline.opening import opened
+from my_datasets.input_pipeline.order import EpochOrder
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.prepared import find
+from my_datasets.input_pipeline.sizing import Budget
+from my_datasets.input_pipeline.source import Source
 from my_datasets.input_pipeline.stages import (
     Batch,
+    Bucket,
     Cache,
     CropKind,
     Decode,
+    Mix,
+    Pack,
     Prefetch,
     Read,
     Remainder,
@@ -28,18 +30,15 @@ from my_datasets.input_pipeline.stages import (
     Shard,
     Shuffle,
     Stage,
+    Stop,
+    Tokenize,
     Undecodable,
-)
+)  # fmt: skip
 
-# Examples of which the size of all is guessed.
-_SAMPLE = 32
-# Pieces of work are of so many examples, which spreads the cost of a call, or of so many bytes.
-_ROWS, _PIECE_BYTES = 4096, 4 << 20
-_AHEAD = 2
-# One in the making, and one ready.
-_LEAST_HELD = 2
-# The share of what is free that all may take, and the share of that which a cache may take.
-_OF_FREE, _FOR_CACHE = 0.5, 0.5
+# Batches out of which those of similar length are made.
+_WINDOW = 64
+# Stages that are about batches, not about single examples.
+_OF_BATCHES = (Batch, Repeat, Prefetch, Shard)
 
 
 def plan(
@@ -57,6 +56,11 @@ def plan(
     crop: CropKind | None = None,
     crop_area: tuple[float, float] = (0.08, 1.0),
     undecodable: Undecodable = "fail",
+    tokenizer: Mapping[str, str | os.PathLike[str]] | None = None,
+    pack: int | None = None,
+    pack_split: bool = False,
+    bucket_by: str | None = None,
+    bucket_window: int | None = None,
     cache: str = "none",
     cache_dir: str | os.PathLike[str] | None = None,
     shard: tuple[int, int] | str | None = None,
@@ -87,6 +91,14 @@ def plan(
       crop_area: The least and the most that a random part has of an image's area, of 1.
       undecodable: `"fail"` for an error if an image cannot be decoded; `"skip"` for the next
         example of the split in its place, a warning, and a count.
+      tokenizer: The feature of texts that becomes the numbers of its tokens, and the file of a
+        tokenizer: `{"text": "words.json"}`. See `my_datasets.text.train_tokenizer`.
+      pack: Make rows of so many tokens of the only feature, which is one of lists; a batch then has
+        `segments` and `positions` beside them: see `packing.PackedSource`.
+      pack_split: Whether a list may begin in one row and end in the next.
+      bucket_by: A feature of lists or texts: batches are of examples that are about as long.
+      bucket_window: Out of how many of an epoch's examples, in its order, they are chosen; None for
+        64 batches. Fewer are more alike in length, more are more alike in all else.
       cache: Keep decoded examples for later epochs: `"memory"`, `"disk"`, `"none"`, or `"auto"` for
         in memory if there is more than one epoch and they fit.
       cache_dir: Where those on disk lie.
@@ -106,41 +118,174 @@ def plan(
     """
     found = find(reference, data_dir)
     if as_supervised is None:
-        as_supervised = columns is None and found.schema.supervised is not None
+        as_supervised = columns is None and pack is None and found.schema.supervised is not None
+    if columns is None and pack is not None and tokenizer:
+        columns = tuple(tokenizer)
     decode = Decode(
         None if columns is None else tuple(columns), as_supervised, image_size, image_dtype,
         crop, crop_area, seed, undecodable,
     )  # fmt: skip
-    source = open_examples(found, split, decode, warns=False)
-    if not len(source):
+    part = None if shard is None else _shard(shard, remainder)
+    records = len(found.records(split))
+    if not records:
         raise InvalidOptionError(
             explain(f"{split!r} of {found.name} has no examples.", mend="choose another slice")
         )
+    stages: list[Stage] = [Read(found.name, str(found.path), split, records, found.content)]
+    if shuffle if shuffle is not None else split.partition("[")[0] == "train":
+        stages.append(Shuffle(seed))
+    if bucket_by is not None:
+        group = batch_size * (1 if part is None else part.count)
+        stages.append(Bucket(bucket_by, bucket_window or _WINDOW * group, group, seed))
+    if part is not None:
+        stages.append(part)
+    stages += [decode, *_tokenize(tokenizer)]
+    budget = Budget.of(memory)
+    source, _ = _opened_without_cache(stages)
+    if crop == "random":
+        cache = _uncached(cache)
+    kept = sizing.cache(cache, cache_dir, source, epochs, budget)
+    if kept is not None:
+        stages.append(kept)
+    if pack is not None:
+        stages.append(Pack(_only_column(source, found.name), pack, pack_split))
     batch = Batch(batch_size, drop_remainder)
-    if crop == "random" and cache not in ("none", "auto"):
+    return _delivered(stages, batch, epochs, workers, budget.without(kept))
+
+
+def mix(
+    parts: Sequence[str | DatasetReference | Plan],
+    *,
+    weights: Sequence[float] | None = None,
+    temperature: float = 1.0,
+    stop: Stop = "first",
+    batch_size: int = 32,
+    seed: int = 0,
+    epochs: int | None = 1,
+    shard: tuple[int, int] | str | None = None,
+    remainder: Remainder = "pad",
+    drop_remainder: bool = False,
+    workers: int | None = None,
+    memory: int | str | None = None,
+) -> Plan:
+    """Returns the plan of a mixture of datasets, each with its share of every batch.
+
+    A dataset of which all examples were given begins an epoch of its own; one of which some are
+    left when an epoch of the mixture ends goes on with them in the next.
+
+    Args:
+      parts: Prepared datasets, or plans for them: those say which split, features and order. Of
+        their batches, epochs and hosts nothing is taken.
+      weights: How often examples of each come; None for as often as they are many.
+      temperature: Above 1, weights become more alike: they are raised to the power of 1 /
+        temperature.
+      stop: When an epoch ends: `"first"`, when all examples of one dataset were given, or `"all"`,
+        when those of each were.
+      batch_size: As for `plan`.
+      seed: Makes another order.
+      epochs: As for `plan`.
+      shard: As for `plan`.
+      remainder: As for `plan`.
+      drop_remainder: As for `plan`.
+      workers: As for `plan`.
+      memory: As for `plan`.
+
+    Raises:
+      PlanError: Their examples have different features.
+      InvalidOptionError: A value makes no sense, or the memory is too little.
+    """
+    plans = [one if isinstance(one, Plan) else plan(one, seed=seed) for one in parts]
+    if not plans or any(one.get(Mix) is not None for one in plans):
+        raise InvalidOptionError(
+            explain(f"{len(plans)} plans, or mixtures of them, cannot be mixed.",
+                    mend="give plans of one dataset each")
+        )  # fmt: skip
+    of_examples = [
+        tuple(stage for stage in one.stages if not isinstance(stage, _OF_BATCHES)) for one in plans
+    ]
+    budget = Budget.of(memory)
+    for one in plans:
+        budget = budget.without(one.get(Cache))
+    sizes = [_opened_without_cache(stages)[1].size for stages in of_examples]
+    found = Mix(tuple(of_examples), mixing.shares(sizes, weights, temperature), stop, seed)
+    # What is done to whole batches is the same for all.
+    decodes = [one.the(Decode) for one in plans]
+    if len({decode.image_dtype for decode in decodes}) > 1:
+        raise InvalidOptionError(
+            explain("The plans give images of different types.", mend="give all one image_dtype")
+        )
+    part = [] if shard is None else [_shard(shard, remainder)]
+    batch = Batch(batch_size, drop_remainder)
+    return _delivered([found, *part, decodes[0]], batch, epochs, workers, budget)
+
+
+def _delivered(
+    stages: Sequence[Stage], batch: Batch, epochs: int | None, workers: int | None, budget: Budget
+) -> Plan:
+    """Returns the plan with the stages that make batches of examples."""
+    source, order = _opened_without_cache(stages)
+    given = (Plan(tuple(stages)).get(Shard) or Shard(0, 1)).examples(order.size)
+    if given < (batch.size if batch.drop_remainder else 1):
+        # Else one would wait for the first one for ever.
+        raise InvalidOptionError(
+            explain(
+                f"No batch of {batch.size} can be made.",
+                f"This part of an epoch has {given:,} examples",
+                mend="give a smaller batch_size, drop_remainder=False, or remainder='pad'",
+            )
+        )
+    dtype = next(one.image_dtype for one in stages if isinstance(one, Decode))
+    prefetch = sizing.prefetch(
+        source, batch, workers, budget, images_become_floats=dtype is not None
+    )
+    return Plan((*stages, batch, Repeat(epochs), prefetch))
+
+
+def _opened_without_cache(stages: Sequence[Stage]) -> tuple[Source, EpochOrder]:
+    """Opens what is only looked at: a plan that nobody uses yet leaves nothing behind."""
+    return opened(Plan(_without_cache(stages)), warns=False)
+
+
+def _without_cache(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    return tuple(
+        dataclasses.replace(stage, parts=tuple(map(_without_cache, stage.parts)))
+        if isinstance(stage, Mix)
+        else stage
+        for stage in stages
+        if not isinstance(stage, Cache)
+    )
+
+
+def _tokenize(tokenizer: Mapping[str, str | os.PathLike[str]] | None) -> list[Stage]:
+    return [
+        Tokenize(column, os.path.abspath(path), text.content_of(os.fspath(path)))
+        for column, path in (tokenizer or {}).items()
+    ]
+
+
+def _uncached(cache: str) -> str:
+    """Returns the cache of images of which random parts are taken: none."""
+    if cache not in ("none", "auto"):
         raise InvalidOptionError(
             explain(
                 "Random parts of images are others in each epoch: they cannot be kept.",
                 mend="leave cache out, or crop with my_datasets.augment, after the cache",
             )
         )
-    part = None if shard is None else _shard(shard, remainder)
-    _check_batch(batch, part or Shard(0, 1), len(source), split)
-    example = _bytes_per_example(source)
-    budget = in_bytes(memory) if memory is not None else int(available() * _OF_FREE)
-    if crop == "random":
-        cache = "none"
-    kept = _cache(cache, cache_dir, example, len(source), epochs, int(budget * _FOR_CACHE))
-    if kept is not None and kept.kind == "memory":
-        budget -= kept.bytes_
-    # Images of one byte for each value become four, in batches but not in the cache.
-    in_batches = example * (4 if image_dtype is not None else 1)
-    prefetch = _prefetch(source, batch, in_batches, workers, budget, is_given=memory is not None)
-    stages: list[Stage] = [Read(found.name, str(found.path), split, len(source), found.content)]
-    if shuffle if shuffle is not None else split.partition("[")[0] == "train":
-        stages.append(Shuffle(seed))
-    stages += [stage for stage in (part, decode, kept) if stage is not None]
-    return Plan((*stages, batch, Repeat(epochs), prefetch))
+    return "none"
+
+
+def _only_column(source: Source, name: str) -> str:
+    leaves = trees.columns_of(source.tree)
+    if not isinstance(source.tree, Mapping) or len(leaves) != 1 or not is_list(leaves[0]):
+        raise InvalidOptionError(
+            explain(
+                f"Only lists of numbers can be packed, one feature of {name} at a time.",
+                f"Found: {', '.join(leaf.name for leaf in leaves)}",
+                mend="choose one with columns=[...]; texts need a tokenizer",
+            )
+        )
+    return str(leaves[0].name)
 
 
 def _shard(shard: tuple[int, int] | str, remainder: Remainder) -> Shard:
@@ -151,91 +296,3 @@ def _shard(shard: tuple[int, int] | str, remainder: Remainder) -> Shard:
             explain(f"shard={shard!r} is unknown.", mend="use 'auto' or (index, count)")
         )
     return Shard(*shard, remainder)
-
-
-def _check_batch(batch: Batch, shard: Shard, examples: int, split: str) -> None:
-    """Sees that an epoch has a batch: else one would wait for the first one for ever."""
-    given = shard.examples(examples)
-    if given < (batch.size if batch.drop_remainder else 1):
-        raise InvalidOptionError(
-            explain(
-                f"No batch of {batch.size} can be made of {split!r}.",
-                f"This part of it has {given:,} examples",
-                mend="give a smaller batch_size, drop_remainder=False, or remainder='pad'",
-            )
-        )
-
-
-def _bytes_per_example(source: Source) -> int:
-    """Returns how many bytes a decoded example has, about, from some of them."""
-    count = min(_SAMPLE, len(source))
-    numbers = np.arange(count) * len(source) // count
-    return max(1, size_of(source.columns(numbers, 0)) // count)
-
-
-def _threads(source: Source) -> int:
-    """Returns how many threads are worth it.
-
-    Images are decoded in parallel. All else is done by NumPy in many short steps, for which threads
-    would take turns: one alone is faster than two.
-    """
-    return cores() if any(leaf.form == "image" for leaf in trees.columns_of(source.tree)) else 1
-
-
-def _prefetch(
-    source: Source,
-    batch: Batch,
-    example: int,
-    workers: int | None,
-    budget: int,
-    *,
-    is_given: bool,
-) -> Prefetch:
-    threads = workers if workers is not None else _threads(source)
-    if threads < 1:
-        raise InvalidOptionError(explain(f"workers={workers} are none.", mend="give 1 or more"))
-    ahead = _AHEAD
-    one = batch.size * example
-    while is_given and (threads + ahead) * one > budget and threads + ahead > _LEAST_HELD:
-        threads, ahead = max(1, threads - 1), max(1, ahead - 1)
-    most = budget // (threads + ahead) if is_given else _PIECE_BYTES
-    at_once = max(1, min(_ROWS // batch.size, min(_PIECE_BYTES, most) // one))
-    piece = at_once * one
-    if is_given and (threads + ahead) * piece > budget:
-        raise InvalidOptionError(
-            explain(
-                f"memory={budget:,} bytes are too little for this pipeline.",
-                f"A batch has about {piece:,}; one in the making and one ready take twice that",
-                mend=f"give memory={2 * piece:,} or more, or a smaller batch_size",
-            )
-        )
-    return Prefetch(threads, ahead, at_once * batch.size)
-
-
-def _cache(
-    kind: str, directory: Any, example: int, examples: int, epochs: int | None, budget: int
-) -> Cache | None:
-    if kind not in ("none", "memory", "disk", "auto"):
-        raise InvalidOptionError(
-            explain(f"cache={kind!r} is unknown.", mend="use 'none', 'memory', 'disk' or 'auto'")
-        )
-    # Shuffled, each part sees all examples in the course of the epochs.
-    size = example * examples
-    if kind == "auto":
-        kind = "memory" if epochs != 1 and size <= budget else "none"
-    if kind == "none":
-        return None
-    if kind == "memory" and size > budget:
-        raise InvalidOptionError(
-            explain(
-                f"The decoded examples take about {size:,} bytes: too many for the memory.",
-                f"The cache may take {budget:,}, half of memory=",
-                mend="give more memory, or cache='disk'",
-            )
-        )
-    if kind == "disk" and directory is None:
-        raise InvalidOptionError(
-            explain("cache='disk' needs a place.", mend="give cache_dir='some/directory'")
-        )
-    where = None if kind == "memory" else os.path.abspath(os.path.expanduser(directory))
-    return Cache("memory" if kind == "memory" else "disk", where, size)

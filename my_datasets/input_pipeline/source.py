@@ -2,19 +2,48 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypedDict
 
 import numpy as np
 
 from my_datasets.core.reference import DatasetReference
+from my_datasets.core.schema import Leaf
 from my_datasets.errors import ExampleError, FeatureError, explain
+from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.crops import Crop
 from my_datasets.input_pipeline.decoding import Decoder, MisfitError
 from my_datasets.input_pipeline.prepared import Prepared, find
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.records.columns import Places
 from my_datasets.records.reading import Records
+
+
+class Source(Protocol):
+    """Examples at random, as a pipeline takes them."""
+
+    @property
+    def tree(self) -> Any:
+        """The leaves of an example, nested as the columns are."""
+
+    @property
+    def skipped(self) -> int:
+        """How many different examples were passed over so far."""
+
+    def __len__(self) -> int: ...
+
+    def columns(self, numbers: Places, epoch: int) -> Any:
+        """Returns some of the examples, as columns, as they are in an epoch."""
+
+
+class SourceOptions(TypedDict, total=False):
+    """The options of `source`, which says what they mean."""
+
+    split: str
+    data_dir: str | os.PathLike[str] | None
+    as_supervised: bool
+    columns: Sequence[str] | None
+    image_size: tuple[int, int] | None
 
 
 @dataclass(frozen=True)
@@ -63,8 +92,20 @@ class ExampleSource(Sequence[Any]):
 
     @property
     def tree(self) -> Any:
-        """The leaves of an example, nested as its values are."""
-        return self.decoder.tree
+        """The leaves of an example, nested as its values are; images as they are resized."""
+        size = self.decoder.image_size
+
+        def resized(leaf: Leaf) -> Leaf:
+            if leaf.form != "image" or size is None:
+                return leaf
+            return replace(leaf, shape=(*size, *leaf.shape[2:]))
+
+        return trees.map_columns(resized, self.decoder.tree)
+
+    @property
+    def skipped(self) -> int:
+        """None are skipped here."""
+        return 0
 
     def columns(self, numbers: Sequence[int] | Places, epoch: int = 0) -> Any:
         """Returns examples as columns: arrays of shape [n, ...], and `Ragged`s.

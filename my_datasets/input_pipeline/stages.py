@@ -1,13 +1,14 @@
 """The stages of an input pipeline, as values: what each does, and nothing that does it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from my_datasets.errors import InvalidOptionError, explain
 
 Remainder = Literal["pad", "drop", "keep"]
 CropKind = Literal["center", "random"]
 Undecodable = Literal["fail", "skip"]
+Stop = Literal["first", "all"]
 CacheKind = Literal["none", "memory", "disk"]
 
 
@@ -280,8 +281,133 @@ class Prefetch(_Stage):
         return f"{self.workers} at work, {self.ahead} pieces of {self.rows:,} examples held ready"
 
 
-Stage = Read | Shuffle | Shard | Decode | Cache | Batch | Repeat | Prefetch
-KINDS: dict[str, type[Stage]] = {
-    kind.__name__.lower(): kind
-    for kind in (Read, Shuffle, Shard, Decode, Cache, Batch, Repeat, Prefetch)
-}
+@dataclass(frozen=True)
+class Tokenize(_Stage):
+    """Makes numbers of tokens of a text.
+
+    Attributes:
+      column: The feature.
+      path: The tokenizer's file.
+      content: A hash of it.
+    """
+
+    column: str
+    path: str
+    content: str
+
+    def explain(self) -> str:
+        """Says what is done."""
+        return f"{self.column!r} to the numbers of its tokens, by {self.path}"
+
+
+@dataclass(frozen=True)
+class Bucket(_Stage):
+    """Puts examples of about the same length together.
+
+    Attributes:
+      column: The feature whose length it is.
+      window: Of how many of an epoch's examples, in its order, those of similar length are grouped.
+      group: How many stay together.
+      seed: Makes another order of the groups.
+    """
+
+    column: str
+    window: int
+    group: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.group <= self.window or self.window % self.group:
+            raise InvalidOptionError(
+                explain(
+                    f"Windows of {self.window} examples cannot be made of groups of {self.group}.",
+                    "Expected a multiple of the group, which is a batch of all hosts",
+                    mend="give such a bucket_window",
+                )
+            )
+
+    def explain(self) -> str:
+        """Says what is done."""
+        return (
+            f"{self.group:,} of similar length of {self.column!r} together, out of "
+            f"{self.window:,} at a time"
+        )
+
+    @property
+    def order(self) -> str:
+        """All of it."""
+        return f"by {self.column!r} in {self.window}/{self.group}, seed {self.seed}"
+
+
+@dataclass(frozen=True)
+class Pack(_Stage):
+    """Puts lists of tokens together into rows of one length, which are the examples from then on.
+
+    Attributes:
+      column: The feature.
+      length: How many tokens a row has.
+      splits: Whether a list may begin in one row and end in the next.
+    """
+
+    column: str
+    length: int
+    splits: bool
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise InvalidOptionError(
+                explain(f"Rows of {self.length} tokens are none.", mend="give 1 or more")
+            )
+
+    def explain(self) -> str:
+        """Says what is done."""
+        how = "all tokens on end" if self.splits else "whole lists, so that they fit best"
+        return f"rows of {self.length:,} of {self.column!r}: {how}"
+
+    @property
+    def order(self) -> str:
+        """All of it: rows are what is ordered."""
+        return f"rows of {self.length} of {self.column!r}{', split' if self.splits else ''}"
+
+
+@dataclass(frozen=True)
+class Mix(_Stage):
+    """Takes examples of several plans, each with its share.
+
+    Attributes:
+      parts: The stages of each plan, as far as they are about single examples.
+      shares: How many examples of each there are among as many as the sum of all.
+      stop: When an epoch ends: when all examples of the first plan were given, or of the last.
+      seed: Makes another order of the plans.
+    """
+
+    parts: tuple[tuple["Stage", ...], ...]
+    shares: tuple[int, ...]
+    stop: Stop = "first"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.stop not in ("first", "all"):
+            raise InvalidOptionError(
+                explain(f"stop={self.stop!r} is unknown.", mend="use 'first' or 'all'")
+            )
+
+    def explain(self) -> str:
+        """Says what is done."""
+        lines = [f"an epoch ends with {self.stop}"]
+        for share, part in zip(self.shares, self.parts, strict=True):
+            of = "; ".join(stage.explain() for stage in part)
+            lines.append(f"  {share / sum(self.shares):6.1%}  {of}")
+        return "\n".join(lines)
+
+    @property
+    def order(self) -> str:
+        """The shares and the seed."""
+        return f"mixed {'/'.join(map(str, self.shares))} until {self.stop}, seed {self.seed}"
+
+
+Stage = (
+    Read | Shuffle | Bucket | Shard | Decode | Tokenize | Cache | Pack | Mix | Batch | Repeat
+    | Prefetch
+)  # fmt: skip
+KINDS: dict[str, type[Stage]] = {kind.__name__.lower(): kind for kind in get_args(Stage)}

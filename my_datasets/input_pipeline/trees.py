@@ -1,11 +1,12 @@
 """Columns nested in dicts and tuples: what is done to each of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.input_pipeline.ragged import Ragged, joined
 
 
 def map_columns(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
@@ -43,6 +44,24 @@ def rebuilt(tree: Any, columns: list[Any]) -> Any:
 def rows(tree: Any, begin: int, end: int) -> Any:
     """Returns some rows of all columns, without a copy."""
     return map_columns(lambda column: _rows(column, begin, end), tree)
+
+
+def merged(trees: Sequence[Any], places: Sequence[npt.NDArray[np.int64]]) -> Any:
+    """Returns the rows of several trees of one form, each in its place.
+
+    Args:
+      trees: The trees.
+      places: Where the rows of each come to lie; together all from 0 to their number.
+    """
+    order = np.empty(sum(map(len, places)), np.int64)
+    order[np.concatenate(places)] = np.arange(len(order))
+
+    def merge(*columns: Any) -> Any:
+        if isinstance(columns[0], Ragged):
+            return joined(columns).take(order)
+        return np.concatenate(columns)[order]
+
+    return trees[0] if len(trees) == 1 else map_columns(merge, *trees)
 
 
 def _rows(column: Any, begin: int, end: int) -> Any:

@@ -42,13 +42,14 @@ def test_later_epochs_are_the_same_and_decode_nothing(data_dir, tmp_path, monkey
 
 
 def test_threads_fill_it_together():
-    made = []
+    class Numbers:
+        def __len__(self):
+            return 1000
 
-    def make(numbers, _):
-        made.append(len(numbers))
-        return {"n": numbers * 2, "t": np.array([b"%d" % n for n in numbers], object)}
+        def columns(self, numbers, _):
+            return {"n": numbers * 2, "t": np.array([b"%d" % n for n in numbers], object)}
 
-    cache = ExampleCache(1000, make)
+    cache = ExampleCache(Numbers())
     orders = [np.random.default_rng(i).permutation(1000)[:300] for i in range(40)]
     with ThreadPoolExecutor(8) as pool:
         for numbers, found in zip(

@@ -51,7 +51,7 @@ def test_a_cache_that_processes_cannot_share_is_refused(data_dir, tmp_path):
     mine = my_datasets.torch_loader("everything", cache="memory", **options)
     list(mine)
     engine = mine.dataset._engine(single=False)
-    engine._columns.__self__._make = None  # nothing is decoded again
+    engine._source._source = None  # nothing is decoded again
     assert len(list(mine)) == 16
 
 
