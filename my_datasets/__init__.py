@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from my_datasets.builders.base import Builder
     from my_datasets.building.options import BuildOptions
     from my_datasets.input_pipeline import augment as augment
+    from my_datasets.input_pipeline import feature_columns as feature_columns
     from my_datasets.input_pipeline import text as text
     from my_datasets.input_pipeline.entry_points import (
         batches,
@@ -54,6 +55,7 @@ __all__ = [
 
 _MODULES = {
     "augment": "my_datasets.input_pipeline.augment",
+    "feature_columns": "my_datasets.input_pipeline.feature_columns",
     "sources": "my_datasets.sources",
     "testing": "my_datasets.testing",
     "text": "my_datasets.input_pipeline.text",
