@@ -71,6 +71,7 @@ setup(
         # sources.image_folder; pipeline, batches and source decode by the latter two.
         "images": ["pillow>=10", "opencv-python-headless>=4.10", "simplejpeg>=1.8"],
         "grain": ["grain>=0.2.10"],  # grain_dataset
+        "plots": ["matplotlib>=3.8"],  # my-datasets bench --plot
         "text": ["tokenizers>=0.20"],  # text.train_tokenizer, plan(tokenizer=...)
         "torch": ["torch>=2.4"],  # torch_loader
         "video": ["av>=12", "pillow>=10"],  # sources.video_folder
@@ -100,6 +101,7 @@ setup(
             "scikit-learn>=1.4,<2",
             "simplejpeg>=1.8",
             "soundfile>=0.12",
+            "matplotlib>=3.8",
             "tokenizers>=0.20",
             "torch>=2.4",
             "uv>=0.5",

@@ -14,6 +14,7 @@ _INSTALLS = {
     "dill": "my_datasets[test]",
     "grain": "my_datasets[grain]",
     "pytest": "my_datasets[test]",
+    "matplotlib": "my_datasets[plots]",
     "rapidgzip": "my_datasets[compressed]",
     "simplejpeg": "my_datasets[images]",
     "soundfile": "my_datasets[audio]",

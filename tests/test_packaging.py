@@ -53,6 +53,7 @@ def test_the_metadata_names_the_extras_and_the_command(distributions):
         "compressed",
         "grain",
         "images",
+        "plots",
         "sql",
         "test",
         "text",

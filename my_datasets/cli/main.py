@@ -15,6 +15,7 @@ from my_datasets.errors import MyDatasetsError
 
 # Command -> module. A command's module imports only what its help needs; its work imports the rest.
 COMMANDS = {
+    "bench": "my_datasets.cli.bench",
     "build": "my_datasets.cli.build",
     "check": "my_datasets.cli.check",
     "checksums": "my_datasets.cli.checksums",

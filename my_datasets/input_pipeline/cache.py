@@ -20,6 +20,7 @@ from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged, joined
 from my_datasets.input_pipeline.source import Source
 from my_datasets.input_pipeline.stages import Cache, Decode, Read
+from my_datasets.input_pipeline.stopwatch import timed
 
 _DESCRIPTION = "cache.json"
 
@@ -68,6 +69,10 @@ class ExampleCache:
 
     def columns(self, numbers: Places, epoch: int) -> Any:
         """Returns the columns of some examples; those that are not there are made."""
+        with timed("cache"):
+            return self._found(numbers, epoch)
+
+    def _found(self, numbers: Places, epoch: int) -> Any:
         missing = np.unique(numbers[~self._has[numbers]])
         if self._tree is None and not len(missing):
             missing = numbers[:1]  # to know the form; the files alone do not tell it

@@ -17,6 +17,7 @@ from my_datasets.input_pipeline import images, trees
 from my_datasets.input_pipeline.crops import Crop, Draws
 from my_datasets.input_pipeline.memory import aligned
 from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.records.columns import Column, UnreadableRecordError
 from my_datasets.records.example import Kind
 from my_datasets.records.parsing import Parser
@@ -82,11 +83,13 @@ class Decoder:
         """
         columns: Mapping[tuple[str, ...], Any] = self._columns  # type: ignore[attr-defined]
         try:
-            parsed = self._parser(batch.data, batch.starts, batch.stops)  # type: ignore[attr-defined]
+            with timed("parse"):
+                parsed = self._parser(batch.data, batch.starts, batch.stops)  # type: ignore[attr-defined]
         except UnreadableRecordError as error:
             raise MisfitError([error.row], "", "a tf.Example", error.reason) from error
         reading = _Reading(batch, parsed, draws)
-        return trees.map_columns(lambda leaf: columns[leaf.path](reading), self.tree)
+        with timed("decode"):
+            return trees.map_columns(lambda leaf: columns[leaf.path](reading), self.tree)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.input_pipeline.stages import Decode, Prefetch
 from my_datasets.input_pipeline.state import State
+from my_datasets.input_pipeline.stopwatch import timed
 
 
 class Engine:
@@ -45,7 +46,9 @@ class Engine:
 
     def load(self, piece: Piece) -> Any:
         """Returns the columns of a piece; images as they are stored."""
-        return self._source.columns(self.batching.numbers(piece), piece.epoch)
+        with timed("order"):
+            numbers = self.batching.numbers(piece)
+        return self._source.columns(numbers, piece.epoch)
 
     @property
     def skipped(self) -> int:
@@ -56,14 +59,21 @@ class Engine:
         """Returns columns with images of the type that the plan asks for."""
         if self.plan.the(Decode).image_dtype is None:
             return columns
+        with timed("scale"):
+            return self._scaled(columns)
+
+    def _scaled(self, columns: Any) -> Any:
         return trees.map_columns(
             lambda leaf, column: _scaled(column) if leaf.form == "image" else column,
             self.tree, columns,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields the batches, made ahead in threads."""
+        """Yields the batches: made ahead in threads, or when they are asked for."""
         prefetch = self.plan.the(Prefetch)
+        if not prefetch.ahead:
+            yield from self._made_when_asked_for()
+            return
         total = self.batching.total_pieces
         numbers = iter(itertools.count() if total is None else range(total))
         with ThreadPoolExecutor(prefetch.workers, thread_name_prefix="my_datasets") as pool:
@@ -85,6 +95,14 @@ class Engine:
             finally:
                 for _, future in pending:
                     future.cancel()
+
+    def _made_when_asked_for(self) -> Iterator[Any]:
+        total = self.batching.total_pieces
+        for number in itertools.count() if total is None else range(total):
+            piece = self.batching.piece(number)
+            columns = self._made(piece)
+            for i in range(piece.batches):
+                yield trees.rows(columns, i * piece.rows, (i + 1) * piece.rows)
 
     def _made(self, piece: Piece) -> Any:
         return self.finished(self.load(piece))

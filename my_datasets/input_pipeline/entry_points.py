@@ -44,6 +44,7 @@ class Options(TypedDict, total=False):
     remainder: Remainder
     drop_remainder: bool
     workers: int | None
+    prefetch: int | None
     memory: int | str | None
     data_dir: str | os.PathLike[str] | None
 

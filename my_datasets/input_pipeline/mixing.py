@@ -21,6 +21,7 @@ from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.order import EpochOrder, Order, Places
 from my_datasets.input_pipeline.source import Source
 from my_datasets.input_pipeline.stages import Stop
+from my_datasets.input_pipeline.stopwatch import timed
 
 # Examples that are put into another order together.
 _BLOCK = 4096
@@ -206,7 +207,8 @@ class MixedSource:
             part = self.parts[i]
             found.append(part.columns(numbers[rows] - (ends[i] - len(part)), epoch))
             places.append(rows)
-        return trees.merged(found, places)
+        with timed("mix"):
+            return trees.merged(found, places)
 
 
 def _forms(tree: Any, path: str = "") -> dict[str, Leaf]:

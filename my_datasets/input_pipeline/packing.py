@@ -12,6 +12,7 @@ from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.order import Places
 from my_datasets.input_pipeline.ragged import runs
 from my_datasets.input_pipeline.source import Source
+from my_datasets.input_pipeline.stopwatch import timed
 
 Lengths = npt.NDArray[np.int64]
 
@@ -154,6 +155,10 @@ class PackedSource:
 
     def columns(self, numbers: Places, epoch: int) -> Any:
         """Returns some rows."""
+        with timed("pack"):
+            return self._packed(numbers, epoch)
+
+    def _packed(self, numbers: Places, epoch: int) -> Any:
         rows = self.rows
         counts = rows.firsts[numbers + 1] - rows.firsts[numbers]
         some = runs(rows.firsts[numbers], counts)

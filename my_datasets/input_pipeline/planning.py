@@ -67,6 +67,7 @@ def plan(
     remainder: Remainder = "pad",
     drop_remainder: bool = False,
     workers: int | None = None,
+    prefetch: int | None = None,
     memory: int | str | None = None,
     data_dir: str | os.PathLike[str] | None = None,
 ) -> Plan:
@@ -108,6 +109,8 @@ def plan(
       drop_remainder: Leave an epoch's last batch out if it is smaller.
       workers: How many threads, or processes, make batches; None for one for each core if there
         are images, else one.
+      prefetch: How many pieces (a batch, or several small ones) are held ready; 0 to make each when
+        it is asked for, without threads. None for two.
       memory: How much the batches held ready and the cache may take, in bytes or as `"4GiB"`; None
         for half of what is free.
       data_dir: The data directory; TFDS's default if None.
@@ -150,7 +153,7 @@ def plan(
     if pack is not None:
         stages.append(Pack(_only_column(source, found.name), pack, pack_split))
     batch = Batch(batch_size, drop_remainder)
-    return _delivered(stages, batch, epochs, workers, budget.without(kept))
+    return _delivered(stages, batch, epochs, workers, prefetch, budget.without(kept))
 
 
 def mix(
@@ -166,6 +169,7 @@ def mix(
     remainder: Remainder = "pad",
     drop_remainder: bool = False,
     workers: int | None = None,
+    prefetch: int | None = None,
     memory: int | str | None = None,
 ) -> Plan:
     """Returns the plan of a mixture of datasets, each with its share of every batch.
@@ -188,6 +192,7 @@ def mix(
       remainder: As for `plan`.
       drop_remainder: As for `plan`.
       workers: As for `plan`.
+      prefetch: As for `plan`.
       memory: As for `plan`.
 
     Raises:
@@ -216,11 +221,16 @@ def mix(
         )
     part = [] if shard is None else [_shard(shard, remainder)]
     batch = Batch(batch_size, drop_remainder)
-    return _delivered([found, *part, decodes[0]], batch, epochs, workers, budget)
+    return _delivered([found, *part, decodes[0]], batch, epochs, workers, prefetch, budget)
 
 
 def _delivered(
-    stages: Sequence[Stage], batch: Batch, epochs: int | None, workers: int | None, budget: Budget
+    stages: Sequence[Stage],
+    batch: Batch,
+    epochs: int | None,
+    workers: int | None,
+    ahead: int | None,
+    budget: Budget,
 ) -> Plan:
     """Returns the plan with the stages that make batches of examples."""
     source, order = _opened_without_cache(stages)
@@ -235,10 +245,10 @@ def _delivered(
             )
         )
     dtype = next(one.image_dtype for one in stages if isinstance(one, Decode))
-    prefetch = sizing.prefetch(
-        source, batch, workers, budget, images_become_floats=dtype is not None
+    found = sizing.prefetch(
+        source, batch, workers, ahead, budget, images_become_floats=dtype is not None
     )
-    return Plan((*stages, batch, Repeat(epochs), prefetch))
+    return Plan((*stages, batch, Repeat(epochs), found))
 
 
 def _opened_without_cache(stages: Sequence[Stage]) -> tuple[Source, EpochOrder]:

@@ -73,7 +73,13 @@ def _threads(source: Source) -> int:
 
 
 def prefetch(
-    source: Source, batch: Batch, workers: int | None, budget: Budget, *, images_become_floats: bool
+    source: Source,
+    batch: Batch,
+    workers: int | None,
+    ahead: int | None,
+    budget: Budget,
+    *,
+    images_become_floats: bool,
 ) -> Prefetch:
     """Returns how many examples are made at once, and held ready.
 
@@ -81,6 +87,7 @@ def prefetch(
       source: The examples.
       batch: How many make a batch.
       workers: How many threads make them; None for as many as are worth it.
+      ahead: How many pieces are held ready; None for two.
       budget: What all of them may take.
       images_become_floats: Whether they take more in batches than before.
 
@@ -91,11 +98,13 @@ def prefetch(
     threads = workers if workers is not None else _threads(source)
     if threads < 1:
         raise InvalidOptionError(explain(f"workers={workers} are none.", mend="give 1 or more"))
-    ahead = _AHEAD
+    if ahead is not None and ahead < 0:
+        raise InvalidOptionError(explain(f"prefetch={ahead} is none.", mend="give 0 or more"))
+    ahead = _AHEAD if ahead is None else ahead
     one = batch.size * example
     is_given = budget.is_given
     while is_given and (threads + ahead) * one > budget.size and threads + ahead > _LEAST_HELD:
-        threads, ahead = max(1, threads - 1), max(1, ahead - 1)
+        threads, ahead = max(1, threads - 1), max(min(1, ahead), ahead - 1)
     most = budget.size // (threads + ahead) if is_given else _PIECE_BYTES
     at_once = max(1, min(_ROWS // batch.size, min(_PIECE_BYTES, most) // one))
     piece = at_once * one

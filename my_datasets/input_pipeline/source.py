@@ -15,6 +15,7 @@ from my_datasets.input_pipeline.crops import Crop
 from my_datasets.input_pipeline.decoding import Decoder, MisfitError
 from my_datasets.input_pipeline.prepared import Prepared, find
 from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.records.columns import Places
 from my_datasets.records.reading import Records
 
@@ -126,9 +127,9 @@ class ExampleSource(Sequence[Any]):
         """Returns the same as `columns`, but raises a `MisfitError` in place of `ExampleError`."""
         chosen = self._chosen(numbers)
         crop = self.decoder.crop
-        return self.decoder(
-            self.records.read(chosen), None if crop is None else crop.draws(epoch, chosen)
-        )
+        with timed("read"):
+            batch = self.records.read(chosen)
+        return self.decoder(batch, None if crop is None else crop.draws(epoch, chosen))
 
     def explained(
         self, error: MisfitError, numbers: Sequence[int] | Places, which: int = 0

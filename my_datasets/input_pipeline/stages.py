@@ -268,7 +268,8 @@ class Prefetch(_Stage):
 
     Attributes:
       workers: How many threads, or processes, make batches.
-      ahead: How many of the pieces that are made at once are held ready.
+      ahead: How many of the pieces that are made at once are held ready; with 0, each is made when
+        it is asked for.
       rows: How many examples such a piece has.
     """
 
@@ -278,6 +279,8 @@ class Prefetch(_Stage):
 
     def explain(self) -> str:
         """Says what is done."""
+        if not self.ahead:
+            return f"nothing: pieces of {self.rows:,} examples are made when they are asked for"
         return f"{self.workers} at work, {self.ahead} pieces of {self.rows:,} examples held ready"
 
 

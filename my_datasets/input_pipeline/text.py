@@ -18,6 +18,7 @@ from my_datasets.input_pipeline import lengths, trees
 from my_datasets.input_pipeline.order import Places
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.input_pipeline.source import Source, source
+from my_datasets.input_pipeline.stopwatch import timed
 
 if TYPE_CHECKING:
     import tokenizers
@@ -142,7 +143,9 @@ class TokenizedSource:
         def changed(leaf: Leaf, column: Any) -> Any:
             return self._encoded(column) if leaf.name == self.column else column
 
-        return trees.map_columns(changed, self.source.tree, self.source.columns(numbers, epoch))
+        columns = self.source.columns(numbers, epoch)
+        with timed("tokenize"):
+            return trees.map_columns(changed, self.source.tree, columns)
 
     def _encoded(self, texts: Any) -> Ragged:
         decoded = [text.decode("utf-8", "replace") for text in texts]

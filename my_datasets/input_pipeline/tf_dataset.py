@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from my_datasets.core.machine import cores
 from my_datasets.errors import FeatureError, explain
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.augment import Augmentation
@@ -187,13 +188,17 @@ def _built(
 
     count = batching.total_pieces
     pieces = tf.data.Dataset.range(count if count is not None else tf.int64.max)
-    dataset = pieces.map(loaded, num_parallel_calls=prefetch.workers, deterministic=True)
+    in_parallel: dict[str, Any] = {}
+    if prefetch.ahead:
+        in_parallel = {"num_parallel_calls": prefetch.workers, "deterministic": True}
+    dataset = pieces.map(loaded, **in_parallel)
     if not is_single:
         dataset = dataset.unbatch()
     change = _change(engine, augment)
     if change is not None:
-        dataset = dataset.map(change, num_parallel_calls=prefetch.workers, deterministic=True)
-    dataset = dataset.prefetch(max(1, prefetch.ahead))
+        dataset = dataset.map(change, **in_parallel)
+    if prefetch.ahead:
+        dataset = dataset.prefetch(prefetch.ahead)
     asked = tf.data.Dataset.range(tf.int64.max).map(lambda _: tf.timestamp())
 
     def told(when: Any, batch: Any) -> Any:
@@ -205,7 +210,20 @@ def _built(
     known = tf.data.experimental.assert_cardinality(
         tf.data.INFINITE_CARDINALITY if total is None else total
     )
-    return tf.data.Dataset.zip((asked, dataset)).map(told).apply(known)
+    whole = tf.data.Dataset.zip((asked, dataset)).map(told).apply(known)
+    return whole.with_options(_options(prefetch))
+
+
+def _options(prefetch: Prefetch) -> tf.data.Options:
+    """Returns what makes `tf.data` do no more and no less than a plan says."""
+    options = tf.data.Options()
+    if not prefetch.ahead:
+        options.experimental_optimization.map_parallelization = False
+        options.experimental_optimization.inject_prefetch = False
+    if prefetch.workers > cores():
+        # Its own pool has a thread for each core.
+        options.threading.private_threadpool_size = prefetch.workers + 1
+    return options
 
 
 def _change(engine: Engine, augment: Augmentation | None) -> Callable[..., Any] | None:

@@ -1,0 +1,313 @@
+"""Where the time of an input pipeline goes, and what would make it faster."""
+
+import dataclasses
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from my_datasets.core.machine import cores
+from my_datasets.input_pipeline import trees
+from my_datasets.input_pipeline.engine import Batches, Engine
+from my_datasets.input_pipeline.memory import available
+from my_datasets.input_pipeline.plan import Plan
+from my_datasets.input_pipeline.stages import (
+    Batch,
+    Cache,
+    Decode,
+    Prefetch,
+    Read,
+    Repeat,
+    Stage,
+    Tokenize,
+)  # fmt: skip
+from my_datasets.input_pipeline.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from my_datasets.input_pipeline.augment import Augmentation
+
+Framework = Literal["tensorflow", "numpy"]
+
+# A change is worth naming if it makes so much of a difference.
+_WORTH = 1.2
+# The share of free memory that a cache is proposed for.
+_FOR_CACHE = 0.25
+# And that is filled in so many seconds, which it takes before it can be measured.
+_FILLED_IN = 20.0
+# What each stage is, and what helps if it takes most of the time and no option does.
+STAGES = {
+    "order": ("finding out which examples come next", "a smaller bucket_window"),
+    "read": ("reading records, and comparing their checksums", "a local disk, or cache='memory'"),
+    "parse": ("taking records apart", "fewer features: columns=[...]"),
+    "decode": ("making values of features, above all images",
+               "a smaller image_size, fewer columns, or images made smaller when they are built"),
+    "tokenize": ("finding the tokens of texts", "tokens computed when the dataset is built"),
+    "cache": ("taking examples out of the cache", "larger batches"),
+    "pack": ("putting lists of tokens into rows", "shorter rows"),
+    "mix": ("putting examples of several datasets together", "larger batches"),
+    "scale": ("making numbers from 0 to 1 of images", "scaling in the model, on its device"),
+    "map": ("changing images", "augmenting in the model, on its device, or fewer changes"),
+    "deliver": ("cutting batches, and handing them over", "larger batches"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """What one stage could do if the others took no time.
+
+    Attributes:
+      stage: Its name, one of `STAGES`.
+      seconds: That it takes for an example, in one thread.
+      share: Of the time of all stages, from 0 to 1.
+    """
+
+    stage: str
+    seconds: float
+    share: float
+
+    @property
+    def rate(self) -> float:
+        """Examples in a second, by one thread."""
+        return 1 / self.seconds if self.seconds else float("inf")
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change that was tried.
+
+    Attributes:
+      option: What is changed: `workers`, `prefetch` or `cache`.
+      value: To what.
+      before: Examples in a second without it.
+      after: The same with it.
+    """
+
+    option: str
+    value: str
+    before: float
+    after: float
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast it is with the change."""
+        return self.after / self.before
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Where the time of a pipeline goes.
+
+    Attributes:
+      plan: The plan, as `Plan.explain` says it.
+      framework: Who takes the batches.
+      rate: Examples in a second, all stages together, as the plan has it.
+      ceilings: The stages, in the order of the data's way.
+      changes: What was tried, the best first.
+      bottleneck: The option that holds everything up, `workers` or `prefetch`; else the stage that
+        takes most of the time.
+    """
+
+    plan: str
+    framework: Framework
+    rate: float
+    ceilings: tuple[Ceiling, ...]
+    changes: tuple[Change, ...]
+    bottleneck: str
+
+    @property
+    def advice(self) -> str:
+        """What to do about it, in words."""
+        best = self.changes[0] if self.changes else None
+        if best is not None and best.gain >= _WORTH:
+            return f"with {best.option}={best.value} it is {best.gain:.1f} times as fast (measured)"
+        if self.bottleneck in STAGES:
+            return f"no option makes it faster; try {STAGES[self.bottleneck][1]}"
+        return "no option makes it faster"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns it for JSON; rates are examples in a second."""
+        return {
+            "plan": self.plan.splitlines(),
+            "framework": self.framework,
+            "rate": self.rate,
+            "bottleneck": self.bottleneck,
+            "advice": self.advice,
+            "ceilings": [{**dataclasses.asdict(one), "rate": one.rate} for one in self.ceilings],
+            "changes": [{**dataclasses.asdict(one), "gain": one.gain} for one in self.changes],
+        }
+
+
+def diagnose(
+    plan: Plan,
+    *,
+    augment: "Augmentation | None" = None,
+    framework: Framework = "tensorflow",
+    seconds: float = 2.0,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Diagnosis:
+    """Measures the stages of a pipeline, names what holds it up, and tries what would help.
+
+    Args:
+      plan: The plan.
+      augment: What changes its images; with TensorFlow only.
+      framework: Who takes the batches.
+      seconds: How long each measurement takes, about; there are about six.
+      tell: Is told what is being measured.
+
+    Raises:
+      PlanError: The data of the plan changed.
+    """
+    endless = _replaced(plan, Repeat(None))
+    tell("each stage by itself")
+    found, examples = _profile(endless, seconds)
+    alone = _replaced(endless, _prefetch(plan, workers=1, ahead=0))
+    if augment is not None:
+        tell("changes of images")
+        found["map"] = _of_map(alone, augment, seconds) * examples
+    tell("one thread alone")
+    serial = 1 / _rate(alone, augment, framework, seconds)
+    each = {stage: found.get(stage, 0.0) / examples for stage in STAGES}
+    each["deliver"] = max(0.0, serial - sum(each.values()))
+    total = sum(each.values())
+    ceilings = tuple(
+        Ceiling(stage, one, one / total) for stage, one in each.items() if one > 0.001 * total
+    )
+    tell("all stages together")
+    rate = _rate(endless, augment, framework, seconds)
+    changes = []
+    for option, value, other, wait in _alternatives(endless, serial):
+        tell(f"{option}={value}")
+        before = rate if not wait else _rate(endless, augment, framework, seconds, wait)
+        changes.append(
+            Change(option, value, before, _rate(other, augment, framework, seconds, wait))
+        )
+    changes.sort(key=lambda change: -change.gain)
+    largest = max(ceilings, key=lambda one: one.share).stage
+    structural = [one for one in changes if one.option != "cache" and one.gain >= _WORTH]
+    bottleneck = structural[0].option if structural else largest
+    return Diagnosis(plan.explain(), framework, rate, ceilings, tuple(changes), bottleneck)
+
+
+def _profile(plan: Plan, seconds: float) -> tuple[dict[str, float], int]:
+    """Returns the seconds that stages take in one thread, and for how many examples."""
+    engine = Engine(plan)
+    end = time.perf_counter() + seconds
+    # The first pass over what is cached fills the cache.
+    first = engine.batching.pieces(0) if plan.get(Cache) is not None else 1
+    for number in range(first):
+        engine.finished(engine.load(engine.batching.piece(number)))
+    examples = 0
+    with Stopwatch() as watch:
+        for number in itertools.count(first):
+            piece = engine.batching.piece(number)
+            engine.finished(engine.load(piece))
+            examples += piece.batches * piece.rows
+            if time.perf_counter() >= end:
+                break
+    return dict(watch.seconds), examples
+
+
+def _of_map(plan: Plan, augment: "Augmentation", seconds: float) -> float:
+    """Returns the seconds that changing an example's images takes."""
+    import tensorflow as tf
+
+    engine = Engine(plan, single=True)
+    piece = engine.batching.piece(0)
+    batch = engine.finished(engine.load(piece))
+    leaves = zip(trees.columns_of(engine.tree), trees.columns_of(batch), strict=True)
+    images = tf.constant(next(column for leaf, column in leaves if leaf.form == "image"))
+    targets = tf.zeros([piece.rows], tf.int64)
+    draws = tf.constant(augment.numbers(piece.epoch, engine.batching.numbers(piece)))
+
+    @tf.function(autograph=False)
+    def change() -> Any:
+        return augment(images, targets, draws)
+
+    change()
+    begin, count = time.perf_counter(), 0
+    while count < 3 or time.perf_counter() < begin + seconds:
+        change()
+        count += 1
+    return (time.perf_counter() - begin) / count / piece.rows
+
+
+def _rate(
+    plan: Plan,
+    augment: "Augmentation | None",
+    framework: Framework,
+    seconds: float,
+    wait: float = 0.0,
+) -> float:
+    """Returns the examples that come in a second.
+
+    Args:
+      plan: The plan, without an end.
+      augment: What changes its images.
+      framework: Who takes the batches.
+      seconds: How long to measure, about.
+      wait: How long the consumer works on each batch, in seconds.
+    """
+    engine_batches = _batches(plan, augment, framework)
+    prefetch, size = plan.the(Prefetch), plan.the(Batch).size
+    batching = Engine(plan).batching
+    # What was made ahead came in no time, and does not count.
+    unmeasured = (prefetch.workers + prefetch.ahead) * batching.piece(0).batches
+    if plan.get(Cache) is not None:
+        unmeasured += batching.steps(0)
+    batches = iter(engine_batches)
+    for _ in range(unmeasured):
+        next(batches)
+    begin, count = time.perf_counter(), 0
+    while count < unmeasured or time.perf_counter() < begin + seconds:
+        if wait:
+            time.sleep(wait)
+        next(batches)
+        count += 1
+    return count * size / (time.perf_counter() - begin)
+
+
+def _batches(plan: Plan, augment: "Augmentation | None", framework: Framework) -> Iterable[Any]:
+    if framework == "numpy":
+        return Batches(plan)
+    from my_datasets.input_pipeline.tf_dataset import Pipeline
+
+    return Pipeline(plan, augment=augment)
+
+
+def _alternatives(plan: Plan, serial: float) -> Iterator[tuple[str, str, Plan, float]]:
+    """Yields (option, value, the plan with it, how long the consumer works on a batch)."""
+    prefetch, cache = plan.the(Prefetch), plan.get(Cache)
+    if not prefetch.ahead:
+        # What is made ahead helps who has other things to do.
+        yield (
+            "prefetch", "2", _replaced(plan, _prefetch(plan, ahead=2)),
+            serial * plan.the(Batch).size,
+        )  # fmt: skip
+        return
+    more = max(2, cores())
+    if prefetch.workers < more:
+        yield "workers", str(more), _replaced(plan, _prefetch(plan, workers=more)), 0.0
+    fits = _bytes_of_all(plan) <= available() * _FOR_CACHE
+    fills = plan.get(Read) is not None and serial * plan.the(Read).examples <= _FILLED_IN
+    if cache is None and plan.the(Decode).crop != "random" and fits and fills:
+        last = max(i for i, one in enumerate(plan.stages) if isinstance(one, Decode | Tokenize))
+        stages = (*plan.stages[: last + 1], Cache("memory"), *plan.stages[last + 1 :])
+        yield "cache", "'memory'", Plan(stages), 0.0
+
+
+def _bytes_of_all(plan: Plan) -> float:
+    from my_datasets.input_pipeline.memory import size_of
+
+    engine = Engine(plan, single=True)
+    piece = engine.batching.piece(0)
+    return size_of(engine.load(piece)) / piece.rows * engine.batching.order.size
+
+
+def _prefetch(plan: Plan, **changes: int) -> Prefetch:
+    return dataclasses.replace(plan.the(Prefetch), **changes)
+
+
+def _replaced(plan: Plan, stage: Stage) -> Plan:
+    """Returns a plan with another stage in place of the one of its kind."""
+    return Plan(tuple(stage if type(one) is type(stage) else one for one in plan.stages))

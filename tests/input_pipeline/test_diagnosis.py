@@ -1,0 +1,106 @@
+"""A stage that is slow is named, and what helps is measured."""
+
+import time
+from dataclasses import dataclass
+
+import pytest
+import tensorflow as tf
+
+from my_datasets.input_pipeline import images
+from my_datasets.input_pipeline.augment import compose
+from my_datasets.input_pipeline.diagnosis import diagnose
+from my_datasets.input_pipeline.order import Order
+from my_datasets.input_pipeline.planning import plan
+from my_datasets.input_pipeline.stopwatch import Stopwatch, timed
+from my_datasets.records.reading import Records
+
+
+def slowed(monkeypatch, owner, name, seconds):
+    """Makes a method sleep before it does its work."""
+    real = getattr(owner, name)
+
+    def slow(*args, **options):
+        time.sleep(seconds)
+        return real(*args, **options)
+
+    monkeypatch.setattr(owner, name, slow)
+
+
+def of(data_dir, *, framework="numpy", augment=None, **options):
+    made = plan("everything", data_dir=data_dir, batch_size=50, epochs=None, seed=1, **options)
+    return diagnose(made, framework=framework, augment=augment, seconds=0.1)
+
+
+def test_slow_reading_is_named_and_a_cache_helps(data_dir, monkeypatch):
+    slowed(monkeypatch, Records, "read", 0.02)
+    found = of(data_dir, columns=["whole", "vector"], workers=8)
+    assert found.bottleneck == "read"
+    share = {one.stage: one.share for one in found.ceilings}
+    assert share["read"] > 0.4
+    assert sum(share.values()) > 0.99
+    (best,) = found.changes
+    assert (best.option, best.value) == ("cache", "'memory'")
+    assert best.gain > 3
+    assert "with cache='memory' it is" in found.advice
+    assert found.to_dict()["bottleneck"] == "read"
+
+
+def test_a_slow_order_is_named(data_dir, monkeypatch):
+    slowed(monkeypatch, Order, "__call__", 0.02)
+    assert of(data_dir, columns=["whole"], workers=8).bottleneck == "order"
+
+
+@dataclass(frozen=True)
+class Slow:
+    draws: int = 1
+
+    def __call__(self, images, targets, draws):
+        def wait(given):
+            time.sleep(0.03)
+            return given
+
+        found = tf.numpy_function(wait, [images], tf.float32)
+        found.set_shape(images.shape)
+        return found, targets
+
+
+@pytest.mark.parametrize("framework", ["tensorflow"])
+def test_slow_changes_of_images_are_named(data_dir, framework):
+    found = of(
+        data_dir, columns=["grey"], framework=framework, augment=compose([Slow()]), workers=8,
+        cache="memory",
+    )  # fmt: skip
+    assert found.bottleneck == "map"
+    assert "in the model" in found.advice
+
+
+@pytest.mark.parametrize("framework", ["tensorflow", "numpy"])
+def test_one_worker_is_named(data_dir, monkeypatch, framework):
+    slowed(monkeypatch, images.Decoder, "__call__", 0.002)
+    found = of(data_dir, columns=["grey"], framework=framework, workers=1)
+    assert found.bottleneck == "workers"
+    gains = {one.option: one.gain for one in found.changes}
+    assert gains["workers"] > 1.5
+    assert {one.stage: one.share for one in found.ceilings}["decode"] > 0.8
+
+
+@pytest.mark.parametrize("framework", ["tensorflow", "numpy"])
+def test_nothing_made_ahead_is_named(data_dir, monkeypatch, framework):
+    slowed(monkeypatch, Records, "read", 0.02)
+    found = of(data_dir, columns=["whole"], framework=framework, prefetch=0)
+    assert found.bottleneck == "prefetch"
+    assert found.changes[0].gain > 1.4
+    assert "prefetch=2" in found.advice
+
+
+def test_a_stage_is_not_charged_for_those_within_it():
+    with Stopwatch() as watch, timed("outer"):
+        time.sleep(0.02)
+        with timed("inner"):
+            time.sleep(0.06)
+        time.sleep(0.02)
+    assert 0.06 <= watch.seconds["inner"] < 0.6
+    assert 0.04 <= watch.seconds["outer"] < 0.06 + 0.5
+    with timed("nobody asks"):
+        pass
+    assert set(watch.seconds) == {"inner", "outer"}
