@@ -24,6 +24,7 @@ class Options(TypedDict, total=False):
     split: str
     batch_size: int
     shuffle: bool | None
+    shuffle_window: int | None
     seed: int
     epochs: int | None
     as_supervised: bool | None
@@ -47,6 +48,7 @@ class Options(TypedDict, total=False):
     prefetch: int | None
     memory: int | str | None
     data_dir: str | os.PathLike[str] | None
+    shards_dir: str | os.PathLike[str] | None
 
 
 Planned = str | DatasetReference | Plan

@@ -1,5 +1,7 @@
 """Opens the data of a plan: where its examples come from, and in which order."""
 
+from collections import deque
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,12 +12,13 @@ from my_datasets.input_pipeline.cache import open_cache
 from my_datasets.input_pipeline.crops import Crop
 from my_datasets.input_pipeline.lengths import leaf_of, lengths_of
 from my_datasets.input_pipeline.mixing import MixedOrder, MixedSource
-from my_datasets.input_pipeline.order import EpochOrder, Order
+from my_datasets.input_pipeline.order import EpochOrder, Order, WindowOrder
 from my_datasets.input_pipeline.packing import PackedSource, cut, fitted
 from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.prepared import Prepared
+from my_datasets.input_pipeline.prepared import WINDOWS_HELD, Prepared
 from my_datasets.input_pipeline.skipping import SkippingSource
 from my_datasets.input_pipeline.source import Source, open_source
+from my_datasets.input_pipeline.spool import Spool
 from my_datasets.input_pipeline.stages import (
     Bucket,
     Cache,
@@ -51,6 +54,8 @@ def opened(plan: Plan, *, warns: bool = True) -> tuple[Source, EpochOrder]:
         rows = cut(lengths, pack.length) if pack.splits else fitted(lengths, pack.length)
         source = PackedSource(source, leaf_of(source.tree, pack.column), rows, pack.length)
     order: EpochOrder = Order(len(source), None if shuffle is None else shuffle.seed)
+    if shuffle is not None and shuffle.window is not None:
+        order = _windows(plan.the(Read), shuffle)
     bucket = plan.get(Bucket)
     if bucket is not None:
         lengths = _lengths(plan, bucket.column)
@@ -63,6 +68,21 @@ def _mixed(mix: Mix, *, warns: bool) -> tuple[Source, EpochOrder]:
     names = tuple(Plan(part).the(Read).dataset for part in mix.parts)
     order = MixedOrder(tuple(order for _, order in found), mix.shares, mix.stop, mix.seed)
     return MixedSource(tuple(source for source, _ in found), names), order
+
+
+def _windows(read: Read, shuffle: Shuffle) -> WindowOrder:
+    """Returns the order of windows of shards, which are fetched before they are wanted."""
+    records = _checked(read).records(read.split, read.held)
+    runs = records.runs()
+    spool = records.fetch
+    announced: deque[list[int]] = deque(maxlen=WINDOWS_HELD)
+
+    def announce(wanted: list[int]) -> None:
+        if wanted not in announced and isinstance(spool, Spool):
+            announced.append(wanted)
+            spool.ahead(runs[i][0] for i in wanted)
+
+    return WindowOrder(tuple(n for _, n in runs), shuffle.window or 1, shuffle.seed, announce)
 
 
 def _lengths(plan: Plan, column: str) -> npt.NDArray[np.int64]:
@@ -84,7 +104,9 @@ def _tokenized(source: Source, tokens: Tokenize | None) -> Source:
 
 def _source(plan: Plan, *, warns: bool) -> Source:
     read, tokens = plan.the(Read), plan.get(Tokenize)
-    source = open_examples(_checked(read), read.split, plan.the(Decode), warns=warns)
+    source = open_examples(
+        _checked(read), read.split, plan.the(Decode), held=read.held, warns=warns
+    )
     if tokens is not None and content_of(tokens.path) != tokens.content:
         raise PlanError(
             explain(
@@ -97,7 +119,7 @@ def _source(plan: Plan, *, warns: bool) -> Source:
 
 def _checked(read: Read) -> Prepared:
     """Returns the version that is to be read."""
-    found = prepared_version.find(read.path)
+    found = prepared_version.find(read.path, held_at=read.held_at)
     if found.content != read.content:
         raise PlanError(
             explain(
@@ -110,13 +132,21 @@ def _checked(read: Read) -> Prepared:
     return found
 
 
-def open_examples(prepared: Prepared, split: str, decode: Decode, *, warns: bool = True) -> Source:
+def open_examples(
+    prepared: Prepared,
+    split: str,
+    decode: Decode,
+    *,
+    held: int | None = None,
+    warns: bool = True,
+) -> Source:
     """Returns the examples of a split as a stage decodes them.
 
     Args:
       prepared: The version.
       split: The split or slice.
       decode: The stage.
+      held: Of a version in an object store, how many shards may lie here at a time.
       warns: Whether to say which examples are skipped.
 
     Raises:
@@ -127,6 +157,6 @@ def open_examples(prepared: Prepared, split: str, decode: Decode, *, warns: bool
         crop = Crop(decode.crop, decode.image_size, decode.crop_area, decode.seed)
     source = open_source(
         prepared, split, as_supervised=decode.as_supervised, columns=decode.columns,
-        image_size=decode.image_size, crop=crop,
+        image_size=decode.image_size, crop=crop, held=held,
     )  # fmt: skip
     return SkippingSource(source, warns=warns) if decode.undecodable == "skip" else source

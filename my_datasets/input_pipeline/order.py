@@ -9,6 +9,7 @@ would not be mixed well: few examples are sorted by random numbers instead.
 """
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,6 +72,53 @@ class Order:
             found[outside] = _permuted(found[outside], bits, keys)
             outside = outside[found[outside] >= self.size]
         return found.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class WindowOrder:
+    """An order in which few shards are read at a time.
+
+    The shards come in an order of their own in each epoch; of some that follow each other, a
+    window, the examples come in an order that is a permutation of all of them.
+
+    Attributes:
+      runs: How many examples there are in each shard, in the order in which they are stored.
+      window: How many shards make a window.
+      seed: Makes another order.
+      announce: Is told which runs will be read, of a window and the next one, when it begins.
+    """
+
+    runs: tuple[int, ...]
+    window: int
+    seed: int
+    announce: Callable[[list[int]], None] = lambda _: None
+
+    @functools.cached_property
+    def size(self) -> int:
+        """How many examples an epoch has."""
+        return sum(self.runs)
+
+    def __call__(self, epoch: int, places: Places) -> Places:
+        """Returns the numbers of the examples at some places of an epoch; see `EpochOrder`."""
+        shards = Order(len(self.runs), self.seed)(epoch, np.arange(len(self.runs)))
+        sizes = np.array(self.runs, np.int64)
+        firsts = (np.cumsum(sizes) - sizes)[shards]
+        ends = np.cumsum(sizes[shards])
+        windows = ends[self.window - 1 :: self.window]
+        if len(self.runs) % self.window:
+            windows = np.append(windows, ends[-1])
+        which = np.searchsorted(windows, places, side="right")
+        found = np.empty_like(places)
+        for window in np.unique(which).tolist():
+            begin = int(windows[window - 1]) if window else 0
+            order = Order(int(windows[window]) - begin, self.seed)
+            rows = which == window
+            inside = begin + order(epoch * len(windows) + window, places[rows] - begin)
+            shard = np.searchsorted(ends, inside, side="right")
+            found[rows] = inside - (ends - sizes[shards])[shard] + firsts[shard]
+            first = window * self.window
+            self.announce(shards[first : first + 2 * self.window].tolist())
+        return found
 
 
 def uniform(seed: int, epoch: int, examples: Places, count: int) -> npt.NDArray[np.float32]:

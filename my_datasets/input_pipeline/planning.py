@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline import mixing, sizing, text, trees
+from my_datasets.input_pipeline import prepared as prepared_version
 from my_datasets.input_pipeline.hosts import this_host
 from my_datasets.input_pipeline.lengths import is_list
 from my_datasets.input_pipeline.opening import opened
 from my_datasets.input_pipeline.order import EpochOrder
 from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.prepared import find
+from my_datasets.input_pipeline.prepared import WINDOW, WINDOWS_HELD, find
 from my_datasets.input_pipeline.sizing import Budget
 from my_datasets.input_pipeline.source import Source
+from my_datasets.input_pipeline.spool import default_directory
 from my_datasets.input_pipeline.stages import (
     Batch,
     Bucket,
@@ -47,6 +49,7 @@ def plan(
     split: str = "train",
     batch_size: int = 32,
     shuffle: bool | None = None,
+    shuffle_window: int | None = None,
     seed: int = 0,
     epochs: int | None = 1,
     as_supervised: bool | None = None,
@@ -70,6 +73,7 @@ def plan(
     prefetch: int | None = None,
     memory: int | str | None = None,
     data_dir: str | os.PathLike[str] | None = None,
+    shards_dir: str | os.PathLike[str] | None = None,
 ) -> Plan:
     """Returns the plan of an input pipeline for a prepared split.
 
@@ -79,6 +83,8 @@ def plan(
       batch_size: How many examples make a batch.
       shuffle: Whether each epoch has an order of its own: a permutation of all examples. None for
         splits that are called `train`, or are slices of that.
+      shuffle_window: Permute the examples of so many shards at a time, the shards being in an order
+        of their own in each epoch; None for all at once, and for 4 if they are in an object store.
       seed: Makes another order.
       epochs: How often all examples are given; None for ever.
       as_supervised: Give `(input, target)` in place of a dict; None to do so if the dataset
@@ -113,13 +119,15 @@ def plan(
         it is asked for, without threads. None for two.
       memory: How much the batches held ready and the cache may take, in bytes or as `"4GiB"`; None
         for half of what is free.
-      data_dir: The data directory; TFDS's default if None.
+      data_dir: The data directory, which may be in an object store; TFDS's default if None.
+      shards_dir: Where shards of an object store lie while they are read: those of three windows.
+        A folder of the user's cache if None.
 
     Raises:
       NotPreparedError, SplitNotFoundError, FeatureError: There is no such thing.
       InvalidOptionError: A value makes no sense, or the memory is too little.
     """
-    found = find(reference, data_dir)
+    found = find(reference, data_dir, shards_dir)
     if as_supervised is None:
         as_supervised = columns is None and pack is None and found.schema.supervised is not None
     if columns is None and pack is not None and tokenizer:
@@ -134,9 +142,17 @@ def plan(
         raise InvalidOptionError(
             explain(f"{split!r} of {found.name} has no examples.", mend="choose another slice")
         )
-    stages: list[Stage] = [Read(found.name, str(found.path), split, records, found.content)]
+    read = Read(found.name, str(found.path), split, records, found.content)
+    if found.url is not None:
+        if pack is not None or bucket_by is not None:
+            raise _far_away(found.url)
+        shuffle_window = shuffle_window or WINDOW
+        held = shuffle_window * WINDOWS_HELD
+        held_at = os.path.abspath(shards_dir or default_directory())
+        read = dataclasses.replace(read, path=found.url, held=held, held_at=held_at)
+    stages: list[Stage] = [read]
     if shuffle if shuffle is not None else split.partition("[")[0] == "train":
-        stages.append(Shuffle(seed))
+        stages.append(Shuffle(seed, shuffle_window))
     if bucket_by is not None:
         group = batch_size * (1 if part is None else part.count)
         stages.append(Bucket(bucket_by, bucket_window or _WINDOW * group, group, seed))
@@ -147,7 +163,7 @@ def plan(
     source, _ = _opened_without_cache(stages)
     if crop == "random":
         cache = _uncached(cache)
-    kept = sizing.cache(cache, cache_dir, source, epochs, budget)
+    kept = sizing.cache(cache, cache_dir, source, epochs, budget, is_far=found.url is not None)
     if kept is not None:
         stages.append(kept)
     if pack is not None:
@@ -246,9 +262,25 @@ def _delivered(
         )
     dtype = next(one.image_dtype for one in stages if isinstance(one, Decode))
     found = sizing.prefetch(
-        source, batch, workers, ahead, budget, images_become_floats=dtype is not None
+        source,
+        batch,
+        workers,
+        ahead,
+        budget,
+        images_become_floats=dtype is not None,
+        most_rows=_of_a_window(stages),
     )
     return Plan((*stages, batch, Repeat(epochs), found))
+
+
+def _of_a_window(stages: Sequence[Stage]) -> int | None:
+    """Returns how many examples a window of shards has, about, if they come from far away."""
+    found = Plan(tuple(stages))
+    read = found.get(Read)
+    if read is None or read.held is None:
+        return None
+    shards = len(prepared_version.find(read.path, held_at=read.held_at).records(read.split).runs())
+    return max(1, read.examples * read.held // (WINDOWS_HELD * max(1, shards)))
 
 
 def _opened_without_cache(stages: Sequence[Stage]) -> tuple[Source, EpochOrder]:
@@ -271,6 +303,15 @@ def _tokenize(tokenizer: Mapping[str, str | os.PathLike[str]] | None) -> list[St
         Tokenize(column, os.path.abspath(path), text.content_of(os.fspath(path)))
         for column, path in (tokenizer or {}).items()
     ]
+
+
+def _far_away(url: str) -> InvalidOptionError:
+    return InvalidOptionError(
+        explain(
+            f"{url} is far away: to go through it for the lengths of all examples takes long.",
+            mend="copy the version here, and give that directory",
+        )
+    )
 
 
 def _uncached(cache: str) -> str:

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,15 @@ from my_datasets.core.manifest import Manifest
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.schema import Schema
 from my_datasets.errors import DataDirError, NotPreparedError, explain
+from my_datasets.input_pipeline.spool import default_directory, mirror, spool_of
 from my_datasets.records.reading import Records, Shard
 
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _DEFAULT_DATA_DIR = "~/tensorflow_datasets"
+# Shards of an object store whose examples are put into an order together; and those that lie here:
+# of a window, of one that not all threads are through with, and of the next one.
+WINDOW = 4
+WINDOWS_HELD = 3
 
 
 @dataclass(frozen=True)
@@ -29,23 +34,29 @@ class Prepared:
       name: The dataset's full name, `name/config:version`.
       schema: Its features.
       shards: The shards of each split.
+      url: Where it is, if that is in an object store; `path` then holds its metadata.
+      sizes: The size of each of its files there, by name.
     """
 
     path: Path
     name: str
     schema: Schema
     shards: Mapping[str, list[Shard]]
+    url: str | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @functools.cached_property
     def content(self) -> str:
         """Which data it is: a hash of what made it, and of the shards' names, sizes and lengths."""
         made_by = Manifest.read(self.path)
-        shards = [
-            (one.path.name, one.length, one.path.stat().st_size if one.path.exists() else -1)
-            for one in self._all_shards()
-        ]
+        shards = [(one.path.name, one.length, self._size(one.path)) for one in self._all_shards()]
         described = [self.name, shards, made_by.fingerprint if made_by else None]
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+    def _size(self, path: Path) -> int:
+        if self.url is not None:
+            return self.sizes.get(path.name, -1)
+        return path.stat().st_size if path.exists() else -1
 
     @property
     def modified(self) -> int:
@@ -56,8 +67,13 @@ class Prepared:
     def _all_shards(self) -> list[Shard]:
         return [one for some in self.shards.values() for one in some]
 
-    def records(self, split: str) -> Records:
+    def records(self, split: str, held: int | None = None) -> Records:
         """Returns the records of a split or slice.
+
+        Args:
+          split: The split or slice.
+          held: Of a version in an object store, how many shards may lie here at a time; None for
+            three windows of the usual size.
 
         Raises:
           SplitNotFoundError: There is none of that name.
@@ -71,37 +87,51 @@ class Prepared:
             (first[one.split] + one.begin, first[one.split] + one.end)
             for one in subsplits.resolve(split, lengths)
         ]
-        return Records(self._all_shards(), ranges)
+        if self.url is None:
+            return Records(self._all_shards(), ranges)
+        spool = spool_of(self.url, self.path, self.sizes, held or WINDOW * WINDOWS_HELD)
+        return Records(self._all_shards(), ranges, spool, spool.most)
 
 
 def find(
-    reference: str | DatasetReference, data_dir: str | os.PathLike[str] | None = None
+    reference: str | DatasetReference,
+    data_dir: str | os.PathLike[str] | None = None,
+    held_at: str | os.PathLike[str] | None = None,
 ) -> Prepared:
     """Returns the highest prepared version that a reference means.
 
     Args:
       reference: For example `digits:1.*.*`; or the directory of a prepared version.
-      data_dir: Where the data is; TFDS's default if None.
+      data_dir: Where the data is, which may be in an object store; TFDS's default if None.
+      held_at: Where copies of what is in an object store lie; a folder of the user's cache if None.
 
     Raises:
       InvalidReferenceError: `reference` is malformed.
       NotPreparedError: There is no such version.
-      DataDirError: It cannot be read without TFDS: it is remote, or of another file format.
+      DataDirError: It cannot be read without TFDS: it is of another file format.
     """
     text = str(reference)
+    if data_dir is None and layout.is_remote(text):
+        return _remote_version(text, held_at)
     if data_dir is None and (os.sep in text) and layout.is_prepared(Path(text).expanduser()):
         return _read(Path(text).expanduser())
     parsed = reference if isinstance(reference, DatasetReference) else DatasetReference.parse(text)
-    root = layout.as_path(data_dir or os.environ.get("TFDS_DATA_DIR") or _DEFAULT_DATA_DIR)
-    if layout.is_remote(os.fspath(root)):
-        raise DataDirError(
-            explain(
-                f"Records at {root} cannot be read at random.",
-                mend="copy the version to a local directory, or read it with my_datasets.load",
-            )
-        )
-    config = parsed.config or _default_config(root / parsed.name)
-    there = layout.prepared_versions_of(root / parsed.name)
+    where = os.fspath(data_dir or os.environ.get("TFDS_DATA_DIR") or _DEFAULT_DATA_DIR)
+    if layout.is_remote(where):
+        return _remote(parsed, where, held_at)
+    root = Path(where).expanduser()
+    folder = root / parsed.name
+    return _read(_highest(parsed, folder, str(root)).path)
+
+
+def _highest(parsed: DatasetReference, folder: Path, root: str) -> layout.PreparedVersion:
+    """Returns the highest version that is meant, out of a dataset's folder.
+
+    Raises:
+      NotPreparedError: There is none.
+    """
+    config = parsed.config or _default_config(folder)
+    there = list(layout.prepared_versions_of(folder))
     found = [
         one
         for one in there
@@ -110,13 +140,43 @@ def find(
     if not found:
         raise NotPreparedError(
             explain(
-                f"No prepared data matches {text!r}.",
-                f"Searched: {root / parsed.name}",
+                f"No prepared data matches {str(parsed)!r}.",
+                f"Searched: {root}/{parsed.name}",
                 f"Prepared there: {', '.join(map(_shown, there)) or 'nothing'}",
                 mend=f"my-datasets build {parsed.name} --data-dir {root}",
             )
         )
-    return _read(max(found, key=lambda version: version.version).path)
+    return max(found, key=lambda version: version.version)
+
+
+def _remote(
+    parsed: DatasetReference, root: str, held_at: str | os.PathLike[str] | None
+) -> Prepared:
+    url = f"{root.rstrip('/')}/{parsed.name}"
+    folder, _ = _mirror(url, held_at)
+    found = _highest(parsed, folder, root)
+    return _remote_version(f"{url}/{found.path.relative_to(folder).as_posix()}", held_at)
+
+
+def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dict[str, int]]:
+    if ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
+        raise DataDirError(
+            explain(
+                "The URL of an object store has a password in it.",
+                mend="give it by the environment, as the store's own tools take it",
+            )
+        )
+    return mirror(url, Path(held_at) if held_at else default_directory())
+
+
+def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepared:
+    """Returns the version in a folder of an object store."""
+    path, sizes = _mirror(url, held_at)
+    if not layout.is_prepared(path):
+        raise NotPreparedError(
+            explain(f"{url} is no prepared version.", mend="give the folder of a whole one")
+        )
+    return replace(_read(path), url=url, sizes=sizes)
 
 
 def _shown(version: layout.PreparedVersion) -> str:

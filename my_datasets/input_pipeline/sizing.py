@@ -56,10 +56,15 @@ class Budget:
         return Budget(self.size - kept.bytes_, self.is_given)
 
 
-def _bytes_per_example(source: Source) -> int:
-    """Returns how many bytes a decoded example has, about, from some of them."""
+def _bytes_per_example(source: Source, *, is_far: bool) -> int:
+    """Returns how many bytes a decoded example has, about, from some of them.
+
+    Args:
+      source: The examples.
+      is_far: Whether they are fetched for it: then those that lie together are taken.
+    """
     count = min(_SAMPLE, len(source))
-    numbers = np.arange(count) * len(source) // count
+    numbers = np.arange(count) * (1 if is_far else len(source) // count)
     return max(1, size_of(source.columns(numbers, 0)) // count)
 
 
@@ -80,6 +85,7 @@ def prefetch(
     budget: Budget,
     *,
     images_become_floats: bool,
+    most_rows: int | None,
 ) -> Prefetch:
     """Returns how many examples are made at once, and held ready.
 
@@ -90,11 +96,14 @@ def prefetch(
       ahead: How many pieces are held ready; None for two.
       budget: What all of them may take.
       images_become_floats: Whether they take more in batches than before.
+      most_rows: How many examples may be made at once, where they are fetched for it; None for any.
 
     Raises:
       InvalidOptionError: The budget is too little for two batches.
     """
-    example = _bytes_per_example(source) * (_FLOAT if images_become_floats else 1)
+    example = _bytes_per_example(source, is_far=most_rows is not None) * (
+        _FLOAT if images_become_floats else 1
+    )
     threads = workers if workers is not None else _threads(source)
     if threads < 1:
         raise InvalidOptionError(explain(f"workers={workers} are none.", mend="give 1 or more"))
@@ -106,7 +115,9 @@ def prefetch(
     while is_given and (threads + ahead) * one > budget.size and threads + ahead > _LEAST_HELD:
         threads, ahead = max(1, threads - 1), max(min(1, ahead), ahead - 1)
     most = budget.size // (threads + ahead) if is_given else _PIECE_BYTES
-    at_once = max(1, min(_ROWS // batch.size, min(_PIECE_BYTES, most) // one))
+    at_once = max(
+        1, min(min(_ROWS, most_rows or _ROWS) // batch.size, min(_PIECE_BYTES, most) // one)
+    )
     piece = at_once * one
     if is_given and (threads + ahead) * piece > budget.size:
         raise InvalidOptionError(
@@ -125,6 +136,8 @@ def cache(
     source: Source,
     epochs: int | None,
     budget: Budget,
+    *,
+    is_far: bool,
 ) -> Cache | None:
     """Returns what is kept of some examples.
 
@@ -134,6 +147,7 @@ def cache(
       source: The examples.
       epochs: How often they are wanted.
       budget: What the whole pipeline may take.
+      is_far: Whether examples are fetched to see how large they are.
 
     Raises:
       InvalidOptionError: They do not fit, or an option makes no sense.
@@ -144,7 +158,7 @@ def cache(
             explain(f"cache={kind!r} is unknown.", mend="use 'none', 'memory', 'disk' or 'auto'")
         )
     # Shuffled, each part sees all examples in the course of the epochs.
-    size = _bytes_per_example(source) * len(source)
+    size = _bytes_per_example(source, is_far=is_far) * len(source)
     if kind == "auto":
         kind = "memory" if epochs != 1 and size <= most else "none"
     if kind == "none":

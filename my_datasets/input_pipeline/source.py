@@ -45,6 +45,7 @@ class SourceOptions(TypedDict, total=False):
     as_supervised: bool
     columns: Sequence[str] | None
     image_size: tuple[int, int] | None
+    shards_dir: str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True)
@@ -177,6 +178,7 @@ def source(
     as_supervised: bool = False,
     columns: Sequence[str] | None = None,
     image_size: tuple[int, int] | None = None,
+    shards_dir: str | os.PathLike[str] | None = None,
 ) -> ExampleSource:
     """Returns the examples of a prepared split, for access at random, without TensorFlow.
 
@@ -187,6 +189,8 @@ def source(
       as_supervised: Give `(input, target)` in place of a dict.
       columns: The features that are wanted, by their names; others are not decoded. None for all.
       image_size: (height, width) to which images are resized; None to leave them.
+      shards_dir: Where shards of a version in an object store lie while they are read; a folder of
+        the user's cache if None.
 
     Raises:
       NotPreparedError: There is no such version.
@@ -195,7 +199,7 @@ def source(
       MissingDependencyError: There are images, and the extra `images` is not installed.
     """
     return open_source(
-        find(reference, data_dir), split, as_supervised=as_supervised, columns=columns,
+        find(reference, data_dir, shards_dir), split, as_supervised=as_supervised, columns=columns,
         image_size=image_size,
     )  # fmt: skip
 
@@ -208,11 +212,12 @@ def open_source(
     columns: Sequence[str] | None,
     image_size: tuple[int, int] | None,
     crop: Crop | None = None,
+    held: int | None = None,
 ) -> ExampleSource:
-    """Returns the examples of a split; the arguments and errors are those of `source`."""
+    """Returns the examples of a split; arguments and errors as for `source` and `Prepared`."""
     tree = _chosen_features(prepared, as_supervised=as_supervised, columns=columns)
     decoder = Decoder(tree, image_size, crop)
-    return ExampleSource(prepared.name, split, prepared.records(split), decoder)
+    return ExampleSource(prepared.name, split, prepared.records(split, held), decoder)
 
 
 def _chosen_features(

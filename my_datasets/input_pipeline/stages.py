@@ -29,6 +29,8 @@ class Read(_Stage):
       split: The split or slice.
       examples: How many examples it has.
       content: Which data it is: a hash of the version's shards.
+      held: Of a version in an object store, how many shards lie on this machine at a time.
+      held_at: Where they lie.
     """
 
     dataset: str
@@ -36,10 +38,15 @@ class Read(_Stage):
     split: str
     examples: int
     content: str
+    held: int | None = None
+    held_at: str | None = None
 
     def explain(self) -> str:
         """Says what is done."""
-        return f"{self.examples:,} examples of {self.dataset}, {self.split!r}, by the record index"
+        what = f"{self.examples:,} examples of {self.dataset}, {self.split!r}, by the record index"
+        if self.held is None:
+            return what
+        return f"{what}, from {self.path}; up to {self.held} shards at {self.held_at}"
 
 
 @dataclass(frozen=True)
@@ -48,18 +55,32 @@ class Shuffle(_Stage):
 
     Attributes:
       seed: Makes another order.
+      window: Of how many shards at a time the examples are permuted, the shards being in an order
+        of their own; None for all.
     """
 
     seed: int
+    window: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.window is not None and self.window < 1:
+            raise InvalidOptionError(
+                explain(f"shuffle_window={self.window} is none.", mend="give 1 or more")
+            )
 
     def explain(self) -> str:
         """Says what is done."""
+        if self.window is not None:
+            return (
+                f"shards in another order in each epoch, and a permutation of the examples of "
+                f"{self.window} at a time, seed {self.seed}"
+            )
         return f"a permutation of all examples in each epoch, seed {self.seed}"
 
     @property
     def order(self) -> str:
-        """The seed."""
-        return f"seed {self.seed}"
+        """The seed and the window."""
+        return f"seed {self.seed}{f', {self.window} shards' if self.window else ''}"
 
 
 @dataclass(frozen=True)

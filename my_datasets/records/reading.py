@@ -1,11 +1,13 @@
 """Records of a split at random: any of them, in any order, from TFRecord shards on this machine."""
 
+import contextlib
 import functools
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -17,6 +19,8 @@ from my_datasets.records.columns import PADDING, Bytes, Places
 
 # Shorter records are checked as copies, many in one.
 _SHORT = 4096
+# How often a shard that is fetched is tried to be opened.
+_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -64,22 +68,39 @@ class Records:
     Attributes:
       shards: The shards, one split's after the other's.
       ranges: The first record of each range and the one after its last, counted over all shards.
+      fetch: Is told of each shard that is about to be opened, and brings it there.
+      most_open: How many shards are open at once; None for all.
     """
 
     shards: Sequence[Shard]
     ranges: Sequence[tuple[int, int]]
+    fetch: Callable[[Path], None] | None = None
+    most_open: int | None = None
     _files: "_Files" = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_files", _Files(tuple(self.shards)))
+        files = _Files(tuple(self.shards), self.fetch, self.most_open)
+        object.__setattr__(self, "_files", files)
 
     def __len__(self) -> int:
         return sum(end - begin for begin, end in self.ranges)
 
-    def __reduce__(
-        self,
-    ) -> tuple[type["Records"], tuple[Sequence[Shard], Sequence[tuple[int, int]]]]:
-        return type(self), (self.shards, self.ranges)
+    def __reduce__(self) -> tuple[type["Records"], tuple[Any, ...]]:
+        return type(self), (self.shards, self.ranges, self.fetch, self.most_open)
+
+    def runs(self) -> list[tuple[Path, int]]:
+        """Returns the shards in which the records lie, and how many in each, in their order.
+
+        A shard may come more than once.
+        """
+        found = []
+        for begin, end in self.ranges:
+            while begin < end:
+                shard, row = self._files.place(begin)
+                count = min(end - begin, shard.length - row)
+                found.append((shard.path, count))
+                begin += count
+        return found
 
     def read(self, numbers: Places) -> Batch:
         """Returns records; their lengths and checksums are compared.
@@ -113,21 +134,32 @@ class _Opened:
     """A shard's file.
 
     Attributes:
-      file: Its descriptor.
+      path: Where it is.
+      file: Its descriptor, which is closed when nobody reads there any more.
       offsets: Where its records begin.
       mapped: Its bytes.
     """
 
+    path: Path
     file: int
     offsets: npt.NDArray[np.uint64]
     mapped: mmap.mmap | bytes
+
+    def __del__(self) -> None:
+        os.close(self.file)
 
 
 class _Files:
     """The open files of some shards; those of one process."""
 
-    def __init__(self, shards: tuple[Shard, ...]) -> None:
+    def __init__(
+        self,
+        shards: tuple[Shard, ...],
+        fetch: Callable[[Path], None] | None,
+        most_open: int | None,
+    ) -> None:
         self._shards = shards
+        self._fetch, self._most_open = fetch, most_open
         self._ends = np.cumsum([shard.length for shard in shards], dtype=np.int64)
         self._opened: dict[tuple[int, int], _Opened] = {}
 
@@ -144,11 +176,12 @@ class _Files:
         which = np.searchsorted(self._ends, in_order, side="right")
         first = np.flatnonzero(np.diff(which, prepend=-1))
         begins, ends = np.empty_like(numbers), np.empty_like(numbers)
-        jobs: list[tuple[int, int, Places, Places]] = []
+        jobs: list[tuple[_Opened, int, Places, Places]] = []
         total = 0
         for start, stop in zip(first, [*first[1:], len(which)], strict=True):
             shard = int(which[start])
-            offsets = self._open(shard).offsets
+            opened = self._open(shard)
+            offsets = opened.offsets
             rows = in_order[start:stop] - (int(self._ends[shard]) - self._shards[shard].length)
             begin, end = offsets[rows].astype(np.int64), offsets[rows + 1].astype(np.int64)
             # Records that follow each other are read at once; one asked for twice is read once.
@@ -160,44 +193,20 @@ class _Files:
             at = total + np.cumsum(sizes) - sizes
             shift = np.repeat(at - run_begins, np.diff(breaks, prepend=0, append=len(begin)))
             begins[start:stop], ends[start:stop] = begin + shift, end + shift
-            jobs.append((shard, total, run_begins, run_ends))
+            jobs.append((opened, total, run_begins, run_ends))
             total += int(sizes.sum())
         if total < _SHORT * len(numbers):
-            data = np.frombuffer(self._joined(jobs), np.uint8)
+            data = np.frombuffer(_joined(jobs), np.uint8)
         else:
             data = np.empty(total + PADDING, np.uint8)
             data[total:] = 0
-            for shard, at_byte, run_begins, run_ends in jobs:
-                self._fill(data, at_byte, shard, run_begins, run_ends)
+            for opened, at_byte, run_begins, run_ends in jobs:
+                _fill(data, at_byte, opened, run_begins, run_ends)
         starts, stops = np.empty_like(begins), np.empty_like(ends)
         starts[order], stops[order] = begins + tfrecord.HEADER, ends - tfrecord.FOOTER
         batch = Batch(data, starts, stops)
         self._check(batch, numbers)
         return batch
-
-    def _joined(self, jobs: Sequence[tuple[int, int, Places, Places]]) -> bytes:
-        """Returns short records: cut from mapped files, which takes a tenth of a call for each."""
-        parts: list[bytes] = []
-        for shard, _, begins, ends in jobs:
-            opened = self._open(shard)
-            # To read a mapped file beyond its end would kill the process.
-            if os.fstat(opened.file).st_size < int(ends[-1]):
-                raise _changed(self._shards[shard].path, "it ends too early")
-            mapped = opened.mapped
-            parts += [mapped[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
-        return b"".join([*parts, bytes(PADDING)])
-
-    def _fill(self, data: Bytes, at: int, shard: int, begins: Places, ends: Places) -> None:
-        file = self._open(shard).file
-        view = data.data
-        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
-            done = 0
-            while done < end - begin:
-                count = os.preadv(file, [view[at + done : at + end - begin]], begin + done)
-                if not count:
-                    raise _changed(self._shards[shard].path, "it ends too early")
-                done += count
-            at += end - begin
 
     def _check(self, batch: Batch, numbers: Places) -> None:
         """Compares the length and the checksum of each record with those beside it."""
@@ -224,30 +233,64 @@ class _Files:
         if opened is not None:
             return opened
         # No lock, which a process might be forked with: of two that open it, one is kept.
-        opened = self._newly(self._shards[shard])
+        path = self._shards[shard].path
+        try:
+            opened = self._newly(self._shards[shard])
+        except FileNotFoundError as error:
+            raise _changed(path, "it is not there") from error
         kept = self._opened.setdefault(key, opened)
-        if kept is not opened:
-            os.close(opened.file)
+        if self._most_open is not None:
+            for old in list(self._opened)[: -self._most_open]:
+                self._opened.pop(old, None)
         return kept
 
     def _newly(self, shard: Shard) -> "_Opened":
-        try:
-            state = shard.path.stat()
-            size = state.st_size
-            offsets = _offsets(shard.path, size, state.st_mtime_ns)
-            file = os.open(shard.path, os.O_RDONLY)
-        except FileNotFoundError as error:
-            raise _changed(shard.path, "it is not there") from error
-        if len(offsets) - 1 != shard.length:
-            os.close(file)
-            said = f"it has {len(offsets) - 1:,} records; expected {shard.length:,}"
-            raise _changed(shard.path, said)
-        return _Opened(file, offsets, mmap.mmap(file, 0, prot=mmap.PROT_READ) if size else b"")
+        if self._fetch is None:
+            return self._at(shard.path, shard.length)
+        for _ in range(_TRIES):
+            self._fetch(shard.path)
+            # Another process may have taken it away again.
+            with contextlib.suppress(FileNotFoundError):
+                return self._at(shard.path, shard.length)
+        raise _changed(shard.path, "it is taken away as often as it is fetched")
 
-    def __del__(self) -> None:
-        for (process, _), opened in self._opened.items():
-            if process == os.getpid():
-                os.close(opened.file)
+    def _at(self, path: Path, length: int) -> "_Opened":
+        state = path.stat()
+        size = state.st_size
+        offsets = _offsets(path, size, state.st_mtime_ns)
+        file = os.open(path, os.O_RDONLY)
+        if len(offsets) - 1 != length:
+            os.close(file)
+            raise _changed(path, f"it has {len(offsets) - 1:,} records; expected {length:,}")
+        return _Opened(
+            path, file, offsets, mmap.mmap(file, 0, prot=mmap.PROT_READ) if size else b""
+        )
+
+
+def _joined(jobs: Sequence[tuple[_Opened, int, Places, Places]]) -> bytes:
+    """Returns short records: cut from mapped files, which takes a tenth of a call for each."""
+    parts: list[bytes] = []
+    for opened, _, begins, ends in jobs:
+        # To read a mapped file beyond its end would kill the process.
+        if os.fstat(opened.file).st_size < int(ends[-1]):
+            raise _changed(opened.path, "it ends too early")
+        mapped = opened.mapped
+        parts += [mapped[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+    return b"".join([*parts, bytes(PADDING)])
+
+
+def _fill(data: Bytes, at: int, opened: _Opened, begins: Places, ends: Places) -> None:
+    """Reads long records into a buffer, from a position on."""
+    view = data.data
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        done = 0
+        while done < end - begin:
+            part = view[at + done : at + end - begin]
+            count = os.preadv(opened.file, [part], begin + done)
+            if not count:
+                raise _changed(opened.path, "it ends too early")
+            done += count
+        at += end - begin
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,0 +1,209 @@
+"""Shards of a version in an object store, of which a few at a time lie on this machine.
+
+The version's metadata are copied to a directory that looks like a local data directory; shards come
+when they are wanted, and leave when others do.
+"""
+
+import contextlib
+import hashlib
+import os
+import posixpath
+import secrets
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from my_datasets.errors import CorruptShardError, DataDirError, NotPreparedError, explain
+from my_datasets.records import index
+from my_datasets.sources.files import file_system
+
+_METADATA = (".json", ".txt", ".tsv")
+_AT_ONCE = 4 << 20
+_spools: "weakref.WeakValueDictionary[tuple[Any, ...], Spool]" = weakref.WeakValueDictionary()
+_spools_lock = threading.Lock()
+# Shards that are fetched at the same time, which is more than one connection gives.
+_CONNECTIONS = 4
+
+
+def default_directory() -> Path:
+    """Returns where copies lie if nobody says where."""
+    return Path.home() / ".cache" / "my_datasets" / "shards"
+
+
+def mirror(url: str, directory: Path) -> tuple[Path, dict[str, int]]:
+    """Copies the metadata of datasets or versions from an object store.
+
+    Args:
+      url: Of a dataset's folder in a data directory, or that of a version.
+      directory: Where to.
+
+    Returns:
+      The copy of that folder, and the size of each file in it by its relative path.
+
+    Raises:
+      NotPreparedError: There is nothing.
+    """
+    system, path = file_system(url)
+    local = directory / hashlib.sha256(url.encode()).hexdigest()[:16] / posixpath.basename(path)
+    try:
+        found = system.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
+    except OSError as error:
+        raise DataDirError(
+            explain(
+                f"{url} cannot be listed: {error}",
+                mend="correct the URL, and give the store's credentials by the environment",
+            )
+        ) from error
+    files = {
+        posixpath.relpath(one.path, path): one for one in found if one.type == pafs.FileType.File
+    }
+    if not files:
+        raise NotPreparedError(explain(f"There is nothing at {url}.", mend="correct the URL"))
+    for name, one in files.items():
+        if name.endswith(_METADATA):
+            _fetch(f"{url.rstrip('/')}/{name}", local / name, one.size, one.mtime_ns)
+    for old in local.rglob("*"):
+        if old.name.endswith(_METADATA) and old.relative_to(local).as_posix() not in files:
+            old.unlink()
+    return local, {name: one.size for name, one in files.items()}
+
+
+def spool_of(url: str, directory: Path, sizes: Mapping[str, int], most: int) -> "Spool":
+    """Returns the spool of a version's copy: one for all of this process that want as much of it.
+
+    The arguments are those of `Spool`.
+    """
+    key = (url, directory, most, os.getpid())
+    with _spools_lock:
+        found = _spools.get(key)
+        if found is None:
+            found = _spools[key] = Spool(url, directory, sizes, most)
+        return found
+
+
+class Spool:
+    """Brings shards here, and takes those away that were not used for the longest time."""
+
+    def __init__(self, url: str, directory: Path, sizes: Mapping[str, int], most: int) -> None:
+        """Takes what is there already.
+
+        Args:
+          url: The version's folder in the object store.
+          directory: The copy of it.
+          sizes: The size of each of its files, by name.
+          most: How many shards may lie here.
+        """
+        self._arguments = (url, directory, dict(sizes), most)
+        self._url, self._directory, self._sizes, self._most = self._arguments
+        self._used: OrderedDict[str, None] = OrderedDict()
+        self._fetched = 0
+        self._begin()
+        there = [path for path in directory.iterdir() if self._is_shard(path.name)]
+        for path in sorted(there, key=lambda path: path.stat().st_mtime):
+            self._used[path.name] = None
+        self._tidy()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._locks: dict[str, threading.Lock] = {}
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return spool_of, self._arguments
+
+    @property
+    def fetched(self) -> int:
+        """How many shards were fetched so far."""
+        return self._fetched
+
+    @property
+    def most(self) -> int:
+        """How many shards may lie here."""
+        return self._most
+
+    def __call__(self, path: Path) -> None:
+        """Sees that a shard is here.
+
+        Raises:
+          CorruptShardError: It is not in the store, or of another size than it was.
+        """
+        name = path.name
+        if self._process != os.getpid():
+            self._begin()  # forked: its locks may be held by threads that are not here
+        with self._lock:
+            lock = self._locks.setdefault(name, threading.Lock())
+        with lock:
+            size = self._sizes.get(name)
+            if size is None:
+                raise _changed(f"{self._url}/{name}", "it is not there")
+            if not path.is_file() or path.stat().st_size != size:
+                beside = index.path_of(path).name
+                if beside in self._sizes:
+                    _fetch(f"{self._url}/{beside}", path.with_name(beside), self._sizes[beside])
+                _fetch(f"{self._url}/{name}", path, size)
+                self._fetched += 1
+        with self._lock:
+            self._used[name] = None
+            self._used.move_to_end(name)
+        self._tidy()
+
+    def ahead(self, paths: Iterable[Path]) -> None:
+        """Begins to bring shards here that will be wanted."""
+        if self._pool is None or self._process != os.getpid():
+            self._pool = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="my_datasets_shards")
+        for path in paths:
+            self._pool.submit(self._quietly, path)
+
+    def _quietly(self, path: Path) -> None:
+        # Who wants the shard asks for it again, and is told what is wrong.
+        with contextlib.suppress(Exception):
+            self(path)
+
+    def _tidy(self) -> None:
+        with self._lock:
+            while len(self._used) > self._most:
+                name, _ = self._used.popitem(last=False)
+                path = self._directory / name
+                path.unlink(missing_ok=True)
+                index.path_of(path).unlink(missing_ok=True)
+
+    def _is_shard(self, name: str) -> bool:
+        is_index = name.endswith(index.SUFFIX)
+        return name in self._sizes and ".tfrecord" in name and not is_index
+
+
+def _fetch(url: str, path: Path, size: int, modified: int | None = None) -> None:
+    """Copies a file, which is there whole or not at all; one that is the same is left."""
+    is_same = path.is_file() and path.stat().st_size == size
+    if is_same and modified is not None and path.stat().st_mtime_ns > modified:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
+    system, remote = file_system(url)
+    try:
+        with system.open_input_stream(remote) as source, partial.open("wb") as target:
+            while data := source.read(_AT_ONCE):
+                target.write(data)
+        if partial.stat().st_size != size:
+            raise _changed(url, f"{partial.stat().st_size:,} bytes came; expected {size:,}")
+        partial.replace(path)
+    except FileNotFoundError as error:
+        raise _changed(url, "it is not there") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _changed(url: str, found: str) -> CorruptShardError:
+    return CorruptShardError(
+        explain(
+            f"{url} is not the file that was there: {found}.",
+            mend="look whether somebody is writing there, and begin again",
+        )
+    )

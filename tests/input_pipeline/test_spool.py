@@ -1,0 +1,170 @@
+"""Versions in object stores, read a window of shards at a time, from real servers."""
+
+import itertools
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+from hypothesis import given
+from hypothesis import strategies as st
+
+import my_datasets
+from my_datasets.building.options import BuildOptions
+from my_datasets.errors import (
+    CorruptShardError,
+    DataDirError,
+    InvalidOptionError,
+    NotPreparedError,
+    PlanError,
+)
+from my_datasets.input_pipeline.engine import Engine
+from my_datasets.input_pipeline.order import Order, WindowOrder
+from my_datasets.input_pipeline.plan import Plan
+from my_datasets.input_pipeline.planning import plan
+from tests import servers
+
+N, SHARDS = 600, 12
+
+
+@given(
+    runs=st.lists(st.integers(0, 40), min_size=1, max_size=12), window=st.integers(1, 15),
+    seed=st.integers(0, 9), epoch=st.integers(0, 3),
+)  # fmt: skip
+def test_an_order_by_windows_is_a_permutation(runs, window, seed, epoch):
+    announced = []
+    order = WindowOrder(tuple(runs), window, seed, announced.append)
+    if not order.size:
+        return
+    numbers = order(epoch, np.arange(order.size))
+    assert sorted(numbers.tolist()) == list(range(sum(runs)))
+    ends = np.cumsum(runs)
+    shards = np.searchsorted(ends, numbers, side="right")
+    in_turn = Order(len(runs), seed)(epoch, np.arange(len(runs))).tolist()
+    at = 0
+    for first in range(0, len(runs), window):
+        some = in_turn[first : first + window]
+        count = sum(runs[i] for i in some)
+        assert set(shards[at : at + count].tolist()) == {i for i in some if runs[i]}
+        at += count
+    assert announced[0] == in_turn[: 2 * window] or not sum(runs[i] for i in in_turn[:window])
+    places = np.random.default_rng(epoch).permutation(order.size)
+    assert np.array_equal(order(epoch, places), numbers[places])
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    root = tmp_path_factory.mktemp("local")
+
+    class Far(my_datasets.Builder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = {"number": np.int64, "text": tfds.features.Text()}
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features)
+            )
+
+        def _split_generators(self, dl_manager):
+            return {"train": ((i, {"number": i, "text": "x" * (i % 9)}) for i in range(N))}
+
+    Far(data_dir=root).download_and_prepare(
+        download_config=tfds.download.DownloadConfig(num_shards=SHARDS),
+        build_options=BuildOptions(workers=1),
+    )
+    return root
+
+
+@pytest.fixture(scope="module", params=["s3", "gcs"])
+def store(request, local):
+    """The same data directory in an object store."""
+    with getattr(servers, request.param)("ours") as (url, put):
+        for path in local.rglob("*"):
+            if path.is_file():
+                put(f"data/{path.relative_to(local).as_posix()}", path.read_bytes())
+        yield f"{url}/data", put
+
+
+def numbers_of(batches):
+    return [batch["number"].tolist() for batch in batches]
+
+
+def test_the_batches_are_those_of_a_local_copy(store, local, tmp_path):
+    options = {"batch_size": 32, "epochs": 2, "seed": 3}
+    made = plan("far:1.*.*", data_dir=store[0], shards_dir=tmp_path, **options)
+    assert "up to 12 shards" in made.explain()
+    assert Plan.from_json(made.to_json()) == made
+    here = plan("far", data_dir=local, shuffle_window=4, **options)
+    assert numbers_of(my_datasets.batches(made)) == numbers_of(my_datasets.batches(here))
+    assert made.beginning == here.beginning  # a position goes on where the data lies elsewhere
+    first = itertools.chain.from_iterable(numbers_of(my_datasets.batches(made))[:19])
+    assert sorted(first) == list(range(N))
+    loader = my_datasets.torch_loader(made, workers=2)
+    assert numbers_of(loader) == numbers_of(my_datasets.batches(here))
+    train = my_datasets.pipeline(made)
+    assert [one["number"].numpy().tolist() for one in train] == numbers_of(
+        my_datasets.batches(here)
+    )
+
+
+def test_few_shards_lie_here_and_each_is_read_once(store, tmp_path):
+    made = plan(
+        "far", data_dir=store[0], shards_dir=tmp_path, shuffle_window=2, batch_size=10, epochs=1,
+        prefetch=0,
+    )  # fmt: skip
+    there = [path for path in tmp_path.rglob("*.tfrecord*") if path.name[-1].isdigit()]
+    assert len(there) <= 2  # to plan takes no more
+    batches = my_datasets.batches(made)
+    spool = batches._engine._source.records.fetch
+    before = spool.fetched
+    most = 0
+    for _ in batches:
+        there = [path for path in tmp_path.rglob("*.tfrecord*") if path.name[-1].isdigit()]
+        most = max(most, len(there))
+    assert 2 <= most <= 6 + 1  # one that is just coming
+    assert SHARDS - 6 <= spool.fetched - before <= SHARDS
+
+
+def test_going_on_reads_no_more_than_a_window_again(store, tmp_path):
+    options = {"shards_dir": tmp_path, "shuffle_window": 2, "batch_size": 10, "data_dir": store[0]}
+    made = plan("far", **options)
+    whole = numbers_of(my_datasets.batches(made))
+    state = Engine(made).batching.state_after(31)
+    shutil.rmtree(tmp_path)
+    rest = my_datasets.batches(made, state=state)
+    assert numbers_of(rest) == whole[31:]
+    with pytest.raises(PlanError, match="2 shards"):
+        Engine(plan("far", **{**options, "shuffle_window": 3}), state)
+
+
+def test_single_examples_and_slices(store, tmp_path):
+    made = plan("far", split="train[25%:75%]", data_dir=store[0], shards_dir=tmp_path)
+    found = sorted(n for one in numbers_of(my_datasets.batches(made)) for n in one)
+    assert len(found) == N // 2
+    source = my_datasets.source("far", data_dir=store[0], shards_dir=tmp_path)
+    again = pickle.loads(pickle.dumps(source))
+    assert source[7] == again[7]
+    version = my_datasets.source(f"{store[0]}/far/1.0.0", shards_dir=tmp_path)
+    assert version[N - 1] == source[N - 1]
+
+
+def test_what_is_wrong_is_said(store, tmp_path):
+    url, put = store
+    for reference in ("far:2.*.*", "nothing"):
+        with pytest.raises(NotPreparedError):
+            plan(reference, data_dir=url, shards_dir=tmp_path)
+    with pytest.raises(InvalidOptionError, match="copy the version here"):
+        plan("far", data_dir=url, shards_dir=tmp_path, bucket_by="text")
+    with pytest.raises(InvalidOptionError, match="shuffle_window=-1"):
+        plan("far", data_dir=url, shards_dir=tmp_path, shuffle_window=-1)
+    with pytest.raises(DataDirError, match="password"):
+        plan("far", data_dir="s3://key:secret@bucket/data", shards_dir=tmp_path)
+    made = plan("far", data_dir=url, shards_dir=tmp_path)
+    shard = next(Path(tmp_path).rglob("*.tfrecord-00003*"), None)
+    if shard is not None:
+        shard.unlink()
+    put("data/far/1.0.0/far-train.tfrecord-00003-of-00012", b"other")
+    with pytest.raises((CorruptShardError, PlanError), match=r"is not the file|other data"):
+        list(my_datasets.batches(made))
