@@ -20,8 +20,8 @@ from typing import Any
 import pyarrow.fs as pafs
 
 from my_datasets.errors import CorruptShardError, DataDirError, NotPreparedError, explain
+from my_datasets.file_systems import file_system
 from my_datasets.records import index
-from my_datasets.sources.files import file_system
 
 _METADATA = (".json", ".txt", ".tsv")
 _AT_ONCE = 4 << 20

@@ -21,7 +21,8 @@ from typing import Any
 import pyarrow as pa
 
 from my_datasets.errors import SourceError, explain
-from my_datasets.sources.files import File, buffered, file_system
+from my_datasets.file_systems import buffered, file_system
+from my_datasets.sources.files import File
 
 # Between the path of an archive and that of a file in it.
 SEPARATOR = "::"

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow.fs as pafs
 
 from my_datasets.errors import SourceError, explain
+from my_datasets.file_systems import file_system
 from my_datasets.sources import archives
-from my_datasets.sources.files import CODECS, File, file_system
+from my_datasets.sources.files import CODECS, File
 
 Where = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 

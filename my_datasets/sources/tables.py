@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.errors import SourceError, explain
-from my_datasets.sources.files import File, buffered
+from my_datasets.file_systems import buffered
+from my_datasets.sources.files import File
 from my_datasets.sources.listing import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
