@@ -70,14 +70,15 @@ def lengths_of(source: Source, column: str, key: tuple[str, ...]) -> Lengths:
     for begin in range(0, len(source), _AT_ONCE):
         numbers = np.arange(begin, min(begin + _AT_ONCE, len(source)))
         columns = source.columns(numbers, 0)
-        found[numbers] = _lengths(_column(source.tree, columns, leaf))
+        found[numbers] = _lengths(column_of(source.tree, columns, leaf))
     while len(_known) >= _MOST_KNOWN:
         del _known[next(iter(_known))]
     _known[key] = found
     return found
 
 
-def _column(tree: Any, columns: Any, leaf: Leaf) -> Any:
+def column_of(tree: Any, columns: Any, leaf: Leaf) -> Any:
+    """Returns the column of a leaf, out of a tree of columns."""
     pairs = zip(trees.columns_of(tree), trees.columns_of(columns), strict=True)
     return next(column for one, column in pairs if one is leaf or one == leaf)
 

@@ -1,6 +1,7 @@
 """Opens the data of a plan: where its examples come from, and in which order."""
 
 from collections import deque
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -87,34 +88,39 @@ def _windows(read: Read, shuffle: Shuffle) -> WindowOrder:
 
 def _lengths(plan: Plan, column: str) -> npt.NDArray[np.int64]:
     """Returns how long a feature is in each example, of which nothing else is decoded."""
-    read, tokens = plan.the(Read), plan.get(Tokenize)
-    if tokens is not None and tokens.column != column:
-        tokens = None
+    read = plan.the(Read)
+    some = [stage for stage in _tokenizers(plan) if stage.column == column]
     found = _checked(read)
     leaf_of(found.schema.tree, column)
     one = Decode((column.partition("/")[0],), as_supervised=False)
-    source = _tokenized(open_examples(found, read.split, one), tokens)
-    key = (read.content, read.split, column, tokens.content if tokens is not None else "")
+    source = _tokenized(open_examples(found, read.split, one), some)
+    key = (read.content, read.split, column, *(stage.content for stage in some))
     return lengths_of(source, column, key)
 
 
-def _tokenized(source: Source, tokens: Tokenize | None) -> Source:
-    return source if tokens is None else TokenizedSource(source, tokens.column, tokens.path)
+def _tokenizers(plan: Plan) -> list[Tokenize]:
+    return [stage for stage in plan.stages if isinstance(stage, Tokenize)]
+
+
+def _tokenized(source: Source, tokenizers: Iterable[Tokenize]) -> Source:
+    for one in tokenizers:
+        if content_of(one.path) != one.content:
+            raise PlanError(
+                explain(
+                    f"{one.path} holds another tokenizer than the plan was made for.",
+                    mend="make the plan anew",
+                )
+            )
+        source = TokenizedSource(source, one.column, one.path)
+    return source
 
 
 def _source(plan: Plan, *, warns: bool) -> Source:
-    read, tokens = plan.the(Read), plan.get(Tokenize)
+    read = plan.the(Read)
     source = open_examples(
         _checked(read), read.split, plan.the(Decode), held=read.held, warns=warns
     )
-    if tokens is not None and content_of(tokens.path) != tokens.content:
-        raise PlanError(
-            explain(
-                f"{tokens.path} holds another tokenizer than the plan was made for.",
-                mend="make the plan anew",
-            )
-        )
-    return _tokenized(source, tokens)
+    return _tokenized(source, _tokenizers(plan))
 
 
 def _checked(read: Read) -> Prepared:

@@ -62,9 +62,10 @@ class Plan:
             names = f"{len(parts)} datasets, {parts[0].dataset} the first"
             return State(names, parts[0].split, content.hexdigest(), ", ".join(orders))
         read = self.the(Read)
-        tokens = self.get(Tokenize)
-        if tokens is not None and (self.get(Pack) or self.get(Bucket)):
-            orders.append(f"tokens {tokens.content[:_SHOWN]}")
+        if self.get(Pack) or self.get(Bucket):
+            # Lengths in tokens decide what comes.
+            some = [stage for stage in self.stages if isinstance(stage, Tokenize)]
+            orders += [f"tokens {stage.content[:_SHOWN]}" for stage in some]
         return State(read.dataset, read.split, read.content, ", ".join(orders) or "as stored")
 
     def to_json(self) -> str:

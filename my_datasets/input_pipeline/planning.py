@@ -167,6 +167,13 @@ def plan(
     if kept is not None:
         stages.append(kept)
     if pack is not None:
+        if shuffle_window is not None:
+            raise InvalidOptionError(
+                explain(
+                    "Rows of tokens are no longer in shards: there are no windows of them.",
+                    mend="leave shuffle_window out",
+                )
+            )
         stages.append(Pack(_only_column(source, found.name), pack, pack_split))
     batch = Batch(batch_size, drop_remainder)
     return _delivered(stages, batch, epochs, workers, prefetch, budget.without(kept))

@@ -81,8 +81,9 @@ def train_tokenizer(
         raise InvalidOptionError(
             explain(f"kind={kind!r} is unknown.", mend=f"use {', '.join(map(repr, kinds))}")
         )
-    texts = source(reference, split=split, data_dir=data_dir, columns=[column])
-    if not lengths.is_text(lengths.leaf_of(texts.tree, column)):
+    texts = source(reference, split=split, data_dir=data_dir, columns=[column.partition("/")[0]])
+    leaf = lengths.leaf_of(texts.tree, column)
+    if not lengths.is_text(leaf):
         raise _no_text(column)
     model, trainer = kinds[kind]
     found = Tokenizer(model(unk_token=UNKNOWN))
@@ -90,14 +91,15 @@ def train_tokenizer(
     found.normalizer = normalizers.Sequence(normal)
     found.pre_tokenizer = pre_tokenizers.Whitespace()
     teacher = trainer(vocab_size=size, special_tokens=list(special), show_progress=False)
-    found.train_from_iterator(_batches(texts, column), teacher, length=len(texts))
+    found.train_from_iterator(_batches(texts, leaf), teacher, length=len(texts))
     return found
 
 
-def _batches(texts: Source, column: str) -> Iterator[list[str]]:
+def _batches(texts: Source, leaf: Leaf) -> Iterator[list[str]]:
     for begin in range(0, len(texts), _AT_ONCE):
         numbers = np.arange(begin, min(begin + _AT_ONCE, len(texts)))
-        yield [text.decode("utf-8", "replace") for text in texts.columns(numbers, 0)[column]]
+        column = lengths.column_of(texts.tree, texts.columns(numbers, 0), leaf)
+        yield [text.decode("utf-8", "replace") for text in column]
 
 
 @dataclass(frozen=True)

@@ -133,6 +133,8 @@ def test_packed_batches(data_dir):
     other = plan("everything", data_dir=data_dir, columns=["list"], pack=9)
     with pytest.raises(PlanError, match="rows of 9"):
         Engine(other, state)
+    with pytest.raises(InvalidOptionError, match="no windows"):
+        plan("everything", data_dir=data_dir, columns=["list"], pack=8, shuffle_window=2)
     for options in ({"columns": ["whole"]}, {"columns": ["list", "text"]}, {}):
         with pytest.raises(InvalidOptionError, match="one feature of everything"):
             plan("everything", data_dir=data_dir, pack=8, **options)

@@ -67,6 +67,15 @@ def test_texts_become_ragged_numbers(data_dir, words):
     assert next(iter(train))["text"].to_tensor().dtype.name == "int32"
 
 
+def test_several_texts_have_a_tokenizer_each(data_dir, words, tmp_path):
+    names = my_datasets.text.train_tokenizer("everything", "inner/y/z", data_dir=data_dir, size=50)
+    names.save(str(tmp_path / "names.json"))
+    tokenizer = {"text": words, "inner/y/z": tmp_path / "names.json"}
+    options = {"data_dir": data_dir, "columns": ["text", "inner"], "tokenizer": tokenizer}
+    batch = next(iter(my_datasets.batches("everything", **options)))
+    assert batch["text"].values.dtype == batch["inner"]["y"]["z"].values.dtype == np.int32
+
+
 def test_packed_and_bucketed_texts(data_dir, words):
     options = {"data_dir": data_dir, "tokenizer": {"text": words}, "batch_size": 8}
     packed = plan("everything", pack=16, **options)
