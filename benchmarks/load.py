@@ -2,16 +2,18 @@
 
 Each dataset is built once; then every reader goes through it in a process of its own, in turn,
 several times. What counts is examples per second after the first second, for some seconds. All but
-`tfds` and `naive` shuffle: ours exactly, the others through a buffer of 10,000, or of 1,000
-photographs.
+`tfds` and `naive` shuffle: ours, `torch`, `hf` and `grain` exactly, `mosaic` and `litdata` in
+blocks, the others through a buffer of 10,000, or of 1,000 photographs.
 
     python benchmarks/load.py [--runs 5] [--seconds 5] [--scale 1.0] [--photos DIR]
-        [--only table,texts,images,photos,cached] [--hf-python PYTHON] [--json FILE]
+        [--only table,texts,images,photos,cached] [--only-readers ours,grain,...]
+        [--peers-dir DIR] [--json FILE]
 
 `table`, `texts` and `images` come in batches of 256; photographs are resized to 224 x 224, float32,
-in batches of 64. `cached` is the second epoch of those. `--hf-python` names the Python of an
-environment with Hugging Face `datasets` and Pillow. `raw` is no reader: simplejpeg in as many
-threads as there are cores, over files in memory.
+in batches of 64. `cached` is the second epoch of those. `hf`, `grain`, `webdataset`, `mosaic` and
+`litdata` read files of their own formats (`peers.py`), in environments that are installed into
+`--peers-dir` as `environments.py` pins them; GB of PyTorch among that. `raw` is no reader:
+simplejpeg in as many threads as there are cores, over files in memory.
 """
 
 import argparse
@@ -22,25 +24,28 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peers
+from environments import PINS, python_of
 
-SIDE = 224
+BATCH, SIDE = peers.BATCH, peers.SIDE
 SIZES = {"table": 500_000, "texts": 200_000, "images": 60_000, "photos": 4_000}
-BATCH = {"table": 256, "texts": 256, "images": 256, "photos": 64}
 NUMBERS = 12
 # Reader -> what must be reached, as a multiple of it.
 TARGETS: dict[str, dict[str, float]] = {
-    "table": {"tfds": 10, "hand": 1.5, "hf": 1.5},
-    "texts": {"tfds": 8, "hand": 1.5, "hf": 1.5},
-    "images": {"tfds": 5, "hand": 1.5, "hf": 1.5},
-    "photos": {"naive": 4, "tuned": 1.25, "torch": 2, "hf": 2, "raw": 0.9},
+    "table": {"tfds": 10, "hand": 1.5, "hf": 1.5, "grain": 1.5},
+    "texts": {"tfds": 8, "hand": 1.5, "hf": 1.5, "grain": 1.5},
+    "images": {"tfds": 5, "hand": 1.5, "hf": 1.5, "grain": 1.5},
+    "photos": {
+        "naive": 4, "tuned": 1.25, "torch": 2, "hf": 2, "webdataset": 2, "mosaic": 2, "litdata": 2,
+        "grain": 2, "raw": 0.9,
+    },
     "cached": {"tuned-cached": 1},
-}
+}  # fmt: skip
 OURS = {"table": ["ours", "ours-numpy"], "texts": ["ours", "ours-numpy"],
         "images": ["ours", "ours-numpy"], "photos": ["ours", "ours-torch"],
         "cached": ["ours-cached"]}  # fmt: skip
@@ -173,10 +178,8 @@ def reader(who: str, kind: str, directory: Path) -> Any:
     size = BATCH[kind]
     if who.startswith("ours"):
         return ours(who, kind, directory)
-    if who in ("torch", "hf", "raw"):
-        return {"torch": torch_pillow, "hf": hugging_face, "raw": raw_decoding}[who](
-            kind, directory
-        )
+    if who in ("torch", "raw"):
+        return (torch_pillow if who == "torch" else raw_decoding)(kind, directory)
     import tensorflow as tf
 
     if who == "hand":
@@ -252,80 +255,16 @@ def raw_decoding(kind: str, directory: Path) -> Iterable[Any]:
             yield list(pool.map(decoded, files[begin : begin + BATCH[kind]]))
 
 
-def hugging_face(kind: str, directory: Path) -> Iterable[Any]:
-    """Returns Hugging Face's batches, as NumPy arrays, from Parquet files."""
-    import importlib
-
-    # Of another environment than the rest.
-    data = importlib.import_module("datasets").load_dataset(
-        "parquet", data_files=str(directory / "parquet/*.parquet"), split="train",
-        cache_dir=str(directory / "hf"),
-    ).shuffle(seed=7)  # fmt: skip
-    if kind == "photos":
-        import io
-
-        import PIL.Image
-
-        def changed(rows: Any) -> Any:
-            made = []
-            for one in rows["image"]:
-                image = PIL.Image.open(io.BytesIO(one)).convert("RGB")
-                small = image.resize((SIDE, SIDE), PIL.Image.Resampling.BILINEAR)
-                made.append(np.asarray(small, np.float32))
-            return {"image": made, "label": rows["label"]}
-
-        data = data.with_transform(changed)
-    elif kind == "images":
-        import io
-
-        import PIL.Image
-
-        def decoded(rows: Any) -> Any:
-            made = [np.asarray(PIL.Image.open(io.BytesIO(one))) for one in rows["image"]]
-            return {"image": np.stack(made), "label": rows["label"]}
-
-        data = data.with_transform(decoded)
-    else:
-        data = data.with_format("numpy")
-
-    class Epochs:
-        def __iter__(self) -> Iterator[Any]:
-            yield from data.iter(BATCH[kind])
-
-    return Epochs()
-
-
 # --- Measuring ----------------------------------------------------------------------------------
 
 
-def measure(who: str, kind: str, directory: Path, seconds: float) -> None:
-    """Goes through batches, and prints how many examples came in a second."""
-    batches = reader(who, kind, directory)
-    source = iter(batches)
-    warm = 1.0
-    begin = time.perf_counter()
+def measured(who: str, kind: str, directory: Path, seconds: float) -> None:
+    """Measures a reader in this process."""
+    fill = 0
     if who.endswith("-cached"):
-        # The first epoch fills the cache.
-        for _ in range(-(-SIZES[kind] // BATCH[kind]) + 1 if who.startswith("ours") else 10**9):
-            if next(source, None) is None:
-                break
-        source = iter(batches) if not who.startswith("ours") else source
-        begin = time.perf_counter() - warm
-    count, start = 0, None
-    while True:
-        batch = next(source, None)
-        if batch is None:
-            source = iter(batches)
-            batch = next(source)
-        now = time.perf_counter()
-        if start is None:
-            start = now if now - begin >= warm else None
-            continue
-        count += BATCH[kind]
-        if now - start >= seconds:
-            break
-    peak = Path("/proc/self/status").read_text("ascii").split("VmHWM:")[1].split()[0]
-    print(json.dumps({"rate": count / (now - start), "peak_kb": int(peak)}))
+        # The first epoch fills the cache. Ours has no end.
+        fill = -(-SIZES[kind] // BATCH[kind]) + 1 if who.startswith("ours") else 10**9
+    peers.measure(reader(who, kind, directory), seconds, fill)
 
 
 def prepared_for_others(kind: str, directory: Path) -> None:
@@ -362,19 +301,32 @@ def prepared_for_others(kind: str, directory: Path) -> None:
     pq.write_table(table, directory / "parquet/all.parquet", row_group_size=10_000)
 
 
-def run(who: str, kind: str, directory: Path, seconds: float, python: str) -> dict[str, float]:
+def run(
+    who: str, kind: str, directory: Path, seconds: float, pythons: dict[str, str]
+) -> dict[str, float]:
     """Measures in a new process."""
-    command = [python, __file__, "--once", who, kind, str(directory), str(seconds)]
+    return json.loads(  # type: ignore[no-any-return]
+        started(who, ["--once", who, kind, str(directory), str(seconds)], pythons).splitlines()[-1]
+    )
+
+
+def started(who: str, arguments: list[str], pythons: dict[str, str]) -> str:
+    """Runs a reader's file with its Python, and returns what it printed."""
+    command = [pythons.get(who, sys.executable), peers.__file__ if who in PINS else __file__]
     environment = {
         **os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1",
         "HF_HUB_OFFLINE": "1",
     }  # fmt: skip
-    done = subprocess.run(
-        command, check=True, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True,
-    )  # fmt: skip
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    # Not a pipe, which processes that outlive it would keep open.
+    with tempfile.TemporaryFile("w+") as errors:
+        done = subprocess.run(
+            command + arguments, check=False, env=environment, stdout=subprocess.PIPE,
+            stderr=errors, text=True,
+        )  # fmt: skip
+        if done.returncode:
+            errors.seek(0)
+            raise SystemExit(f"{who}: {' '.join(arguments)} failed:\n{errors.read()[-4_000:]}")
+    return done.stdout
 
 
 def spread(values: list[float]) -> str:
@@ -386,7 +338,7 @@ def main() -> None:
     """Measures, prints, and writes JSON if asked to."""
     if sys.argv[1:2] == ["--once"]:
         who, kind, directory, seconds = sys.argv[2:]
-        measure(who, kind, Path(directory), float(seconds))
+        measured(who, kind, Path(directory), float(seconds))
         return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--runs", type=int, default=5)
@@ -394,12 +346,25 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--photos", type=Path, help="a directory of photographs")
     parser.add_argument("--only", help="workloads, comma-separated")
-    parser.add_argument("--hf-python", help="the Python of an environment with `datasets`")
+    parser.add_argument("--only-readers", help="ours and others, comma-separated")
+    parser.add_argument(
+        "--peers-dir", type=Path, default=Path("~/.cache/my_datasets_benchmarks/peers"),
+        help="where the peers' environments are, or are installed",
+    )  # fmt: skip
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     wanted = (arguments.only or ",".join(TARGETS)).split(",")
     if arguments.photos is None:
         wanted = [name for name in wanted if name not in ("photos", "cached")]
+    readers = {name: [*OURS[name], *TARGETS[name]] for name in wanted}
+    if arguments.only_readers:
+        chosen = arguments.only_readers.split(",")
+        readers = {name: [who for who in some if who in chosen] for name, some in readers.items()}
+    pythons = {
+        peer: python_of(peer, arguments.peers_dir)
+        for peer in PINS
+        if any(peer in some for some in readers.values())
+    }
     results: dict[str, Any] = {}
     for name in wanted:
         kind = "photos" if name == "cached" else name
@@ -408,25 +373,19 @@ def main() -> None:
             place = Path(scratch)
             build(kind, place, total, arguments.photos)
             prepared_for_others(kind, place)
-            peers = {
-                peer: target
-                for peer, target in TARGETS[name].items()
-                if peer != "hf" or arguments.hf_python
-            }
-            found: dict[str, list[dict[str, float]]] = {}
+            for who in readers[name]:
+                if who in peers.WRITERS:
+                    started(who, ["--prepare", who, kind, scratch], pythons)
+            found: dict[str, list[dict[str, float]]] = {who: [] for who in readers[name]}
             for _ in range(arguments.runs):
-                for who in (*OURS[name], *peers):
-                    python = arguments.hf_python if who == "hf" else sys.executable
-                    one = run(who, kind, place, arguments.seconds, python)
-                    found.setdefault(who, []).append(one)
-        results[name] = report(name, total, found, peers)
+                for who, runs in found.items():
+                    runs.append(run(who, kind, place, arguments.seconds, pythons))
+        results[name] = report(name, total, found)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n", "utf-8")
 
 
-def report(
-    name: str, total: int, found: dict[str, list[dict[str, float]]], peers: dict[str, float]
-) -> dict[str, Any]:
+def report(name: str, total: int, found: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
     """Prints what was measured, and returns it."""
     print(f"{name}: {total:,} examples")
     for who, runs in found.items():
@@ -434,11 +393,13 @@ def report(
         peak = max(one["peak_kb"] for one in runs) / 1000
         print(f"  {who:<13} {spread(rates)} examples/s; at most {peak:,.0f} MB")
     ratios: dict[str, Any] = {}
-    for mine, peer in itertools.product(OURS[name], peers):
+    for mine, peer in itertools.product(OURS[name], TARGETS[name]):
+        if not (mine in found and peer in found):
+            continue
         both = zip(found[mine], found[peer], strict=True)
         ratios[f"{mine} / {peer}"] = [one["rate"] / other["rate"] for one, other in both]
         shown = spread(ratios[f"{mine} / {peer}"])
-        print(f"  {mine} / {peer:<13} {shown}; target {peers[peer]:g}", flush=True)
+        print(f"  {mine} / {peer:<13} {shown}; target {TARGETS[name][peer]:g}", flush=True)
     return {"examples": total, "rates": found, "ratios": ratios}
 
 

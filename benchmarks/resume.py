@@ -5,7 +5,7 @@ the same numbers, in turn, several times. At 10, 50 and 90 % of an epoch each sa
 what counts is the size of that, the seconds until the next batch comes of a new iterator that it
 was restored into, and whether what comes is what would have come.
 
-    python benchmarks/resume.py [--runs 3] [--examples 500000] [--json FILE]
+    python benchmarks/resume.py [--runs 3] [--examples 50000] [--json FILE]
 
 Shuffling is measured by how far examples that are stored next to each other come apart: the mean
 distance of their places, of what it would be in a permutation drawn evenly (a third of all), and
@@ -165,7 +165,7 @@ def main() -> None:
     """Measures, prints, and writes JSON if asked to."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--examples", type=int, default=500_000)
+    parser.add_argument("--examples", type=int, default=50_000)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     total = arguments.examples
