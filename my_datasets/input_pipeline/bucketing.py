@@ -58,10 +58,12 @@ class LengthOrder:
             full = len(by_length) // self.group
             order = Order(full, self.seed)
             key = epoch * -(-self.size // self.window) + window
-            groups = by_length[: full * self.group].reshape(full, self.group)
-            mixed = groups[order(key, np.arange(full))].reshape(-1)
-            # The longest ones, if they are too few for a group.
-            found = np.concatenate([mixed, by_length[full * self.group :]])
+            # Those that are too few for a group come last, and may be left out: of any length.
+            rest = len(by_length) - full * self.group
+            at = int(Order(full + 1, self.seed + 1)(key, np.zeros(1, np.int64))[0]) * self.group
+            whole = np.delete(by_length, np.s_[at : at + rest])
+            groups = whole.reshape(full, self.group)[order(key, np.arange(full))]
+            found = np.concatenate([groups.reshape(-1), by_length[at : at + rest]])
             for old in list(self._sorted)[: 1 - _KEPT]:
                 self._sorted.pop(old, None)
             self._sorted[epoch, window] = found

@@ -166,7 +166,7 @@ def open_cache(cache: Cache, plan: Plan, source: Source) -> ExampleCache:
         "dataset": read.dataset, "content": read.content, "split": read.split,
         "columns": decode.columns, "as_supervised": decode.as_supervised,
         "image_size": decode.image_size, "crop": decode.crop, "undecodable": decode.undecodable,
-        "modified": prepared.find(read.path).modified,
+        "modified": prepared.find(read.path, held_at=read.held_at).modified,
     }  # fmt: skip
     text = json.dumps(described, sort_keys=True)
     directory = Path(cache.directory)

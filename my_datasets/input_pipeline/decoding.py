@@ -185,8 +185,10 @@ class _Values:
             if leaf.form == "bytes":
                 return found
             unpacked = self._unpacked(column, found, [self._shape()] * len(found))
-            is_whole = None not in leaf.shape and len(unpacked)
-            return np.stack(list(unpacked)) if is_whole else unpacked
+            if None in leaf.shape:
+                return unpacked
+            whole = (len(unpacked), *self._shape())
+            return np.stack(list(unpacked)) if len(unpacked) else np.zeros(whole, leaf.dtype)
         dtype = np.dtype(leaf.dtype)
         self._require(column, Kind.FLOAT if dtype.kind == "f" else Kind.INT64)
         values = column.values
@@ -245,6 +247,10 @@ class _Images(_Values):
             first = next(iter(damaged.values()))
             found = UndecodableImagesError([*damaged], self.leaf.name, "an image", str(first))
             raise found from first
+        if not made and self._is_of_one_size():
+            height, width = self.decoder.size or self.leaf.shape[:2]
+            none = (0, height or 0, width or 0, self.leaf.shape[-1] or 3)
+            return np.zeros(none, self.leaf.dtype)
         if made and len({image.shape for image in made}) == 1 and self._is_of_one_size():
             whole = aligned((len(made), *made[0].shape), made[0].dtype)
             return np.stack(made, out=whole)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from my_datasets.core.machine import cores
+from my_datasets.errors import FeatureError, InvalidOptionError, explain
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.engine import Batches, Engine
 from my_datasets.input_pipeline.memory import available
 from my_datasets.input_pipeline.plan import Plan
+from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.input_pipeline.stages import (
     Batch,
     Cache,
@@ -158,6 +160,10 @@ def diagnose(
     Raises:
       PlanError: The data of the plan changed.
     """
+    if augment is not None and framework != "tensorflow":
+        raise InvalidOptionError(
+            explain("Images are changed by TensorFlow.", mend="use framework='tensorflow'")
+        )
     endless = _replaced(plan, Repeat(None))
     tell("each stage by itself")
     found, examples = _profile(endless, seconds)
@@ -216,7 +222,15 @@ def _of_map(plan: Plan, augment: "Augmentation", seconds: float) -> float:
     piece = engine.batching.piece(0)
     batch = engine.finished(engine.load(piece))
     leaves = zip(trees.columns_of(engine.tree), trees.columns_of(batch), strict=True)
-    images = tf.constant(next(column for leaf, column in leaves if leaf.form == "image"))
+    found = [column for leaf, column in leaves if leaf.form == "image"]
+    if len(found) != 1 or isinstance(found[0], Ragged) or found[0].dtype == object:
+        raise FeatureError(
+            explain(
+                "There are no images of one feature and one size to be changed.",
+                mend="give image_size, choose one feature with columns, or leave augment out",
+            )
+        )
+    images = tf.constant(found[0])
     targets = tf.zeros([piece.rows], tf.int64)
     draws = tf.constant(augment.numbers(piece.epoch, engine.batching.numbers(piece)))
 
@@ -249,7 +263,7 @@ def _rate(
       wait: How long the consumer works on each batch, in seconds.
     """
     engine_batches = _batches(plan, augment, framework)
-    prefetch, size = plan.the(Prefetch), plan.the(Batch).size
+    prefetch = plan.the(Prefetch)
     batching = Engine(plan).batching
     # What was made ahead came in no time, and does not count.
     unmeasured = (prefetch.workers + prefetch.ahead) * batching.piece(0).batches
@@ -259,12 +273,13 @@ def _rate(
     for _ in range(unmeasured):
         next(batches)
     begin, count = time.perf_counter(), 0
+    examples = 0
     while count < unmeasured or time.perf_counter() < begin + seconds:
         if wait:
             time.sleep(wait)
-        next(batches)
+        examples += int(trees.columns_of(next(batches))[0].shape[0])
         count += 1
-    return count * size / (time.perf_counter() - begin)
+    return examples / (time.perf_counter() - begin)
 
 
 def _batches(plan: Plan, augment: "Augmentation | None", framework: Framework) -> Iterable[Any]:

@@ -100,10 +100,13 @@ class MixedOrder:
         return low if self.stop == "first" else high
 
     def __call__(self, epoch: int, places: Places) -> Places:
-        """Returns the numbers of the examples at some places of an epoch.
+        """Returns the numbers of the examples at some places of an epoch; see `EpochOrder`.
 
-        Those of the second dataset come after those of the first, and so on; see `EpochOrder`.
+        Those of the second dataset come after those of the first, and so on; each time that a
+        dataset begins anew its numbers are larger by the size of all, so that what is drawn for
+        its examples is drawn anew.
         """
+        all_sizes = sum(order.size for order in self.orders)
         left = epoch * self.size + self._shuffled(epoch, places)
         rows = np.arange(len(places))
         found = np.empty(len(places), np.int64)
@@ -111,7 +114,7 @@ class MixedOrder:
         for order, share in zip(self.orders, self.shares, strict=True):
             before = _count(left, share, whole)
             is_here = _count(left + 1, share, whole) > before
-            found[rows[is_here]] = begin + _of_epochs(order, before[is_here])
+            found[rows[is_here]] = begin + _of_epochs(order, before[is_here], all_sizes)
             rows, left = rows[~is_here], (left - before)[~is_here]
             begin, whole = begin + order.size, whole - share
         return found
@@ -143,13 +146,19 @@ def _count(left: Places, share: int, whole: int) -> Places:
     return found
 
 
-def _of_epochs(order: EpochOrder, places: Places) -> Places:
-    """Returns the examples at places that are counted on through all epochs."""
+def _of_epochs(order: EpochOrder, places: Places, step: int) -> Places:
+    """Returns the examples at places that are counted on through all epochs.
+
+    Args:
+      order: The order.
+      places: The places.
+      step: How much larger numbers are in each epoch.
+    """
     epochs, rest = np.divmod(places, order.size)
     found = np.empty_like(places)
     for epoch in np.unique(epochs).tolist():
         rows = epochs == epoch
-        found[rows] = order(epoch, rest[rows])
+        found[rows] = epoch * step + order(epoch, rest[rows])
     return found
 
 
@@ -197,15 +206,17 @@ class MixedSource:
     def __len__(self) -> int:
         return sum(map(len, self.parts))
 
-    def columns(self, numbers: Places, epoch: int) -> Any:
+    def columns(self, numbers: Places, epoch: int) -> Any:  # noqa: ARG002 - each has its own
         """Returns examples of whichever datasets, as columns."""
         ends = np.cumsum([len(part) for part in self.parts])
-        which = np.searchsorted(ends, numbers, side="right")
+        epochs, inside = np.divmod(numbers, len(self))
+        which = np.searchsorted(ends, inside, side="right")
         found, places = [], []
-        for i in np.unique(which).tolist():
-            rows = np.flatnonzero(which == i)
+        for i, own in sorted(set(zip(which.tolist(), epochs.tolist(), strict=True))):
+            rows = np.flatnonzero((which == i) & (epochs == own))
             part = self.parts[i]
-            found.append(part.columns(numbers[rows] - (ends[i] - len(part)), epoch))
+            columns = part.columns(inside[rows] - (ends[i] - len(part)), own)
+            found.append(trees.in_order_of(self.tree, columns))
             places.append(rows)
         with timed("mix"):
             return trees.merged(found, places)

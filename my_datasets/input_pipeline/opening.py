@@ -55,8 +55,11 @@ def opened(plan: Plan, *, warns: bool = True) -> tuple[Source, EpochOrder]:
         rows = cut(lengths, pack.length) if pack.splits else fitted(lengths, pack.length)
         source = PackedSource(source, leaf_of(source.tree, pack.column), rows, pack.length)
     order: EpochOrder = Order(len(source), None if shuffle is None else shuffle.seed)
+    read = plan.the(Read)
     if shuffle is not None and shuffle.window is not None:
-        order = _windows(plan.the(Read), shuffle)
+        order = _windows(read, shuffle.window, shuffle.seed)
+    elif read.held is not None:
+        order = _windows(read, read.held // WINDOWS_HELD, None)
     bucket = plan.get(Bucket)
     if bucket is not None:
         lengths = _lengths(plan, bucket.column)
@@ -71,7 +74,7 @@ def _mixed(mix: Mix, *, warns: bool) -> tuple[Source, EpochOrder]:
     return MixedSource(tuple(source for source, _ in found), names), order
 
 
-def _windows(read: Read, shuffle: Shuffle) -> WindowOrder:
+def _windows(read: Read, window: int, seed: int | None) -> WindowOrder:
     """Returns the order of windows of shards, which are fetched before they are wanted."""
     records = _checked(read).records(read.split, read.held)
     runs = records.runs()
@@ -83,7 +86,7 @@ def _windows(read: Read, shuffle: Shuffle) -> WindowOrder:
             announced.append(wanted)
             spool.ahead(runs[i][0] for i in wanted)
 
-    return WindowOrder(tuple(n for _, n in runs), shuffle.window or 1, shuffle.seed, announce)
+    return WindowOrder(tuple(n for _, n in runs), window, seed, announce)
 
 
 def _lengths(plan: Plan, column: str) -> npt.NDArray[np.int64]:

@@ -84,13 +84,13 @@ class WindowOrder:
     Attributes:
       runs: How many examples there are in each shard, in the order in which they are stored.
       window: How many shards make a window.
-      seed: Makes another order.
+      seed: Makes another order; None for that in which they are stored.
       announce: Is told which runs will be read, of a window and the next one, when it begins.
     """
 
     runs: tuple[int, ...]
     window: int
-    seed: int
+    seed: int | None
     announce: Callable[[list[int]], None] = lambda _: None
 
     @functools.cached_property

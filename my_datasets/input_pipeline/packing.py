@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from my_datasets.core.schema import Leaf
 from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.input_pipeline.lengths import column_of
 from my_datasets.input_pipeline.order import Places
 from my_datasets.input_pipeline.ragged import runs
 from my_datasets.input_pipeline.source import Source
@@ -163,7 +164,7 @@ class PackedSource:
         counts = rows.firsts[numbers + 1] - rows.firsts[numbers]
         some = runs(rows.firsts[numbers], counts)
         examples, places = np.unique(rows.examples[some], return_inverse=True)
-        ((_, column),) = self.source.columns(examples, epoch).items()
+        column = column_of(self.source.tree, self.source.columns(examples, epoch), self.leaf)
         first_tokens = (np.cumsum(column.lengths[0]) - column.lengths[0])[places]
         begins, lengths = rows.begins[some], rows.lengths[some]
         # Where each run comes to lie: after those before it in its row.

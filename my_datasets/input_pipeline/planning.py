@@ -131,13 +131,25 @@ def plan(
     if as_supervised is None:
         as_supervised = columns is None and pack is None and found.schema.supervised is not None
     if columns is None and pack is not None and tokenizer:
-        columns = tuple(tokenizer)
+        columns = tuple({one.partition("/")[0]: None for one in tokenizer})
+    if pack is not None and bucket_by is not None:
+        raise InvalidOptionError(
+            explain("Rows of tokens have one length.", mend="give pack, or bucket_by")
+        )
+    if pack_split and pack is None:
+        raise InvalidOptionError(
+            explain("pack_split=True splits rows that there are not.", mend="give pack, too")
+        )
     decode = Decode(
         None if columns is None else tuple(columns), as_supervised, image_size, image_dtype,
         crop, crop_area, seed, undecodable,
     )  # fmt: skip
     part = None if shard is None else _shard(shard, remainder)
-    records = len(found.records(split))
+    held = None
+    if found.url is not None:
+        shuffle_window = Shuffle(seed, shuffle_window).window or WINDOW
+        held = shuffle_window * WINDOWS_HELD
+    records = len(found.records(split, held))
     if not records:
         raise InvalidOptionError(
             explain(f"{split!r} of {found.name} has no examples.", mend="choose another slice")
@@ -146,9 +158,7 @@ def plan(
     if found.url is not None:
         if pack is not None or bucket_by is not None:
             raise _far_away(found.url)
-        shuffle_window = shuffle_window or WINDOW
-        held = shuffle_window * WINDOWS_HELD
-        held_at = os.path.abspath(shards_dir or default_directory())
+        held_at = os.path.abspath(os.path.expanduser(shards_dir or default_directory()))
         read = dataclasses.replace(read, path=found.url, held=held, held_at=held_at)
     stages: list[Stage] = [read]
     if shuffle if shuffle is not None else split.partition("[")[0] == "train":
@@ -231,9 +241,24 @@ def mix(
     of_examples = [
         tuple(stage for stage in one.stages if not isinstance(stage, _OF_BATCHES)) for one in plans
     ]
+    if any(one.the(Read).held is not None for one in plans):
+        raise InvalidOptionError(
+            explain(
+                "Datasets in an object store cannot be mixed: shards of each would come and go.",
+                mend="copy them here",
+            )
+        )
+    if len({tuple(_contents(one)) for one in plans}) > 1:
+        raise InvalidOptionError(
+            explain("The plans have different tokenizers.", mend="give all the same one")
+        )
     budget = Budget.of(memory)
     for one in plans:
         budget = budget.without(one.get(Cache))
+    if budget.size <= 0:
+        raise InvalidOptionError(
+            explain("The caches of the plans take all the memory.", mend="give more, or no caches")
+        )
     sizes = [_opened_without_cache(stages)[1].size for stages in of_examples]
     found = Mix(tuple(of_examples), mixing.shares(sizes, weights, temperature), stop, seed)
     # What is done to whole batches is the same for all.
@@ -258,6 +283,10 @@ def _delivered(
     """Returns the plan with the stages that make batches of examples."""
     source, order = _opened_without_cache(stages)
     given = (Plan(tuple(stages)).get(Shard) or Shard(0, 1)).examples(order.size)
+    if not order.size:
+        raise InvalidOptionError(
+            explain("There are no tokens: all lists are empty.", mend="choose another feature")
+        )
     if given < (batch.size if batch.drop_remainder else 1):
         # Else one would wait for the first one for ever.
         raise InvalidOptionError(
@@ -286,7 +315,8 @@ def _of_a_window(stages: Sequence[Stage]) -> int | None:
     read = found.get(Read)
     if read is None or read.held is None:
         return None
-    shards = len(prepared_version.find(read.path, held_at=read.held_at).records(read.split).runs())
+    version = prepared_version.find(read.path, held_at=read.held_at)
+    shards = len(version.records(read.split, read.held).runs())
     return max(1, read.examples * read.held // (WINDOWS_HELD * max(1, shards)))
 
 
@@ -321,6 +351,10 @@ def _far_away(url: str) -> InvalidOptionError:
     )
 
 
+def _contents(plan: Plan) -> list[str]:
+    return sorted(stage.content for stage in plan.stages if isinstance(stage, Tokenize))
+
+
 def _uncached(cache: str) -> str:
     """Returns the cache of images of which random parts are taken: none."""
     if cache not in ("none", "auto"):
@@ -335,7 +369,8 @@ def _uncached(cache: str) -> str:
 
 def _only_column(source: Source, name: str) -> str:
     leaves = trees.columns_of(source.tree)
-    if not isinstance(source.tree, Mapping) or len(leaves) != 1 or not is_list(leaves[0]):
+    is_one = isinstance(source.tree, Mapping) and len(leaves) == 1 and is_list(leaves[0])
+    if not is_one or leaves[0].name in ("segments", "positions"):
         raise InvalidOptionError(
             explain(
                 f"Only lists of numbers can be packed, one feature of {name} at a time.",

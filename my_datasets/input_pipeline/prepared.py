@@ -14,7 +14,8 @@ from my_datasets.core.manifest import Manifest
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.schema import Schema
 from my_datasets.errors import DataDirError, NotPreparedError, explain
-from my_datasets.input_pipeline.spool import default_directory, mirror, spool_of
+from my_datasets.input_pipeline.spool import Stored, default_directory, mirror, spool_of
+from my_datasets.records import index
 from my_datasets.records.reading import Records, Shard
 
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
@@ -35,7 +36,7 @@ class Prepared:
       schema: Its features.
       shards: The shards of each split.
       url: Where it is, if that is in an object store; `path` then holds its metadata.
-      sizes: The size of each of its files there, by name.
+      files: Its files there, by name.
     """
 
     path: Path
@@ -43,7 +44,7 @@ class Prepared:
     schema: Schema
     shards: Mapping[str, list[Shard]]
     url: str | None = None
-    sizes: Mapping[str, int] = field(default_factory=dict)
+    files: Mapping[str, Stored] = field(default_factory=dict)
 
     @functools.cached_property
     def content(self) -> str:
@@ -55,12 +56,14 @@ class Prepared:
 
     def _size(self, path: Path) -> int:
         if self.url is not None:
-            return self.sizes.get(path.name, -1)
+            return self.files[path.name].size if path.name in self.files else -1
         return path.stat().st_size if path.exists() else -1
 
     @property
     def modified(self) -> int:
         """When a shard was written last, in nanoseconds of the epoch."""
+        if self.url is not None:
+            return max((one.modified for one in self.files.values()), default=0)
         times = [one.path.stat().st_mtime_ns for one in self._all_shards() if one.path.exists()]
         return max(times, default=0)
 
@@ -87,9 +90,14 @@ class Prepared:
             (first[one.split] + one.begin, first[one.split] + one.end)
             for one in subsplits.resolve(split, lengths)
         ]
+        records = Records(self._all_shards(), ranges)
         if self.url is None:
-            return Records(self._all_shards(), ranges)
-        spool = spool_of(self.url, self.path, self.sizes, held or WINDOW * WINDOWS_HELD)
+            return records
+        # Those of other splits come and go by themselves.
+        wanted = {path.name for path, _ in records.runs()}
+        wanted |= {name + index.SUFFIX for name in wanted}
+        files = {name: one for name, one in self.files.items() if name in wanted}
+        spool = spool_of(self.url, self.path, files, held or WINDOW * WINDOWS_HELD)
         return Records(self._all_shards(), ranges, spool, spool.most)
 
 
@@ -158,7 +166,7 @@ def _remote(
     return _remote_version(f"{url}/{found.path.relative_to(folder).as_posix()}", held_at)
 
 
-def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dict[str, int]]:
+def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dict[str, Stored]]:
     if ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
         raise DataDirError(
             explain(
@@ -166,17 +174,17 @@ def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dic
                 mend="give it by the environment, as the store's own tools take it",
             )
         )
-    return mirror(url, Path(held_at) if held_at else default_directory())
+    return mirror(url, Path(held_at).expanduser() if held_at else default_directory())
 
 
 def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepared:
     """Returns the version in a folder of an object store."""
-    path, sizes = _mirror(url, held_at)
+    path, files = _mirror(url, held_at)
     if not layout.is_prepared(path):
         raise NotPreparedError(
             explain(f"{url} is no prepared version.", mend="give the folder of a whole one")
         )
-    return replace(_read(path), url=url, sizes=sizes)
+    return replace(_read(path), url=url, files=files)
 
 
 def _shown(version: layout.PreparedVersion) -> str:

@@ -26,6 +26,11 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.lengths[0])
 
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """How many examples there are; None for what differs; the shape of a value."""
+        return (len(self), *(None for _ in self.lengths), *self.values.shape[1:])
+
     def __getitem__(self, row: int) -> Any:
         """Returns one example's values: an array, or a list of them."""
         ends = np.cumsum(self.lengths[0])

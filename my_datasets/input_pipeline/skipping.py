@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from my_datasets.errors import ExampleError
 from my_datasets.input_pipeline.decoding import MisfitError, UndecodableImagesError
 from my_datasets.input_pipeline.order import Places
 from my_datasets.input_pipeline.source import ExampleSource
@@ -24,6 +25,7 @@ class SkippingSource:
         self._source = source
         self._warns = warns
         self._skipped: dict[int, None] = {}
+        self._nothing: ExampleError | None = None
 
     @property
     def tree(self) -> Any:
@@ -45,6 +47,8 @@ class SkippingSource:
           ExampleError: None can be decoded, or a record is damaged in another way.
         """
         while True:
+            if self._nothing is not None:
+                raise self._nothing
             chosen = self._standing_in(numbers)
             try:
                 return self._source.decoded(chosen, epoch)
@@ -62,7 +66,8 @@ class SkippingSource:
                     said = self._source.explained(error, chosen, which)
                     _log.warning("skipped, %d so far: %s", len(self._skipped), said)
         if len(self._skipped) == len(self):
-            raise self._source.explained(error, chosen) from error
+            self._nothing = self._source.explained(error, chosen)
+            raise self._nothing from error
 
     def _standing_in(self, numbers: Places) -> Places:
         """Returns the examples that come in place of those asked for."""

@@ -10,12 +10,13 @@ import os
 import posixpath
 import secrets
 import threading
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.fs as pafs
 
@@ -25,6 +26,9 @@ from my_datasets.records import index
 
 _METADATA = (".json", ".txt", ".tsv")
 _AT_ONCE = 4 << 20
+_PARTIAL = ".partial"
+# Seconds after which nobody goes on with such a file.
+_ABANDONED = 3600
 _spools: "weakref.WeakValueDictionary[tuple[Any, ...], Spool]" = weakref.WeakValueDictionary()
 _spools_lock = threading.Lock()
 # Shards that are fetched at the same time, which is more than one connection gives.
@@ -36,7 +40,19 @@ def default_directory() -> Path:
     return Path.home() / ".cache" / "my_datasets" / "shards"
 
 
-def mirror(url: str, directory: Path) -> tuple[Path, dict[str, int]]:
+class Stored(NamedTuple):
+    """A file in an object store.
+
+    Attributes:
+      size: In bytes.
+      modified: When it was written, in nanoseconds since 1970; 0 if the store does not tell.
+    """
+
+    size: int
+    modified: int
+
+
+def mirror(url: str, directory: Path) -> tuple[Path, dict[str, Stored]]:
     """Copies the metadata of datasets or versions from an object store.
 
     Args:
@@ -44,7 +60,7 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, int]]:
       directory: Where to.
 
     Returns:
-      The copy of that folder, and the size of each file in it by its relative path.
+      The copy of that folder, and each file in the store by its relative path.
 
     Raises:
       NotPreparedError: There is nothing.
@@ -61,59 +77,65 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, int]]:
             )
         ) from error
     files = {
-        posixpath.relpath(one.path, path): one for one in found if one.type == pafs.FileType.File
+        posixpath.relpath(one.path, path): Stored(one.size, one.mtime_ns or 0)
+        for one in found
+        if one.type == pafs.FileType.File
     }
     if not files:
         raise NotPreparedError(explain(f"There is nothing at {url}.", mend="correct the URL"))
     for name, one in files.items():
         if name.endswith(_METADATA):
-            _fetch(f"{url.rstrip('/')}/{name}", local / name, one.size, one.mtime_ns)
+            _fetch(f"{url.rstrip('/')}/{name}", local / name, one)
     for old in local.rglob("*"):
         if old.name.endswith(_METADATA) and old.relative_to(local).as_posix() not in files:
             old.unlink()
-    return local, {name: one.size for name, one in files.items()}
+    return local, files
 
 
-def spool_of(url: str, directory: Path, sizes: Mapping[str, int], most: int) -> "Spool":
-    """Returns the spool of a version's copy: one for all of this process that want as much of it.
+def spool_of(url: str, directory: Path, files: Mapping[str, Stored], most: int) -> "Spool":
+    """Returns the spool of some shards: one for all of this process that want the same.
 
     The arguments are those of `Spool`.
     """
-    key = (url, directory, most, os.getpid())
+    key = (url, directory, frozenset(files.items()), most, os.getpid())
     with _spools_lock:
         found = _spools.get(key)
         if found is None:
-            found = _spools[key] = Spool(url, directory, sizes, most)
+            found = _spools[key] = Spool(url, directory, files, most)
         return found
 
 
 class Spool:
     """Brings shards here, and takes those away that were not used for the longest time."""
 
-    def __init__(self, url: str, directory: Path, sizes: Mapping[str, int], most: int) -> None:
+    def __init__(self, url: str, directory: Path, files: Mapping[str, Stored], most: int) -> None:
         """Takes what is there already.
 
         Args:
           url: The version's folder in the object store.
           directory: The copy of it.
-          sizes: The size of each of its files, by name.
+          files: Its shards, and their indexes, by name; others are left alone.
           most: How many shards may lie here.
         """
-        self._arguments = (url, directory, dict(sizes), most)
-        self._url, self._directory, self._sizes, self._most = self._arguments
+        self._arguments = (url, directory, dict(files), most)
+        self._url, self._directory, self._files, self._most = self._arguments
         self._used: OrderedDict[str, None] = OrderedDict()
         self._fetched = 0
         self._begin()
-        there = [path for path in directory.iterdir() if self._is_shard(path.name)]
-        for path in sorted(there, key=lambda path: path.stat().st_mtime):
-            self._used[path.name] = None
+        for path in directory.iterdir():
+            if path.name in files and not path.name.endswith(index.SUFFIX):
+                self._used[path.name] = None
+            with contextlib.suppress(FileNotFoundError):
+                # Of a process that was killed long ago.
+                if path.suffix == _PARTIAL and path.stat().st_mtime < time.time() - _ABANDONED:
+                    path.unlink()
         self._tidy()
 
     def _begin(self) -> None:
-        self._process = os.getpid()
         self._lock = threading.Lock()
         self._locks: dict[str, threading.Lock] = {}
         self._pool: ThreadPoolExecutor | None = None
+        self._process = os.getpid()  # last: whoever sees it finds the others
 
     def __reduce__(self) -> tuple[Any, ...]:
         return spool_of, self._arguments
@@ -140,14 +162,14 @@ class Spool:
         with self._lock:
             lock = self._locks.setdefault(name, threading.Lock())
         with lock:
-            size = self._sizes.get(name)
-            if size is None:
+            stored = self._files.get(name)
+            if stored is None:
                 raise _changed(f"{self._url}/{name}", "it is not there")
-            if not path.is_file() or path.stat().st_size != size:
-                beside = index.path_of(path).name
-                if beside in self._sizes:
-                    _fetch(f"{self._url}/{beside}", path.with_name(beside), self._sizes[beside])
-                _fetch(f"{self._url}/{name}", path, size)
+            if not _is_same(path, stored):
+                beside = index.path_of(path)
+                if beside.name in self._files:
+                    _fetch(f"{self._url}/{beside.name}", beside, self._files[beside.name])
+                _fetch(f"{self._url}/{name}", path, stored)
                 self._fetched += 1
         with self._lock:
             self._used[name] = None
@@ -174,28 +196,37 @@ class Spool:
                 path.unlink(missing_ok=True)
                 index.path_of(path).unlink(missing_ok=True)
 
-    def _is_shard(self, name: str) -> bool:
-        is_index = name.endswith(index.SUFFIX)
-        return name in self._sizes and ".tfrecord" in name and not is_index
+
+def _is_same(path: Path, stored: Stored) -> bool:
+    """Returns whether a file here is the one in the store."""
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        return False
+    return (state.st_size, state.st_mtime_ns) == stored
 
 
-def _fetch(url: str, path: Path, size: int, modified: int | None = None) -> None:
+def _fetch(url: str, path: Path, stored: Stored) -> None:
     """Copies a file, which is there whole or not at all; one that is the same is left."""
-    is_same = path.is_file() and path.stat().st_size == size
-    if is_same and modified is not None and path.stat().st_mtime_ns > modified:
+    if _is_same(path, stored):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}{_PARTIAL}")
     system, remote = file_system(url)
     try:
-        with system.open_input_stream(remote) as source, partial.open("wb") as target:
-            while data := source.read(_AT_ONCE):
-                target.write(data)
-        if partial.stat().st_size != size:
-            raise _changed(url, f"{partial.stat().st_size:,} bytes came; expected {size:,}")
-        partial.replace(path)
+        source = system.open_input_stream(remote)
     except FileNotFoundError as error:
         raise _changed(url, "it is not there") from error
+    try:
+        with source, partial.open("wb") as target:
+            while data := source.read(_AT_ONCE):
+                target.write(data)
+            came = target.tell()
+        if came != stored.size:
+            raise _changed(url, f"{came:,} bytes came; expected {stored.size:,}")
+        # By which it is known again.
+        os.utime(partial, ns=(stored.modified, stored.modified))
+        partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 

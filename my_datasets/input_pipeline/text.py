@@ -173,7 +173,10 @@ def opened(path: str) -> "tokenizers.Tokenizer":
     except ModuleNotFoundError as error:
         raise missing_dependency("tokenizers", needed_for="tokenizer=...") from error
     try:
-        return Tokenizer.from_file(path)
+        found = Tokenizer.from_file(path)
+        # To the longest of whatever is encoded together, which would make it part of the values.
+        found.no_padding()
+        return found
     except Exception as error:  # the library raises that class itself
         raise InvalidOptionError(
             explain(

@@ -35,6 +35,11 @@ def columns_of(tree: Any) -> list[Any]:
     return [tree]
 
 
+def in_order_of(template: Any, tree: Any) -> Any:
+    """Returns a tree with its columns in the order of another one of the same form."""
+    return map_columns(lambda _, column: column, template, tree)
+
+
 def rebuilt(tree: Any, columns: list[Any]) -> Any:
     """Returns a tree of the same form with other columns, which are taken from the list's front."""
     rest = iter(columns)

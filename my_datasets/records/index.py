@@ -8,6 +8,7 @@ shards by name and do not notice it.
 import os
 import struct
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,8 @@ from my_datasets.errors import CorruptShardError, explain
 from my_datasets.records import tfrecord
 
 SUFFIX = ".offsets.npy"
+# A larger one is mapped, which takes a descriptor as long as it is open.
+_MAPPED = 1 << 20
 
 
 def path_of(shard: Path) -> Path:
@@ -39,13 +42,15 @@ def write(shard: Path, offsets: npt.NDArray[np.uint64]) -> None:
 
 
 def read(shard: Path) -> npt.NDArray[np.uint64]:
-    """Returns a shard's index, mapped from its file; shape [n + 1].
+    """Returns a shard's index; shape [n + 1].
 
     Raises:
       FileNotFoundError: The shard has none.
       CorruptShardError: It belongs to a shard of another size.
     """
-    offsets: npt.NDArray[np.uint64] = np.load(path_of(shard), mmap_mode="r", allow_pickle=False)
+    path = path_of(shard)
+    mode: Literal["r"] | None = "r" if path.stat().st_size > _MAPPED else None
+    offsets: npt.NDArray[np.uint64] = np.load(path, mmap_mode=mode, allow_pickle=False)
     size = shard.stat().st_size
     if int(offsets[-1]) != size:
         raise CorruptShardError(

@@ -19,6 +19,8 @@ from my_datasets.records.columns import PADDING, Bytes, Places
 
 # Shorter records are checked as copies, many in one.
 _SHORT = 4096
+# Shards that are open at once, of which each takes two descriptors: 1,024 is the usual limit.
+_MOST_OPEN = 256
 # How often a shard that is fetched is tried to be opened.
 _TRIES = 3
 
@@ -69,7 +71,7 @@ class Records:
       shards: The shards, one split's after the other's.
       ranges: The first record of each range and the one after its last, counted over all shards.
       fetch: Is told of each shard that is about to be opened, and brings it there.
-      most_open: How many shards are open at once; None for all.
+      most_open: How many shards are open at once; None for 256.
     """
 
     shards: Sequence[Shard]
@@ -159,7 +161,7 @@ class _Files:
         most_open: int | None,
     ) -> None:
         self._shards = shards
-        self._fetch, self._most_open = fetch, most_open
+        self._fetch, self._most_open = fetch, most_open or _MOST_OPEN
         self._ends = np.cumsum([shard.length for shard in shards], dtype=np.int64)
         self._opened: dict[tuple[int, int], _Opened] = {}
 
@@ -239,25 +241,27 @@ class _Files:
         except FileNotFoundError as error:
             raise _changed(path, "it is not there") from error
         kept = self._opened.setdefault(key, opened)
-        if self._most_open is not None:
-            for old in list(self._opened)[: -self._most_open]:
-                self._opened.pop(old, None)
+        for old in list(self._opened)[: -self._most_open]:
+            self._opened.pop(old, None)
         return kept
 
     def _newly(self, shard: Shard) -> "_Opened":
         if self._fetch is None:
             return self._at(shard.path, shard.length)
         for _ in range(_TRIES):
-            self._fetch(shard.path)
             # Another process may have taken it away again.
             with contextlib.suppress(FileNotFoundError):
+                self._fetch(shard.path)
                 return self._at(shard.path, shard.length)
         raise _changed(shard.path, "it is taken away as often as it is fetched")
 
     def _at(self, path: Path, length: int) -> "_Opened":
         state = path.stat()
         size = state.st_size
-        offsets = _offsets(path, size, state.st_mtime_ns)
+        try:
+            offsets = index.read(path)
+        except FileNotFoundError:
+            offsets = _scanned(path, size, state.st_mtime_ns)
         file = os.open(path, os.O_RDONLY)
         if len(offsets) - 1 != length:
             os.close(file)
@@ -294,15 +298,12 @@ def _fill(data: Bytes, at: int, opened: _Opened, begins: Places, ends: Places) -
 
 
 @functools.lru_cache(maxsize=4096)
-def _offsets(path: Path, size: int, changed: int) -> npt.NDArray[np.uint64]:  # noqa: ARG001
-    """Returns where the records of a shard begin, from its index or the shard itself.
+def _scanned(path: Path, size: int, changed: int) -> npt.NDArray[np.uint64]:  # noqa: ARG001
+    """Returns where the records of a shard without an index begin.
 
     What is remembered is that of a file of this size, changed at this time.
     """
-    try:
-        return index.read(path)
-    except FileNotFoundError:
-        return index.scan(path)
+    return index.scan(path)
 
 
 def _checksums(batch: Batch) -> npt.NDArray[np.uint32]:

@@ -55,6 +55,8 @@ def test_json_and_tensorflow(digits):
         (["digits", "--image-size", "big"], "write 224x224"),
         (["digits", "--split", "x"], "no split"),
         (["digits", "--columns", "x"], "no feature 'x'"),
+        (["digits", "--columns", "label", "--augment", "--seconds", "0.1"], "no images"),
+        (["digits", "--augment", "--framework", "numpy"], "by TensorFlow"),
     ],
 )
 def test_what_cannot_be_is_said(digits, arguments, said):

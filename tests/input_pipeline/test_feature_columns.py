@@ -171,6 +171,12 @@ def test_what_is_learned_is_what_the_data_has(table):
     assert np.allclose(theirs({"price": batch["price"]})["price"], encoded["price"], atol=1e-3)
 
 
+def test_numbers_that_are_none_are_filled_in(table):
+    columns = {"price": fc.numeric(missing=7.0)}
+    found = of_ours(table, columns, {"price": [1.5, float("nan")]})["price"]
+    assert found[:, 0].tolist() == [1.5, 7.0]
+
+
 def test_it_is_one_pass(table, monkeypatch):
     from my_datasets.input_pipeline.source import ExampleSource
 
@@ -182,7 +188,7 @@ def test_it_is_one_pass(table, monkeypatch):
     fc.adapt(**table, columns={"price": fc.numeric(normalise=True), "kind": fc.vocabulary()})
     assert sorted(seen) == list(range(N))
     seen.clear()
-    fc.adapt(**table, columns={"price": fc.numeric(), "kind": fc.vocabulary(KINDS)})
+    fc.adapt(**table, columns={"price": fc.numeric(missing=0.0), "kind": fc.vocabulary(KINDS)})
     assert not seen
 
 

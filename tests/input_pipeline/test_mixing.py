@@ -36,7 +36,7 @@ def counts_of(numbers, parts):
 @given(parts=sizes_and_weights, stop=st.sampled_from(["first", "all"]))
 def test_an_epoch_ends_with_the_first_or_with_all(parts, stop):
     order = order_of(parts, stop)
-    numbers = order(0, np.arange(order.size))
+    numbers = order(0, np.arange(order.size)) % sum(size for size, _ in parts)
     counts = counts_of(numbers, parts)
     sizes = np.array([size for size, _ in parts])
     if stop == "first":
@@ -61,6 +61,8 @@ def test_each_dataset_goes_on_through_the_epochs(parts, epochs):
     if not order.size:
         return
     numbers = np.concatenate([order(e, np.arange(order.size)) for e in range(epochs)])
+    assert len(set(numbers.tolist())) == len(numbers)  # each time is another one
+    numbers %= sum(size for size, _ in parts)
     begin = 0
     for i, (size, _) in enumerate(parts):
         mine = [n - begin for n in numbers.tolist() if begin <= n < begin + size]
@@ -179,3 +181,25 @@ def test_datasets_that_differ_are_refused(data_dir):
 
     with pytest.raises(PlanError, match=r"labelled cat, dog in the one, .*labelled dog, cat"):
         MixedSource((Labelled("cat", "dog"), Labelled("dog", "cat")), ("a", "b"))
+
+
+def test_columns_keep_their_names_whatever_their_order(data_dir):
+    columns = ["whole", "wide", "label"]
+    parts = [
+        plan("everything", data_dir=data_dir, columns=names) for names in (columns, columns[::-1])
+    ]
+    made = mix(parts, weights=[1, 1], batch_size=1, seed=4)
+    for batch in my_datasets.pipeline(made).take(40):
+        number = int(batch["whole"][0]) + 100
+        assert np.isclose(float(batch["wide"][0]), number / 3 - 20)
+        assert int(batch["label"][0]) == number % 4
+
+
+def test_what_is_drawn_is_drawn_anew_each_time_a_dataset_comes_round(data_dir):
+    options = {"data_dir": data_dir, "image_size": (9, 9), "crop": "random"}
+    few = plan("photos", split="train[:2]", **options)
+    made = mix([few, plan("photos", seed=1, **options)], weights=[1, 1], stop="all", batch_size=80)
+    (batch,) = my_datasets.batches(made)
+    images, _ = batch
+    assert len(images) >= 79
+    assert len({image.tobytes() for image in images}) == len(images)

@@ -1,5 +1,7 @@
 """Rows of tokens, and batches of examples of about the same length."""
 
+from types import MappingProxyType
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,6 +24,7 @@ class Lists:
     """Examples whose tokens tell which they are, and where they stand."""
 
     skipped = 0
+    tree = MappingProxyType({"x": Leaf(("x",), "number", "int32", (), (None,))})
 
     def __init__(self, lengths):
         self.lengths = np.array(lengths, np.int64)
@@ -40,7 +43,7 @@ def test_every_token_is_in_one_row(lengths, length, splits, seed):
             fitted(source.lengths, length)
         return
     rows = (cut if splits else fitted)(source.lengths, length)
-    packed = PackedSource(source, Leaf(("x",), "number", "int32", (), (None,)), rows, length)
+    packed = PackedSource(source, source.tree["x"], rows, length)
     numbers = np.random.default_rng(seed).permutation(len(rows))
     found = packed.columns(numbers, 0)
     assert found["x"].shape == (len(rows), length)
@@ -133,6 +136,11 @@ def test_packed_batches(data_dir):
     other = plan("everything", data_dir=data_dir, columns=["list"], pack=9)
     with pytest.raises(PlanError, match="rows of 9"):
         Engine(other, state)
+    for options, said in (
+        ({"pack": 8, "bucket_by": "list"}, "one length"), ({"pack_split": True}, "give pack"),
+    ):  # fmt: skip
+        with pytest.raises(InvalidOptionError, match=said):
+            plan("everything", data_dir=data_dir, columns=["list"], **options)
     with pytest.raises(InvalidOptionError, match="no windows"):
         plan("everything", data_dir=data_dir, columns=["list"], pack=8, shuffle_window=2)
     for options in ({"columns": ["whole"]}, {"columns": ["list", "text"]}, {}):
@@ -150,3 +158,16 @@ def test_ragged_columns_are_padded_and_taken():
     assert [[v.tolist() for v in row] for row in taken.rows()] == [
         [[3, 4, 5]], [[0], [1, 2]], [[3, 4, 5]]
     ]  # fmt: skip
+
+
+def test_examples_of_any_length_are_left_out(data_dir):
+    """Where batches must be whole: not always the longest."""
+    options = {"columns": ["whole"], "batch_size": 60, "drop_remainder": True, "epochs": 30}
+    seen = [0] * 250
+    for batch in my_datasets.batches(
+        "everything", data_dir=data_dir, bucket_by="binary", columns=["whole", "binary"],
+        **{name: value for name, value in options.items() if name != "columns"},
+    ):  # fmt: skip
+        for number in batch["whole"] + 100:
+            seen[number] += 1
+    assert min(seen) > 0

@@ -265,3 +265,32 @@ def test_a_damaged_image_is_an_error_that_says_where(tmp_path):
         my_datasets.source("broken", data_dir=tmp_path).getitems([0, 1])
     with pytest.raises(ExampleError, match="a JPEG file that is damaged"):
         list(my_datasets.batches("broken", data_dir=tmp_path, image_size=(4, 4)))
+
+
+def test_sequences_of_images_may_be_empty(tmp_path):
+    class Albums(my_datasets.Builder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = {
+                "pages": tfds.features.Sequence(tfds.features.Image(shape=(4, 3, 3))),
+                "maps": tfds.features.Sequence(
+                    tfds.features.Tensor(shape=(2,), dtype=np.int16, encoding="zlib")
+                ),
+            }
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features), disable_shuffling=True
+            )
+
+        def _split_generators(self, dl_manager):
+            page = np.full((4, 3, 3), 7, np.uint8)
+            return {
+                "train": [
+                    (i, {"pages": [page] * i, "maps": [np.ones(2, np.int16)] * i}) for i in range(3)
+                ]
+            }
+
+    Albums(data_dir=tmp_path).download_and_prepare(build_options=BuildOptions(workers=1))
+    train = my_datasets.pipeline("albums", data_dir=tmp_path, shuffle=False, batch_size=1)
+    assert [int(batch["pages"].row_lengths()[0]) for batch in train] == [0, 1, 2]
+    assert [batch["maps"].flat_values.dtype for batch in train] == [tf.int16] * 3

@@ -78,5 +78,9 @@ def test_tf_data_counts_them_too(broken):
 def test_if_all_are_broken_it_is_an_error(broken):
     with pytest.raises(ExampleError, match="cannot be decoded"):
         list(my_datasets.batches(**broken, split="test", undecodable="skip"))
+    with pytest.raises(ExampleError, match="cannot be decoded"):
+        list(
+            my_datasets.batches(**broken, split="test", undecodable="skip", batch_size=1, workers=3)
+        )
     with pytest.raises(InvalidOptionError, match="undecodable='ignore'"):
         my_datasets.plan(**broken, undecodable="ignore")

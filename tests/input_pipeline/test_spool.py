@@ -3,6 +3,8 @@
 import itertools
 import pickle
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +26,7 @@ from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.order import Order, WindowOrder
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.planning import plan
+from my_datasets.records import index
 from tests import servers
 
 N, SHARDS = 600, 12
@@ -150,7 +153,64 @@ def test_single_examples_and_slices(store, tmp_path):
     assert version[N - 1] == source[N - 1]
 
 
+def test_what_is_not_shuffled_comes_in_order(store, local, tmp_path):
+    far = plan("far", data_dir=store[0], shards_dir=tmp_path, shuffle=False, batch_size=32)
+    here = plan("far", data_dir=local, shuffle=False, batch_size=32)
+    assert numbers_of(my_datasets.batches(far)) == numbers_of(my_datasets.batches(here))
+
+
+def test_a_version_that_was_built_anew_is_fetched_anew(local, tmp_path):
+    """Of the same sizes, which tell nothing."""
+    with servers.s3("again") as (url, put):
+
+        def upload(change):
+            for path in sorted((local / "far").rglob("*")):
+                if path.is_file():
+                    put(f"far/{path.relative_to(local / 'far').as_posix()}", change(path))
+
+        upload(lambda path: path.read_bytes())
+        options = {"data_dir": url, "shards_dir": tmp_path, "split": "train[:10]"}
+        first = [example["number"] for example in my_datasets.source("far", **options)]
+        shard = local / "far" / "1.0.0" / "far-train.tfrecord-00000-of-00012"
+        records = index.read(shard)
+        data = shard.read_bytes()
+        # The first two records, exchanged, if they are of one length.
+        a, b = (data[int(records[i]) : int(records[i + 1])] for i in range(2))
+        time.sleep(1.1)  # the store tells whole seconds
+        upload(
+            lambda path: b + a + data[len(a) + len(b) :] if path == shard and len(a) == len(b)
+            else path.read_bytes()
+        )  # fmt: skip
+        second = [example["number"] for example in my_datasets.source("far", **options)]
+        expected = [first[1], first[0], *first[2:]] if len(a) == len(b) else first
+        assert second == expected
+
+
+def test_threads_share_a_spool(store, tmp_path):
+    options = {"data_dir": store[0], "shards_dir": tmp_path}
+    source = my_datasets.source("far", **options)
+    spool = source.records.fetch
+    spool._most = 2
+    paths = [path for path, _ in source.records.runs()]
+    orders = [np.random.default_rng(i).permutation(len(paths)) for i in range(4)]
+
+    def go(order):
+        for i in order:
+            spool(paths[i])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(go, orders))
+    assert len([path for path in paths if path.is_file()]) <= 2
+
+
+def test_datasets_in_a_store_are_not_mixed(store, tmp_path):
+    made = plan("far", data_dir=store[0], shards_dir=tmp_path)
+    with pytest.raises(InvalidOptionError, match="copy them here"):
+        my_datasets.mix([made, made])
+
+
 def test_what_is_wrong_is_said(store, tmp_path):
+    """The last one: it leaves a shard damaged."""
     url, put = store
     for reference in ("far:2.*.*", "nothing"):
         with pytest.raises(NotPreparedError):

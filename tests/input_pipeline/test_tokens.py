@@ -116,3 +116,24 @@ def test_what_cannot_be_is_said(data_dir, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingDependencyError, match=r"my_datasets\[text\]"):
         train("everything", "text", data_dir=data_dir)
+
+
+def test_padding_of_a_tokenizer_is_left_out(data_dir, words):
+    from tokenizers import Tokenizer
+
+    padded = Tokenizer.from_file(str(words))
+    padded.enable_padding()
+    padded.save(str(words))
+    options = {"data_dir": data_dir, "tokenizer": {"text": words}}
+    packed = my_datasets.batches("everything", pack=16, batch_size=1, memory=200_000, **options)
+    tokens = sum(int((batch["segments"] > 0).sum()) for batch in packed)
+    ragged = my_datasets.batches("everything", columns=["text"], **options)
+    assert tokens == sum(int(batch["text"].lengths[0].sum()) for batch in ragged)
+
+
+def test_nested_texts_are_packed(data_dir, tmp_path):
+    names = my_datasets.text.train_tokenizer("everything", "inner/y/z", data_dir=data_dir, size=50)
+    names.save(str(tmp_path / "names.json"))
+    options = {"data_dir": data_dir, "tokenizer": {"speech/fr": tmp_path / "names.json"}}
+    with pytest.raises(InvalidOptionError, match="one feature of everything"):
+        plan("everything", pack=4, **options)

@@ -4,6 +4,7 @@ import os
 import pickle
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -136,3 +137,13 @@ def test_a_shard_replaced_by_one_of_the_same_size_is_read_anew(tmp_path):
     (second,) = written(tmp_path, [b"a", b"bcd"], [2], with_index=False)
     os.utime(second.path, ns=(0, 0))
     assert texts_of(Records([second], [(0, 2)]).read(np.arange(2))) == [b"a", b"bcd"]
+
+
+def test_many_shards_take_few_descriptors(tmp_path):
+    lengths = [1] * 600
+    shards = written(tmp_path, [b"%d" % i for i in range(600)], lengths)
+    records = Records(shards, [(0, 600)])
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for begin in range(0, 600, 50):
+        records.read(np.arange(begin, begin + 50))
+    assert len(list(Path("/proc/self/fd").iterdir())) - before <= 2 * 256

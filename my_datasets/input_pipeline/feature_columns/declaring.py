@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from my_datasets.errors import InvalidOptionError, explain
 
 Embedding = int | Literal["auto"] | None
@@ -70,7 +72,8 @@ def bucketised(boundaries: Sequence[float] | int, *, embedding: Embedding = None
     Raises:
       InvalidOptionError: They do not increase.
     """
-    if isinstance(boundaries, int):
+    if isinstance(boundaries, int | np.integer):
+        boundaries = int(boundaries)
         if boundaries < 2:
             raise wrong(f"{boundaries} ranges divide nothing", "give 2 or more")
         return Categorical("bucketised", size=boundaries, embedding=embedding)
@@ -120,10 +123,11 @@ def vocabulary(
     """
     if values is not None and file is not None:
         raise wrong("Both values and a file are given", "give one of them")
-    if values is not None and (not values or len(set(values)) < len(values)):
-        raise wrong(f"values={list(values)!r} are none, or come twice", "give each once")
+    given = None if values is None else tuple(np.asarray(values).tolist())
+    if given is not None and (not given or len(set(given)) < len(given)):
+        raise wrong(f"values={list(given)!r} are none, or come twice", "give each once")
     return Categorical(
-        "vocabulary", size=size, values=None if values is None else tuple(values),
+        "vocabulary", size=size, values=given,
         file=None if file is None else os.fspath(file), embedding=embedding,
     )  # fmt: skip
 

@@ -29,6 +29,13 @@ class ColumnMaker:
           FeatureError: The column cannot be made of it.
         """
         self.name, self._column, self._leaf = name, column, leaf
+        if not isinstance(leaf, Leaf):
+            raise FeatureError(
+                explain(
+                    f"The column {name!r} cannot be made of its feature, which holds others.",
+                    mend="put what it holds on the top of the dataset's features",
+                )
+            )
         if leaf.form == "image" or leaf.shape or leaf.sequence:
             raise _unfit(name, "a single number or text", leaf)
         is_text = leaf.form == "bytes"
@@ -51,7 +58,8 @@ class ColumnMaker:
         """Whether it is to see the data."""
         column = self._column
         if isinstance(column, Numeric):
-            return column.normalise or (self._leaf.is_optional and column.missing == "mean")
+            can_miss = self._leaf.is_optional or np.dtype(self._leaf.dtype).kind == "f"
+            return column.normalise or (can_miss and column.missing == "mean")
         return column.values is None and column.file is None and column.kind in (
             "bucketised", "vocabulary"
         )  # fmt: skip
@@ -100,13 +108,8 @@ class ColumnMaker:
         variance = self._squares / self._count if self._count else 0.0
         scale = 1 / math.sqrt(variance) if column.normalise and variance > 0 else 1.0
         mean = self._mean if column.normalise else 0.0
-        if self._leaf.is_optional:
-            fill = self._mean if column.missing == "mean" else float(column.missing)
-            layer: Any = FilledNormalization(mean, scale, fill, _least(self._leaf.dtype))
-        elif column.normalise:
-            layer = keras.layers.Normalization(axis=None, mean=mean, variance=1 / scale**2)
-        else:
-            layer = keras.layers.Rescaling(1.0)
+        fill = self._mean if column.missing == "mean" else float(column.missing)
+        layer = FilledNormalization(mean, scale, fill, _least(self._leaf.dtype))
         return keras.utils.FeatureSpace.feature("float32", layer, "float")
 
     def _missing(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -188,6 +191,8 @@ class FilledNormalization(keras.layers.Layer):
 def _least(dtype: str) -> float:
     """Returns what TFDS gives for numbers that are missing, or the float32 above that is equal."""
     kind = np.dtype(dtype)
+    if kind.kind == "b":
+        return -1.0  # False, as for those that are not missing
     return float(np.finfo(np.float32).min if kind.kind == "f" else np.float32(np.iinfo(kind).min))
 
 

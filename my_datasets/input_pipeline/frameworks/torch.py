@@ -13,7 +13,7 @@ from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
-from my_datasets.input_pipeline.stages import Cache
+from my_datasets.input_pipeline.stages import Cache, Mix
 from my_datasets.input_pipeline.state import State
 
 
@@ -79,8 +79,10 @@ def torch_loader(plan: Plan, *, state: State | None = None, workers: int = 0) ->
     Raises:
       InvalidOptionError: Each of several processes would have a cache in memory of its own.
     """
-    cache = plan.get(Cache)
-    if workers and cache is not None and cache.kind == "memory":
+    mix = plan.get(Mix)
+    parts = mix.parts if mix is not None else (plan.stages,)
+    caches = [stage for part in parts for stage in part if isinstance(stage, Cache)]
+    if workers and any(cache.kind == "memory" for cache in caches):
         raise InvalidOptionError(
             explain(
                 f"Each of {workers} processes would keep a part of the examples in its memory, and "
