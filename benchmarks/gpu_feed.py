@@ -42,7 +42,7 @@ def reader(who: str, directory: Path) -> Any:
     workers = (os.cpu_count() or 1) if who == "ours, processes" else 0
     return my_datasets.torch_loader(
         "benchmark", data_dir=directory, batch_size=load.BATCH["photos"], epochs=None,
-        image_size=(load.SIDE, load.SIDE), workers=workers,
+        image_size=(load.SIDE, load.SIDE), image_dtype="float32", workers=workers,
     )  # fmt: skip
 
 
@@ -67,8 +67,6 @@ def train(who: str, directory: Path, steps: int) -> dict[str, float]:
         images, labels = batch
         waited += time.perf_counter() - asked
         images = images.cuda(non_blocking=True)
-        if images.dtype == torch.uint8:
-            images = images.float() / 255
         optimizer.zero_grad()
         loss(model(images.permute(0, 3, 1, 2)), labels.cuda()).backward()
         optimizer.step()

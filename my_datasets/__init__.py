@@ -29,8 +29,9 @@ if TYPE_CHECKING:
         pipeline,
         torch_loader,
     )
+    from my_datasets.input_pipeline.mixture import mix
     from my_datasets.input_pipeline.plan import Plan
-    from my_datasets.input_pipeline.planning import mix, plan
+    from my_datasets.input_pipeline.planning import plan
     from my_datasets.input_pipeline.source import source
     from my_datasets.loading import load
 
@@ -68,7 +69,7 @@ _LAZY = {
     "batches": "my_datasets.input_pipeline.entry_points",
     "grain_dataset": "my_datasets.input_pipeline.entry_points",
     "load": "my_datasets.loading",
-    "mix": "my_datasets.input_pipeline.planning",
+    "mix": "my_datasets.input_pipeline.mixture",
     "pipeline": "my_datasets.input_pipeline.entry_points",
     "plan": "my_datasets.input_pipeline.planning",
     "source": "my_datasets.input_pipeline.source",

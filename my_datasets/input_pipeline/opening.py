@@ -31,6 +31,7 @@ from my_datasets.input_pipeline.stages import (
     Tokenize,
 )
 from my_datasets.input_pipeline.text import TokenizedSource, content_of
+from my_datasets.records.reading import Records
 
 
 def opened(plan: Plan, *, warns: bool = True) -> tuple[Source, EpochOrder]:
@@ -46,23 +47,25 @@ def opened(plan: Plan, *, warns: bool = True) -> tuple[Source, EpochOrder]:
     mix = plan.get(Mix)
     if mix is not None:
         return _mixed(mix, warns=warns)
-    source = _source(plan, warns=warns)
+    read = plan.the(Read)
+    found = _checked(read)
+    source = open_examples(found, read.split, plan.the(Decode), held=read.held, warns=warns)
+    source = _tokenized(source, _tokenizers(plan))
     cache, pack, shuffle = plan.get(Cache), plan.get(Pack), plan.get(Shuffle)
     if cache is not None:
         source = open_cache(cache, plan, source)
     if pack is not None:
-        lengths = _lengths(plan, pack.column)
+        lengths = _lengths(plan, found, pack.column)
         rows = cut(lengths, pack.length) if pack.splits else fitted(lengths, pack.length)
         source = PackedSource(source, leaf_of(source.tree, pack.column), rows, pack.length)
     order: EpochOrder = Order(len(source), None if shuffle is None else shuffle.seed)
-    read = plan.the(Read)
     if shuffle is not None and shuffle.window is not None:
-        order = _windows(read, shuffle.window, shuffle.seed)
+        order = _windows(found.records(read.split, read.held), shuffle.window, shuffle.seed)
     elif read.held is not None:
-        order = _windows(read, read.held // WINDOWS_HELD, None)
+        order = _windows(found.records(read.split, read.held), read.held // WINDOWS_HELD, None)
     bucket = plan.get(Bucket)
     if bucket is not None:
-        lengths = _lengths(plan, bucket.column)
+        lengths = _lengths(plan, found, bucket.column)
         order = LengthOrder(order, lengths, bucket.window, bucket.group, bucket.seed)
     return source, order
 
@@ -74,9 +77,8 @@ def _mixed(mix: Mix, *, warns: bool) -> tuple[Source, EpochOrder]:
     return MixedSource(tuple(source for source, _ in found), names), order
 
 
-def _windows(read: Read, window: int, seed: int | None) -> WindowOrder:
+def _windows(records: Records, window: int, seed: int | None) -> WindowOrder:
     """Returns the order of windows of shards, which are fetched before they are wanted."""
-    records = _checked(read).records(read.split, read.held)
     runs = records.runs()
     spool = records.fetch
     announced: deque[list[int]] = deque(maxlen=WINDOWS_HELD)
@@ -89,15 +91,14 @@ def _windows(read: Read, window: int, seed: int | None) -> WindowOrder:
     return WindowOrder(tuple(n for _, n in runs), window, seed, announce)
 
 
-def _lengths(plan: Plan, column: str) -> npt.NDArray[np.int64]:
+def _lengths(plan: Plan, found: Prepared, column: str) -> npt.NDArray[np.int64]:
     """Returns how long a feature is in each example, of which nothing else is decoded."""
     read = plan.the(Read)
     some = [stage for stage in _tokenizers(plan) if stage.column == column]
-    found = _checked(read)
     leaf_of(found.schema.tree, column)
-    one = Decode((column.partition("/")[0],), as_supervised=False)
-    source = _tokenized(open_examples(found, read.split, one), some)
-    key = (read.content, read.split, column, *(stage.content for stage in some))
+    alone = Decode((column.partition("/")[0],), as_supervised=False)
+    source = _tokenized(open_examples(found, read.split, alone), some)
+    key = (found.content, str(found.modified), read.split, column, *(one.content for one in some))
     return lengths_of(source, column, key)
 
 
@@ -116,14 +117,6 @@ def _tokenized(source: Source, tokenizers: Iterable[Tokenize]) -> Source:
             )
         source = TokenizedSource(source, one.column, one.path)
     return source
-
-
-def _source(plan: Plan, *, warns: bool) -> Source:
-    read = plan.the(Read)
-    source = open_examples(
-        _checked(read), read.split, plan.the(Decode), held=read.held, warns=warns
-    )
-    return _tokenized(source, _tokenizers(plan))
 
 
 def _checked(read: Read) -> Prepared:

@@ -1,4 +1,4 @@
-"""`plan` and `mix`: choose the stages of an input pipeline from a few options."""
+"""`plan`: chooses the stages of an input pipeline from a few options."""
 
 import dataclasses
 import os
@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import InvalidOptionError, explain
-from my_datasets.input_pipeline import mixing, sizing, text, trees
-from my_datasets.input_pipeline import prepared as prepared_version
-from my_datasets.input_pipeline.hosts import this_host
+from my_datasets.input_pipeline import sizing, text, trees
+from my_datasets.input_pipeline.delivery import delivered, looked_at, part_of
 from my_datasets.input_pipeline.lengths import is_list
-from my_datasets.input_pipeline.opening import opened
-from my_datasets.input_pipeline.order import EpochOrder
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.prepared import WINDOW, WINDOWS_HELD, find
 from my_datasets.input_pipeline.sizing import Budget
@@ -20,27 +17,19 @@ from my_datasets.input_pipeline.spool import default_directory
 from my_datasets.input_pipeline.stages import (
     Batch,
     Bucket,
-    Cache,
     CropKind,
     Decode,
-    Mix,
     Pack,
-    Prefetch,
     Read,
     Remainder,
-    Repeat,
-    Shard,
     Shuffle,
     Stage,
-    Stop,
     Tokenize,
     Undecodable,
 )  # fmt: skip
 
 # Batches out of which those of similar length are made.
 _WINDOW = 64
-# Stages that are about batches, not about single examples.
-_OF_BATCHES = (Batch, Repeat, Prefetch, Shard)
 
 
 def plan(
@@ -144,7 +133,7 @@ def plan(
         None if columns is None else tuple(columns), as_supervised, image_size, image_dtype,
         crop, crop_area, seed, undecodable,
     )  # fmt: skip
-    part = None if shard is None else _shard(shard, remainder)
+    part = None if shard is None else part_of(shard, remainder)
     held = None
     if found.url is not None:
         shuffle_window = Shuffle(seed, shuffle_window).window or WINDOW
@@ -170,7 +159,7 @@ def plan(
         stages.append(part)
     stages += [decode, *_tokenize(tokenizer)]
     budget = Budget.of(memory)
-    source, _ = _opened_without_cache(stages)
+    source, _ = looked_at(stages)
     if crop == "random":
         cache = _uncached(cache)
     kept = sizing.cache(cache, cache_dir, source, epochs, budget, is_far=found.url is not None)
@@ -186,160 +175,15 @@ def plan(
             )
         stages.append(Pack(_only_column(source, found.name), pack, pack_split))
     batch = Batch(batch_size, drop_remainder)
-    return _delivered(stages, batch, epochs, workers, prefetch, budget.without(kept))
-
-
-def mix(
-    parts: Sequence[str | DatasetReference | Plan],
-    *,
-    weights: Sequence[float] | None = None,
-    temperature: float = 1.0,
-    stop: Stop = "first",
-    batch_size: int = 32,
-    seed: int = 0,
-    epochs: int | None = 1,
-    shard: tuple[int, int] | str | None = None,
-    remainder: Remainder = "pad",
-    drop_remainder: bool = False,
-    workers: int | None = None,
-    prefetch: int | None = None,
-    memory: int | str | None = None,
-) -> Plan:
-    """Returns the plan of a mixture of datasets, each with its share of every batch.
-
-    A dataset of which all examples were given begins an epoch of its own; one of which some are
-    left when an epoch of the mixture ends goes on with them in the next.
-
-    Args:
-      parts: Prepared datasets, or plans for them: those say which split, features and order. Of
-        their batches, epochs and hosts nothing is taken.
-      weights: How often examples of each come; None for as often as they are many.
-      temperature: Above 1, weights become more alike: they are raised to the power of 1 /
-        temperature.
-      stop: When an epoch ends: `"first"`, when all examples of one dataset were given, or `"all"`,
-        when those of each were.
-      batch_size: As for `plan`.
-      seed: Makes another order.
-      epochs: As for `plan`.
-      shard: As for `plan`.
-      remainder: As for `plan`.
-      drop_remainder: As for `plan`.
-      workers: As for `plan`.
-      prefetch: As for `plan`.
-      memory: As for `plan`.
-
-    Raises:
-      PlanError: Their examples have different features.
-      InvalidOptionError: A value makes no sense, or the memory is too little.
-    """
-    plans = [one if isinstance(one, Plan) else plan(one, seed=seed) for one in parts]
-    if not plans or any(one.get(Mix) is not None for one in plans):
-        raise InvalidOptionError(
-            explain(f"{len(plans)} plans, or mixtures of them, cannot be mixed.",
-                    mend="give plans of one dataset each")
-        )  # fmt: skip
-    of_examples = [
-        tuple(stage for stage in one.stages if not isinstance(stage, _OF_BATCHES)) for one in plans
-    ]
-    if any(one.the(Read).held is not None for one in plans):
-        raise InvalidOptionError(
-            explain(
-                "Datasets in an object store cannot be mixed: shards of each would come and go.",
-                mend="copy them here",
-            )
-        )
-    if len({tuple(_contents(one)) for one in plans}) > 1:
-        raise InvalidOptionError(
-            explain("The plans have different tokenizers.", mend="give all the same one")
-        )
-    budget = Budget.of(memory)
-    for one in plans:
-        budget = budget.without(one.get(Cache))
-    if budget.size <= 0:
-        raise InvalidOptionError(
-            explain("The caches of the plans take all the memory.", mend="give more, or no caches")
-        )
-    sizes = [_opened_without_cache(stages)[1].size for stages in of_examples]
-    found = Mix(tuple(of_examples), mixing.shares(sizes, weights, temperature), stop, seed)
-    # What is done to whole batches is the same for all.
-    decodes = [one.the(Decode) for one in plans]
-    if len({decode.image_dtype for decode in decodes}) > 1:
-        raise InvalidOptionError(
-            explain("The plans give images of different types.", mend="give all one image_dtype")
-        )
-    part = [] if shard is None else [_shard(shard, remainder)]
-    batch = Batch(batch_size, drop_remainder)
-    return _delivered([found, *part, decodes[0]], batch, epochs, workers, prefetch, budget)
-
-
-def _delivered(
-    stages: Sequence[Stage],
-    batch: Batch,
-    epochs: int | None,
-    workers: int | None,
-    ahead: int | None,
-    budget: Budget,
-) -> Plan:
-    """Returns the plan with the stages that make batches of examples."""
-    source, order = _opened_without_cache(stages)
-    given = (Plan(tuple(stages)).get(Shard) or Shard(0, 1)).examples(order.size)
-    if not order.size:
-        raise InvalidOptionError(
-            explain("There are no tokens: all lists are empty.", mend="choose another feature")
-        )
-    if given < (batch.size if batch.drop_remainder else 1):
-        # Else one would wait for the first one for ever.
-        raise InvalidOptionError(
-            explain(
-                f"No batch of {batch.size} can be made.",
-                f"This part of an epoch has {given:,} examples",
-                mend="give a smaller batch_size, drop_remainder=False, or remainder='pad'",
-            )
-        )
-    dtype = next(one.image_dtype for one in stages if isinstance(one, Decode))
-    found = sizing.prefetch(
-        source,
-        batch,
-        workers,
-        ahead,
-        budget,
-        images_become_floats=dtype is not None,
-        most_rows=_of_a_window(stages),
-    )
-    return Plan((*stages, batch, Repeat(epochs), found))
-
-
-def _of_a_window(stages: Sequence[Stage]) -> int | None:
-    """Returns how many examples a window of shards has, about, if they come from far away."""
-    found = Plan(tuple(stages))
-    read = found.get(Read)
-    if read is None or read.held is None:
-        return None
-    version = prepared_version.find(read.path, held_at=read.held_at)
-    shards = len(version.records(read.split, read.held).runs())
-    return max(1, read.examples * read.held // (WINDOWS_HELD * max(1, shards)))
-
-
-def _opened_without_cache(stages: Sequence[Stage]) -> tuple[Source, EpochOrder]:
-    """Opens what is only looked at: a plan that nobody uses yet leaves nothing behind."""
-    return opened(Plan(_without_cache(stages)), warns=False)
-
-
-def _without_cache(stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    return tuple(
-        dataclasses.replace(stage, parts=tuple(map(_without_cache, stage.parts)))
-        if isinstance(stage, Mix)
-        else stage
-        for stage in stages
-        if not isinstance(stage, Cache)
-    )
+    return delivered(stages, batch, epochs, workers, prefetch, budget.without(kept))
 
 
 def _tokenize(tokenizer: Mapping[str, str | os.PathLike[str]] | None) -> list[Stage]:
-    return [
-        Tokenize(column, os.path.abspath(path), text.content_of(os.fspath(path)))
-        for column, path in (tokenizer or {}).items()
-    ]
+    found: list[Stage] = []
+    for column, path in (tokenizer or {}).items():
+        text.opened(os.fspath(path))
+        found.append(Tokenize(column, os.path.abspath(path), text.content_of(os.fspath(path))))
+    return found
 
 
 def _far_away(url: str) -> InvalidOptionError:
@@ -349,10 +193,6 @@ def _far_away(url: str) -> InvalidOptionError:
             mend="copy the version here, and give that directory",
         )
     )
-
-
-def _contents(plan: Plan) -> list[str]:
-    return sorted(stage.content for stage in plan.stages if isinstance(stage, Tokenize))
 
 
 def _uncached(cache: str) -> str:
@@ -379,13 +219,3 @@ def _only_column(source: Source, name: str) -> str:
             )
         )
     return str(leaves[0].name)
-
-
-def _shard(shard: tuple[int, int] | str, remainder: Remainder) -> Shard:
-    if shard == "auto":
-        shard = this_host()
-    if isinstance(shard, str):
-        raise InvalidOptionError(
-            explain(f"shard={shard!r} is unknown.", mend="use 'auto' or (index, count)")
-        )
-    return Shard(*shard, remainder)

@@ -178,7 +178,9 @@ class Spool:
 
     def ahead(self, paths: Iterable[Path]) -> None:
         """Begins to bring shards here that will be wanted."""
-        if self._pool is None or self._process != os.getpid():
+        if self._process != os.getpid():
+            self._begin()
+        if self._pool is None:
             self._pool = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="my_datasets_shards")
         for path in paths:
             self._pool.submit(self._quietly, path)

@@ -178,23 +178,29 @@ def opened(path: str) -> "tokenizers.Tokenizer":
         found.no_padding()
         return found
     except Exception as error:  # the library raises that class itself
-        raise InvalidOptionError(
-            explain(
-                f"{path} holds no tokenizer: {error}",
-                "Expected the JSON of Hugging Face's tokenizers",
-                mend="write one with my_datasets.text.train_tokenizer(...).save(path)",
-            )
-        ) from error
+        raise _no_tokenizer(path, error) from error
 
 
 def content_of(path: str) -> str:
     """Returns a hash of a tokenizer's file.
 
     Raises:
-      InvalidOptionError: There is no such file, or it holds none.
+      InvalidOptionError: It cannot be read.
     """
-    opened(path)
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise _no_tokenizer(path, error) from error
+
+
+def _no_tokenizer(path: str, error: Exception) -> InvalidOptionError:
+    return InvalidOptionError(
+        explain(
+            f"{path} holds no tokenizer: {error}",
+            "Expected the JSON of Hugging Face's tokenizers",
+            mend="write one with my_datasets.text.train_tokenizer(...).save(path)",
+        )
+    )
 
 
 def _no_text(column: str) -> FeatureError:

@@ -1,9 +1,7 @@
 """A plan as a `tf.data.Dataset`."""
 
 import dataclasses
-import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,28 +17,7 @@ from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.input_pipeline.stages import Decode, Prefetch
 from my_datasets.input_pipeline.state import State
-
-
-@dataclass(frozen=True)
-class Stats:
-    """How long the consumer of a pipeline waited for data.
-
-    Attributes:
-      steps: The batches that were given.
-      waited: Seconds that it waited for them.
-      elapsed: Seconds from the first request to the last batch.
-      skipped: The different examples that were skipped: see `undecodable` of `plan`.
-    """
-
-    steps: int
-    waited: float
-    elapsed: float
-    skipped: int = 0
-
-    @property
-    def share(self) -> float:
-        """The part of the time that was waiting, from 0 to 1."""
-        return self.waited / self.elapsed if self.elapsed else 0.0
+from my_datasets.input_pipeline.waiting import Clock, Stats
 
 
 class Pipeline(tf.data.Dataset):
@@ -77,7 +54,7 @@ class Pipeline(tf.data.Dataset):
         if any(isinstance(column, Ragged) for column in trees.columns_of(first)):
             # TensorFlow cannot cut lists of different lengths into batches.
             self._engine = Engine(plan, state, single=True)
-        self._clock = _Clock()
+        self._clock = Clock()
         self._dataset = _built(self._engine, first, augment, self._clock)
         super().__init__(self._dataset._variant_tensor)
 
@@ -147,7 +124,7 @@ class CheckpointableIterator(tf.train.experimental.PythonState):
 
 
 def _built(
-    engine: Engine, first: Any, augment: Augmentation | None, clock: "_Clock"
+    engine: Engine, first: Any, augment: Augmentation | None, clock: Clock
 ) -> tf.data.Dataset:
     """Returns the dataset of an engine's batches, of which some are given.
 
@@ -322,37 +299,3 @@ def _tensor(column: Any, tensors: Iterator[Any]) -> Any:
         return values
     lengths = [next(tensors) for _ in column.lengths]
     return tf.RaggedTensor.from_nested_row_lengths(values, lengths, validate=False)
-
-
-class _Clock:
-    """Adds up how long a consumer waits: in TensorFlow, as Python would have to wait itself.
-
-    Not in a `tf.Variable`, which would be one for each replica within a strategy's scope.
-    """
-
-    def __init__(self) -> None:
-        """Begins with nothing."""
-        with tf.device("CPU:0"):
-            # The steps, the seconds waited, when the first one began and when the last one came.
-            self._totals = tf.raw_ops.VarHandleOp(
-                dtype=tf.float64, shape=[4], shared_name=f"my_datasets-{uuid.uuid4()}"
-            )
-            tf.raw_ops.AssignVariableOp(
-                resource=self._totals, value=tf.constant([0.0, 0, 0, 0], tf.float64)
-            )
-
-    def add(self, asked: Any) -> Any:
-        """Notes a wait that is over; returns the operation."""
-        now = tf.timestamp()
-        old = self._read()
-        first = tf.where(old[0] > 0, old[2], asked)
-        new = tf.stack([old[0] + 1, old[1] + tf.maximum(now - asked, 0), first, now])
-        return tf.raw_ops.AssignVariableOp(resource=self._totals, value=new)
-
-    def stats(self) -> Stats:
-        """Returns the sums."""
-        steps, waited, first, last = self._read().numpy().tolist()
-        return Stats(int(steps), waited, last - first)
-
-    def _read(self) -> Any:
-        return tf.raw_ops.ReadVariableOp(resource=self._totals, dtype=tf.float64)

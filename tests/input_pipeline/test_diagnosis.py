@@ -64,10 +64,9 @@ class Slow:
         return found, targets
 
 
-@pytest.mark.parametrize("framework", ["tensorflow"])
-def test_slow_changes_of_images_are_named(data_dir, framework):
+def test_slow_changes_of_images_are_named(data_dir):
     found = of(
-        data_dir, columns=["grey"], framework=framework, augment=compose([Slow()]), workers=8,
+        data_dir, columns=["grey"], framework="tensorflow", augment=compose([Slow()]), workers=8,
         cache="memory",
     )  # fmt: skip
     assert found.bottleneck == "map"

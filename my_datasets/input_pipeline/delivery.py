@@ -1,0 +1,118 @@
+"""The stages that make batches of examples, whatever they are of."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.input_pipeline import sizing
+from my_datasets.input_pipeline.hosts import this_host
+from my_datasets.input_pipeline.opening import opened
+from my_datasets.input_pipeline.order import EpochOrder, WindowOrder
+from my_datasets.input_pipeline.plan import Plan
+from my_datasets.input_pipeline.sizing import Budget
+from my_datasets.input_pipeline.source import Source
+from my_datasets.input_pipeline.stages import (
+    Batch,
+    Cache,
+    Decode,
+    Mix,
+    Read,
+    Remainder,
+    Repeat,
+    Shard,
+    Stage,
+)
+
+
+def delivered(
+    stages: Sequence[Stage],
+    batch: Batch,
+    epochs: int | None,
+    workers: int | None,
+    ahead: int | None,
+    budget: Budget,
+) -> Plan:
+    """Returns the plan with the stages that make batches of examples.
+
+    Args:
+      stages: Those that make examples.
+      batch: How many make a batch.
+      epochs: How often all examples are given; None for ever.
+      workers: How many threads make them; None for as many as are worth it.
+      ahead: How many pieces are held ready; None for two.
+      budget: What all that is held may take.
+
+    Raises:
+      InvalidOptionError: There is no batch, or the memory is too little.
+    """
+    source, order = looked_at(stages)
+    given = (Plan(tuple(stages)).get(Shard) or Shard(0, 1)).examples(order.size)
+    if not order.size:
+        raise InvalidOptionError(
+            explain("There are no tokens: all lists are empty.", mend="choose another feature")
+        )
+    if given < (batch.size if batch.drop_remainder else 1):
+        # Else one would wait for the first one for ever.
+        raise InvalidOptionError(
+            explain(
+                f"No batch of {batch.size} can be made.",
+                f"This part of an epoch has {given:,} examples",
+                mend="give a smaller batch_size, drop_remainder=False, or remainder='pad'",
+            )
+        )
+    dtype = next(one.image_dtype for one in stages if isinstance(one, Decode))
+    found = sizing.prefetch(
+        source,
+        batch,
+        workers,
+        ahead,
+        budget,
+        images_become_floats=dtype is not None,
+        most_rows=_of_a_window(stages, order),
+    )
+    return Plan((*stages, batch, Repeat(epochs), found))
+
+
+def _of_a_window(stages: Sequence[Stage], order: EpochOrder) -> int | None:
+    """Returns how many examples a window of shards has, about, if they come from far away."""
+    read = Plan(tuple(stages)).get(Read)
+    if read is None or read.held is None or not isinstance(order, WindowOrder):
+        return None
+    return max(1, order.size * order.window // len(order.runs))
+
+
+def looked_at(stages: Sequence[Stage]) -> tuple[Source, EpochOrder]:
+    """Opens what is only looked at: a plan that nobody uses yet leaves nothing behind.
+
+    Returns the examples and their order; the errors are those of `opened`.
+    """
+    return opened(Plan(_without_cache(stages)), warns=False)
+
+
+def _without_cache(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    return tuple(
+        dataclasses.replace(stage, parts=tuple(map(_without_cache, stage.parts)))
+        if isinstance(stage, Mix)
+        else stage
+        for stage in stages
+        if not isinstance(stage, Cache)
+    )
+
+
+def part_of(shard: tuple[int, int] | str, remainder: Remainder) -> Shard:
+    """Returns the part that is this host's.
+
+    Args:
+      shard: (index, count), or `auto` to ask the framework or the environment.
+      remainder: See `Shard`.
+
+    Raises:
+      InvalidOptionError: There is no such part.
+    """
+    if shard == "auto":
+        shard = this_host()
+    if isinstance(shard, str):
+        raise InvalidOptionError(
+            explain(f"shard={shard!r} is unknown.", mend="use 'auto' or (index, count)")
+        )
+    return Shard(*shard, remainder)
