@@ -75,8 +75,8 @@ def test_slow_changes_of_images_are_named(data_dir):
 
 @pytest.mark.parametrize("framework", ["tensorflow", "numpy"])
 def test_one_worker_is_named(data_dir, monkeypatch, framework):
-    slowed(monkeypatch, images.Decoder, "__call__", 0.002)
-    found = of(data_dir, columns=["grey"], framework=framework, workers=1)
+    slowed(monkeypatch, images.Decoder, "__call__", 0.01)
+    found = of(data_dir, columns=["grey"], framework=framework, workers=1, split="train[:60]")
     assert found.bottleneck == "workers"
     gains = {one.option: one.gain for one in found.changes}
     assert gains["workers"] > 1.5
