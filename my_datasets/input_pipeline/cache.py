@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.errors import PlanError, explain
-from my_datasets.input_pipeline import prepared, trees
-from my_datasets.input_pipeline.memory import aligned
+from my_datasets.input_pipeline import floats, prepared, trees
+from my_datasets.input_pipeline.buffers import aligned
 from my_datasets.input_pipeline.order import Places
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged, joined
@@ -30,22 +30,29 @@ class _Store(Protocol):
 
     def put(self, numbers: Places, values: Any) -> None: ...
 
-    def get(self, numbers: Places) -> Any: ...
+    def get(self, numbers: Places, *, as_floats: bool) -> Any: ...
 
 
 class ExampleCache:
     """Examples that were decoded once."""
 
-    def __init__(self, source: Source, directory: Path | None = None) -> None:
+    def __init__(
+        self, source: Source, directory: Path | None = None, *, gives_floats: bool = False
+    ) -> None:
         """Prepares for some examples.
 
         Args:
           source: The examples, which it decodes.
           directory: Where to keep them; None for memory.
+          gives_floats: Whether images, which are kept as they are, are given as numbers from 0
+            to 1.
         """
         self._size = size = len(source)
         self._source = source
         self._directory = directory
+        self._is_scaled = [
+            gives_floats and leaf.form == "image" for leaf in trees.columns_of(source.tree)
+        ]
         self._lock = threading.Lock()
         self._tree: Any = None
         self._stores: list[_Store] = []
@@ -57,7 +64,10 @@ class ExampleCache:
     @property
     def tree(self) -> Any:
         """The leaves of an example, nested as the columns are."""
-        return self._source.tree
+        scaled = iter(self._is_scaled)
+        return trees.map_columns(
+            lambda leaf: floats.leaf_of(leaf) if next(scaled) else leaf, self._source.tree
+        )
 
     @property
     def skipped(self) -> int:
@@ -83,9 +93,10 @@ class ExampleCache:
                 store.put(missing, column)
             # After the values: a process that is killed leaves none that are not whole.
             self._has[missing] = True
-            if len(missing) == len(numbers) and (missing == numbers).all():
-                return made
-        return trees.rebuilt(self._tree, [store.get(numbers) for store in self._stores])
+        stores = zip(self._stores, self._is_scaled, strict=True)
+        return trees.rebuilt(
+            self._tree, [store.get(numbers, as_floats=is_scaled) for store, is_scaled in stores]
+        )
 
     def _prepare(self, made: Any) -> None:
         with self._lock:
@@ -120,10 +131,23 @@ class _Arrays:
     def put(self, numbers: Places, values: Any) -> None:
         self._values[numbers] = values
 
-    def get(self, numbers: Places) -> Any:
-        found = aligned((len(numbers), *self._values.shape[1:]), self._values.dtype)
+    def get(self, numbers: Places, *, as_floats: bool) -> Any:
+        n, shape = len(numbers), self._values.shape[1:]
+        if not as_floats:
+            return self._taken(numbers, aligned((n, *shape), self._values.dtype))
+        found = aligned((n, *shape), np.float32)
+        for part, pixels in floats.runs(n, shape, self._values.dtype):
+            chosen = numbers[part]
+            if len(chosen) == 1:
+                some = self._values[chosen[0] : chosen[0] + 1]  # where it is, without a copy
+            else:
+                some = self._taken(chosen, pixels)
+            floats.scale(some, found[part])
+        return found
+
+    def _taken(self, numbers: Places, out: npt.NDArray[Any]) -> npt.NDArray[Any]:
         # All are there, which the default mode would see for itself, and need a copy for.
-        return np.take(self._values, numbers, axis=0, out=found, mode="clip")
+        return np.take(self._values, numbers, axis=0, out=out, mode="clip")
 
 
 class _Objects:
@@ -144,7 +168,11 @@ class _Objects:
             row = trees.rows(values, i, i + 1)
             self._values[number] = Ragged(row.values.copy(), row.lengths)
 
-    def get(self, numbers: Places) -> Any:
+    def get(self, numbers: Places, *, as_floats: bool) -> Any:
+        found = self._got(numbers)
+        return floats.of(found) if as_floats else found
+
+    def _got(self, numbers: Places) -> Any:
         if self._kind is None:
             found = self._values[numbers]
             is_list = len(found) and isinstance(found[0], np.ndarray) and found[0].dtype == object
@@ -159,9 +187,10 @@ def open_cache(cache: Cache, plan: Plan, source: Source) -> ExampleCache:
     Raises:
       PlanError: The directory holds what another plan decoded.
     """
-    if cache.directory is None:
-        return ExampleCache(source)
     read, decode = plan.the(Read), plan.the(Decode)
+    gives_floats = decode.image_dtype is not None
+    if cache.directory is None:
+        return ExampleCache(source, gives_floats=gives_floats)
     described = {
         "dataset": read.dataset, "content": read.content, "split": read.split,
         "columns": decode.columns, "as_supervised": decode.as_supervised,
@@ -185,7 +214,7 @@ def open_cache(cache: Cache, plan: Plan, source: Source) -> ExampleCache:
                 mend="give another cache_dir, or delete that one",
             )
         )
-    return ExampleCache(source, directory)
+    return ExampleCache(source, directory, gives_floats=gives_floats)
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.core.schema import Leaf
-from my_datasets.input_pipeline import images, trees
+from my_datasets.input_pipeline import floats, images, trees
+from my_datasets.input_pipeline.buffers import aligned
 from my_datasets.input_pipeline.crops import Crop, Draws
-from my_datasets.input_pipeline.memory import aligned
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.records.columns import Column, UnreadableRecordError
@@ -54,15 +54,17 @@ class Decoder:
       tree: The leaves to decode, nested as the values are to be; others are passed over.
       image_size: (height, width) to which images are resized; None to leave them.
       crop: Chooses the part of images that is taken and resized; None for all.
+      floats: Whether images become numbers from 0 to 1.
     """
 
     tree: Any
     image_size: tuple[int, int] | None = None
     crop: Crop | None = None
+    floats: bool = False
 
     def __post_init__(self) -> None:
         leaves: list[Leaf] = trees.columns_of(self.tree)
-        columns = {leaf.path: _column_of(leaf, self.image_size, self.crop) for leaf in leaves}
+        columns = {leaf.path: self._column_of(leaf) for leaf in leaves}
         keys = [key for column in columns.values() for key in column.keys]
         object.__setattr__(self, "_columns", columns)
         object.__setattr__(self, "_parser", Parser(keys))
@@ -90,6 +92,26 @@ class Decoder:
         reading = _Reading(batch, parsed, draws)
         with timed("decode"):
             return trees.map_columns(lambda leaf: columns[leaf.path](reading), self.tree)
+
+    def _column_of(self, leaf: Leaf) -> "_Values":
+        """Returns what reads a leaf."""
+        name = leaf.name
+        if leaf.encoding != "none" and leaf.shape.count(None) > 1:
+            return _Dynamic(leaf, (f"{name}/value", f"{name}/shape"))
+        is_nested = len(leaf.sequence) > 1 and (*leaf.sequence, *leaf.shape).count(None) > 1
+        keys: tuple[str, ...] = (name,)
+        if is_nested and leaf.form != "image":
+            levels = range(len(leaf.sequence) - 1)
+            keys = (
+                f"{name}/ragged_flat_values",
+                *(f"{name}/ragged_row_lengths_{i}" for i in levels),
+            )
+            return _Nested(leaf, keys)
+        if leaf.form == "image":
+            channels = leaf.shape[-1] if leaf.shape else None
+            decoder = images.Decoder(channels, leaf.dtype, self.image_size, self.crop)
+            return _Images(leaf, keys, decoder, self.floats)
+        return _Values(leaf, keys)
 
 
 @dataclass(frozen=True)
@@ -227,40 +249,88 @@ class _Values:
 
 @dataclass(frozen=True)
 class _Images(_Values):
-    """A leaf of images."""
+    """A leaf of images.
+
+    Attributes:
+      decoder: Decodes one.
+      is_float: Whether they become numbers from 0 to 1.
+    """
 
     decoder: images.Decoder
+    is_float: bool
 
     def converted(self, reading: _Reading, column: Column) -> Array:
         self._require(column, Kind.BYTES)
-        made: list[Array] = []
-        damaged: dict[int, images.UndecodableError] = {}
         rows = np.repeat(np.arange(len(column.counts)), column.counts).tolist()
-        for row, data in zip(rows, reading.views(column), strict=True):
-            try:
-                made.append(
-                    self.decoder(data, None if reading.draws is None else reading.draws[row])
-                )
-            except images.UndecodableError as error:
-                damaged.setdefault(row, error)
+        files = list(zip(rows, reading.views(column), strict=True))
+        damaged: dict[int, images.UndecodableError] = {}
+        shape = (*(self.decoder.size or self.leaf.shape[:2]), self.decoder.channels)
+        if len(shape) == 3 and None not in shape:
+            found = self._together(reading, files, shape, damaged)
+        else:
+            found = self._apart(reading, files, damaged)
         if damaged:
             first = next(iter(damaged.values()))
-            found = UndecodableImagesError([*damaged], self.leaf.name, "an image", str(first))
-            raise found from first
-        if not made and self._is_of_one_size():
-            height, width = self.decoder.size or self.leaf.shape[:2]
-            none = (0, height or 0, width or 0, self.leaf.shape[-1] or 3)
-            return np.zeros(none, self.leaf.dtype)
-        if made and len({image.shape for image in made}) == 1 and self._is_of_one_size():
-            whole = aligned((len(made), *made[0].shape), made[0].dtype)
-            return np.stack(made, out=whole)
-        several = np.empty(len(made), object)
-        for number, image in enumerate(made):
-            several[number] = image
-        return several
+            raise UndecodableImagesError(
+                [*damaged], self.leaf.name, "an image", str(first)
+            ) from first
+        return found
 
-    def _is_of_one_size(self) -> bool:
-        return self.decoder.size is not None or None not in self.leaf.shape[:2]
+    def _together(
+        self,
+        reading: _Reading,
+        files: list[tuple[int, memoryview]],
+        shape: tuple[Any, ...],
+        damaged: dict[int, images.UndecodableError],
+    ) -> Array:
+        """Returns images that are all of one shape; those that are damaged are noted."""
+        n = len(files)
+        found = aligned((n, *shape), np.float32 if self.is_float else self.leaf.dtype)
+        whole = [(slice(0, n), found)]
+        parts = floats.runs(n, shape, self.leaf.dtype) if self.is_float else whole
+        for part, pixels in parts:
+            for (row, data), out in zip(files[part], pixels, strict=True):
+                image = self._decoded(reading, row, data, out, damaged)
+                if image is not None and image is not out:
+                    raise self._misfit(
+                        row, f"an image of shape {shape}", f"{image.shape}, {image.dtype}"
+                    )
+            if self.is_float:
+                floats.scale(pixels, found[part])
+        return found
+
+    def _apart(
+        self,
+        reading: _Reading,
+        files: list[tuple[int, memoryview]],
+        damaged: dict[int, images.UndecodableError],
+    ) -> Array:
+        """Returns images of different shapes; those that are damaged are noted."""
+        found = np.empty(len(files), object)
+        for i, (row, data) in enumerate(files):
+            found[i] = self._decoded(reading, row, data, None, damaged)
+        if damaged:
+            return found
+        if self.decoder.size is not None and not files:
+            found = np.zeros((0, *self.decoder.size, 3), self.leaf.dtype)
+        elif self.decoder.size is not None and len({image.shape for image in found}) == 1:
+            found = np.stack(list(found))
+        return floats.of(found) if self.is_float else found
+
+    def _decoded(
+        self,
+        reading: _Reading,
+        row: int,
+        data: memoryview,
+        out: Array | None,
+        damaged: dict[int, images.UndecodableError],
+    ) -> Array | None:
+        draws = None if reading.draws is None else reading.draws[row]
+        try:
+            return self.decoder(data, draws, out)
+        except images.UndecodableError as error:
+            damaged.setdefault(row, error)
+            return None
 
 
 @dataclass(frozen=True)
@@ -305,23 +375,6 @@ class _Dynamic(_Values):
 def _row_of(column: Column, value: int) -> int:
     """Returns the record that the value-th of all values of a column belongs to."""
     return int(np.searchsorted(np.cumsum(column.counts), value, side="right"))
-
-
-def _column_of(leaf: Leaf, image_size: tuple[int, int] | None, crop: Crop | None) -> _Values:
-    """Returns what reads a leaf."""
-    name = leaf.name
-    if leaf.encoding != "none" and leaf.shape.count(None) > 1:
-        return _Dynamic(leaf, (f"{name}/value", f"{name}/shape"))
-    is_nested = len(leaf.sequence) > 1 and (*leaf.sequence, *leaf.shape).count(None) > 1
-    keys: tuple[str, ...] = (name,)
-    if is_nested and leaf.form != "image":
-        levels = range(len(leaf.sequence) - 1)
-        keys = (f"{name}/ragged_flat_values", *(f"{name}/ragged_row_lengths_{i}" for i in levels))
-        return _Nested(leaf, keys)
-    if leaf.form == "image":
-        channels = leaf.shape[-1] if leaf.shape else None
-        return _Images(leaf, keys, images.Decoder(channels, leaf.dtype, image_size, crop))
-    return _Values(leaf, keys)
 
 
 def _default(leaf: Leaf) -> Any:

@@ -86,17 +86,20 @@ def looked_at(stages: Sequence[Stage]) -> tuple[Source, EpochOrder]:
 
     Returns the examples and their order; the errors are those of `opened`.
     """
-    return opened(Plan(_without_cache(stages)), warns=False)
+    return opened(Plan(_as_stored(stages)), warns=False)
 
 
-def _without_cache(stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    return tuple(
-        dataclasses.replace(stage, parts=tuple(map(_without_cache, stage.parts)))
-        if isinstance(stage, Mix)
-        else stage
-        for stage in stages
-        if not isinstance(stage, Cache)
-    )
+def _as_stored(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Returns stages of which nothing is kept, and images stay of the type that a cache keeps."""
+    found: list[Stage] = []
+    for stage in stages:
+        if isinstance(stage, Mix):
+            found.append(dataclasses.replace(stage, parts=tuple(map(_as_stored, stage.parts))))
+        elif isinstance(stage, Decode):
+            found.append(dataclasses.replace(stage, image_dtype=None))
+        elif not isinstance(stage, Cache):
+            found.append(stage)
+    return tuple(found)
 
 
 def part_of(shard: tuple[int, int] | str, remainder: Remainder) -> Shard:

@@ -10,6 +10,7 @@ import numpy as np
 
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.batching import Batching, Piece
+from my_datasets.input_pipeline.buffers import aligned
 from my_datasets.input_pipeline.opening import opened
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
@@ -55,8 +56,9 @@ class Engine:
         """How many different examples were passed over, as their images cannot be decoded."""
         return self._source.skipped
 
-    def finished(self, columns: Any) -> Any:
-        """Returns columns with images of the type that the plan asks for."""
+    def made(self, piece: Piece) -> Any:
+        """Returns the columns of a piece, with images of the type that the plan asks for."""
+        columns = self.load(piece)
         if self.plan.the(Decode).image_dtype is None:
             return columns
         with timed("scale"):
@@ -82,7 +84,7 @@ class Engine:
             def begin(count: int) -> None:
                 for number in itertools.islice(numbers, count):
                     piece = self.batching.piece(number)
-                    pending.append((piece, pool.submit(self._made, piece)))
+                    pending.append((piece, pool.submit(self.made, piece)))
 
             try:
                 begin(prefetch.workers + prefetch.ahead)
@@ -100,12 +102,9 @@ class Engine:
         total = self.batching.total_pieces
         for number in itertools.count() if total is None else range(total):
             piece = self.batching.piece(number)
-            columns = self._made(piece)
+            columns = self.made(piece)
             for i in range(piece.batches):
                 yield trees.rows(columns, i * piece.rows, (i + 1) * piece.rows)
-
-    def _made(self, piece: Piece) -> Any:
-        return self.finished(self.load(piece))
 
 
 class Batches:
@@ -160,4 +159,6 @@ def _scaled(column: Any) -> Any:
         return found
     if column.dtype.kind == "f":
         return column
-    return np.multiply(column, np.float32(1 / np.iinfo(column.dtype).max), dtype=np.float32)
+    found = aligned(column.shape, np.float32)
+    scale = np.float32(1 / np.iinfo(column.dtype).max)
+    return np.multiply(column, scale, out=found, dtype=np.float32)

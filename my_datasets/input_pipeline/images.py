@@ -6,6 +6,7 @@ as its default: the pixels are the same, bit for bit. All else by OpenCV.
 
 import importlib.util
 import math
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,11 @@ _JPEG = b"\xff\xd8\xff"
 _GIF = b"GIF8"
 # Smaller than this part of its size, a JPEG is decoded with fewer coefficients.
 _SCALED = 2
+
+
+# Larger images, in bytes, are decoded into memory of their own.
+_SCRATCH = 64 << 20
+_threads = threading.local()
 
 
 class UndecodableError(Exception):
@@ -49,12 +55,15 @@ class Decoder:
             if importlib.util.find_spec(module) is None:
                 raise missing_dependency(module, needed_for="decoding images")
 
-    def __call__(self, data: bytes | memoryview, draws: Draws | None = None) -> Image:
+    def __call__(
+        self, data: bytes | memoryview, draws: Draws | None = None, out: Image | None = None
+    ) -> Image:
         """Returns an image, of shape [height, width, channels].
 
         Args:
           data: The file.
           draws: Random numbers for the crop.
+          out: Where it is put, and what is returned, if it is of this shape.
 
         Raises:
           UndecodableError: It is damaged, or no image.
@@ -69,7 +78,7 @@ class Decoder:
             if self.crop is not None and draws is not None:
                 top, left, height, width = self.crop.box(image.shape[0], image.shape[1], draws)
                 image = image[top : top + height, left : left + width]
-        return image if self.size is None else self._resized(image)
+        return self._resized(image, out)
 
     def _jpeg(self, data: bytes | memoryview, draws: Draws | None) -> Image:
         import simplejpeg
@@ -77,15 +86,13 @@ class Decoder:
         height, width = self.size or (0, 0)
         box = None
         try:
-            channels = self.channels
-            if channels is None or (self.crop is not None and draws is not None):
-                rows, columns, space, _ = simplejpeg.decode_jpeg_header(data)
-                channels = channels or (1 if space == "Gray" else 3)
-                if self.crop is not None and draws is not None:
-                    box = self.crop.box(rows, columns, draws)
-                    # So large that the part still has as many pixels as are wanted.
-                    height = math.ceil(height * rows / box[2])
-                    width = math.ceil(width * columns / box[3])
+            rows, columns, space, _ = simplejpeg.decode_jpeg_header(data)
+            channels = self.channels or (1 if space == "Gray" else 3)
+            if self.crop is not None and draws is not None:
+                box = self.crop.box(rows, columns, draws)
+                # So large that the part still has as many pixels as are wanted.
+                height = math.ceil(height * rows / box[2])
+                width = math.ceil(width * columns / box[3])
             found: Image = simplejpeg.decode_jpeg(
                 data,
                 colorspace={1: "GRAY", 3: "RGB", 4: "RGBA"}[channels],
@@ -93,9 +100,13 @@ class Decoder:
                 min_height=height,
                 min_width=width,
                 min_factor=_SCALED,
+                # What will be resized is wanted for that only.
+                buffer=_scratch(rows * columns * channels) if self.size else None,
             )
         except (ValueError, KeyError) as error:
             raise UndecodableError(f"a JPEG file that is damaged: {error}") from error
+        if self.dtype == "uint16":
+            found = found.astype(np.uint16) << 8  # as TensorFlow does
         if box is None:
             return found
         # Of an image that was decoded smaller, to half a pixel of it.
@@ -123,14 +134,35 @@ class Decoder:
             found = found.astype(np.uint16) * 257 if is_wide else (found >> 8).astype(np.uint8)
         return found
 
-    def _resized(self, image: Image) -> Image:
+    def _resized(self, image: Image, out: Image | None) -> Image:
+        """Returns an image of the size that is wanted, nowhere but in memory of its own."""
         import cv2
 
         height, width = self.size or image.shape[:2]
-        if image.shape[:2] == (height, width):
-            return image
-        found: Image = cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR)
-        return found if found.ndim == 3 else found[:, :, None]
+        shape = (height, width, image.shape[2])
+        if out is None or out.shape != shape or out.dtype != image.dtype:
+            if self.size is None:
+                return image
+            out = np.empty(shape, image.dtype)
+        if image.shape != shape:
+            resized: Image = cv2.resize(
+                image, (width, height), dst=out, interpolation=cv2.INTER_LINEAR
+            )
+            if resized is out:
+                return resized
+            image = resized.reshape(shape)
+        out[...] = image
+        return out
+
+
+def _scratch(size: int) -> Image | None:
+    """Returns memory for an image, this thread's own until it asks again; None for a new array."""
+    if size > _SCRATCH:
+        return None
+    found: Image | None = getattr(_threads, "scratch", None)
+    if found is None or len(found) < size:
+        found = _threads.scratch = np.empty(size, np.uint8)
+    return found
 
 
 def _with_channels(image: Image, wanted: int) -> Image:

@@ -1,30 +1,17 @@
 """How much memory there is, and how much values take."""
 
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from my_datasets.input_pipeline.ragged import Ragged
 
 _MEMINFO = Path("/proc/meminfo")
-# EIGEN_MAX_ALIGN_BYTES, where it is largest.
-_ALIGNMENT = 64
 # What CPython needs for an object of bytes, beside them, and the reference to it.
 _OBJECT = 33 + 8
-
-
-def aligned(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Returns an array to be filled, which TensorFlow takes without a copy."""
-    kind = np.dtype(dtype)
-    size = math.prod(shape) * kind.itemsize
-    raw = np.empty(size + _ALIGNMENT, np.uint8)
-    begin = -raw.ctypes.data % _ALIGNMENT
-    return raw[begin : begin + size].view(kind).reshape(shape)
 
 
 def available() -> int:

@@ -1,5 +1,6 @@
 """Opens the data of a plan: where its examples come from, and in which order."""
 
+import dataclasses
 from collections import deque
 from collections.abc import Iterable
 
@@ -49,9 +50,13 @@ def opened(plan: Plan, *, warns: bool = True) -> tuple[Source, EpochOrder]:
         return _mixed(mix, warns=warns)
     read = plan.the(Read)
     found = _checked(read)
-    source = open_examples(found, read.split, plan.the(Decode), held=read.held, warns=warns)
-    source = _tokenized(source, _tokenizers(plan))
+    decode = plan.the(Decode)
     cache, pack, shuffle = plan.get(Cache), plan.get(Pack), plan.get(Shuffle)
+    if cache is not None:
+        # It keeps images as they are stored, which takes a quarter of the memory.
+        decode = dataclasses.replace(decode, image_dtype=None)
+    source = open_examples(found, read.split, decode, held=read.held, warns=warns)
+    source = _tokenized(source, _tokenizers(plan))
     if cache is not None:
         source = open_cache(cache, plan, source)
     if pack is not None:
@@ -159,6 +164,6 @@ def open_examples(
         crop = Crop(decode.crop, decode.image_size, decode.crop_area, decode.seed)
     source = open_source(
         prepared, split, as_supervised=decode.as_supervised, columns=decode.columns,
-        image_size=decode.image_size, crop=crop, held=held,
+        image_size=decode.image_size, crop=crop, floats=decode.image_dtype is not None, held=held,
     )  # fmt: skip
     return SkippingSource(source, warns=warns) if decode.undecodable == "skip" else source

@@ -10,6 +10,7 @@ import numpy as np
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.schema import Leaf
 from my_datasets.errors import ExampleError, FeatureError, explain
+from my_datasets.input_pipeline import floats as images_as_floats
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.crops import Crop
 from my_datasets.input_pipeline.decoding import Decoder, MisfitError
@@ -94,15 +95,16 @@ class ExampleSource(Sequence[Any]):
 
     @property
     def tree(self) -> Any:
-        """The leaves of an example, nested as its values are; images as they are resized."""
+        """The leaves of an example, nested as its values are; images as they are given."""
         size = self.decoder.image_size
 
-        def resized(leaf: Leaf) -> Leaf:
-            if leaf.form != "image" or size is None:
+        def decoded(leaf: Leaf) -> Leaf:
+            if leaf.form != "image":
                 return leaf
-            return replace(leaf, shape=(*size, *leaf.shape[2:]))
+            found = images_as_floats.leaf_of(leaf) if self.decoder.floats else leaf
+            return found if size is None else replace(found, shape=(*size, *leaf.shape[2:]))
 
-        return trees.map_columns(resized, self.decoder.tree)
+        return trees.map_columns(decoded, self.decoder.tree)
 
     @property
     def skipped(self) -> int:
@@ -212,11 +214,26 @@ def open_source(
     columns: Sequence[str] | None,
     image_size: tuple[int, int] | None,
     crop: Crop | None = None,
+    floats: bool = False,
     held: int | None = None,
 ) -> ExampleSource:
-    """Returns the examples of a split; arguments and errors as for `source` and `Prepared`."""
+    """Returns the examples of a split.
+
+    Args:
+      prepared: The version.
+      split: As for `source`.
+      as_supervised: As for `source`.
+      columns: As for `source`.
+      image_size: As for `source`.
+      crop: Chooses the part of images that is taken and resized; None for all.
+      floats: Whether images become numbers from 0 to 1.
+      held: Of a version in an object store, how many shards may lie here at a time.
+
+    Raises:
+      SplitNotFoundError, FeatureError, MissingDependencyError: As `source`.
+    """
     tree = _chosen_features(prepared, as_supervised=as_supervised, columns=columns)
-    decoder = Decoder(tree, image_size, crop)
+    decoder = Decoder(tree, image_size, crop, floats)
     return ExampleSource(prepared.name, split, prepared.records(split, held), decoder)
 
 

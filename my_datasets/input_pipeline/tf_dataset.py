@@ -12,10 +12,11 @@ from my_datasets.errors import FeatureError, explain
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.augment import Augmentation
 from my_datasets.input_pipeline.batching import Piece
+from my_datasets.input_pipeline.ending import calls
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
-from my_datasets.input_pipeline.stages import Decode, Prefetch
+from my_datasets.input_pipeline.stages import Prefetch
 from my_datasets.input_pipeline.state import State
 from my_datasets.input_pipeline.waiting import Clock, Stats
 
@@ -50,7 +51,7 @@ class Pipeline(tf.data.Dataset):
         self.augment = augment
         self._engine = Engine(plan, state)
         # For its form.
-        first = self._engine.load(Piece(self._engine.batching.start.epoch, 0, 1, 1))
+        first = _made(self._engine, Piece(self._engine.batching.start.epoch, 0, 1, 1), augment)
         if any(isinstance(column, Ragged) for column in trees.columns_of(first)):
             # TensorFlow cannot cut lists of different lengths into batches.
             self._engine = Engine(plan, state, single=True)
@@ -144,10 +145,14 @@ def _built(
     prefetch = engine.plan.the(Prefetch)
 
     def load(number: Any) -> list[Any]:
-        piece = batching.piece(int(number))
+        with calls:
+            return arrays_of(int(number))
+
+    def arrays_of(number: int) -> list[Any]:
+        piece = batching.piece(number)
         arrays = [
             array
-            for column in trees.columns_of(engine.load(piece))
+            for column in trees.columns_of(_made(engine, piece, augment))
             for array in _arrays(column, piece, is_single)
         ]
         if augment is not None:
@@ -190,6 +195,11 @@ def _built(
     return whole.with_options(_options(prefetch))
 
 
+def _made(engine: Engine, piece: Piece, augment: Augmentation | None) -> Any:
+    """Returns the columns of a piece; images that will be augmented are made floats by that."""
+    return engine.made(piece) if augment is None else engine.load(piece)
+
+
 def _options(prefetch: Prefetch) -> tf.data.Options:
     """Returns what makes `tf.data` do no more and no less than a plan says."""
     options = tf.data.Options()
@@ -208,17 +218,9 @@ def _change(engine: Engine, augment: Augmentation | None) -> Callable[..., Any] 
     Raises:
       FeatureError: There are not just images of one feature to augment.
     """
-    is_image = trees.map_columns(lambda leaf: leaf.form == "image", engine.tree)
     if augment is None:
-        if engine.plan.the(Decode).image_dtype is None:
-            return None
-
-        def scaled(batch: Any) -> Any:
-            return trees.map_columns(
-                lambda is_one, tensor: _scaled(tensor) if is_one else tensor, is_image, batch
-            )
-
-        return scaled
+        return None
+    is_image = trees.map_columns(lambda leaf: leaf.form == "image", engine.tree)
     count = trees.columns_of(is_image).count(True)
     if count != 1:
         raise FeatureError(
@@ -238,13 +240,6 @@ def _change(engine: Engine, augment: Augmentation | None) -> Callable[..., Any] 
         )  # fmt: skip
 
     return augmented
-
-
-def _scaled(images: Any) -> Any:
-    """Returns images from 0 to 1."""
-    if isinstance(images, tf.RaggedTensor):
-        return images.with_flat_values(_scaled(images.flat_values))
-    return tf.image.convert_image_dtype(images, tf.float32)
 
 
 def _types(column: Any) -> list[Any]:

@@ -3,11 +3,13 @@
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 import my_datasets
+from my_datasets.core.schema import Leaf
 from my_datasets.errors import PlanError
 from my_datasets.input_pipeline import images
 from my_datasets.input_pipeline.cache import ExampleCache
@@ -43,6 +45,11 @@ def test_later_epochs_are_the_same_and_decode_nothing(data_dir, tmp_path, monkey
 
 def test_threads_fill_it_together():
     class Numbers:
+        tree: ClassVar = {
+            "n": Leaf(("n",), "number", "int64"),
+            "t": Leaf(("t",), "bytes", "object"),
+        }
+
         def __len__(self):
             return 1000
 

@@ -98,3 +98,35 @@ def test_kinds_that_differ_between_records_are_told():
     with pytest.raises(MisfitError, match=r"a tf\.Example") as caught:
         decoder(batch_of({"x": [1]}, {"x": [1.5]}))
     assert list(caught.value.rows) == [1]
+
+
+def image_of(*shape):
+    return tf.io.encode_jpeg(np.full(shape, 100, np.uint8)).numpy()
+
+
+@pytest.mark.parametrize("is_float", [False, True])
+def test_an_image_of_another_shape_is_told(is_float):
+    decoder = Decoder({"x": Leaf(("x",), "image", "uint8", (8, 9, 3))}, floats=is_float)
+    good = {"x": [image_of(8, 9, 3)]}
+    assert decoder(batch_of(good, good))["x"].shape == (2, 8, 9, 3)
+    assert decoder(batch_of())["x"].shape == (0, 8, 9, 3)
+    with pytest.raises(MisfitError, match=r"\(8, 9, 3\), found \(9, 8, 3\)") as caught:
+        decoder(batch_of(good, {"x": [image_of(9, 8, 3)]}, good))
+    assert list(caught.value.rows) == [1]
+
+
+def test_photographs_of_an_image_of_uint16():
+    data = image_of(20, 30, 3)
+    decoder = Decoder({"x": Leaf(("x",), "image", "uint16", (None, None, 3))})
+    expected = tf.io.decode_image(data, channels=3, dtype=tf.uint16).numpy()
+    (found,) = decoder(batch_of({"x": [data]}))["x"]
+    assert found.dtype == np.uint16
+    assert np.array_equal(found, expected)
+
+
+def test_images_of_any_channels_are_together_if_they_are_alike():
+    decoder = Decoder({"x": Leaf(("x",), "image", "uint8", (None, None, None))}, (4, 5))
+    colour, grey = {"x": [image_of(8, 9, 3)]}, {"x": [image_of(8, 9, 1)]}
+    assert decoder(batch_of(colour, colour))["x"].shape == (2, 4, 5, 3)
+    several = decoder(batch_of(colour, grey))["x"]
+    assert [image.shape for image in several] == [(4, 5, 3), (4, 5, 1)]

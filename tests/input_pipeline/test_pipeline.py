@@ -2,6 +2,8 @@
 
 import io
 import shutil
+import subprocess
+import sys
 import time
 
 import keras
@@ -93,6 +95,33 @@ def test_what_is_scaled_is_an_image_by_its_feature(data_dir):
             assert np.asarray(batch["depth"]).min() < 0
     for images, _ in my_datasets.batches("photos", image_dtype="float32", data_dir=data_dir):
         assert all(image.dtype == np.float32 and image.max() <= 1 for image in images)
+
+
+_ENDS = """
+import sys, time
+import my_datasets
+from my_datasets.input_pipeline.engine import Engine
+
+real = Engine.load
+def slow(*arguments):
+    time.sleep(0.3)
+    return real(*arguments)
+
+Engine.load = slow
+batches = iter(my_datasets.pipeline("everything", batch_size=9, epochs=None, workers=2,
+                                    prefetch=3, data_dir=sys.argv[1]))
+next(batches)
+"""
+
+
+def test_a_process_ends_while_batches_are_made(data_dir):
+    done = subprocess.run(
+        [sys.executable, "-c", _ENDS, str(data_dir)], check=False, timeout=120, text=True,
+        capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "StopIteration" not in done.stderr
 
 
 def test_a_model_is_trained(data_dir):

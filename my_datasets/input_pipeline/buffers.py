@@ -1,0 +1,85 @@
+"""Large arrays whose memory is used again once nobody holds them.
+
+To touch fresh memory for the first time takes about as long as to fill it: batches of photographs
+would spend as much on that as on resizing.
+"""
+
+import math
+import weakref
+from collections import deque
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+
+# EIGEN_MAX_ALIGN_BYTES, where it is largest.
+_ALIGNMENT = 64
+# The C library keeps smaller ones itself.
+_LARGE = 1 << 20
+# What is kept when nobody holds it: enough for a few batches in turn, and no more.
+_KEPT, _KEPT_BYTES = 4, 256 << 20
+
+
+class Pool:
+    """Memory that was given back."""
+
+    def __init__(self) -> None:
+        """Begins with none."""
+        self._idle: deque[Bytes] = deque()
+
+    def aligned(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Returns an array to be filled, which TensorFlow takes without a copy.
+
+        Its memory comes back when the last view of it is gone, whoever holds that.
+        """
+        kind = np.dtype(dtype)
+        size = math.prod(shape) * kind.itemsize
+        if size < _LARGE or kind.hasobject:
+            return _lent(np.empty(size + _ALIGNMENT, np.uint8), shape, kind)
+        memory = self._taken(size + _ALIGNMENT)
+        found = _lent(memory, shape, kind)
+        # Views of views have the same base, so it lives as long as any of them.
+        weakref.finalize(_base(found), self._give_back, memory).atexit = False
+        return found
+
+    @property
+    def idle(self) -> int:
+        """How many bytes wait to be used again."""
+        return sum(memory.nbytes for memory in list(self._idle))
+
+    def _taken(self, size: int) -> Bytes:
+        # Each step is one of CPython's own, which another thread, or a finaliser, cannot interrupt.
+        for _ in range(len(self._idle)):
+            try:
+                memory = self._idle.popleft()
+            except IndexError:
+                break
+            if memory.nbytes == size:
+                return memory
+            self._idle.append(memory)
+        return np.empty(size, np.uint8)
+
+    def _give_back(self, memory: Bytes) -> None:
+        self._idle.append(memory)
+        while len(self._idle) > _KEPT or self.idle > _KEPT_BYTES:
+            try:
+                self._idle.popleft()
+            except IndexError:
+                break
+
+
+def _lent(memory: Bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> npt.NDArray[Any]:
+    begin = -memory.ctypes.data % _ALIGNMENT
+    size = math.prod(shape) * kind.itemsize
+    # Of a memoryview: NumPy would make the memory itself the base of a view of it.
+    whole = np.frombuffer(memory.data, np.uint8)
+    return whole[begin : begin + size].view(kind).reshape(shape)
+
+
+def _base(array: npt.NDArray[Any]) -> Any:
+    return array.base
+
+
+aligned = Pool().aligned
