@@ -264,6 +264,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 staleness.limits(download_config, options),
                 {item.name: len(item.quarantined) for item in results if item.quarantined},
                 preparing.declared_splits(job.inputs),
+                preparing.content(self.info.features, results),
+                preparing.provenance(self, dl_manager._recorded_url_infos),
             ).write(target)
             if target != Path(self.data_dir):
                 for path in sorted(target.iterdir()):

@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import itertools
 import os
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from my_datasets.building import shards
 from my_datasets.building.job import Job, SplitResult, WriteShard
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.units import SplitInput, Units
+from my_datasets.core import content as content_of
+from my_datasets.core.content import Content
 from my_datasets.errors import BuilderError, SplitNotFoundError, explain
 
 # Records in a row group of a Parquet shard: a few MB of usual records.
@@ -166,7 +169,7 @@ def work_identity(
     """
     return {
         # Other releases may encode, sort or name in another way.
-        "software": {"my_datasets": __version__, "zlib": zlib.ZLIB_RUNTIME_VERSION},
+        "software": {"my_datasets": __version__, "journal": 2, "zlib": zlib.ZLIB_RUNTIME_VERSION},
         "fingerprint": dict(fingerprint),
         "options": {
             "file_format": form,
@@ -204,6 +207,39 @@ def split_infos(
             for result in results
         ]
     )
+
+
+def content(features: Any, results: Sequence[SplitResult]) -> Content:
+    """Returns what is in a version: its features, and what the engine made of its splits."""
+    with tempfile.TemporaryDirectory() as directory:
+        features.save_config(directory)
+        schema = content_of.schema_of(Path(directory))
+    return Content(schema, {result.name: result.content for result in results})
+
+
+def provenance(builder: tfds.core.DatasetBuilder, downloads: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns where a version comes from and with what it was made, for its manifest.
+
+    Args:
+      builder: The builder.
+      downloads: TFDS's record of each file that was downloaded, by its address.
+    """
+    config = f"/{builder.builder_config.name}" if builder.builder_config else ""
+    notes = builder.info.release_notes or {}
+    return {
+        "software": {
+            "my_datasets": __version__,
+            "tensorflow_datasets": tfds.__version__,
+            "zlib": zlib.ZLIB_RUNTIME_VERSION,
+        },
+        "sources": [
+            {"url": url, "bytes": info.size, "sha256": info.checksum}
+            for url, info in sorted(downloads.items())
+        ],
+        "licence": builder.info.redistribution_info.license or "",
+        "release_notes": {str(version): note for version, note in notes.items()},
+        "reproduce": f"my-datasets build {builder.name}{config}:{builder.version}",
+    }
 
 
 def declared_splits(inputs: Iterable[SplitInput]) -> dict[str, Any]:

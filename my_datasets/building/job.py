@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from my_datasets.building.units import Encoder, Quarantined, SplitInput
+from my_datasets.core.content import SplitContent
 
 WriteShard = Callable[[Path, Iterable[tuple[int, bytes]]], None]
 
@@ -43,9 +44,11 @@ class SplitResult:
       shard_lengths: The number of examples in each shard.
       num_bytes: The size of the records, without framing.
       quarantined: The examples that were set aside.
+      content: What is in it.
     """
 
     name: str
     shard_lengths: list[int]
     num_bytes: int
     quarantined: list[Quarantined]
+    content: SplitContent

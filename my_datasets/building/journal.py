@@ -14,9 +14,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from my_datasets.building.runs import Run
 from my_datasets.building.units import UnitState
-from my_datasets.records import checksum
+from my_datasets.records import canonical, checksum
 
 _LOGGER = logging.getLogger(__name__)
 _JOURNAL = "journal.jsonl"
@@ -31,12 +34,14 @@ class Shard:
       count: Its records.
       bytes: Its size.
       checksum: The CRC-32C of the file.
+      sha256: The SHA-256 of the file, in hexadecimal.
     """
 
     name: str
     count: int
     bytes: int
     checksum: int
+    sha256: str
 
 
 @dataclass
@@ -124,7 +129,17 @@ class Journal:
             self.directory / name, shard.checksum, shard.bytes
         ):
             return None
-        return shard
+        return shard if self.hashes(shard) is not None else None
+
+    def hashes(self, shard: Shard) -> npt.NDArray[np.uint8] | None:
+        """Returns the hashes of a shard's examples, shape [n, 32]; None if they are not there."""
+        path = hashes_path(self.directory / shard.name)
+        size = shard.count * canonical.SIZE
+        if not path.is_file() or path.stat().st_size != size:
+            return None
+        if not size:
+            return canonical.joined([])
+        return np.memmap(path, np.uint8, "r", shape=(shard.count, canonical.SIZE))
 
     def _append(self, entry: dict[str, Any]) -> None:
         self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
@@ -204,6 +219,11 @@ class Journal:
                 "Resuming the build in %s: %d units and %d shards are done.",
                 self.directory, done, len(self.shards),
             )  # fmt: skip
+
+
+def hashes_path(shard: Path) -> Path:
+    """Returns where the hashes of a shard's examples are kept while it is in the work directory."""
+    return shard.with_name(f"{shard.name}.hashes")
 
 
 def _changes(old: dict[str, Any], new: dict[str, Any]) -> str:

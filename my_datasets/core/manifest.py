@@ -1,14 +1,15 @@
 """The manifest: what a prepared version was made of, in a JSON file beside its shards."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from my_datasets.core.content import Content
 from my_datasets.errors import IncompleteVersionError, explain
 
 FILE_NAME = "my_datasets_manifest.json"
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -20,17 +21,27 @@ class Manifest:
       options: The options that changed what is in it, such as a limit of examples.
       quarantined: How many examples were set aside, for each split that has any.
       splits: By which rule the rows of each split were chosen, where it was declared.
+      content: What is in it; None if nobody has looked.
+      provenance: Where it comes from, and with what it was made.
     """
 
     fingerprint: dict[str, str]
     options: dict[str, Any] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
     splits: dict[str, Any] = field(default_factory=dict)
+    content: Content | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)
 
     def write(self, directory: Path) -> None:
         """Writes the manifest into a version's directory."""
-        content = json.dumps({"format": _FORMAT, **asdict(self)}, indent=2, sort_keys=True)
-        (directory / FILE_NAME).write_text(content + "\n", "utf-8")
+        whole = {
+            "format": _FORMAT,
+            **{one.name: getattr(self, one.name) for one in fields(self)},
+            "content": self.content.to_json() if self.content else None,
+        }
+        partial = directory / f"{FILE_NAME}.partial"
+        partial.write_text(json.dumps(whole, indent=2, sort_keys=True) + "\n", "utf-8")
+        partial.replace(directory / FILE_NAME)
 
     @classmethod
     def read(cls, directory: Path) -> "Manifest | None":
@@ -41,17 +52,26 @@ class Manifest:
         """
         path = directory / FILE_NAME
         try:
-            content = json.loads(path.read_text("utf-8"))
+            whole = json.loads(path.read_text("utf-8"))
         except FileNotFoundError:
             return None
-        except ValueError:
-            content = {}
-        if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
-            raise IncompleteVersionError(
-                explain(
-                    f"{path} is not a manifest of format {_FORMAT}.",
-                    mend="build or pull the version anew, or use the release of my_datasets that "
-                    "made it",
-                )
-            )
-        return cls(**content)
+        except ValueError as error:
+            raise _unreadable(path, str(error)) from None
+        form = whole.pop("format", None) if isinstance(whole, dict) else None
+        if form != _FORMAT:
+            raise _unreadable(path, f"format {form}")
+        try:
+            content = whole.pop("content")
+            return cls(**whole, content=Content.from_json(content) if content else None)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _unreadable(path, f"{type(error).__name__}: {error}") from None
+
+
+def _unreadable(path: Path, found: str) -> IncompleteVersionError:
+    return IncompleteVersionError(
+        explain(
+            f"{path} is not a manifest of format {_FORMAT}.",
+            f"Found: {found}",
+            mend="build or pull the version anew, or use the release of my_datasets that made it",
+        )
+    )

@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from my_datasets.core import layout, schema, subsplits
+from my_datasets.core.declared import Declared
 from my_datasets.core.manifest import Manifest
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.schema import Schema
@@ -18,7 +18,6 @@ from my_datasets.input_pipeline.spool import Stored, default_directory, mirror, 
 from my_datasets.records import index
 from my_datasets.records.reading import Records, Shard
 
-_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _DEFAULT_DATA_DIR = "~/tensorflow_datasets"
 # Shards of an object store whose examples are put into an order together; and those that lie here:
 # of a window, of one that not all threads are through with, and of the next one.
@@ -202,33 +201,17 @@ def _default_config(folder: Path) -> str | None:
 
 
 def _read(path: Path) -> Prepared:
-    info = json.loads((path / "dataset_info.json").read_text("utf-8"))
-    kind = info.get("fileFormat", "tfrecord")
-    if kind != "tfrecord":
+    declared = Declared.read(path)
+    if declared.file_format != "tfrecord":
         raise DataDirError(
             explain(
-                f"{path} holds {kind} files.",
+                f"{path} holds {declared.file_format} files.",
                 "Expected TFRecords",
                 mend="read it with my_datasets.load, or build it with file_format='tfrecord'",
             )
         )
-    config = info.get("configName")
-    name = f"{info['name']}{'/' + config if config else ''}:{info['version']}"
-    shards = {split["name"]: _shards(path, info["name"], split) for split in info.get("splits", [])}
-    return Prepared(path, name, schema.read(path), shards)
-
-
-def _shards(path: Path, name: str, split: Mapping[str, Any]) -> list[Shard]:
-    lengths = [int(length) for length in split.get("shardLengths", [])]
-    template = split.get("filepathTemplate") or _TEMPLATE
-    values = {"DATASET": name, "SPLIT": split["name"], "FILEFORMAT": "tfrecord"}
-    width = max(5, len(str(len(lengths))))
-    found = []
-    for i, length in enumerate(lengths):
-        number, count = f"{i:0{width}}", f"{len(lengths):0{width}}"
-        all_values = {
-            **values, "SHARD_INDEX": number, "NUM_SHARDS": count,
-            "SHARD_X_OF_Y": f"{number}-of-{count}",
-        }  # fmt: skip
-        found.append(Shard(path / template.format(**all_values), length))
-    return found
+    shards = {
+        split: [Shard(path / one.name, one.examples) for one in some]
+        for split, some in declared.splits.items()
+    }
+    return Prepared(path, declared.name, schema.read(path), shards)

@@ -245,5 +245,5 @@ def test_data_of_tfds_has_no_manifest_and_is_taken_as_it_is(package, tmp_path):
 @pytest.mark.parametrize("content", ["{", "[]", json.dumps({"format": 99})])
 def test_a_manifest_that_cannot_be_understood_is_an_error(tmp_path, content):
     (tmp_path / "my_datasets_manifest.json").write_text(content)
-    with pytest.raises(errors.IncompleteVersionError, match="not a manifest of format 1"):
+    with pytest.raises(errors.IncompleteVersionError, match="not a manifest of format 2"):
         Manifest.read(tmp_path)

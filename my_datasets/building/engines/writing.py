@@ -1,5 +1,6 @@
 """The third stage: shards in processes, each from the runs."""
 
+import hashlib
 import itertools
 import json
 import logging
@@ -7,18 +8,23 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from my_datasets.building import shards
 from my_datasets.building.engines import processes, room
 from my_datasets.building.engines.worker import Link
 from my_datasets.building.job import Job, SplitResult, WriteShard
-from my_datasets.building.journal import Journal, Shard, sync_directory
+from my_datasets.building.journal import Journal, Shard, hashes_path, sync_directory
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter
 from my_datasets.building.runs import Columns
 from my_datasets.building.shards import Plan
+from my_datasets.building.units import SplitInput
+from my_datasets.core import content as content_of
+from my_datasets.core.content import ShardContent, SplitContent
 from my_datasets.errors import BuilderError, LostExamplesError, explain
 from my_datasets.records import checksum, index, tfrecord
 from my_datasets.records.pieces import Bytes
@@ -78,7 +84,7 @@ def write(
     """
     total = sum(plan.num_bytes + plan.num_examples * tfrecord.OVERHEAD for plan in plans)
     meter.begin("writing", expected_bytes=total)
-    tasks, results = [], []
+    tasks: list[_ShardTask] = []
     for number, (item, plan) in enumerate(zip(job.inputs, plans, strict=True)):
         count = job.number_of_shards(plan.num_bytes, plan.num_examples)
         if count > plan.num_examples:
@@ -92,18 +98,15 @@ def write(
         edges = shards.boundaries(plan.num_examples, count)
         for i, (begin, end) in enumerate(itertools.pairwise(edges)):
             tasks.append(_ShardTask(job.shard_name(item.name, i, count), number, begin, end))
-        quarantined = [
-            entry
-            for _, unit in sorted(journal.split(item.name).units.items())
-            for entry in unit.quarantined
-        ]
-        lengths = [end - begin for begin, end in itertools.pairwise(edges)]
-        results.append(SplitResult(item.name, lengths, plan.num_bytes, quarantined))
     left = [task for task in tasks if journal.intact_shard(task.name) is None]
     room.require(sum(_size(task, plans) for task in left), journal.directory, "The shards take")
     for task, shard in _written(left, job, plans, options, journal, total):
         journal.add_shard(shard)
         meter.add(job.inputs[task.plan].name, 0, shard.bytes)
+    results = [
+        _result(item, plan, [one.name for one in tasks if one.plan == number], journal)
+        for number, (item, plan) in enumerate(zip(job.inputs, plans, strict=True))
+    ]
     for task in tasks:
         for path in (journal.directory / task.name, index.path_of(journal.directory / task.name)):
             if path.exists():
@@ -111,6 +114,25 @@ def write(
     _report_quarantine(results, target)
     sync_directory(target)
     return results
+
+
+def _result(item: SplitInput, plan: Plan, names: Sequence[str], journal: Journal) -> SplitResult:
+    """Returns what was made of a split, whose shards are all in the work directory."""
+    quarantined = [
+        entry
+        for _, unit in sorted(journal.split(item.name).units.items())
+        for entry in unit.quarantined
+    ]
+    some = [journal.shards[name] for name in names]
+    hashes = [found for shard in some if (found := journal.hashes(shard)) is not None]
+    content = SplitContent(
+        plan.num_examples,
+        content_of.ordered(hashes),
+        content_of.unordered(hashes),
+        tuple(ShardContent(one.name, one.bytes, one.count, one.sha256) for one in some),
+    )
+    lengths = [one.count for one in some]
+    return SplitResult(item.name, lengths, plan.num_bytes, quarantined, content)
 
 
 def _size(task: _ShardTask, plans: Sequence[Plan]) -> int:
@@ -148,9 +170,13 @@ def _write_shard(task: _ShardTask, path: Path, records: _Records) -> Shard:
     partial = path.with_name(path.name + ".partial")
     ends = [np.zeros(1, np.uint64)]
     count = 0
+    whole = hashlib.sha256()
+    hashes: list[bytes] = []
     with checksum.writing(partial, to_be_synced=True) as file:
         for data, columns in records:
             file.write(data)
+            whole.update(data.data)
+            hashes += _hashes(data, columns["size"])
             ends.append(ends[-1][-1] + np.cumsum(columns["size"], dtype=np.uint64))
             count += len(columns["size"])
         file.sync()
@@ -162,21 +188,48 @@ def _write_shard(task: _ShardTask, path: Path, records: _Records) -> Shard:
                 mend="build with --restart; if it stays, please report it",
             )
         )
+    _write_hashes(path, hashes)
     partial.rename(path)
     index.write(path, np.concatenate(ends))
-    return Shard(task.name, count, file.size, file.checksum)
+    return Shard(task.name, count, file.size, file.checksum, whole.hexdigest())
+
+
+def _hashes(data: Bytes, sizes: npt.NDArray[Any]) -> list[bytes]:
+    """Returns the hashes of framed records: they are canonical as this package encodes them."""
+    ends = np.cumsum(sizes.astype(np.int64))
+    begins = (ends - sizes.astype(np.int64) + tfrecord.HEADER).tolist()
+    view, sha256 = data.data, hashlib.sha256
+    stops = (ends - tfrecord.FOOTER).tolist()
+    return [sha256(view[a:b]).digest() for a, b in zip(begins, stops, strict=True)]
+
+
+def _write_hashes(path: Path, hashes: Sequence[bytes]) -> None:
+    with hashes_path(path).open("wb") as file:
+        file.write(b"".join(hashes))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _written_by_library(
     task: _ShardTask, path: Path, records: _Records, write_shard: WriteShard
 ) -> Shard:
     partial = path.with_name(path.name + ".partial")
-    write_shard(partial, _unframed(records))
+    hashes: list[bytes] = []
+
+    def noted() -> Iterator[tuple[int, bytes]]:
+        for key, record in _unframed(records):
+            hashes.append(hashlib.sha256(record).digest())
+            yield key, record
+
+    write_shard(partial, noted())
+    _write_hashes(path, hashes)
     with partial.open("rb") as written:
         os.fsync(written.fileno())
     found, size = checksum.of_file(partial)
+    with partial.open("rb") as written:
+        whole = hashlib.file_digest(written, "sha256").hexdigest()
     partial.rename(path)
-    return Shard(task.name, task.end - task.begin, size, found)
+    return Shard(task.name, task.end - task.begin, size, found, whole)
 
 
 def _unframed(records: _Records) -> Iterator[tuple[int, bytes]]:

@@ -1,0 +1,176 @@
+"""What is in a prepared version: digests of its examples, whatever form they are stored in.
+
+`docs/digest.md` defines them. All here is arithmetic on hashes of examples; where those come from
+is others' business.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes = npt.NDArray[np.uint8]
+
+# Of a SHA-256, in bytes.
+_HASH = 32
+# What is sorted at once for the digest that ignores order, in bytes.
+_SORTED_AT_ONCE = 256 << 20
+# What a feature says beside the form of its values. The class counts where it alone knows the form.
+_NOT_FORM = frozenset({"pythonClassName", "description"})
+_OF_A_CLASS = "jsonFeature"
+
+
+@dataclass(frozen=True)
+class ShardContent:
+    """A shard.
+
+    Attributes:
+      name: Its file name.
+      bytes: The size of the file.
+      examples: How many it has.
+      sha256: Of the file; in hexadecimal.
+    """
+
+    name: str
+    bytes: int
+    examples: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SplitContent:
+    """A split.
+
+    Attributes:
+      examples: How many it has.
+      ordered: The digest of its examples in their order; in hexadecimal.
+      unordered: That of the same examples in any order.
+      shards: Its shards.
+    """
+
+    examples: int
+    ordered: str
+    unordered: str
+    shards: tuple[ShardContent, ...] = ()
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that is in a version.
+
+    Attributes:
+      schema: The digest of its features.
+      splits: Its splits, by name.
+    """
+
+    schema: str
+    splits: Mapping[str, SplitContent]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the version: of its features, and of its splits' examples in order."""
+        return _of_json(
+            {
+                "schema": self.schema,
+                "splits": {
+                    name: {"examples": one.examples, "ordered": one.ordered}
+                    for name, one in self.splits.items()
+                },
+            }
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it for the manifest."""
+        splits = {name: asdict(one) for name, one in self.splits.items()}
+        return {"digest": self.digest, "schema": self.schema, "splits": splits}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Content":
+        """Returns what `to_json` wrote.
+
+        Raises:
+          KeyError, TypeError, ValueError: It is something else, or its digest is not its own.
+        """
+        splits = {
+            name: SplitContent(
+                **{**split, "shards": tuple(ShardContent(**shard) for shard in split["shards"])}
+            )
+            for name, split in value["splits"].items()
+        }
+        found = cls(value["schema"], splits)
+        if found.digest != value["digest"]:
+            raise ValueError("the digest is not that of the splits")
+        return found
+
+
+def ordered(parts: Iterable[Hashes]) -> str:
+    """Returns the digest of examples in their order.
+
+    Args:
+      parts: Their hashes, uint8 of shape [n, 32], part after part.
+    """
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(np.ascontiguousarray(part).data)
+    return found.hexdigest()
+
+
+def unordered(parts: Sequence[Hashes], at_once: int = _SORTED_AT_ONCE) -> str:
+    """Returns the digest of examples in any order: that of their hashes, sorted.
+
+    Args:
+      parts: Their hashes, uint8 of shape [n, 32]; may be mapped files.
+      at_once: How many bytes are sorted at a time.
+    """
+    total = sum(part.nbytes for part in parts)
+    pieces = max(1, math.ceil(total / at_once))
+    found = hashlib.sha256()
+    for piece in range(pieces):
+        # Hashes are spread evenly over all numbers.
+        low, high = (round(edge * 2**32 / pieces) for edge in (piece, piece + 1))
+        some = [part if pieces == 1 else _between(part, low, high) for part in parts]
+        chosen = np.concatenate(some) if some else np.zeros((0, _HASH), np.uint8)
+        chosen = np.ascontiguousarray(chosen)
+        # NumPy compares such texts byte by byte, as unsigned numbers.
+        found.update(np.sort(chosen.view(f"S{_HASH}").reshape(-1)).data)
+    return found.hexdigest()
+
+
+def _between(part: Hashes, low: int, high: int) -> Hashes:
+    leading = np.ascontiguousarray(part[:, :4]).view(">u4").reshape(-1)
+    return part[(leading >= low) & (leading < high)]
+
+
+def schema_of(version_dir: Path) -> str:
+    """Returns the digest of a version's features, and of the names of its classes."""
+    features = json.loads((version_dir / "features.json").read_text("utf-8"))
+    labels = {
+        path.name: path.read_text("utf-8").splitlines()
+        for path in sorted(version_dir.glob("*.labels.txt"))
+    }
+    return _of_json({"features": _form(features), "labels": labels})
+
+
+def _form(feature: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what a feature, as it is in `features.json`, says of the form of its values."""
+    found = {}
+    for member, value in feature.items():
+        if member == "featuresDict":
+            inner = value.get("features", {})
+            found[member] = {name: _form(one) for name, one in inner.items()}
+        elif member == "sequence":
+            found[member] = {**value, "feature": _form(value["feature"])}
+        elif member not in _NOT_FORM or _OF_A_CLASS in feature:
+            found[member] = value
+    return found
+
+
+def _of_json(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,0 +1,106 @@
+"""The records of a shard one after the other, whatever the format of its file. No TensorFlow."""
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import google_crc32c
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from my_datasets.errors import CorruptShardError, explain
+from my_datasets.records import tfrecord
+
+# Bytes of a file that are read at once, and records that are taken of it.
+_READ_AT_ONCE = 4 << 20
+_RECORDS = 1024
+# The column of a Parquet shard that holds TFDS's records.
+_COLUMN = "data"
+
+
+def records(path: Path, file_format: str) -> Iterator[list[bytes]]:
+    """Yields a shard's records, some at a time.
+
+    Args:
+      path: The shard.
+      file_format: `tfrecord`, `array_record` or `parquet`.
+
+    Raises:
+      CorruptShardError: It is damaged; it says where.
+      KeyError: The format is another one.
+    """
+    return _READERS[file_format](path)
+
+
+def _tfrecords(path: Path) -> Iterator[list[bytes]]:
+    row = 0
+    with path.open("rb", buffering=_READ_AT_ONCE) as file:
+        size = os.fstat(file.fileno()).st_size
+        found: list[bytes] = []
+        held = 0
+        while header := file.read(tfrecord.HEADER):
+            at = file.tell() - len(header)
+            if len(header) < tfrecord.HEADER:
+                raise _damaged(path, row, at, "it ends within the record's length")
+            (length,) = struct.unpack("<Q", header[:8])
+            if tfrecord.header(length) != header:
+                raise _damaged(path, row, at, "the checksum of the record's length is wrong")
+            if at + length + tfrecord.OVERHEAD > size:
+                raise _damaged(path, row, at, "the file ends within the record")
+            record, footer = file.read(length), file.read(tfrecord.FOOTER)
+            if tfrecord.footer(google_crc32c.value(record)) != footer:
+                raise _damaged(path, row, at, "the checksum of the record is wrong")
+            found.append(record)
+            held += length
+            row += 1
+            if len(found) >= _RECORDS or held >= _READ_AT_ONCE:
+                yield found
+                found, held = [], 0
+        yield found
+
+
+def _array_records(path: Path) -> Iterator[list[bytes]]:
+    from array_record.python import array_record_module
+
+    try:
+        reader = array_record_module.ArrayRecordReader(os.fspath(path))
+    except Exception as error:  # a pybind11 exception of any kind
+        raise _damaged(path, 0, 0, str(error)) from error
+    try:
+        count = reader.num_records()
+        for begin in range(0, count, _RECORDS):
+            try:
+                yield reader.read(begin, min(begin + _RECORDS, count))
+            except Exception as error:
+                raise _damaged(path, begin, 0, str(error)) from error
+    finally:
+        reader.close()
+
+
+def _parquet(path: Path) -> Iterator[list[bytes]]:
+    row = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_RECORDS, columns=[_COLUMN]):
+                yield batch.column(0).to_pylist()
+                row += batch.num_rows
+    except (pa.ArrowException, OSError, IndexError) as error:
+        raise _damaged(path, row, 0, str(error)) from error
+
+
+_READERS: dict[str, Callable[[Path], Iterator[list[bytes]]]] = {
+    "tfrecord": _tfrecords,
+    "array_record": _array_records,
+    "parquet": _parquet,
+}
+
+
+def _damaged(path: Path, row: int, at: int, what: str) -> CorruptShardError:
+    return CorruptShardError(
+        explain(
+            f"{path} is damaged: {what}.",
+            f"Record {row:,} (counted from 0)" + (f", at byte {at:,}" if at else ""),
+            mend="build or pull the version anew",
+        )
+    )

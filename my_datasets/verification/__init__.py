@@ -1,0 +1,1 @@
+"""Whether prepared data is what it is said to be."""
