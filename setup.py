@@ -48,7 +48,7 @@ setup(
         "mlcroissant>=1.0.9",
         # Our own imports.
         "absl-py>=2",
-        "array_record>=0.5; platform_system == 'Linux'",
+        "array-record>=0.5; platform_system == 'Linux'",
         "etils[epath]>=1.9.1",
         "filelock>=3.16",
         "fsspec>=2024.2",

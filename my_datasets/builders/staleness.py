@@ -71,8 +71,8 @@ def warn_once(builder: tfds.core.DatasetBuilder) -> None:
 
 def _reasons(builder: tfds.core.DatasetBuilder) -> list[str]:
     manifest = _manifest(builder)
-    if manifest is None:
-        return []
+    if manifest is None or not manifest.fingerprint:
+        return []  # as TFDS, which has none, prepared it
     return fingerprint.changes(manifest.fingerprint, fingerprint.fingerprint(builder))
 
 

@@ -15,6 +15,7 @@ from my_datasets.errors import MyDatasetsError
 
 # Command -> module. A command's module imports only what its help needs; its work imports the rest.
 COMMANDS = {
+    "adopt": "my_datasets.cli.adopt",
     "bench": "my_datasets.cli.bench",
     "build": "my_datasets.cli.build",
     "check": "my_datasets.cli.check",
@@ -24,6 +25,7 @@ COMMANDS = {
     "info": "my_datasets.cli.info",
     "list": "my_datasets.cli.list",
     "new": "my_datasets.cli.new",
+    "verify": "my_datasets.cli.verify",
 }
 
 

@@ -123,12 +123,28 @@ def find(
     if data_dir is None and (os.sep in text) and layout.is_prepared(Path(text).expanduser()):
         return _read(Path(text).expanduser())
     parsed = reference if isinstance(reference, DatasetReference) else DatasetReference.parse(text)
-    where = os.fspath(data_dir or os.environ.get("TFDS_DATA_DIR") or _DEFAULT_DATA_DIR)
+    where = _where(data_dir)
     if layout.is_remote(where):
         return _remote(parsed, where, held_at)
-    root = Path(where).expanduser()
-    folder = root / parsed.name
-    return _read(_highest(parsed, folder, str(root)).path)
+    return _read(folder_of(parsed, where))
+
+
+def folder_of(
+    reference: str | DatasetReference, data_dir: str | os.PathLike[str] | None = None
+) -> Path:
+    """Returns the directory of the highest prepared version on this machine that is meant.
+
+    Raises:
+      InvalidReferenceError: `reference` is malformed.
+      NotPreparedError: There is no such version.
+    """
+    parsed = DatasetReference.parse(reference) if isinstance(reference, str) else reference
+    root = Path(_where(data_dir)).expanduser()
+    return _highest(parsed, root / parsed.name, str(root)).path
+
+
+def _where(data_dir: str | os.PathLike[str] | None) -> str:
+    return os.fspath(data_dir or os.environ.get("TFDS_DATA_DIR") or _DEFAULT_DATA_DIR)
 
 
 def _highest(parsed: DatasetReference, folder: Path, root: str) -> layout.PreparedVersion:

@@ -48,9 +48,7 @@ def read(shard: Path) -> npt.NDArray[np.uint64]:
       FileNotFoundError: The shard has none.
       CorruptShardError: It belongs to a shard of another size.
     """
-    path = path_of(shard)
-    mode: Literal["r"] | None = "r" if path.stat().st_size > _MAPPED else None
-    offsets: npt.NDArray[np.uint64] = np.load(path, mmap_mode=mode, allow_pickle=False)
+    offsets = offsets_of(path_of(shard))
     size = shard.stat().st_size
     if int(offsets[-1]) != size:
         raise CorruptShardError(
@@ -60,6 +58,17 @@ def read(shard: Path) -> npt.NDArray[np.uint64]:
                 mend=f"my-datasets index {shard.parent} makes it anew",
             )
         )
+    return offsets
+
+
+def offsets_of(path: Path) -> npt.NDArray[np.uint64]:
+    """Returns what is in an index; shape [n + 1].
+
+    Raises:
+      OSError, ValueError, EOFError: It cannot be read.
+    """
+    mode: Literal["r"] | None = "r" if path.stat().st_size > _MAPPED else None
+    offsets: npt.NDArray[np.uint64] = np.load(path, mmap_mode=mode, allow_pickle=False)
     return offsets
 
 

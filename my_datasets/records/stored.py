@@ -9,7 +9,6 @@ import google_crc32c
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from my_datasets.errors import CorruptShardError, explain
 from my_datasets.records import tfrecord
 
 # Bytes of a file that are read at once, and records that are taken of it.
@@ -17,6 +16,25 @@ _READ_AT_ONCE = 4 << 20
 _RECORDS = 1024
 # The column of a Parquet shard that holds TFDS's records.
 _COLUMN = "data"
+
+
+class UnknownFormatError(Exception):
+    """Shards of this format are not read here."""
+
+
+class DamagedError(Exception):
+    """A shard is damaged.
+
+    Attributes:
+      row: The first record that cannot be read, counted from 0.
+      at: The byte at which it begins; None if the format does not tell.
+      reason: What is wrong, a sentence.
+    """
+
+    def __init__(self, row: int, at: int | None, reason: str) -> None:
+        """Takes the attributes."""
+        super().__init__(f"record {row}: {reason}")
+        self.row, self.at, self.reason = row, at, reason
 
 
 def records(path: Path, file_format: str) -> Iterator[list[bytes]]:
@@ -27,9 +45,11 @@ def records(path: Path, file_format: str) -> Iterator[list[bytes]]:
       file_format: `tfrecord`, `array_record` or `parquet`.
 
     Raises:
-      CorruptShardError: It is damaged; it says where.
-      KeyError: The format is another one.
+      DamagedError: It is damaged.
+      UnknownFormatError: The format is another one.
     """
+    if file_format not in _READERS:
+        raise UnknownFormatError(file_format)
     return _READERS[file_format](path)
 
 
@@ -42,15 +62,15 @@ def _tfrecords(path: Path) -> Iterator[list[bytes]]:
         while header := file.read(tfrecord.HEADER):
             at = file.tell() - len(header)
             if len(header) < tfrecord.HEADER:
-                raise _damaged(path, row, at, "it ends within the record's length")
+                raise DamagedError(row, at, "The file ends within the length of the record.")
             (length,) = struct.unpack("<Q", header[:8])
             if tfrecord.header(length) != header:
-                raise _damaged(path, row, at, "the checksum of the record's length is wrong")
+                raise DamagedError(row, at, "The checksum of the record's length is wrong.")
             if at + length + tfrecord.OVERHEAD > size:
-                raise _damaged(path, row, at, "the file ends within the record")
+                raise DamagedError(row, at, "The file ends within the record.")
             record, footer = file.read(length), file.read(tfrecord.FOOTER)
             if tfrecord.footer(google_crc32c.value(record)) != footer:
-                raise _damaged(path, row, at, "the checksum of the record is wrong")
+                raise DamagedError(row, at, "The checksum of the record is wrong.")
             found.append(record)
             held += length
             row += 1
@@ -66,14 +86,14 @@ def _array_records(path: Path) -> Iterator[list[bytes]]:
     try:
         reader = array_record_module.ArrayRecordReader(os.fspath(path))
     except Exception as error:  # a pybind11 exception of any kind
-        raise _damaged(path, 0, 0, str(error)) from error
+        raise DamagedError(0, None, str(error)) from error
     try:
         count = reader.num_records()
         for begin in range(0, count, _RECORDS):
             try:
                 yield reader.read(begin, min(begin + _RECORDS, count))
             except Exception as error:
-                raise _damaged(path, begin, 0, str(error)) from error
+                raise DamagedError(begin, None, str(error)) from error
     finally:
         reader.close()
 
@@ -86,7 +106,7 @@ def _parquet(path: Path) -> Iterator[list[bytes]]:
                 yield batch.column(0).to_pylist()
                 row += batch.num_rows
     except (pa.ArrowException, OSError, IndexError) as error:
-        raise _damaged(path, row, 0, str(error)) from error
+        raise DamagedError(row, None, str(error)) from error
 
 
 _READERS: dict[str, Callable[[Path], Iterator[list[bytes]]]] = {
@@ -94,13 +114,3 @@ _READERS: dict[str, Callable[[Path], Iterator[list[bytes]]]] = {
     "array_record": _array_records,
     "parquet": _parquet,
 }
-
-
-def _damaged(path: Path, row: int, at: int, what: str) -> CorruptShardError:
-    return CorruptShardError(
-        explain(
-            f"{path} is damaged: {what}.",
-            f"Record {row:,} (counted from 0)" + (f", at byte {at:,}" if at else ""),
-            mend="build or pull the version anew",
-        )
-    )

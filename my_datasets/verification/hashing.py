@@ -10,7 +10,7 @@ import numpy as np
 from my_datasets.core import content
 from my_datasets.core.content import Content, ShardContent, SplitContent
 from my_datasets.core.declared import Declared
-from my_datasets.errors import CorruptShardError, explain
+from my_datasets.errors import CorruptShardError, DataDirError, explain
 from my_datasets.records import canonical, stored
 from my_datasets.records.canonical import Hashes
 from my_datasets.records.columns import UnreadableRecordError
@@ -45,23 +45,38 @@ def hashed(path: Path, file_format: str) -> Hashed:
 
     Raises:
       CorruptShardError: It is damaged, or a record in it is no `tf.Example`.
+      DataDirError: It is of a format that is not read here.
     """
     parts: list[Hashes] = []
-    for records in stored.records(path, file_format):
-        try:
-            parts.append(canonical.hashes(records))
-        except UnreadableRecordError as error:
-            row = sum(map(len, parts)) + error.row
-            raise CorruptShardError(
-                explain(
-                    f"{path} holds something else than examples: {error.reason}.",
-                    f"Record {row:,} (counted from 0)",
-                    mend="build or pull the version anew",
-                )
-            ) from error
+    try:
+        # What came before a failure stays: it says which record failed.
+        parts.extend(map(canonical.hashes, stored.records(path, file_format)))
+    except stored.UnknownFormatError as error:
+        raise DataDirError(
+            explain(
+                f"{path} is of the format {file_format}.",
+                "Expected: tfrecord, array_record or parquet",
+                mend="build the version in one of those",
+            )
+        ) from error
+    except stored.DamagedError as error:
+        raise _corrupt(path, error.row, error.reason) from error
+    except UnreadableRecordError as error:
+        row = sum(map(len, parts)) + error.row
+        raise _corrupt(path, row, f"It is no tf.Example: {error.reason}.") from error
     hashes = np.concatenate(parts) if parts else canonical.joined([])
     found = ShardContent(path.name, path.stat().st_size, len(hashes), sha256_of(path))
     return Hashed(found, hashes)
+
+
+def _corrupt(path: Path, row: int, reason: str) -> CorruptShardError:
+    return CorruptShardError(
+        explain(
+            f"{path} is damaged at record {row:,} (counted from 0).",
+            reason,
+            mend="build or pull the version anew",
+        )
+    )
 
 
 def split_of(shards: Sequence[Hashed]) -> SplitContent:

@@ -1,0 +1,108 @@
+"""`my-datasets verify`: whether prepared data is what it is said to be."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from my_datasets.cli.output import (
+    console,
+    data_dir_option,
+    error_console,
+    human_size,
+    json_option,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from my_datasets.verification.verifier import Looked, Report
+
+
+@click.command("verify")
+@click.argument("versions", metavar="[NAME[/CONFIG][:VERSION]|PATH]...", nargs=-1, required=True)
+@data_dir_option
+@click.option("--fast", is_flag=True, help="Compare metadata, names and sizes; read no shard.")
+@click.option(
+    "--deep", is_flag=True, help="Take each example apart, and compare digests of the content."
+)
+@click.option("--strict", is_flag=True, help="Count warnings as errors.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a core]")
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    versions: tuple[str, ...],
+    data_dir: str | None,
+    fast: bool,
+    deep: bool,
+    strict: bool,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Look whether prepared versions are what their manifests say they are.
+
+    Without more, each shard is read and its SHA-256 compared; of a shard that differs the damaged
+    record is named. Nothing is changed. Exits with 1 if there are errors.
+
+    Example: my-datasets verify digits --deep
+    """
+    if fast and deep:
+        raise click.UsageError("--fast reads no shard, --deep all of them: give one of the two")
+    from my_datasets.verification.finding import version_dir
+    from my_datasets.verification.verifier import Level, verify
+
+    level = Level.FAST if fast else Level.DEEP if deep else Level.BYTES
+    reports = []
+    for one in versions:
+        path = version_dir(one, data_dir)
+        with _bar(path, shown=not (as_json or fast)) as tell:
+            reports.append(verify(path, level=level, workers=workers, report=tell))
+        if not as_json:
+            _show(reports[-1])
+    if as_json:
+        print_json([report.to_json() for report in reports])
+    if any(not report.is_good or (strict and report.issues) for report in reports):
+        context.exit(1)
+
+
+@contextlib.contextmanager
+def _bar(path: Path, *, shown: bool) -> "Iterator[Callable[[Looked], None]]":
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(),
+               TimeRemainingColumn())  # fmt: skip
+    out = error_console()
+    with Progress(
+        *columns, console=out, transient=True, disable=not (shown and out.is_terminal)
+    ) as bar:
+        task = bar.add_task(path.name, total=None)
+
+        def tell(looked: "Looked") -> None:
+            bar.update(task, completed=looked.done, total=looked.total)
+
+        yield tell
+
+
+def _show(report: "Report") -> None:
+    from rich.markup import escape
+
+    out = console()
+    counts = [(kind, sum(i.severity.value == kind for i in report.issues))
+              for kind in ("error", "warning")]  # fmt: skip
+    said = ", ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in counts if n)
+    looked = {
+        "fast": "metadata and sizes", "bytes": "every byte", "deep": "every byte and example"
+    }[report.level.value]  # fmt: skip
+    out.print(
+        f"[bold]{escape(report.name)}[/bold]: {said or 'good'} ({looked} of "
+        f"{report.examples:,} examples, {human_size(report.bytes)}, {report.seconds:.1f} s)",
+        soft_wrap=True,
+    )
+    for issue in report.issues:
+        out.print(str(issue), soft_wrap=True, markup=False)
+    for note in report.not_checked:
+        out.print(f"not checked: {note}", soft_wrap=True, markup=False)
+    if report.digest is not None:
+        out.print(f"digest {report.digest}", soft_wrap=True)

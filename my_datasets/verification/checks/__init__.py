@@ -1,0 +1,1 @@
+"""One check in a file: each takes a subject, and yields what it finds."""

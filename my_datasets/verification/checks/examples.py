@@ -1,0 +1,80 @@
+"""Whether the examples of a shard are what the features declare; and their hashes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from my_datasets.core.issues import Issue
+from my_datasets.input_pipeline.decoding import Decoder, MisfitError
+from my_datasets.records import canonical, stored
+from my_datasets.records.canonical import Hashes
+from my_datasets.records.columns import PADDING, UnreadableRecordError
+from my_datasets.records.reading import Batch
+from my_datasets.verification.checks import shards
+from my_datasets.verification.subject import ANEW
+
+# Of one shard so many are told; more of them help nobody.
+_MOST_TOLD = 5
+# Records that are decoded together.
+_AT_ONCE = 256
+
+
+def check(path: Path, file_format: str, decoder: Decoder | None) -> tuple[list[Issue], Hashes]:
+    """Returns what is wrong with the examples of a shard, and their hashes as far as it goes.
+
+    Args:
+      path: The shard.
+      file_format: Its format.
+      decoder: Decodes examples; None to hash them only.
+    """
+    issues: list[Issue] = []
+    parts: list[Hashes] = []
+    row = misfits = 0
+    try:
+        for records in stored.records(path, file_format):
+            parts.append(canonical.hashes(records))
+            for begin in range(0, len(records) if decoder else 0, _AT_ONCE):
+                wrong = _misfit(decoder, records[begin : begin + _AT_ONCE])
+                if wrong is not None:
+                    misfits += 1
+                    if misfits <= _MOST_TOLD:
+                        issues.append(_told(path, row + begin, wrong))
+            row += len(records)
+    except stored.UnknownFormatError as error:
+        issues.append(
+            Issue(
+                "unknown-format", path.name, "Shards of this format are not read here.",
+                "build the version as tfrecord, array_record or parquet", found=str(error),
+            )
+        )  # fmt: skip
+    except stored.DamagedError as error:
+        issues.append(shards.damaged(path, error))
+    except UnreadableRecordError as error:
+        issues.append(
+            Issue(
+                "no-example", f"{path.name}, record {row + error.row:,}",
+                "The record is no tf.Example.", ANEW, found=error.reason,
+            )
+        )  # fmt: skip
+    return issues, np.concatenate(parts) if parts else canonical.joined([])
+
+
+def _misfit(decoder: Decoder | None, records: Sequence[bytes]) -> MisfitError | None:
+    stops = np.cumsum([len(record) for record in records])
+    starts = stops - [len(record) for record in records]
+    data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
+    try:
+        if decoder is not None:
+            decoder(Batch(data, starts, stops))
+    except MisfitError as error:
+        return error
+    return None
+
+
+def _told(path: Path, begin: int, error: MisfitError) -> Issue:
+    feature = f", feature {error.feature}" if error.feature else ""
+    return Issue(
+        "misfit", f"{path.name}, record {begin + error.rows[0]:,}{feature}",
+        "The example is not what the features declare.", ANEW, error.expected, error.found,
+    )  # fmt: skip

@@ -1,0 +1,86 @@
+"""Whether the metadata of a version agree with each other, and with where it lies."""
+
+from collections.abc import Iterator
+
+from my_datasets.core import content
+from my_datasets.core.issues import Issue, Severity
+from my_datasets.core.manifest import FILE_NAME
+from my_datasets.core.versioning import Version
+from my_datasets.verification.subject import ANEW, Subject
+
+
+def check(subject: Subject) -> Iterator[Issue]:
+    """Yields what does not agree."""
+    yield from _place(subject)
+    said = subject.content
+    if said is None:
+        if not any(issue.node == FILE_NAME for issue in subject.issues):
+            yield Issue(
+                "no-manifest", FILE_NAME,
+                "Nothing says what should be in this version, so only its own checksums count.",
+                f"my-datasets adopt {subject.path} notes what is in it now",
+                severity=Severity.WARNING,
+            )  # fmt: skip
+        return
+    if not any(issue.node == "features.json" for issue in subject.issues):
+        found = content.schema_of(subject.path)
+        if found != said.schema:
+            yield Issue(
+                "other-features", "features.json",
+                "The features, or the names of their classes, are not those the data were made "
+                "with.",
+                ANEW, f"schema digest {said.schema[:12]}", found[:12],
+            )  # fmt: skip
+    yield from _splits(subject)
+
+
+def _place(subject: Subject) -> Iterator[Issue]:
+    if subject.declared is None:
+        return
+    name, _, version = subject.declared.name.partition(":")
+    folder = subject.path.resolve()
+    if Version.parse(folder.name) is not None and folder.name != version:
+        yield Issue(
+            "other-version", "dataset_info.json",
+            "The metadata are those of another version than the directory's.",
+            ANEW, folder.name, version,
+        )  # fmt: skip
+    parent = name.rpartition("/")[2]
+    if Version.parse(folder.name) is not None and folder.parent.name != parent:
+        yield Issue(
+            "other-dataset", "dataset_info.json",
+            "The metadata are those of another dataset or config than the directory's.",
+            ANEW, folder.parent.name, name,
+        )  # fmt: skip
+
+
+def _splits(subject: Subject) -> Iterator[Issue]:
+    said = subject.content
+    if subject.declared is None or said is None:
+        return
+    declared = subject.declared.splits
+    for name in sorted({*declared, *said.splits}):
+        node = f"split {name}"
+        if name not in declared or name not in said.splits:
+            where = ("manifest", "dataset_info.json")[name in declared]
+            missing = ("dataset_info.json", "manifest")[name in declared]
+            yield Issue(
+                "other-splits", node, f"Only the {where} has this split."
+                if name not in declared else "Only dataset_info.json has this split.",
+                ANEW, f"in the {missing}, too",
+            )  # fmt: skip
+            continue
+        ours = [(one.name, one.examples) for one in said.splits[name].shards]
+        theirs = [(one.name, one.examples) for one in declared[name]]
+        if ours != theirs:
+            expected = next((one for one in ours if one not in theirs), None)
+            found = next((one for one in theirs if one not in ours), None)
+            yield Issue(
+                "other-shards", node,
+                "dataset_info.json has other shards, or other counts, than the manifest.", ANEW,
+                _shown(expected), _shown(found),
+            )  # fmt: skip
+
+
+def _shown(shard: tuple[str, int] | None) -> str:
+    return f"{shard[0]} with {shard[1]:,} examples" if shard else "no such shard"

@@ -1,0 +1,74 @@
+"""What is verified: a version's directory, its metadata as far as they can be read."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from my_datasets.core.content import Content
+from my_datasets.core.declared import Declared
+from my_datasets.core.issues import Issue
+from my_datasets.core.manifest import FILE_NAME, Manifest
+from my_datasets.errors import IncompleteVersionError
+
+ANEW = "build or pull the version anew"
+
+
+@dataclass
+class Subject:
+    """A version that is verified.
+
+    Attributes:
+      path: Its directory.
+      declared: What its metadata declare; None if they cannot be read.
+      manifest: Its manifest; None if there is none that can be read.
+      issues: What was found while they were read.
+    """
+
+    path: Path
+    declared: Declared | None = None
+    manifest: Manifest | None = None
+    issues: list[Issue] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> "Subject":
+        """Reads the metadata of a version; what is wrong with them is noted."""
+        found = cls(path)
+        try:
+            found.declared = Declared.read(path)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            found.issues.append(_unreadable("dataset_info.json", error))
+        try:
+            json.loads((path / "features.json").read_text("utf-8"))["pythonClassName"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            found.issues.append(_unreadable("features.json", error))
+        try:
+            found.manifest = Manifest.read(path)
+        except (IncompleteVersionError, OSError) as error:
+            lines = str(error).splitlines()
+            found.issues.append(
+                Issue(
+                    "unreadable-manifest", FILE_NAME, "The manifest cannot be read.", ANEW,
+                    found=lines[1].strip() if len(lines) > 1 else str(error),
+                )
+            )  # fmt: skip
+        return found
+
+    @property
+    def content(self) -> Content | None:
+        """What the manifest says is in it."""
+        return self.manifest.content if self.manifest else None
+
+    @property
+    def name(self) -> str:
+        """The dataset's full name, or the directory if that is not known."""
+        return self.declared.name if self.declared else str(self.path)
+
+
+def _unreadable(name: str, error: Exception) -> Issue:
+    if isinstance(error, FileNotFoundError):
+        return Issue("missing-metadata", name, "The file is not there.", ANEW)
+    said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+    return Issue(
+        "unreadable-metadata", name, "The metadata cannot be read.", ANEW,
+        found=f"{type(error).__name__}: {said}",
+    )  # fmt: skip

@@ -1,0 +1,274 @@
+"""`verify`: whether a prepared version is what its manifest, and its own checksums, say it is."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from my_datasets.building.engines import processes
+from my_datasets.core import content, schema
+from my_datasets.core.issues import Issue, Severity
+from my_datasets.core.machine import cores
+from my_datasets.errors import FeatureError, MissingDependencyError, NotPreparedError, explain
+from my_datasets.input_pipeline.decoding import Decoder
+from my_datasets.records.canonical import SIZE, Hashes
+from my_datasets.verification.checks import digests, examples, files, metadata, shards
+from my_datasets.verification.subject import Subject
+
+# Less than this is read by one process.
+_FEW_BYTES = 16 << 20
+
+
+class Level(StrEnum):
+    """How much is looked at.
+
+    `FAST` reads no shard: metadata, names and sizes. `BYTES` reads all shards and compares their
+    SHA-256, or each record's checksum if that is not known or not right. `DEEP` takes each example
+    apart, too, and compares digests.
+    """
+
+    FAST = "fast"
+    BYTES = "bytes"
+    DEEP = "deep"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was found.
+
+    Attributes:
+      name: The version's full name.
+      path: Its directory.
+      level: How much was looked at.
+      issues: What is wrong, errors first.
+      examples: How many examples it is declared to have.
+      bytes: The size of the shards that were looked at.
+      digest: The digest of what is there: after a deep look without errors; else None.
+      not_checked: What could not be looked at, and why.
+      seconds: How long it took.
+    """
+
+    name: str
+    path: str
+    level: Level
+    issues: tuple[Issue, ...]
+    examples: int
+    bytes: int
+    digest: str | None
+    not_checked: tuple[str, ...]
+    seconds: float
+
+    @property
+    def is_good(self) -> bool:
+        """Whether there is no error."""
+        return not any(issue.severity is Severity.ERROR for issue in self.issues)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it for scripts."""
+        return {
+            "name": self.name,
+            "path": self.path,
+            "level": self.level.value,
+            "good": self.is_good,
+            "examples": self.examples,
+            "bytes": self.bytes,
+            "digest": self.digest,
+            "not_checked": list(self.not_checked),
+            "seconds": round(self.seconds, 3),
+            "issues": [issue.to_json() for issue in self.issues],
+        }
+
+
+@dataclass(frozen=True)
+class Looked:
+    """How far a verification is.
+
+    Attributes:
+      done: Bytes of shards that were looked at.
+      total: Bytes of all shards.
+      shard: The one that was finished last.
+    """
+
+    done: int
+    total: int
+    shard: str
+
+
+def verify(
+    version_dir: str | os.PathLike[str],
+    *,
+    level: Level = Level.BYTES,
+    workers: int | None = None,
+    report: Callable[[Looked], None] = lambda _: None,
+) -> Report:
+    """Looks whether a prepared version is what it is said to be; it is never changed.
+
+    Args:
+      version_dir: Its directory.
+      level: How much is looked at.
+      workers: How many processes read shards; None for one for each core.
+      report: Is told of each shard that was looked at.
+
+    Returns:
+      What was found. Whatever is wrong with the data is in it, not raised.
+
+    Raises:
+      NotPreparedError: There is no such directory.
+    """
+    began = time.monotonic()
+    path = Path(version_dir).expanduser()
+    if not path.is_dir():
+        raise NotPreparedError(
+            explain(
+                f"{path} is not a directory.",
+                "Expected: that of a prepared version",
+                mend="give a reference such as digits, or a directory that my-datasets info shows",
+            )
+        )
+    subject = Subject.read(path)
+    issues = [*subject.issues, *metadata.check(subject), *files.check(subject)]
+    not_checked: list[str] = []
+    tasks = _tasks(subject, {issue.node for issue in issues if issue.code in _NOT_TO_BE_READ})
+    digest = None
+    if level is not Level.FAST:
+        decoder = _decoder(subject, not_checked) if level is Level.DEEP else None
+        with tempfile.TemporaryDirectory() as directory:
+            worker = _Worker(subject, level, decoder, Path(directory))
+            found: dict[str, Hashes] = {}
+            done, total = 0, sum(task.size for task in tasks)
+            for task, result in _results(tasks, worker, workers or cores(), total):
+                issues += result
+                done += task.size
+                report(Looked(done, total, task.name))
+            if level is Level.DEEP and len(tasks) == _declared(subject):
+                found = {task.name: _read(worker.hashes_of(task)) for task in tasks}
+                splits = _by_split(subject, found)
+                is_whole = not any(i.severity is Severity.ERROR for i in issues)
+                issues += digests.check(subject.content, splits) if is_whole else []
+                if not any(i.severity is Severity.ERROR for i in issues):
+                    digest = _digest(subject, splits)
+                del found, splits  # mapped files in the directory
+    issues.sort(key=lambda issue: (issue.severity is not Severity.ERROR, issue.node))
+    return Report(
+        subject.name, str(path), level, tuple(issues), _examples(subject),
+        sum(task.size for task in tasks), digest, tuple(not_checked), time.monotonic() - began,
+    )  # fmt: skip
+
+
+# What is not there, or cannot be read, is told once.
+_NOT_TO_BE_READ = frozenset({"missing-shard", "link", "no-file", "unreadable-shard"})
+
+
+@dataclass(frozen=True)
+class _Task:
+    name: str
+    examples: int
+    size: int
+
+
+class _Worker:
+    """Looks at shards, here or in a process of its own."""
+
+    def __init__(
+        self, subject: Subject, level: Level, decoder: Decoder | None, directory: Path
+    ) -> None:
+        self._subject = subject
+        self._level = level
+        self._decoder = decoder
+        self._directory = directory
+        said = subject.content
+        made = [one for split in said.splits.values() for one in split.shards] if said else []
+        self._sha256 = {one.name: one.sha256 for one in made}
+        self._known = {one.sha256: one.name for one in made}
+
+    def handle(self, task: _Task) -> list[Issue]:
+        path = self._subject.path / task.name
+        form = self._subject.declared.file_format if self._subject.declared else "tfrecord"
+        try:
+            issues = list(
+                shards.check(path, form, task.examples, self._sha256.get(task.name), self._known)
+            )
+            if self._level is Level.DEEP:
+                is_damaged = any(issue.code == "damaged" for issue in issues)
+                more, hashes = examples.check(path, form, self._decoder)
+                issues += [] if is_damaged else more
+                hashes.tofile(self.hashes_of(task))
+        except OSError as error:
+            return [files.denied(path, error)]
+        return issues
+
+    def finish(self) -> None:
+        pass
+
+    def hashes_of(self, task: _Task) -> Path:
+        """Returns where the hashes of a shard's examples are put."""
+        return self._directory / f"{task.name}.hashes"
+
+
+def _tasks(subject: Subject, not_to_be_read: set[str]) -> list[_Task]:
+    if subject.declared is None:
+        return []
+    return [
+        _Task(one.name, one.examples, (subject.path / one.name).stat().st_size)
+        for some in subject.declared.splits.values()
+        for one in some
+        if one.name not in not_to_be_read
+    ]
+
+
+def _results(
+    tasks: Sequence[_Task], worker: _Worker, workers: int, total: int
+) -> Iterator[tuple[_Task, list[Issue]]]:
+    if workers == 1 or len(tasks) < 2 or total < _FEW_BYTES or not processes.available():
+        for task in tasks:
+            yield task, worker.handle(task)
+        return
+    yield from processes.run(
+        tasks, workers, lambda _: worker, lambda _: None,
+        describe=lambda task: f"shard {task.name}",
+    )  # fmt: skip
+
+
+def _decoder(subject: Subject, not_checked: list[str]) -> Decoder | None:
+    """Returns what takes examples apart; None, with a note, if that is not to be had."""
+    if any(issue.node == "features.json" for issue in subject.issues):
+        return None
+    try:
+        return Decoder(schema.read(subject.path).tree)
+    except (FeatureError, MissingDependencyError) as error:
+        not_checked.append(f"whether examples fit their features: {str(error).splitlines()[0]}")
+        return None
+
+
+def _declared(subject: Subject) -> int:
+    return sum(map(len, subject.declared.splits.values())) if subject.declared else 0
+
+
+def _examples(subject: Subject) -> int:
+    splits = subject.declared.splits.values() if subject.declared else ()
+    return sum(one.examples for some in splits for one in some)
+
+
+def _read(path: Path) -> Hashes:
+    if not path.stat().st_size:
+        return np.zeros((0, SIZE), np.uint8)
+    return np.memmap(path, np.uint8, "r").reshape(-1, SIZE)
+
+
+def _by_split(subject: Subject, found: dict[str, Hashes]) -> dict[str, list[Hashes]]:
+    splits = subject.declared.splits if subject.declared else {}
+    return {name: [found[one.name] for one in some] for name, some in splits.items()}
+
+
+def _digest(subject: Subject, splits: dict[str, list[Hashes]]) -> str:
+    found = {
+        name: content.SplitContent(sum(map(len, parts)), content.ordered(parts), "")
+        for name, parts in splits.items()
+    }
+    return content.Content(content.schema_of(subject.path), found).digest
