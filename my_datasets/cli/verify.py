@@ -1,6 +1,9 @@
 """`my-datasets verify`: whether prepared data is what it is said to be."""
 
 import contextlib
+import dataclasses
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,9 +17,11 @@ from my_datasets.cli.output import (
     human_size,
     json_option,
     print_json,
+    quiet_tensorflow,
 )
 
 if TYPE_CHECKING:
+    from my_datasets.core.issues import Issue
     from my_datasets.verification.verifier import Looked, Report
 
 
@@ -26,6 +31,11 @@ if TYPE_CHECKING:
 @click.option("--fast", is_flag=True, help="Compare metadata, names and sizes; read no shard.")
 @click.option(
     "--deep", is_flag=True, help="Take each example apart, and compare digests of the content."
+)
+@click.option(
+    "--rebuild",
+    is_flag=True,
+    help="Build each version again elsewhere, from its builder and its input, and compare bytes.",
 )
 @click.option("--strict", is_flag=True, help="Count warnings as errors.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a core]")
@@ -37,6 +47,7 @@ def command(
     data_dir: str | None,
     fast: bool,
     deep: bool,
+    rebuild: bool,
     strict: bool,
     workers: int | None,
     as_json: bool,
@@ -46,7 +57,9 @@ def command(
     Without more, each shard is read and its SHA-256 compared; of a shard that differs the damaged
     record is named. Nothing is changed. Exits with 1 if there are errors.
 
-    Example: my-datasets verify digits --deep
+    With --rebuild, whoever has the builder and its input proves that the version is what they make.
+
+    Example: my-datasets verify digits --deep --rebuild
     """
     if fast and deep:
         raise click.UsageError("--fast reads no shard, --deep all of them: give one of the two")
@@ -58,13 +71,39 @@ def command(
     for one in versions:
         path = version_dir(one, data_dir)
         with _bar(path, shown=not (as_json or fast)) as tell:
-            reports.append(verify(path, level=level, workers=workers, report=tell))
+            report = verify(path, level=level, workers=workers, report=tell)
+        if rebuild:
+            again = _rebuilt(path)
+            report = dataclasses.replace(report, issues=(*report.issues, *again), was_rebuilt=True)
+        reports.append(report)
         if not as_json:
             _show(reports[-1])
     if as_json:
         print_json([report.to_json() for report in reports])
     if any(not report.is_good or (strict and report.issues) for report in reports):
         context.exit(1)
+
+
+def _rebuilt(path: Path) -> "list[Issue]":
+    """Returns where a version is another one when it is built again."""
+    quiet_tensorflow()
+    from my_datasets.core.declared import Declared
+    from my_datasets.core.manifest import Manifest
+    from my_datasets.loading import builders_from_code
+    from my_datasets.verification.rebuilding import compare, rebuild
+
+    reference = Declared.read(path).name
+    levels = 3 if "/" in reference else 2
+    downloads = path.resolve().parents[levels - 1] / "downloads"
+    said = Manifest.read(path)
+    # Beside it, where there is room for it, and stdout stays ours.
+    with (
+        tempfile.TemporaryDirectory(prefix=f".{path.name}.rebuilt-", dir=path.parent) as directory,
+        contextlib.redirect_stdout(sys.stderr),
+    ):
+        (builder,) = builders_from_code(reference, data_dir=directory)
+        again = rebuild(builder, path, download_dir=downloads)
+        return list(compare(said.content if said else None, again))
 
 
 @contextlib.contextmanager
@@ -95,9 +134,10 @@ def _show(report: "Report") -> None:
     looked = {
         "fast": "metadata and sizes", "bytes": "every byte", "deep": "every byte and example"
     }[report.level.value]  # fmt: skip
+    again = ", built again" if report.was_rebuilt else ""
     out.print(
         f"[bold]{escape(report.name)}[/bold]: {said or 'good'} ({looked} of "
-        f"{report.examples:,} examples, {human_size(report.bytes)}, {report.seconds:.1f} s)",
+        f"{report.examples:,} examples, {human_size(report.bytes)}, {report.seconds:.1f} s{again})",
         soft_wrap=True,
     )
     for issue in report.issues:

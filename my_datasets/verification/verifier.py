@@ -52,6 +52,7 @@ class Report:
       digest: The digest of what is there: after a deep look without errors; else None.
       not_checked: What could not be looked at, and why.
       seconds: How long it took.
+      was_rebuilt: Whether it was built again, and compared with that.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Report:
     digest: str | None
     not_checked: tuple[str, ...]
     seconds: float
+    was_rebuilt: bool = False
 
     @property
     def is_good(self) -> bool:
@@ -80,6 +82,7 @@ class Report:
             "bytes": self.bytes,
             "digest": self.digest,
             "not_checked": list(self.not_checked),
+            "rebuilt": self.was_rebuilt,
             "seconds": round(self.seconds, 3),
             "issues": [issue.to_json() for issue in self.issues],
         }

@@ -1,0 +1,103 @@
+"""`my-datasets verify` and `adopt`, as scripts and people use them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from my_datasets import errors
+from my_datasets.cli.main import cli
+from my_datasets.core.manifest import Manifest
+from my_datasets.records import index
+from my_datasets.verification.adopting import adopt
+from tests.building.engines.builds import THREE_SHARDS
+from tests.building.engines.toys import ByTfds
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("verified")
+    done = run("build", "digits", "--data-dir", directory, "--num-shards", 2, "--quiet")
+    assert done.exit_code == 0, done.output
+    return directory
+
+
+def run(*arguments):
+    return CliRunner().invoke(cli, [str(one) for one in arguments])
+
+
+def test_good_data(data_dir):
+    done = run("verify", "digits:1.*.*", "--data-dir", data_dir, "--deep", "--rebuild", "--json")
+    assert done.exit_code == 0, done.output
+    (report,) = json.loads(done.stdout)
+    manifest = Manifest.read(data_dir / "digits" / "1.0.0")
+    assert report["digest"] == manifest.content.digest
+    assert (report["good"], report["rebuilt"], report["issues"]) == (True, True, [])
+    shown = run("verify", data_dir / "digits" / "1.0.0", "--deep")
+    assert "digits:1.0.0: good (every byte and example of 1,797 examples" in shown.output
+    assert f"digest {manifest.content.digest}" in shown.output
+
+
+def test_damaged_data(data_dir, tmp_path):
+    version = tmp_path / "digits" / "1.0.0"
+    version.mkdir(parents=True)
+    for path in (data_dir / "digits" / "1.0.0").iterdir():
+        (version / path.name).write_bytes(path.read_bytes())
+    shard = next(version.glob("*train*-00000-of-00002"))
+    data = bytearray(shard.read_bytes())
+    data[int(index.read(shard)[4]) + 30] ^= 1
+    shard.write_bytes(data)
+    done = run("verify", "digits", "--data-dir", tmp_path)
+    assert done.exit_code == 1
+    assert f"error: {shard.name}, record 4, byte " in done.output
+    assert "The checksum of the record is wrong. [damaged]" in done.output
+    assert "To mend: " in done.output
+    assert run("verify", "digits", "--data-dir", tmp_path, "--fast").exit_code == 0
+    (version / "my_datasets_manifest.json").unlink()
+    assert run("verify", "digits", "--data-dir", tmp_path, "--fast").exit_code == 0
+    assert run("verify", "digits", "--data-dir", tmp_path, "--fast", "--strict").exit_code == 1
+
+
+def test_what_is_good_and_not_what_its_builder_makes(data_dir, tmp_path):
+    version = tmp_path / "digits" / "1.0.0"
+    version.mkdir(parents=True)
+    for path in (data_dir / "digits" / "1.0.0").iterdir():
+        (version / path.name).write_bytes(path.read_bytes())
+    one, other = sorted(version.glob("*test*-of-00002"))
+    data = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(data)
+    info = version / "dataset_info.json"
+    whole = json.loads(info.read_text())
+    (test,) = [split for split in whole["splits"] if split["name"] == "test"]
+    test["shardLengths"].reverse()
+    info.write_text(json.dumps(whole))
+    for path in version.glob("*.offsets.npy"):
+        path.unlink()
+    (version / "my_datasets_manifest.json").unlink()
+    adopt(version)
+    assert run("verify", "digits", "--data-dir", tmp_path, "--deep").exit_code == 0
+    done = run("verify", "digits", "--data-dir", tmp_path, "--rebuild")
+    assert done.exit_code == 1
+    assert "split test: The examples come in another order when it is built again" in done.output
+
+
+def test_adopt(tmp_path):
+    builder = ByTfds(data_dir=tmp_path)
+    builder.download_and_prepare(download_config=THREE_SHARDS)
+    directory = Path(builder.data_dir)
+    done = run("adopt", directory, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["digest"] == Manifest.read(directory).content.digest
+    again = run("adopt", directory)
+    assert isinstance(again.exception, errors.DataDirError)
+    (directory / "my_datasets_manifest.json").unlink()
+    assert "split train: 2,400 examples in 3 shards" in run("adopt", directory).output
+
+
+def test_wrong_usage(tmp_path):
+    assert run("verify").exit_code == 2
+    assert run("verify", "digits", "--fast", "--deep").exit_code == 2
+    nowhere = run("verify", "digits", "--data-dir", tmp_path)
+    assert isinstance(nowhere.exception, errors.NotPreparedError)
