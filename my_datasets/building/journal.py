@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from my_datasets.building.runs import Run
 from my_datasets.building.units import UnitState
+from my_datasets.core import hashes
 from my_datasets.records import canonical, checksum
 
 _LOGGER = logging.getLogger(__name__)
@@ -134,12 +135,12 @@ class Journal:
     def hashes(self, shard: Shard) -> npt.NDArray[np.uint8] | None:
         """Returns the hashes of a shard's examples, shape [n, 32]; None if they are not there."""
         path = hashes_path(self.directory / shard.name)
-        size = shard.count * canonical.SIZE
+        size = shard.count * hashes.SIZE
         if not path.is_file() or path.stat().st_size != size:
             return None
         if not size:
             return canonical.joined([])
-        return np.memmap(path, np.uint8, "r", shape=(shard.count, canonical.SIZE))
+        return np.memmap(path, np.uint8, "r", shape=(shard.count, hashes.SIZE))
 
     def _append(self, entry: dict[str, Any]) -> None:
         self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")

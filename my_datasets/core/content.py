@@ -6,21 +6,16 @@ is others' business.
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Hashes = npt.NDArray[np.uint8]
+from my_datasets.core import hashes
+from my_datasets.core.hashes import Hashes
 
-# Of a SHA-256, in bytes.
-_HASH = 32
-# What is sorted at once for the digest that ignores order, in bytes.
-_SORTED_AT_ONCE = 256 << 20
 # What a feature says beside the form of its values. The class counts where it alone knows the form.
 _NOT_FORM = frozenset({"pythonClassName", "description"})
 _OF_A_CLASS = "jsonFeature"
@@ -121,30 +116,17 @@ def ordered(parts: Iterable[Hashes]) -> str:
     return found.hexdigest()
 
 
-def unordered(parts: Sequence[Hashes], at_once: int = _SORTED_AT_ONCE) -> str:
+def unordered(parts: Sequence[Hashes], at_once: int = hashes.AT_ONCE) -> str:
     """Returns the digest of examples in any order: that of their hashes, sorted.
 
     Args:
       parts: Their hashes, uint8 of shape [n, 32]; may be mapped files.
       at_once: How many bytes are sorted at a time.
     """
-    total = sum(part.nbytes for part in parts)
-    pieces = max(1, math.ceil(total / at_once))
     found = hashlib.sha256()
-    for piece in range(pieces):
-        # Hashes are spread evenly over all numbers.
-        low, high = (round(edge * 2**32 / pieces) for edge in (piece, piece + 1))
-        some = [part if pieces == 1 else _between(part, low, high) for part in parts]
-        chosen = np.concatenate(some) if some else np.zeros((0, _HASH), np.uint8)
-        chosen = np.ascontiguousarray(chosen)
-        # NumPy compares such texts byte by byte, as unsigned numbers.
-        found.update(np.sort(chosen.view(f"S{_HASH}").reshape(-1)).data)
+    for (piece,) in hashes.pieces(parts, at_once=at_once):
+        found.update(np.sort(piece.texts).data)
     return found.hexdigest()
-
-
-def _between(part: Hashes, low: int, high: int) -> Hashes:
-    leading = np.ascontiguousarray(part[:, :4]).view(">u4").reshape(-1)
-    return part[(leading >= low) & (leading < high)]
 
 
 def schema_of(version_dir: Path) -> str:

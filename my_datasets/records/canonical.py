@@ -7,24 +7,24 @@ this package writes is so from the beginning; other writers leave the order of t
 
 import functools
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
 
+from my_datasets.core.hashes import SIZE, Hashes
 from my_datasets.records.columns import UnreadableRecordError
 
-Hashes = npt.NDArray[np.uint8]
-
-# Bytes of a hash: SHA-256.
-SIZE = 32
 _PACKAGE = "my_datasets.canonical"
 
 
-def canonical(record: bytes) -> bytes:
+def canonical(record: bytes, without: Collection[str] = ()) -> bytes:
     """Returns the canonical bytes of an example.
+
+    Args:
+      record: Its bytes in whatever form.
+      without: Keys that are left out, as if they were not there.
 
     Raises:
       UnreadableRecordError: They are those of no `tf.Example`.
@@ -35,12 +35,18 @@ def canonical(record: bytes) -> bytes:
     except message.DecodeError as error:
         raise UnreadableRecordError(0, str(error)) from error
     example.DiscardUnknownFields()
+    for key in without:
+        example.features.feature.pop(key, None)
     found: bytes = example.SerializeToString(deterministic=True)
     return found
 
 
-def hashes(records: Iterable[bytes]) -> Hashes:
+def hashes(records: Iterable[bytes], without: Collection[str] = ()) -> Hashes:
     """Returns the hashes of examples in whatever form; shape [n, 32].
+
+    Args:
+      records: The bytes of each.
+      without: Keys that are left out.
 
     Raises:
       UnreadableRecordError: One of them is no `tf.Example`; it says which.
@@ -48,7 +54,7 @@ def hashes(records: Iterable[bytes]) -> Hashes:
     digests = []
     for row, record in enumerate(records):
         try:
-            digests.append(hashlib.sha256(canonical(record)).digest())
+            digests.append(hashlib.sha256(canonical(record, without)).digest())
         except UnreadableRecordError as error:
             raise UnreadableRecordError(row, error.reason) from error
     return joined(digests)

@@ -10,9 +10,9 @@ import numpy as np
 from my_datasets.core import content
 from my_datasets.core.content import Content, ShardContent, SplitContent
 from my_datasets.core.declared import Declared
+from my_datasets.core.hashes import Hashes
 from my_datasets.errors import CorruptShardError, DataDirError, explain
 from my_datasets.records import canonical, stored
-from my_datasets.records.canonical import Hashes
 from my_datasets.records.columns import UnreadableRecordError
 
 _READ_AT_ONCE = 4 << 20

@@ -13,11 +13,11 @@ import numpy as np
 
 from my_datasets.building.engines import processes
 from my_datasets.core import content, schema
+from my_datasets.core.hashes import SIZE, Hashes
 from my_datasets.core.issues import Issue, Severity
 from my_datasets.core.machine import cores
 from my_datasets.errors import FeatureError, MissingDependencyError, NotPreparedError, explain
 from my_datasets.input_pipeline.decoding import Decoder
-from my_datasets.records.canonical import SIZE, Hashes
 from my_datasets.verification.checks import digests, examples, files, metadata, shards
 from my_datasets.verification.subject import Subject
 

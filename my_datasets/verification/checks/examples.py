@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
+from my_datasets.core.hashes import Hashes
 from my_datasets.core.issues import Issue
 from my_datasets.input_pipeline.decoding import Decoder, MisfitError
 from my_datasets.records import canonical, stored
-from my_datasets.records.canonical import Hashes
 from my_datasets.records.columns import PADDING, UnreadableRecordError
 from my_datasets.records.reading import Batch
 from my_datasets.verification.checks import shards
