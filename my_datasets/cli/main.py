@@ -21,6 +21,7 @@ COMMANDS = {
     "check": "my_datasets.cli.check",
     "checksums": "my_datasets.cli.checksums",
     "demo": "my_datasets.cli.demo",
+    "diff": "my_datasets.cli.diff",
     "index": "my_datasets.cli.index",
     "info": "my_datasets.cli.info",
     "list": "my_datasets.cli.list",

@@ -17,7 +17,7 @@ from my_datasets.core import hashes
 from my_datasets.core.hashes import Hashes
 
 # What a feature says beside the form of its values. The class counts where it alone knows the form.
-_NOT_FORM = frozenset({"pythonClassName", "description"})
+NOT_FORM = frozenset({"pythonClassName", "description"})
 _OF_A_CLASS = "jsonFeature"
 
 
@@ -148,7 +148,7 @@ def _form(feature: Mapping[str, Any]) -> dict[str, Any]:
             found[member] = {name: _form(one) for name, one in inner.items()}
         elif member == "sequence":
             found[member] = {**value, "feature": _form(value["feature"])}
-        elif member not in _NOT_FORM or _OF_A_CLASS in feature:
+        elif member not in NOT_FORM or _OF_A_CLASS in feature:
             found[member] = value
     return found
 

@@ -24,7 +24,7 @@ def canonical(record: bytes, without: Collection[str] = ()) -> bytes:
 
     Args:
       record: Its bytes in whatever form.
-      without: Keys that are left out, as if they were not there.
+      without: Features that are left out, as if they were not there.
 
     Raises:
       UnreadableRecordError: They are those of no `tf.Example`.
@@ -35,8 +35,10 @@ def canonical(record: bytes, without: Collection[str] = ()) -> bytes:
     except message.DecodeError as error:
         raise UnreadableRecordError(0, str(error)) from error
     example.DiscardUnknownFields()
-    for key in without:
-        example.features.feature.pop(key, None)
+    if without:
+        features = example.features.feature
+        for key in [key for key in features if _is_of(key, without)]:
+            del features[key]
     found: bytes = example.SerializeToString(deterministic=True)
     return found
 
@@ -46,7 +48,7 @@ def hashes(records: Iterable[bytes], without: Collection[str] = ()) -> Hashes:
 
     Args:
       records: The bytes of each.
-      without: Keys that are left out.
+      without: Features that are left out.
 
     Raises:
       UnreadableRecordError: One of them is no `tf.Example`; it says which.
@@ -58,6 +60,11 @@ def hashes(records: Iterable[bytes], without: Collection[str] = ()) -> Hashes:
         except UnreadableRecordError as error:
             raise UnreadableRecordError(row, error.reason) from error
     return joined(digests)
+
+
+def _is_of(key: str, names: Collection[str]) -> bool:
+    """Returns whether a key is that of a feature, or one of several that hold it."""
+    return any(key == name or key.startswith(f"{name}/") for name in names)
 
 
 def joined(digests: list[bytes]) -> Hashes:

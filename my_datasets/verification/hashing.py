@@ -7,15 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
+from my_datasets.building.engines import processes
 from my_datasets.core import content
 from my_datasets.core.content import Content, ShardContent, SplitContent
 from my_datasets.core.declared import Declared
-from my_datasets.core.hashes import Hashes
+from my_datasets.core.hashes import SIZE, Hashes
 from my_datasets.errors import CorruptShardError, DataDirError, explain
 from my_datasets.records import canonical, stored
 from my_datasets.records.columns import UnreadableRecordError
 
 _READ_AT_ONCE = 4 << 20
+# Less than this is read by one process.
+FEW_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -47,23 +50,7 @@ def hashed(path: Path, file_format: str) -> Hashed:
       CorruptShardError: It is damaged, or a record in it is no `tf.Example`.
       DataDirError: It is of a format that is not read here.
     """
-    parts: list[Hashes] = []
-    try:
-        # What came before a failure stays: it says which record failed.
-        parts.extend(map(canonical.hashes, stored.records(path, file_format)))
-    except stored.UnknownFormatError as error:
-        raise DataDirError(
-            explain(
-                f"{path} is of the format {file_format}.",
-                "Expected: tfrecord, array_record or parquet",
-                mend="build the version in one of those",
-            )
-        ) from error
-    except stored.DamagedError as error:
-        raise _corrupt(path, error.row, error.reason) from error
-    except UnreadableRecordError as error:
-        row = sum(map(len, parts)) + error.row
-        raise _corrupt(path, row, f"It is no tf.Example: {error.reason}.") from error
+    parts = list(_parts(path, file_format))
     hashes = np.concatenate(parts) if parts else canonical.joined([])
     found = ShardContent(path.name, path.stat().st_size, len(hashes), sha256_of(path))
     return Hashed(found, hashes)
@@ -103,3 +90,88 @@ def shard_names(declared: Declared) -> Iterator[str]:
     for some in declared.splits.values():
         for one in some:
             yield one.name
+
+
+def hashes_of(
+    version_dir: Path, declared: Declared, directory: Path, *, without: frozenset[str], workers: int
+) -> dict[str, list[Hashes]]:
+    """Returns the hashes of the examples of each split, in files that are mapped.
+
+    Args:
+      version_dir: The version's directory.
+      declared: What it declares.
+      directory: Where the files come to lie; shards of other versions may lie there, too.
+      without: Features that are left out.
+      workers: How many processes read shards.
+
+    Raises:
+      CorruptShardError: A shard is damaged.
+    """
+    tasks = [
+        _Task(version_dir / name, declared.file_format, directory / f"{name}.{number}", without)
+        for number, name in enumerate(shard_names(declared))
+    ]
+    total = sum(task.shard.stat().st_size for task in tasks)
+    if workers == 1 or total < FEW_BYTES or len(tasks) == 1 or not processes.available():
+        for task in tasks:
+            _Worker().handle(task)
+    else:
+        done = processes.run(
+            tasks, workers, lambda _: _Worker(), lambda _: None,
+            describe=lambda task: f"shard {task.shard.name}",
+        )  # fmt: skip
+        for _ in done:
+            pass
+    found = iter(tasks)
+    return {
+        name: [mapped(next(found).target) for _ in some] for name, some in declared.splits.items()
+    }
+
+
+@dataclass(frozen=True)
+class _Task:
+    shard: Path
+    file_format: str
+    target: Path
+    without: frozenset[str]
+
+
+class _Worker:
+    """Hashes shards, here or in a process of its own."""
+
+    def handle(self, task: _Task) -> None:
+        parts = _parts(task.shard, task.file_format, task.without)
+        with task.target.open("xb") as file:
+            for part in parts:
+                part.tofile(file)
+
+    def finish(self) -> None:
+        pass
+
+
+def mapped(path: Path) -> Hashes:
+    """Returns the hashes in a file; shape [n, 32]."""
+    if not path.stat().st_size:
+        return np.zeros((0, SIZE), np.uint8)
+    return np.memmap(path, np.uint8, "r").reshape(-1, SIZE)
+
+
+def _parts(path: Path, file_format: str, without: frozenset[str] = frozenset()) -> Iterator[Hashes]:
+    """Yields the hashes of a shard's examples, some at a time; the errors are those of `hashed`."""
+    row = 0
+    try:
+        for records in stored.records(path, file_format):
+            yield canonical.hashes(records, without)
+            row += len(records)
+    except stored.UnknownFormatError as error:
+        raise DataDirError(
+            explain(
+                f"{path} is of the format {file_format}.",
+                "Expected: tfrecord, array_record or parquet",
+                mend="build the version in one of those",
+            )
+        ) from error
+    except stored.DamagedError as error:
+        raise _corrupt(path, error.row, error.reason) from error
+    except UnreadableRecordError as error:
+        raise _corrupt(path, row + error.row, f"It is no tf.Example: {error.reason}.") from error

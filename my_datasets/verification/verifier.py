@@ -9,20 +9,16 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from my_datasets.building.engines import processes
 from my_datasets.core import content, schema
-from my_datasets.core.hashes import SIZE, Hashes
+from my_datasets.core.hashes import Hashes
 from my_datasets.core.issues import Issue, Severity
 from my_datasets.core.machine import cores
 from my_datasets.errors import FeatureError, MissingDependencyError, NotPreparedError, explain
 from my_datasets.input_pipeline.decoding import Decoder
 from my_datasets.verification.checks import digests, examples, files, metadata, shards
+from my_datasets.verification.hashing import FEW_BYTES, mapped
 from my_datasets.verification.subject import Subject
-
-# Less than this is read by one process.
-_FEW_BYTES = 16 << 20
 
 
 class Level(StrEnum):
@@ -150,7 +146,7 @@ def verify(
                 done += task.size
                 report(Looked(done, total, task.name))
             if level is Level.DEEP and len(tasks) == _declared(subject):
-                found = {task.name: _read(worker.hashes_of(task)) for task in tasks}
+                found = {task.name: mapped(worker.hashes_of(task)) for task in tasks}
                 splits = _by_split(subject, found)
                 is_whole = not any(i.severity is Severity.ERROR for i in issues)
                 issues += digests.check(subject.content, splits) if is_whole else []
@@ -228,7 +224,7 @@ def _tasks(subject: Subject, not_to_be_read: set[str]) -> list[_Task]:
 def _results(
     tasks: Sequence[_Task], worker: _Worker, workers: int, total: int
 ) -> Iterator[tuple[_Task, list[Issue]]]:
-    if workers == 1 or len(tasks) < 2 or total < _FEW_BYTES or not processes.available():
+    if workers == 1 or len(tasks) < 2 or total < FEW_BYTES or not processes.available():
         for task in tasks:
             yield task, worker.handle(task)
         return
@@ -256,12 +252,6 @@ def _declared(subject: Subject) -> int:
 def _examples(subject: Subject) -> int:
     splits = subject.declared.splits.values() if subject.declared else ()
     return sum(one.examples for some in splits for one in some)
-
-
-def _read(path: Path) -> Hashes:
-    if not path.stat().st_size:
-        return np.zeros((0, SIZE), np.uint8)
-    return np.memmap(path, np.uint8, "r").reshape(-1, SIZE)
 
 
 def _by_split(subject: Subject, found: dict[str, Hashes]) -> dict[str, list[Hashes]]:

@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 from click.testing import CliRunner
 
 from my_datasets import errors
@@ -13,6 +15,7 @@ from my_datasets.records import index
 from my_datasets.verification.adopting import adopt
 from tests.building.engines.builds import THREE_SHARDS
 from tests.building.engines.toys import ByTfds
+from tests.verification.test_diff import Versions
 
 
 @pytest.fixture(scope="module")
@@ -101,3 +104,26 @@ def test_wrong_usage(tmp_path):
     assert run("verify", "digits", "--fast", "--deep").exit_code == 2
     nowhere = run("verify", "digits", "--data-dir", tmp_path)
     assert isinstance(nowhere.exception, errors.NotPreparedError)
+
+
+def test_diff(tmp_path):
+    more = {**Versions.features, "y": np.int64}
+    newer = type("Newer", (Versions,), {
+        "VERSION": tfds.core.Version("1.1.0"), "name": Versions.name, "features": more,
+        "example": lambda _, row: {"x": row * 7, "label": row % 2, "y": row},
+    }, skip_registration=True)  # fmt: skip
+    for cls in (Versions, newer):
+        cls(data_dir=tmp_path).download_and_prepare()
+    both = ["compared:1.0.0", "compared:1.1.0", "--data-dir", tmp_path]
+    done = run("diff", *both, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["required"], found["actual"], found["enough"]) == ("minor", "minor", True)
+    assert {change["kind"] for change in found["changes"]} == {"feature-added"}
+    assert "required: minor; actual: minor" in run("diff", *both).output
+    back = run("diff", *reversed(both[:2]), *both[2:])
+    assert back.exit_code == 1
+    assert "too little: give it the version 2.0.0 or higher" in back.output
+    assert "feature-removed: code that reads it fails" in back.output
+    same = run("diff", both[0], both[0], *both[2:])
+    assert "the same, example for example" in same.output

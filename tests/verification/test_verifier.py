@@ -346,7 +346,7 @@ def test_what_is_found_without_reading(version, damage, expected):
 )
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_found_in_the_bytes(version, damage, expected, workers, monkeypatch):
-    monkeypatch.setattr(verifier, "_FEW_BYTES", 0)
+    monkeypatch.setattr(verifier, "FEW_BYTES", 0)
     damage(version)
     report = verify(version, workers=workers)
     assert not report.is_good

@@ -1,0 +1,71 @@
+"""`my-datasets diff`: what is different between two versions, and what that asks of the number."""
+
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from my_datasets.cli.output import console, data_dir_option, json_option, print_json
+
+if TYPE_CHECKING:
+    from my_datasets.verification.diff import Diff
+
+
+@click.command("diff")
+@click.argument("old", metavar="NAME[/CONFIG]:VERSION|PATH")
+@click.argument("new", metavar="NAME[/CONFIG]:VERSION|PATH")
+@data_dir_option
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a core]")
+@json_option
+@click.pass_context
+def command(
+    context: click.Context,
+    old: str,
+    new: str,
+    data_dir: str | None,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    """Show what is different between two prepared versions.
+
+    Features, splits and examples are compared; each difference says by which number of the version
+    it is to be raised, and why. Of examples it is told which were added, removed, or moved from
+    one split to another; one whose values changed was removed and added. Exits with 1 if the
+    version was raised by too little.
+
+    Example: my-datasets diff penguins_study:1.0.0 penguins_study:1.1.0
+    """
+    from my_datasets.verification.diff import diff
+    from my_datasets.verification.finding import version_dir
+
+    found = diff(version_dir(old, data_dir), version_dir(new, data_dir), workers=workers)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _show(found)
+    if not found.is_enough:
+        context.exit(1)
+
+
+def _show(found: "Diff") -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    out = console()
+    out.print(f"[bold]{found.old}[/bold] -> [bold]{found.new}[/bold]", soft_wrap=True)
+    if not found.changes:
+        out.print("the same, example for example and byte for byte")
+    else:
+        table = Table(box=None, pad_edge=False)
+        for name in ("asks for", "what", "where", "before", "after"):
+            table.add_column(name, overflow="fold")
+        for change in found.changes:
+            bump = Text(str(change.bump), "red" if str(change.bump) == "major" else "")
+            cells = (change.kind.value, change.node, change.before, change.after)
+            table.add_row(bump, *map(Text, cells))
+        out.print(table)
+        for kind, reason in {change.kind: change.reason for change in found.changes}.items():
+            out.print(f"{kind.value}: {reason}", soft_wrap=True, markup=False)
+    actual = "lower, or of another dataset" if found.actual is None else str(found.actual)
+    out.print(f"required: {found.required}; actual: {actual}", soft_wrap=True)
+    if not found.is_enough:
+        out.print(f"too little: give it the version {found.least} or higher", soft_wrap=True)

@@ -1,0 +1,49 @@
+"""What changes ask of a version number."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from my_datasets.core import bumps
+from my_datasets.core.bumps import RULES, Bump, Change, Kind
+from my_datasets.core.versioning import Version
+
+VERSIONS = st.builds(Version, *[st.integers(0, 20)] * 3)
+
+
+def test_each_kind_has_a_rule_with_a_reason():
+    assert RULES.keys() == set(Kind)
+    for bump, reason in RULES.values():
+        assert bump > Bump.NONE
+        assert len(reason) > 20
+        assert not reason.endswith(".")
+
+
+def test_what_asks_for_most_counts():
+    some = [Change(Kind.SHARDS, "split train"), Change(Kind.FEATURE_ADDED, "feature x")]
+    assert bumps.required([]) is Bump.NONE
+    assert bumps.required(some[:1]) is Bump.PATCH
+    assert bumps.required(some) is Bump.MINOR
+    assert bumps.required([*some, Change(Kind.SPLIT_REMOVED, "split test")]) is Bump.MAJOR
+    assert some[1].to_json()["bump"] == "minor"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("1.0.0", "1.0.0", Bump.NONE), ("1.0.0", "1.0.1", Bump.PATCH),
+        ("1.0.5", "1.1.0", Bump.MINOR), ("1.9.9", "2.0.0", Bump.MAJOR),
+        ("1.0.0", "3.1.4", Bump.MAJOR), ("1.1.0", "1.0.9", None), ("2.0.0", "1.9.9", None),
+        ("1.0.9", "1.0.10", Bump.PATCH),
+    ],
+)  # fmt: skip
+def test_by_which_number_a_version_was_raised(old, new, expected):
+    assert bumps.between(Version.parse(old), Version.parse(new)) == expected
+
+
+@given(VERSIONS, st.sampled_from(Bump), VERSIONS)
+def test_the_least_version_is_enough_and_none_below_it(old, bump, other):
+    least = bumps.least(old, bump)
+    assert bumps.between(old, least) == bump
+    actual = bumps.between(old, other)
+    assert (actual is not None and actual >= bump) == (other >= least)
