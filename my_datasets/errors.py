@@ -64,6 +64,10 @@ class EmptySplitError(BuilderError, ValueError):
     """A split has no example."""
 
 
+class VersionGateError(BuilderError, ValueError):
+    """A version's number was raised by too little for what changed since the one before it."""
+
+
 class UnitError(BuilderError, RuntimeError):
     """The generator of a unit raised; the cause is its error, with the worker's traceback."""
 

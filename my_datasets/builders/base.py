@@ -29,6 +29,7 @@ from my_datasets.building.engines import local
 from my_datasets.building.journal import Journal
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.units import Units
+from my_datasets.comparison import gate
 from my_datasets.core import layout
 from my_datasets.core.manifest import Manifest
 from my_datasets.dependencies import missing_dependency
@@ -271,6 +272,10 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 for path in sorted(target.iterdir()):
                     epath.Path(path).copy(self.data_path / path.name)
         self.info.set_splits(preparing.split_infos(results, self._get_filename_template))
+        if options.version_gate and not layout.is_remote(self.data_dir):
+            # What it is compared by; TFDS writes it once more at the end.
+            self.info.write_to_directory(target)
+            gate.check(target, (self._replaces or target.parent / str(self.version)).parent)
 
     def record_checksums(
         self,

@@ -34,6 +34,8 @@ class BuildOptions:
       readers: Hosts that will read at the same time; there are about ten shards for each.
       mirrors: Other addresses for downloads, by an address or what addresses begin with; tried
         before them.
+      version_gate: Refuse a version whose number was raised by too little for what changed since
+        the highest one before it in the same data directory.
       report: Told of the progress, about once a second; by default TFDS's kind of progress bar.
     """
 
@@ -46,6 +48,7 @@ class BuildOptions:
     unit_timeout: float | None = None
     readers: int = 1
     mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    version_gate: bool = True
     report: Callable[[Progress], None] | None = None
 
     def __post_init__(self) -> None:

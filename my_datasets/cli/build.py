@@ -36,6 +36,7 @@ _BUILD_OPTIONS = (
     "unit_timeout",
     "readers",
     "mirrors",
+    "version_gate",
 )
 
 
@@ -118,6 +119,12 @@ _BUILD_OPTIONS = (
     show_default=True,
     metavar="HOSTS",
     help="Hosts that will read at the same time: about ten shards for each.",
+)
+@click.option(
+    "--version-gate/--no-version-gate",
+    default=True,
+    help="Refuse a version whose number says less than what changed since the one before it.  "
+    "[default: refuse]",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option

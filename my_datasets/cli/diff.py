@@ -7,7 +7,7 @@ import rich_click as click
 from my_datasets.cli.output import console, data_dir_option, json_option, print_json
 
 if TYPE_CHECKING:
-    from my_datasets.verification.diff import Diff
+    from my_datasets.comparison.diff import Diff
 
 
 @click.command("diff")
@@ -34,7 +34,7 @@ def command(
 
     Example: my-datasets diff penguins_study:1.0.0 penguins_study:1.1.0
     """
-    from my_datasets.verification.diff import diff
+    from my_datasets.comparison.diff import diff
     from my_datasets.verification.finding import version_dir
 
     found = diff(version_dir(old, data_dir), version_dir(new, data_dir), workers=workers)

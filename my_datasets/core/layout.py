@@ -67,6 +67,11 @@ def prepared_versions_of(dataset_dir: Path) -> Iterator[PreparedVersion]:
             yield from _versions_in(config_dir, name, config_dir.name)
 
 
+def versions_in(directory: Path) -> Iterator[PreparedVersion]:
+    """Yields the prepared versions in the directory of a dataset, or of one of its configs."""
+    yield from _versions_in(directory, directory.name, None)
+
+
 def _versions_in(parent: Path, name: str, config: str | None) -> Iterator[PreparedVersion]:
     found = ((Version.parse(path.name), path) for path in _subdirectories(parent))
     for version, path in sorted((v, p) for v, p in found if v is not None):

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from my_datasets._version import __version__
+from my_datasets.comparison import hashing
+from my_datasets.comparison.subject import Subject
 from my_datasets.core.content import Content
 from my_datasets.core.manifest import FILE_NAME, Manifest
 from my_datasets.errors import DataDirError, IncompleteVersionError, explain
-from my_datasets.verification import hashing
-from my_datasets.verification.subject import Subject
 
 
 def adopt(version_dir: Path, *, report: Callable[[str], None] = lambda _: None) -> Manifest:

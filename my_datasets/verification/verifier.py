@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from my_datasets.building.engines import processes
+from my_datasets.comparison.hashing import FEW_BYTES, mapped
+from my_datasets.comparison.subject import Subject
 from my_datasets.core import content, schema
 from my_datasets.core.hashes import Hashes
 from my_datasets.core.issues import Issue, Severity
@@ -17,8 +19,6 @@ from my_datasets.core.machine import cores
 from my_datasets.errors import FeatureError, MissingDependencyError, NotPreparedError, explain
 from my_datasets.input_pipeline.decoding import Decoder
 from my_datasets.verification.checks import digests, examples, files, metadata, shards
-from my_datasets.verification.hashing import FEW_BYTES, mapped
-from my_datasets.verification.subject import Subject
 
 
 class Level(StrEnum):

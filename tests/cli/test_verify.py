@@ -15,7 +15,7 @@ from my_datasets.records import index
 from my_datasets.verification.adopting import adopt
 from tests.building.engines.builds import THREE_SHARDS
 from tests.building.engines.toys import ByTfds
-from tests.verification.test_diff import Versions
+from tests.comparison.test_diff import Versions
 
 
 @pytest.fixture(scope="module")

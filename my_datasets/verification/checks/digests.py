@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from my_datasets.comparison.subject import ANEW
 from my_datasets.core import content, hashes
 from my_datasets.core.content import Content
 from my_datasets.core.hashes import Hashes
 from my_datasets.core.issues import Issue, Severity
-from my_datasets.verification.subject import ANEW
 
 _SHOWN = 3
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from my_datasets.comparison.subject import ANEW
 from my_datasets.core.hashes import Hashes
 from my_datasets.core.issues import Issue
 from my_datasets.input_pipeline.decoding import Decoder, MisfitError
@@ -12,7 +13,6 @@ from my_datasets.records import canonical, stored
 from my_datasets.records.columns import PADDING, UnreadableRecordError
 from my_datasets.records.reading import Batch
 from my_datasets.verification.checks import shards
-from my_datasets.verification.subject import ANEW
 
 # Of one shard so many are told; more of them help nobody.
 _MOST_TOLD = 5

@@ -6,9 +6,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from my_datasets.comparison.subject import ANEW, Subject
 from my_datasets.core.issues import Issue, Severity
 from my_datasets.records import index
-from my_datasets.verification.subject import ANEW, Subject
 
 _LOOKS_LIKE_A_SHARD = re.compile(r"-\d{5,}-of-\d{5,}(\.\w+)?$")
 

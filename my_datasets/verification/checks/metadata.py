@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from my_datasets.comparison.subject import ANEW, Subject
 from my_datasets.core import content
 from my_datasets.core.issues import Issue, Severity
 from my_datasets.core.manifest import FILE_NAME
 from my_datasets.core.versioning import Version
-from my_datasets.verification.subject import ANEW, Subject
 
 
 def check(subject: Subject) -> Iterator[Issue]:

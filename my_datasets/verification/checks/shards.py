@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from my_datasets.comparison.hashing import sha256_of
+from my_datasets.comparison.subject import ANEW
 from my_datasets.core.issues import Issue
 from my_datasets.records import stored
-from my_datasets.verification.hashing import sha256_of
-from my_datasets.verification.subject import ANEW
 
 
 def check(

@@ -7,11 +7,11 @@ import pytest
 import tensorflow_datasets as tfds
 
 import my_datasets
+from my_datasets.comparison import hashing
+from my_datasets.comparison.diff import diff
 from my_datasets.core.bumps import Bump, Kind
 from my_datasets.core.content import Content
 from my_datasets.errors import CorruptShardError, IncompleteVersionError
-from my_datasets.verification import hashing
-from my_datasets.verification.diff import diff
 
 ROWS = 300
 

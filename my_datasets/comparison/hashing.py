@@ -105,12 +105,17 @@ def hashes_of(
       workers: How many processes read shards.
 
     Raises:
-      CorruptShardError: A shard is damaged.
+      CorruptShardError: A shard is damaged, or not there.
     """
     tasks = [
         _Task(version_dir / name, declared.file_format, directory / f"{name}.{number}", without)
         for number, name in enumerate(shard_names(declared))
     ]
+    missing = [task.shard for task in tasks if not task.shard.is_file()]
+    if missing:
+        raise CorruptShardError(
+            explain(f"{missing[0]} is not there.", mend="build or pull the version anew")
+        )
     total = sum(task.shard.stat().st_size for task in tasks)
     if workers == 1 or total < FEW_BYTES or len(tasks) == 1 or not processes.available():
         for task in tasks:

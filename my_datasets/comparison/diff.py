@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from my_datasets.comparison import hashing
+from my_datasets.comparison.subject import Subject
 from my_datasets.core import bumps, content, feature_changes, hashes
 from my_datasets.core.bumps import Bump, Change, Kind
 from my_datasets.core.declared import Declared
@@ -17,8 +19,6 @@ from my_datasets.core.hashes import Hashes, Piece, Places, Texts
 from my_datasets.core.machine import cores
 from my_datasets.core.versioning import Version
 from my_datasets.errors import IncompleteVersionError, explain
-from my_datasets.verification import hashing
-from my_datasets.verification.subject import Subject
 
 # Examples of each kind that are named.
 _NAMED = 5

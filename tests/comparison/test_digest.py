@@ -12,11 +12,11 @@ import tensorflow_datasets as tfds
 from hypothesis import strategies as st
 
 import my_datasets
+from my_datasets.comparison import hashing
 from my_datasets.core import content
 from my_datasets.core.declared import Declared
 from my_datasets.core.manifest import Manifest
 from my_datasets.records import canonical
-from my_datasets.verification import hashing
 from tests.building.engines import toys
 from tests.building.engines.builds import THREE_SHARDS, build
 

@@ -1,0 +1,89 @@
+"""A version whose number says less than what changed is refused."""
+
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+from my_datasets.building.options import BuildOptions
+from my_datasets.core import layout
+from my_datasets.errors import VersionGateError
+from tests.comparison.test_diff import ROWS, Versions
+
+
+def build(data_dir, version, *, options=None, config=None, **changed):
+    attributes = {**changed, "VERSION": tfds.core.Version(version), "name": Versions.name}
+    cls = type("Changed", (Versions,), attributes, skip_registration=True)
+    cls(data_dir=data_dir).download_and_prepare(
+        build_options=options, download_config=config or tfds.download.DownloadConfig()
+    )
+
+
+def there(data_dir):
+    return [str(one.version) for one in layout.prepared_versions(data_dir)]
+
+
+def more(self, row):
+    return {"x": row * 7, "label": row % 2, "y": row}
+
+
+def other(self, row):
+    return {"x": row * 7 + (row == 5), "label": row % 2}
+
+
+MORE = {**Versions.features, "y": np.int64}
+
+
+def test_what_its_number_says_is_built(tmp_path):
+    build(tmp_path, "1.0.0")
+    build(tmp_path, "1.0.1", config=tfds.download.DownloadConfig(num_shards=3))
+    build(tmp_path, "1.1.0", features=MORE, example=more)
+    build(tmp_path, "2.0.0", example=other)
+    # Compared with the one before it, not with the highest one.
+    build(tmp_path, "1.1.1", features=MORE, example=more)
+    assert there(tmp_path) == ["1.0.0", "1.0.1", "1.1.0", "1.1.1", "2.0.0"]
+
+
+@pytest.mark.parametrize(
+    ("version", "changed", "least", "said"),
+    [
+        ("1.0.1", {"features": MORE, "example": more}, "1.1.0", "feature y: feature-added"),
+        ("1.1.0", {"example": other}, "2.0.0", "split train: examples-removed"),
+        ("1.9.0", {"splits": lambda self: {"train": range(ROWS)}}, "2.0.0", "split-removed"),
+        ("1.0.9", {"key": lambda self, row: f"k{row}"}, "2.0.0", "examples-reordered"),
+    ],
+)  # fmt: skip
+def test_what_says_too_little_is_refused(tmp_path, version, changed, least, said):
+    build(tmp_path, "1.0.0")
+    with pytest.raises(VersionGateError) as caught:
+        build(tmp_path, version, **changed)
+    caught.match(f"compared:{version} differs from compared:1.0.0 by more than its number says")
+    caught.match(f"Expected: version {least} or higher")
+    caught.match(said)
+    caught.match(f"set VERSION to {least}")
+    assert there(tmp_path) == ["1.0.0"]
+    assert not list((tmp_path / "compared").glob("incomplete*"))
+    build(tmp_path, version, options=BuildOptions(version_gate=False), **changed)
+    assert there(tmp_path) == ["1.0.0", version]
+
+
+def test_examples_that_force_it_are_named(tmp_path):
+    build(tmp_path, "1.0.0")
+    with pytest.raises(VersionGateError, match=r"1 examples: train\[\d+\]"):
+        build(tmp_path, "1.1.0", example=other)
+
+
+def test_samples_are_no_measure(tmp_path):
+    sample = tfds.download.DownloadConfig(max_examples_per_split=10)
+    build(tmp_path, "1.0.0", config=sample)
+    build(tmp_path, "1.0.1", example=other)
+    build(tmp_path, "1.0.2", config=sample)
+    assert there(tmp_path) == ["1.0.0", "1.0.1", "1.0.2"]
+
+
+def test_a_version_that_cannot_be_read_is_passed_over(tmp_path, caplog):
+    build(tmp_path, "1.0.0")
+    for path in (tmp_path / "compared" / "1.0.0").glob("*.tfrecord-*"):
+        path.unlink()
+    (tmp_path / "compared" / "1.0.0" / "my_datasets_manifest.json").unlink()
+    build(tmp_path, "1.0.1", example=other)
+    assert "1.0.1 was not compared with 1.0.0" in caplog.text
