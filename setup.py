@@ -87,6 +87,8 @@ setup(
             "boto3>=1.34",
             "grain>=0.2.10",
             "hypothesis>=6.100",
+            # The manifest against its published schema.
+            "jsonschema>=4",
             # A real S3 server.
             "moto[server]>=5",
             "opencv-python-headless>=4.10",

@@ -4,7 +4,9 @@ import hashlib
 import inspect
 import itertools
 import os
+import re
 import tempfile
+import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +32,8 @@ from my_datasets.errors import BuilderError, SplitNotFoundError, explain
 
 # Records in a row group of a Parquet shard: a few MB of usual records.
 _PARQUET_BATCH = 1000
+# Parameters of addresses that let somebody in.
+_SECRET = re.compile(r"token|signature|^sig$|credential|secret|password|^key$|api_?key|^se$", re.I)
 # Formats whose positions TFDS records by itself, or that this package does not know.
 ENGINE_FORMATS = frozenset(
     {
@@ -233,13 +237,25 @@ def provenance(builder: tfds.core.DatasetBuilder, downloads: Mapping[str, Any]) 
             "zlib": zlib.ZLIB_RUNTIME_VERSION,
         },
         "sources": [
-            {"url": url, "bytes": info.size, "sha256": info.checksum}
+            {"url": _without_secrets(url), "bytes": info.size, "sha256": info.checksum}
             for url, info in sorted(downloads.items())
         ],
         "licence": builder.info.redistribution_info.license or "",
         "release_notes": {str(version): note for version, note in notes.items()},
         "reproduce": f"my-datasets build {builder.name}{config}:{builder.version}",
     }
+
+
+def _without_secrets(url: str) -> str:
+    """Returns an address without a password, and without what signs a request."""
+    parts = urllib.parse.urlsplit(url)
+    query = [
+        (name, value)
+        for name, value in urllib.parse.parse_qsl(parts.query, keep_blank_values=True)
+        if not _SECRET.search(name)
+    ]
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=host, query=urllib.parse.urlencode(query)).geturl()
 
 
 def declared_splits(inputs: Iterable[SplitInput]) -> dict[str, Any]:
