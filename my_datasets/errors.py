@@ -140,6 +140,10 @@ class CorruptShardError(DataDirError):
     """A shard, or its record index, is damaged."""
 
 
+class LockError(MyDatasetsError, RuntimeError):
+    """Data are others than those that a reference is locked to, or the lock cannot be read."""
+
+
 class OverwriteError(DataDirError):
     """A prepared version cannot be replaced safely where it is."""
 

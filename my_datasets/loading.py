@@ -12,6 +12,7 @@ from tensorflow_datasets.core.utils import file_utils
 
 from my_datasets.builders.registry import packaged
 from my_datasets.core import layout
+from my_datasets.core.lock import Lock
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (
     ConfigNotFoundError,
@@ -68,8 +69,12 @@ def load(
         no such thing.
       NotPreparedError: The data is not there, and `download` is False.
       BuilderError: The builder is at fault.
+      LockError: The data are others than the project's lock says.
     """
-    builder = find_builder(reference, data_dir=data_dir, builder_kwargs=builder_kwargs)
+    lock = Lock.find()
+    wanted = _parsed(reference)
+    exact = lock.exact(wanted) if lock is not None else wanted
+    builder = find_builder(exact, data_dir=data_dir, builder_kwargs=builder_kwargs)
     if download and download_and_prepare_kwargs and _is_read_only(builder):
         # TFDS found data and gave a builder that cannot build, but would delete if asked to.
         (builder,) = builders_from_code(_exact(builder), data_dir=data_dir)
@@ -77,6 +82,9 @@ def load(
         builder.download_and_prepare(**(download_and_prepare_kwargs or {}))
     elif not layout.is_prepared(builder.data_path):
         raise _not_prepared(builder)
+    if lock is not None:
+        directory = builder.data_dir
+        lock.check(wanted, layout.as_path(directory), has_shards=not layout.is_remote(directory))
     try:
         dataset = builder.as_dataset(
             split=split,

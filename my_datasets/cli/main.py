@@ -25,6 +25,7 @@ COMMANDS = {
     "index": "my_datasets.cli.index",
     "info": "my_datasets.cli.info",
     "list": "my_datasets.cli.list",
+    "lock": "my_datasets.cli.lock",
     "new": "my_datasets.cli.new",
     "verify": "my_datasets.cli.verify",
 }

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from my_datasets.core import layout, schema, subsplits
 from my_datasets.core.declared import Declared
+from my_datasets.core.lock import Lock
 from my_datasets.core.manifest import Manifest
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.schema import Schema
@@ -116,6 +117,7 @@ def find(
       InvalidReferenceError: `reference` is malformed.
       NotPreparedError: There is no such version.
       DataDirError: It cannot be read without TFDS: it is of another file format.
+      LockError: It is another one than the project's lock says.
     """
     text = str(reference)
     if data_dir is None and layout.is_remote(text):
@@ -123,10 +125,14 @@ def find(
     if data_dir is None and (os.sep in text) and layout.is_prepared(Path(text).expanduser()):
         return _read(Path(text).expanduser())
     parsed = reference if isinstance(reference, DatasetReference) else DatasetReference.parse(text)
+    lock = Lock.find()
+    exact = lock.exact(parsed) if lock is not None else parsed
     where = _where(data_dir)
-    if layout.is_remote(where):
-        return _remote(parsed, where, held_at)
-    return _read(folder_of(parsed, where))
+    is_remote = layout.is_remote(where)
+    found = _remote(exact, where, held_at) if is_remote else _read(folder_of(exact, where))
+    if lock is not None:
+        lock.check(parsed, found.path, has_shards=not is_remote)
+    return found
 
 
 def folder_of(
