@@ -322,7 +322,7 @@ def _write_parquet(path: Path, examples: Iterable[tuple[int, bytes]]) -> None:
     """
     schema = pa.schema({"data": pa.binary()})
     rest = iter(examples)
-    with pq.ParquetWriter(path, schema=schema) as writer:
+    with pq.ParquetWriter(path, schema=schema, write_page_checksum=True) as writer:
         while batch := [record for _, record in itertools.islice(rest, _PARQUET_BATCH)]:
             writer.write_batch(
                 pa.RecordBatch.from_arrays([pa.array(batch, pa.binary())], schema=schema)

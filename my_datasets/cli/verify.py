@@ -72,7 +72,7 @@ def command(
         path = version_dir(one, data_dir)
         with _bar(path, shown=not (as_json or fast)) as tell:
             report = verify(path, level=level, workers=workers, report=tell)
-        if rebuild:
+        if rebuild and not any(issue.code.startswith("unreadable") for issue in report.issues):
             again = _rebuilt(path)
             report = dataclasses.replace(report, issues=(*report.issues, *again), was_rebuilt=True)
         reports.append(report)

@@ -7,6 +7,7 @@ from my_datasets.comparison.diff import Diff, diff
 from my_datasets.comparison.subject import Subject
 from my_datasets.core import bumps, layout
 from my_datasets.core.bumps import Bump
+from my_datasets.core.declared import MALFORMED
 from my_datasets.core.manifest import Manifest
 from my_datasets.core.versioning import Version
 from my_datasets.errors import MyDatasetsError, VersionGateError, explain
@@ -40,8 +41,8 @@ def check(new_dir: Path, siblings: Path) -> None:
         return
     try:
         found = diff(before.path, new_dir)
-    except MyDatasetsError as error:
-        first = str(error).splitlines()[0]
+    except (MyDatasetsError, OSError, *MALFORMED) as error:
+        first = (str(error) or type(error).__name__).splitlines()[0]
         _LOGGER.warning("%s was not compared with %s: %s", version, before.version, first)
         return
     if not found.is_enough:

@@ -108,7 +108,7 @@ def hashes_of(
       CorruptShardError: A shard is damaged, or not there.
     """
     tasks = [
-        _Task(version_dir / name, declared.file_format, directory / f"{name}.{number}", without)
+        _Task(version_dir / name, declared.file_format, directory / str(number), without)
         for number, name in enumerate(shard_names(declared))
     ]
     missing = [task.shard for task in tasks if not task.shard.is_file()]

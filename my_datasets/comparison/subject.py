@@ -1,11 +1,11 @@
 """What is verified: a version's directory, its metadata as far as they can be read."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from my_datasets.core import content, feature_changes
 from my_datasets.core.content import Content
-from my_datasets.core.declared import Declared
+from my_datasets.core.declared import MALFORMED, Declared
 from my_datasets.core.issues import Issue
 from my_datasets.core.manifest import FILE_NAME, Manifest
 from my_datasets.errors import IncompleteVersionError
@@ -35,11 +35,15 @@ class Subject:
         found = cls(path)
         try:
             found.declared = Declared.read(path)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            feature_changes.supervised_keys(path)
+        except (OSError, *MALFORMED) as error:
+            found.declared = None
             found.issues.append(_unreadable("dataset_info.json", error))
         try:
-            json.loads((path / "features.json").read_text("utf-8"))["pythonClassName"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            # Whoever compares features takes them apart in both ways.
+            content.schema_of(path)
+            feature_changes.not_in_both(path, path)
+        except (OSError, *MALFORMED) as error:
             found.issues.append(_unreadable("features.json", error))
         try:
             found.manifest = Manifest.read(path)

@@ -6,6 +6,7 @@ is others' business.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from my_datasets.core import hashes
+from my_datasets.core.declared import is_plain_name
 from my_datasets.core.hashes import Hashes
 
+_HEX = re.compile("[0-9a-f]{64}")
 # What a feature says beside the form of its values. The class counts where it alone knows the form.
 NOT_FORM = frozenset({"pythonClassName", "description"})
 _OF_A_CLASS = "jsonFeature"
@@ -93,15 +96,41 @@ class Content:
           KeyError, TypeError, ValueError: It is something else, or its digest is not its own.
         """
         splits = {
-            name: SplitContent(
-                **{**split, "shards": tuple(ShardContent(**shard) for shard in split["shards"])}
+            _text(name): SplitContent(
+                _number(split["examples"]), _hash(split["ordered"]), _hash(split["unordered"]),
+                tuple(_shard(one) for one in split["shards"]),
             )
             for name, split in value["splits"].items()
-        }
-        found = cls(value["schema"], splits)
+        }  # fmt: skip
+        found = cls(_hash(value["schema"]), splits)
         if found.digest != value["digest"]:
             raise ValueError("the digest is not that of the splits")
         return found
+
+
+def _shard(value: Mapping[str, Any]) -> ShardContent:
+    if not is_plain_name(value["name"]):
+        raise ValueError(f"no name of a file: {value['name']!r}")
+    size, examples = _number(value["bytes"]), _number(value["examples"])
+    return ShardContent(value["name"], size, examples, _hash(value["sha256"]))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"no text: {value!r}")
+    return value
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"no number: {value!r}")
+    return value
+
+
+def _hash(value: Any) -> str:
+    if not _HEX.fullmatch(_text(value)):
+        raise ValueError(f"no SHA-256: {value!r}")
+    return str(value)
 
 
 def ordered(parts: Iterable[Hashes]) -> str:
@@ -132,25 +161,35 @@ def unordered(parts: Sequence[Hashes], at_once: int = hashes.AT_ONCE) -> str:
 def schema_of(version_dir: Path) -> str:
     """Returns the digest of a version's features, and of the names of its classes."""
     features = json.loads((version_dir / "features.json").read_text("utf-8"))
-    labels = {
-        path.name: path.read_text("utf-8").splitlines()
-        for path in sorted(version_dir.glob("*.labels.txt"))
-    }
+    labels = {path.name: labels_of(path) for path in sorted(version_dir.glob("*.labels.txt"))}
     return _of_json({"features": _form(features), "labels": labels})
+
+
+def labels_of(path: Path) -> tuple[str, ...]:
+    """Returns the names of classes in a file of TFDS's: its lines, those without text left out."""
+    lines = path.read_text("utf-8").split("\n")
+    return tuple(line.strip() for line in lines if line.strip())
 
 
 def _form(feature: Mapping[str, Any]) -> dict[str, Any]:
     """Returns what a feature, as it is in `features.json`, says of the form of its values."""
-    found = {}
+    found: dict[str, Any] = {}
     for member, value in feature.items():
         if member == "featuresDict":
             inner = value.get("features", {})
             found[member] = {name: _form(one) for name, one in inner.items()}
         elif member == "sequence":
             found[member] = {**value, "feature": _form(value["feature"])}
+            if is_nested_dataset(feature):
+                found["dataset"] = True
         elif member not in NOT_FORM or _OF_A_CLASS in feature:
             found[member] = value
     return found
+
+
+def is_nested_dataset(feature: Mapping[str, Any]) -> bool:
+    """Returns whether a sequence is given as a dataset; only its class tells."""
+    return str(feature.get("pythonClassName", "")).endswith(".Dataset")
 
 
 def _of_json(value: Any) -> str:

@@ -9,6 +9,10 @@ from typing import Any
 # TFDS's own, where a split names none: `core/naming.py`, `core/file_adapters.py`.
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _DIGITS = 5
+# What taking JSON of any form for another one may raise.
+MALFORMED = (
+    ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,18 +48,43 @@ class Declared:
 
         Raises:
           OSError: They cannot be read.
-          ValueError, KeyError, TypeError, AttributeError: They are not such metadata.
+          ValueError: They are not such metadata.
         """
-        info = json.loads((version_dir / "dataset_info.json").read_text("utf-8"))
+        text = (version_dir / "dataset_info.json").read_text("utf-8")
+        try:
+            return cls._of(json.loads(text))
+        except MALFORMED as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+
+    @classmethod
+    def _of(cls, info: Any) -> "Declared":
         config = info.get("configName")
         name = f"{info['name']}{'/' + config if config else ''}:{info['version']}"
         form = info.get("fileFormat", "tfrecord")
-        splits = {one["name"]: _shards(info["name"], form, one) for one in info.get("splits", [])}
+        splits: dict[str, tuple[DeclaredShard, ...]] = {}
+        for one in info.get("splits", []):
+            if not isinstance(one["name"], str) or one["name"] in splits:
+                raise ValueError(f"a split is called {one['name']!r}, or two are")
+            splits[one["name"]] = _shards(info["name"], form, one)
+        names = [shard.name for some in splits.values() for shard in some]
+        if not isinstance(form, str) or not all(map(is_plain_name, names)):
+            raise ValueError("the names of shards are no names of files")
+        if len(set(names)) < len(names):
+            raise ValueError("a shard belongs to two splits")
         return cls(name, form, splits)
+
+
+def is_plain_name(name: Any) -> bool:
+    """Returns whether something is the name of a file, and no path to one elsewhere."""
+    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
+        return False
+    return name.isascii() or name.encode("utf-8", "ignore").decode() == name
 
 
 def _shards(name: str, form: str, split: Mapping[str, Any]) -> tuple[DeclaredShard, ...]:
     lengths = [int(length) for length in split.get("shardLengths", [])]
+    if any(length < 0 for length in lengths):
+        raise ValueError("a shard has less than no examples")
     template = split.get("filepathTemplate") or _TEMPLATE
     values = {"DATASET": name, "SPLIT": split["name"], "FILEFORMAT": form}
     width = max(_DIGITS, len(str(len(lengths))))

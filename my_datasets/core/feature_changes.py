@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from my_datasets.core.bumps import Change, Kind
-from my_datasets.core.content import NOT_FORM
+from my_datasets.core.content import NOT_FORM, is_nested_dataset, labels_of
 
 _Sizes = tuple[int | None, ...]
 
@@ -68,6 +68,11 @@ def changes(old: Path, new: Path) -> Iterator[Change]:
     yield from _supervised(old, new)
 
 
+def supervised_keys(version_dir: Path) -> Any:
+    """Returns what a version declares to be input and target; None for nothing."""
+    return json.loads((version_dir / "dataset_info.json").read_text("utf-8")).get("supervisedKeys")
+
+
 def not_in_both(old: Path, new: Path) -> frozenset[str]:
     """Returns the names of the features that only one of two versions has."""
     return frozenset(set(_leaves(old)) ^ set(_leaves(new)))
@@ -114,10 +119,7 @@ def _labels(node: str, old: _Leaf, new: _Leaf) -> Iterator[Change]:
 
 
 def _supervised(old: Path, new: Path) -> Iterator[Change]:
-    before, after = (
-        json.loads((path / "dataset_info.json").read_text("utf-8")).get("supervisedKeys")
-        for path in (old, new)
-    )
+    before, after = supervised_keys(old), supervised_keys(new)
     if before != after:
         kind = Kind.SUPERVISED_CHANGED if before else Kind.SUPERVISED_ADDED
         shown = [json.dumps(one) if one else "none" for one in (before, after)]
@@ -160,11 +162,13 @@ def _walk(
     if "sequence" in feature:
         length = int(feature["sequence"].get("length", -1))
         around = (*sequence, None if length < 0 else length)
-        yield from _walk(feature["sequence"]["feature"], version_dir, path, around)
+        for name, leaf in _walk(feature["sequence"]["feature"], version_dir, path, around):
+            is_dataset = is_nested_dataset(feature)
+            yield name, replace(leaf, kind=f"{leaf.kind} of a dataset") if is_dataset else leaf
         return
     kind = next((name for name in feature if name not in NOT_FORM), "")
     names = version_dir / f"{'-'.join(path)}.labels.txt"
-    labels = tuple(names.read_text("utf-8").splitlines()) if names.is_file() else None
+    labels = labels_of(names) if names.is_file() else None
     form = feature.get(kind, {})
     if not isinstance(form, Mapping) or kind == "jsonFeature":
         # Of somebody's own class, which alone knows what it means.

@@ -1,11 +1,13 @@
 """The manifest: what a prepared version was made of, in a JSON file beside its shards."""
 
+import hashlib
 import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from my_datasets.core.content import Content
+from my_datasets.core.declared import MALFORMED
 from my_datasets.errors import IncompleteVersionError, explain
 
 FILE_NAME = "my_datasets_manifest.json"
@@ -39,6 +41,7 @@ class Manifest:
             **{one.name: getattr(self, one.name) for one in fields(self)},
             "content": self.content.to_json() if self.content else None,
         }
+        whole["seal"] = _seal(whole)
         partial = directory / f"{FILE_NAME}.partial"
         partial.write_text(json.dumps(whole, indent=2, sort_keys=True) + "\n", "utf-8")
         partial.replace(directory / FILE_NAME)
@@ -55,16 +58,26 @@ class Manifest:
             whole = json.loads(path.read_text("utf-8"))
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _unreadable(path, str(error)) from None
         form = whole.pop("format", None) if isinstance(whole, dict) else None
         if form != _FORMAT:
             raise _unreadable(path, f"format {form}")
         try:
+            if whole.pop("seal") != _seal({"format": form, **whole}):
+                raise ValueError("it was edited, or damaged: its checksum is another one")
             content = whole.pop("content")
+            if not all(isinstance(value, dict) for value in whole.values()):
+                raise TypeError("a field is no object")
             return cls(**whole, content=Content.from_json(content) if content else None)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except MALFORMED as error:
             raise _unreadable(path, f"{type(error).__name__}: {error}") from None
+
+
+def _seal(whole: dict[str, Any]) -> str:
+    """Returns the SHA-256 of a manifest without its seal."""
+    text = json.dumps(whole, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _unreadable(path: Path, found: str) -> IncompleteVersionError:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from my_datasets.core.content import labels_of
 from my_datasets.errors import FeatureError, explain
 
 Form = Literal["number", "bytes", "image"]
@@ -128,7 +129,7 @@ class _Reader:
 
     def _label(self, _given: Any, path: Any, sequence: Any) -> Leaf:
         names = self.version_dir / f"{'-'.join(path)}.labels.txt"
-        labels = tuple(names.read_text("utf-8").splitlines()) if names.is_file() else None
+        labels = labels_of(names) if names.is_file() else None
         return Leaf(path, "number", "int64", (), sequence, labels=labels)
 
     def _text(self, _given: Any, path: Any, sequence: Any) -> Leaf:
@@ -147,7 +148,7 @@ class _Reader:
         return Leaf(path, "number", given.get("dtype", "int64"), _shape(given), sequence)
 
     def _translation(self, given: Any, path: Any, sequence: Any) -> Any:
-        if "languages" not in given or given.get("variableLanguages"):
+        if "languages" not in given or given.get("variableLanguagesPerExample"):
             raise _unknown(path, "a translation of variable languages")
         return {
             language: Leaf((*path, language), "bytes", "object", (), sequence)

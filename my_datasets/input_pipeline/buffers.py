@@ -62,6 +62,8 @@ class Pool:
         return np.empty(size, np.uint8)
 
     def _give_back(self, memory: Bytes) -> None:
+        if memory.nbytes > _KEPT_BYTES:
+            return
         self._idle.append(memory)
         while len(self._idle) > _KEPT or self.idle > _KEPT_BYTES:
             try:

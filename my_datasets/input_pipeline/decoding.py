@@ -153,7 +153,7 @@ class _Values:
 
     def __call__(self, reading: _Reading) -> Any:
         column = reading.columns[self.keys[0]]
-        shape = (*self.leaf.sequence, *(self.leaf.shape if self.leaf.form == "number" else ()))
+        shape = (*self.leaf.sequence, *(() if self.leaf.form == "image" else self.leaf.shape))
         if self.leaf.encoding != "none":
             shape = self.leaf.sequence
         if None not in shape:
@@ -347,9 +347,21 @@ class _Nested(_Values):
         levels = [reading.columns[key] for key in lengths_keys]
         lengths = [levels[0].counts]
         for level in levels:
-            given = level.values if level.values is not None else np.zeros(0, np.int64)
-            lengths.append(given.astype(np.int64))
+            lengths.append(self._lengths(level, lengths))
+        if lengths[-1].sum() != len(values):
+            raise self._misfit(0, f"{int(lengths[-1].sum())} values", f"{len(values)}")
         return Ragged(values, tuple(lengths))
+
+    def _lengths(self, level: Column, above: list[Array]) -> Array:
+        """Returns the lengths of lists of one level, given those above it."""
+        self._require(level, Kind.INT64)
+        given = level.values if level.values is not None else np.zeros(0, np.int64)
+        found = given.astype(np.int64)
+        if len(found) and found.min() < 0:
+            raise self._misfit(_row_of(level, int(found.argmin())), "a length", f"{found.min()}")
+        if len(above) > 1 and above[-1].sum() != len(found):
+            raise self._misfit(0, f"{int(above[-1].sum())} lengths", f"{len(found)}")
+        return found
 
 
 @dataclass(frozen=True)
@@ -366,6 +378,7 @@ class _Dynamic(_Values):
             there = f"{int(shapes.counts[row])} numbers for {int(column.counts[row])} of them"
             raise self._misfit(row, f"a shape of {rank} numbers", there)
         self._require(column, Kind.BYTES)
+        self._require(shapes, Kind.INT64)
         given = shapes.values if shapes.values is not None else np.zeros(0, np.int64)
         all_shapes = given.astype(np.int64).reshape(-1, rank).tolist()
         found = self._unpacked(column, reading.texts(column), all_shapes)

@@ -119,7 +119,10 @@ class Decoder:
         import cv2
 
         raw = np.frombuffer(data, np.uint8)
-        image = cv2.imdecode(raw, cv2.IMREAD_UNCHANGED) if len(raw) else None
+        try:
+            image = cv2.imdecode(raw, cv2.IMREAD_UNCHANGED) if len(raw) else None
+        except cv2.error as error:  # such as an image that claims to be too large
+            raise UndecodableError(f"no image: {error.err}") from error
         if image is None:
             raise UndecodableError(f"{len(raw):,} bytes that are no image, or a damaged one")
         found: Image = image[:, :, None] if image.ndim == 2 else image

@@ -72,6 +72,26 @@ def offsets_of(path: Path) -> npt.NDArray[np.uint64]:
     return offsets
 
 
+def is_of(shard: Path) -> bool:
+    """Returns whether the records of a TFRecord shard begin where its index says.
+
+    True also if it has no index, or one that cannot be an index at all.
+    """
+    try:
+        offsets = offsets_of(path_of(shard)).astype(np.int64)
+        data = np.memmap(shard, np.uint8, "r")
+    except (OSError, ValueError, EOFError):
+        return True
+    if offsets.ndim != 1 or len(offsets) < 2 or offsets[-1] != len(data):
+        return True
+    begins = offsets[:-1]
+    if begins[0] != 0 or (np.diff(offsets) < tfrecord.OVERHEAD).any():
+        return False
+    # From each record's length follows where the next one begins, and from the first one all.
+    lengths = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))[begins]
+    return bool((begins + lengths.astype(np.int64) + tfrecord.OVERHEAD == offsets[1:]).all())
+
+
 def scan(shard: Path) -> npt.NDArray[np.uint64]:
     """Returns where the records of a TFRecord shard begin, from the shard itself.
 

@@ -83,29 +83,30 @@ def _tfrecords(path: Path) -> Iterator[list[bytes]]:
 def _array_records(path: Path) -> Iterator[list[bytes]]:
     from array_record.python import array_record_module
 
+    row = 0
     try:
         reader = array_record_module.ArrayRecordReader(os.fspath(path))
-    except Exception as error:  # a pybind11 exception of any kind
-        raise DamagedError(0, None, str(error)) from error
-    try:
-        count = reader.num_records()
-        for begin in range(0, count, _RECORDS):
-            try:
-                yield reader.read(begin, min(begin + _RECORDS, count))
-            except Exception as error:
-                raise DamagedError(begin, None, str(error)) from error
-    finally:
-        reader.close()
+        try:
+            count = reader.num_records()
+            for row in range(0, count, _RECORDS):
+                yield reader.read(row, min(row + _RECORDS, count))
+        finally:
+            reader.close()
+    except RuntimeError as error:  # as pybind11 gives all of them
+        raise DamagedError(row, None, str(error)) from error
 
 
 def _parquet(path: Path) -> Iterator[list[bytes]]:
     row = 0
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             for batch in file.iter_batches(_RECORDS, columns=[_COLUMN]):
-                yield batch.column(0).to_pylist()
+                column = batch.column(0)
+                if column.null_count or not pa.types.is_binary(column.type):
+                    raise DamagedError(row, None, f"The column {_COLUMN!r} holds no records.")
+                yield column.to_pylist()
                 row += batch.num_rows
-    except (pa.ArrowException, OSError, IndexError) as error:
+    except (pa.ArrowException, OSError, IndexError, UnicodeDecodeError) as error:
         raise DamagedError(row, None, str(error)) from error
 
 

@@ -49,6 +49,12 @@ def adopt(version_dir: Path, *, report: Callable[[str], None] = lambda _: None) 
     shards: dict[str, hashing.Hashed] = {}
     for some in declared.splits.values():
         for one in some:
+            if not (version_dir / one.name).is_file():
+                raise IncompleteVersionError(
+                    explain(
+                        f"{version_dir / one.name} is not there.", mend="build the version anew"
+                    )
+                )
             found = hashing.hashed(version_dir / one.name, declared.file_format)
             if found.content.examples != one.examples:
                 raise DataDirError(

@@ -13,6 +13,7 @@ from my_datasets.building.engines import processes
 from my_datasets.comparison.hashing import FEW_BYTES, mapped
 from my_datasets.comparison.subject import Subject
 from my_datasets.core import content, schema
+from my_datasets.core.declared import MALFORMED
 from my_datasets.core.hashes import Hashes
 from my_datasets.core.issues import Issue, Severity
 from my_datasets.core.machine import cores
@@ -145,7 +146,8 @@ def verify(
                 issues += result
                 done += task.size
                 report(Looked(done, total, task.name))
-            if level is Level.DEEP and len(tasks) == _declared(subject):
+            are_read = all(worker.hashes_of(task).exists() for task in tasks)
+            if level is Level.DEEP and are_read and len(tasks) == _declared(subject):
                 found = {task.name: mapped(worker.hashes_of(task)) for task in tasks}
                 splits = _by_split(subject, found)
                 is_whole = not any(i.severity is Severity.ERROR for i in issues)
@@ -166,6 +168,7 @@ _NOT_TO_BE_READ = frozenset({"missing-shard", "link", "no-file", "unreadable-sha
 
 @dataclass(frozen=True)
 class _Task:
+    number: int
     name: str
     examples: int
     size: int
@@ -207,16 +210,16 @@ class _Worker:
 
     def hashes_of(self, task: _Task) -> Path:
         """Returns where the hashes of a shard's examples are put."""
-        return self._directory / f"{task.name}.hashes"
+        return self._directory / str(task.number)
 
 
 def _tasks(subject: Subject, not_to_be_read: set[str]) -> list[_Task]:
     if subject.declared is None:
         return []
+    shards = [one for some in subject.declared.splits.values() for one in some]
     return [
-        _Task(one.name, one.examples, (subject.path / one.name).stat().st_size)
-        for some in subject.declared.splits.values()
-        for one in some
+        _Task(number, one.name, one.examples, (subject.path / one.name).stat().st_size)
+        for number, one in enumerate(shards)
         if one.name not in not_to_be_read
     ]
 
@@ -240,8 +243,9 @@ def _decoder(subject: Subject, not_checked: list[str]) -> Decoder | None:
         return None
     try:
         return Decoder(schema.read(subject.path).tree)
-    except (FeatureError, MissingDependencyError) as error:
-        not_checked.append(f"whether examples fit their features: {str(error).splitlines()[0]}")
+    except (FeatureError, MissingDependencyError, *MALFORMED) as error:
+        first = (str(error) or type(error).__name__).splitlines()[0]
+        not_checked.append(f"whether examples fit their features: {first}")
         return None
 
 

@@ -11,6 +11,7 @@ from my_datasets.comparison import hashing
 from my_datasets.comparison.diff import diff
 from my_datasets.core.bumps import Bump, Kind
 from my_datasets.core.content import Content
+from my_datasets.core.manifest import Manifest
 from my_datasets.errors import CorruptShardError, IncompleteVersionError
 
 ROWS = 300
@@ -222,6 +223,15 @@ def test_a_feature_that_says_more(build):
     assert diff(other, one).actual is None
 
 
+def test_a_sequence_that_becomes_a_dataset(build):
+    options = {"example": lambda self, row: {"x": [{"a": row}]}}
+    one = build("1.0.0", features={"x": tfds.features.Sequence({"a": np.int32})}, **options)
+    other = build("1.0.1", features={"x": tfds.features.Dataset({"a": np.int32})}, **options)
+    found = diff(one, other)
+    assert kinds(found) == [("feature-kind", "feature x/a")]
+    assert Manifest.read(one).content.digest != Manifest.read(other).content.digest
+
+
 def test_what_is_supervised(first, build):
     found = diff(first, build("1.1.0", supervised=("x", "label")))
     assert kinds(found) == [("supervised-added", "as_supervised")]
@@ -255,7 +265,5 @@ def test_what_cannot_be_compared(first, tmp_path, build):
 
 
 def test_the_content_reads_back(first):
-    from my_datasets.core.manifest import Manifest
-
     found = Manifest.read(first).content
     assert Content.from_json(found.to_json()) == found

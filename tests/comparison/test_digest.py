@@ -119,7 +119,9 @@ def test_it_is_what_the_definition_says(reference):
         return hashlib.sha256(text.encode()).hexdigest()
 
     features = form(json.loads((reference / "features.json").read_text()))
-    labels = {path.name: path.read_text().splitlines() for path in reference.glob("*.labels.txt")}
+    labels = {
+        path.name: path.read_text().split("\n")[:-1] for path in reference.glob("*.labels.txt")
+    }
     schema = of_json({"features": features, "labels": labels})
     assert Manifest.read(reference).content.digest == of_json({"schema": schema, "splits": splits})
 

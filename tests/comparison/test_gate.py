@@ -87,3 +87,11 @@ def test_a_version_that_cannot_be_read_is_passed_over(tmp_path, caplog):
     (tmp_path / "compared" / "1.0.0" / "my_datasets_manifest.json").unlink()
     build(tmp_path, "1.0.1", example=other)
     assert "1.0.1 was not compared with 1.0.0" in caplog.text
+
+
+@pytest.mark.parametrize("text", ['{"featuresDict": []}', "[" * 99_999, "{"])
+def test_damaged_metadata_of_another_version_are_no_obstacle(tmp_path, caplog, text):
+    build(tmp_path, "1.0.0")
+    (tmp_path / "compared" / "1.0.0" / "features.json").write_text(text)
+    build(tmp_path, "1.0.1", example=other)
+    assert "1.0.1 was not compared with 1.0.0" in caplog.text

@@ -130,3 +130,19 @@ def test_images_of_any_channels_are_together_if_they_are_alike():
     assert decoder(batch_of(colour, colour))["x"].shape == (2, 4, 5, 3)
     several = decoder(batch_of(colour, grey))["x"]
     assert [image.shape for image in several] == [(4, 5, 3), (4, 5, 1)]
+
+
+NESTED = Leaf(("x",), "number", "int64", (), (None, None))
+
+
+@pytest.mark.parametrize(
+    ("lengths", "said"),
+    [([2, 7], "9 values"), ([-1, 4], "a length"), ([1.0, 2.0], "kind int64"),
+     ([b"1"], "kind int64"), ([1], "1 values")],
+)  # fmt: skip
+def test_lengths_that_do_not_add_up(lengths, said):
+    good = {"x/ragged_flat_values": [1, 2, 3], "x/ragged_row_lengths_0": [1, 2]}
+    decoder = Decoder({"x": NESTED})
+    assert decoder(batch_of(good))["x"].rows()[0][1].tolist() == [2, 3]
+    with pytest.raises(MisfitError, match=said):
+        decoder(batch_of({**good, "x/ragged_row_lengths_0": lengths}))

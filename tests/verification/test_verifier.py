@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
+import my_datasets
+from my_datasets.core import manifest
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import CorruptShardError, DataDirError, IncompleteVersionError
 from my_datasets.records import index, tfrecord
@@ -57,6 +59,15 @@ def edited(path, change):
     path.write_text(json.dumps(whole))
 
 
+def sealed(path, change):
+    """Edits a manifest as somebody would who knows how it is sealed."""
+    whole = json.loads(path.read_text())
+    whole.pop("seal")
+    change(whole)
+    whole["seal"] = manifest._seal(whole)
+    path.write_text(json.dumps(whole))
+
+
 def replaced(path, row, change):
     """Puts another record in a place, with the right checksum."""
     begin, size = place(path, row)
@@ -65,6 +76,38 @@ def replaced(path, row, change):
     footer = tfrecord.footer(google_crc32c.value(record))
     data[begin : begin + size + 16] = tfrecord.header(len(record)) + record + footer
     path.write_bytes(data)
+
+
+def manifest_that_was_edited(version):
+    edited(version / "my_datasets_manifest.json", lambda whole: whole["options"].update(splits=[]))
+
+
+def odd(name, text):
+    """Returns what puts a text in the place of a metadata file."""
+
+    def damage(version):
+        (version / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    damage.__name__ = f"{name}_{len(text)}_{text[:9]}"
+    return damage
+
+
+def info_with(change):
+    def damage(version):
+        edited(version / "dataset_info.json", change)
+
+    return damage
+
+
+def shifted_index(version):
+    path = index.path_of(version / TEST[0])
+    offsets = np.load(path)
+    offsets[3] += 5
+    np.save(path, offsets)
+
+
+def index_that_is_none(version):
+    index.path_of(version / TEST[0]).write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr': (")
 
 
 def without_manifest(version):
@@ -230,18 +273,18 @@ def torn_manifest(version):
 
 
 def manifest_of_tomorrow(version):
-    edited(version / "my_datasets_manifest.json", lambda whole: whole.update(format=99))
+    sealed(version / "my_datasets_manifest.json", lambda whole: whole.update(format=99))
 
 
 def manifest_with_another_digest(version):
     def change(whole):
         whole["content"]["splits"]["train"]["ordered"] = "0" * 64
 
-    edited(version / "my_datasets_manifest.json", change)
+    sealed(version / "my_datasets_manifest.json", change)
 
 
 def manifest_that_lost_a_field(version):
-    edited(version / "my_datasets_manifest.json", lambda whole: whole["content"].pop("schema"))
+    sealed(version / "my_datasets_manifest.json", lambda whole: whole["content"].pop("schema"))
 
 
 def forged(version):
@@ -254,7 +297,7 @@ def forged(version):
             data
         ).hexdigest()
 
-    edited(version / "my_datasets_manifest.json", change)
+    sealed(version / "my_datasets_manifest.json", change)
 
 
 FAST = [
@@ -278,6 +321,35 @@ FAST = [
     (manifest_that_lost_a_field, [("unreadable-manifest", "my_datasets_manifest.json")]),
     (other_counts, [("other-shards", "split train")]),
     (a_split_less, [("other-splits", "split ")]),
+    (manifest_that_was_edited, [("unreadable-manifest", "my_datasets_manifest.json")]),
+    (index_that_is_none, [("stale-index", TEST[0] + ".offsets.npy")]),
+    *[
+        (odd(name, text), [("unreadable-" + kind, name)])
+        for name, kind in (
+            ("dataset_info.json", "metadata"),
+            ("features.json", "metadata"),
+            ("my_datasets_manifest.json", "manifest"),
+        )
+        for text in ("", "[]", "7", "[" * 100_000, b"\xff\xfe", '{"featuresDict": []}')
+    ],
+    *[
+        (
+            info_with(lambda whole, change=change: whole["splits"][0].update(change)),
+            [("unreadable-metadata", "dataset_info.json")],
+        )
+        for change in (
+            {"filepathTemplate": "../{SPLIT}"},
+            {"filepathTemplate": "/tmp/x"},
+            {"filepathTemplate": "{}"},
+            {"filepathTemplate": "same"},
+            {"name": None},
+            {"shardLengths": ["-1"]},
+            {"shardLengths": [1e999]},
+            {"name": "test"},
+            {"filepathTemplate": "\0"},
+            {"filepathTemplate": "\ud800"},
+        )
+    ],
     (without_manifest, [("no-manifest", "my_datasets_manifest.json")]),
 ]
 BYTES = [
@@ -285,6 +357,7 @@ BYTES = [
     (damaged_length_checksum, [("damaged", f"{TRAIN[0]}, record 5, byte ")]),
     (damaged_record, [("damaged", f"{TRAIN[1]}, record 7, byte ")]),
     (damaged_checksum, [("damaged", f"{TRAIN[1]}, record 0, byte 0")]),
+    (shifted_index, [("stale-index", TEST[0] + ".offsets.npy")]),
     (swapped, [(code, name + end) for name in TRAIN[:2] for code, end in (
         ("size", ""), ("stale-index", ".offsets.npy"), ("swapped-shard", ""))]),
     (same_size_other_values, [("other-bytes", TRAIN[0])]),
@@ -390,7 +463,7 @@ def test_other_order_is_told_from_other_examples(version):
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         whole["content"]["splits"]["train"]["shards"][0]["sha256"] = sha256
 
-    edited(version / "my_datasets_manifest.json", change)
+    sealed(version / "my_datasets_manifest.json", change)
     assert_told(verify(version, level=Level.DEEP), [("other-order", "split train")])
 
 
@@ -469,3 +542,82 @@ def test_a_record_that_claims_to_be_huge(version):
     report = verify(version)
     assert codes(report) == [("damaged", f"{TRAIN[0]}, record 0, byte 0")]
     assert report.issues[0].problem == "The file ends within the record."
+
+
+@pytest.mark.parametrize("file_format", ["array_record", "parquet"])
+def test_shards_of_other_formats_that_are_cut_off(tmp_path, file_format):
+    path = build(toys.Plain, tmp_path, file_format=file_format)
+    assert verify(path, level=Level.DEEP).is_good
+    for has_manifest in (True, False):
+        if not has_manifest:
+            without_manifest(path)
+        (shard, *_) = sorted(path.glob(f"*-train*{file_format}*"))
+        whole = shard.read_bytes()
+        for size in (0, 1, 50, len(whole) // 2, len(whole) - 1):
+            shard.write_bytes(whole[:size])
+            report = verify(path, level=Level.DEEP)
+            assert not report.is_good
+            assert "damaged" in {issue.code for issue in report.issues}
+        shard.write_bytes(whole)
+    if file_format == "parquet":  # each page has its checksum
+        data = bytearray(whole)
+        data[len(data) // 3] ^= 4
+        shard.write_bytes(data)
+        assert not verify(path).is_good
+
+
+class Odd(my_datasets.Builder, skip_registration=True):
+    """Features that TFDS alone reads, and texts of any shape."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    name = "odd_features"
+    features = {
+        "words": tfds.features.Tensor(shape=(None,), dtype=np.str_),
+        "pair": tfds.features.Tensor(shape=(2,), dtype=np.str_),
+    }
+
+    def _info(self):
+        features = tfds.features.FeaturesDict(dict(self.features))
+        return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def example(self, i):
+        return {"words": ["w"] * i, "pair": ["a", str(i)]}
+
+    def _generate_examples(self):
+        for i in range(6):
+            yield i, self.example(i)
+
+
+def test_no_false_alarm_for_any_feature(tmp_path):
+    builder = Odd(data_dir=tmp_path)
+    builder.download_and_prepare()
+    report = verify(builder.data_dir, level=Level.DEEP)
+    assert (report.issues, report.not_checked) == ((), ())
+    found = list(my_datasets.source(str(builder.data_dir)))
+    theirs = tfds.as_numpy(builder.as_dataset(split="train"))
+    for ours, expected in zip(found, theirs, strict=True):
+        assert ours["words"].tolist() == expected["words"].tolist()
+        assert ours["pair"].tolist() == expected["pair"].tolist()
+    features = {"text": tfds.features.TranslationVariableLanguages(languages=["de", "en"])}
+    cls = type("Odder", (Odd,), {
+        "features": features, "name": Odd.name, "VERSION": tfds.core.Version("2.0.0"),
+        "example": lambda _, i: {"text": {"de": str(i), "en": ["a", "b"]}},
+    }, skip_registration=True)  # fmt: skip
+    builder = cls(data_dir=tmp_path)
+    builder.download_and_prepare()
+    report = verify(builder.data_dir, level=Level.DEEP)
+    assert report.issues == ()
+    assert "variable languages" in report.not_checked[0]
+
+
+def test_a_shard_that_goes_away_meanwhile(version):
+    def gone(looked):
+        if looked.shard == TRAIN[0]:
+            (version / TRAIN[1]).unlink()
+
+    report = verify(version, level=Level.DEEP, workers=1, report=gone)
+    assert codes(report) == [("unreadable-shard", TRAIN[1])]
+    assert report.digest is None

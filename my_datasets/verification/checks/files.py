@@ -6,6 +6,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
 from my_datasets.comparison.subject import ANEW, Subject
 from my_datasets.core.issues import Issue, Severity
 from my_datasets.records import index
@@ -23,13 +25,19 @@ def check(subject: Subject) -> Iterator[Issue]:
         for split in (said.splits.values() if said else ())
         for one in split.shards
     }
-    names = {one.name for some in subject.declared.splits.values() for one in some}
-    for name in sorted({*names, *sizes}):
-        yield from _shard(subject.path / name, sizes.get(name))
-    yield from _others(subject.path, {*names, *sizes})
+    counts = {one.name: one.examples for some in subject.declared.splits.values() for one in some}
+    # Where the two do not agree, that is told elsewhere.
+    counts |= {
+        one.name: one.examples
+        for split in (said.splits.values() if said else ())
+        for one in split.shards
+    }
+    for name in sorted({*counts, *sizes}):
+        yield from _shard(subject.path / name, sizes.get(name), counts.get(name))
+    yield from _others(subject.path, {*counts, *sizes})
 
 
-def _shard(path: Path, size: int | None) -> Iterator[Issue]:
+def _shard(path: Path, size: int | None, examples: int | None) -> Iterator[Issue]:
     try:
         state = path.lstat()
     except FileNotFoundError:
@@ -55,23 +63,33 @@ def _shard(path: Path, size: int | None) -> Iterator[Issue]:
     if not os.access(path, os.R_OK):
         yield denied(path, PermissionError("permission denied"))
         return
-    yield from _index(path, state.st_size)
+    if examples is not None:
+        yield from _index(path, state.st_size, examples)
 
 
-def _index(path: Path, size: int) -> Iterator[Issue]:
+def _index(path: Path, size: int, examples: int) -> Iterator[Issue]:
     beside = index.path_of(path)
     if not beside.exists():
         return
     try:
-        ends = int(index.offsets_of(beside)[-1])
-        found = f"{ends:,} bytes"
-    except (OSError, ValueError, IndexError, EOFError) as error:
-        ends, found = -1, str(error)
-    if ends != size:
-        yield Issue(
-            "stale-index", beside.name, "The record index is not that of its shard.",
-            f"my-datasets index {path.parent} --overwrite", f"{size:,} bytes", found,
-        )  # fmt: skip
+        offsets = np.asarray(index.offsets_of(beside))
+    except Exception as error:  # of a damaged header, NumPy raises whatever Python's parser does
+        yield stale_index(path, f"no index: {error}")
+        return
+    if offsets.dtype != np.uint64 or offsets.ndim != 1 or len(offsets) != examples + 1:
+        yield stale_index(path, f"{offsets.dtype} of shape {offsets.shape}")
+    elif offsets[0] != 0 or int(offsets[-1]) != size:
+        yield stale_index(path, f"from byte {int(offsets[0]):,} to {int(offsets[-1]):,}")
+    elif (offsets[1:] <= offsets[:-1]).any():
+        yield stale_index(path, "records that end before they begin")
+
+
+def stale_index(path: Path, found: str) -> Issue:
+    """Returns what is wrong with the record index of a shard."""
+    return Issue(
+        "stale-index", index.path_of(path).name, "The record index is not that of its shard.",
+        f"my-datasets index {path.parent} --overwrite", "where the shard's records begin", found,
+    )  # fmt: skip
 
 
 def _others(directory: Path, known: set[str]) -> Iterator[Issue]:

@@ -6,7 +6,8 @@ from pathlib import Path
 from my_datasets.comparison.hashing import sha256_of
 from my_datasets.comparison.subject import ANEW
 from my_datasets.core.issues import Issue
-from my_datasets.records import stored
+from my_datasets.records import index, stored
+from my_datasets.verification.checks import files
 
 
 def check(
@@ -23,6 +24,8 @@ def check(
     """
     found = sha256_of(path) if sha256 is not None else None
     if found is not None and found == sha256:
+        if not index.is_of(path):
+            yield files.stale_index(path, "other places")
         return
     other = known.get(found) if found is not None else None
     if other is not None:
