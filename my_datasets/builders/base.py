@@ -31,6 +31,7 @@ from my_datasets.building.options import BuildOptions
 from my_datasets.building.units import Units
 from my_datasets.comparison import gate
 from my_datasets.core import layout
+from my_datasets.core.declared import essentials
 from my_datasets.core.manifest import Manifest
 from my_datasets.dependencies import missing_dependency
 
@@ -260,22 +261,24 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             finally:
                 if isinstance(options.report, ProgressBar):
                     options.report.close()
+            self.info.set_splits(preparing.split_infos(results, self._get_filename_template))
+            # What the manifest tells of it, and the gate compares; TFDS writes it once more at the
+            # end, with what it adds.
+            self.info.write_to_directory(target)
             Manifest(
                 made_by,
                 staleness.limits(download_config, options),
                 {item.name: len(item.quarantined) for item in results if item.quarantined},
                 preparing.declared_splits(job.inputs),
-                preparing.content(self.info.features, results),
+                preparing.content(target, results),
                 preparing.provenance(self, dl_manager._recorded_url_infos),
+                essentials(target),
             ).write(target)
             if target != Path(self.data_dir):
                 for path in sorted(target.iterdir()):
                     epath.Path(path).copy(self.data_path / path.name)
-        self.info.set_splits(preparing.split_infos(results, self._get_filename_template))
-        if options.version_gate and not layout.is_remote(self.data_dir):
-            # What it is compared by; TFDS writes it once more at the end.
-            self.info.write_to_directory(target)
-            gate.check(target, (self._replaces or target.parent / str(self.version)).parent)
+            elif options.version_gate:
+                gate.check(target, (self._replaces or target.parent / str(self.version)).parent)
 
     def record_checksums(
         self,

@@ -5,7 +5,6 @@ import inspect
 import itertools
 import os
 import re
-import tempfile
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -213,11 +212,9 @@ def split_infos(
     )
 
 
-def content(features: Any, results: Sequence[SplitResult]) -> Content:
-    """Returns what is in a version: its features, and what the engine made of its splits."""
-    with tempfile.TemporaryDirectory() as directory:
-        features.save_config(directory)
-        schema = content_of.schema_of(Path(directory))
+def content(version_dir: Path, results: Sequence[SplitResult]) -> Content:
+    """Returns what is in a version: its features, from its metadata, and what the engine made."""
+    schema = content_of.schema_of(version_dir)
     return Content(schema, {result.name: result.content for result in results})
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from my_datasets.core import content, feature_changes
 from my_datasets.core.content import Content
-from my_datasets.core.declared import MALFORMED, Declared
+from my_datasets.core.declared import MALFORMED, Declared, essentials
 from my_datasets.core.issues import Issue
 from my_datasets.core.manifest import FILE_NAME, Manifest
 from my_datasets.errors import IncompleteVersionError
@@ -35,7 +35,7 @@ class Subject:
         found = cls(path)
         try:
             found.declared = Declared.read(path)
-            feature_changes.supervised_keys(path)
+            essentials(path)
         except (OSError, *MALFORMED) as error:
             found.declared = None
             found.issues.append(_unreadable("dataset_info.json", error))

@@ -74,6 +74,25 @@ class Declared:
         return cls(name, form, splits)
 
 
+def essentials(version_dir: Path) -> dict[str, Any]:
+    """Returns what else of `dataset_info.json` changes what readers get, for the manifest.
+
+    Raises:
+      OSError: It cannot be read.
+      ValueError: It is no such file.
+    """
+    text = (version_dir / "dataset_info.json").read_text("utf-8")
+    try:
+        info = json.loads(text)
+        return {
+            "supervisedKeys": info.get("supervisedKeys"),
+            "disableShuffling": bool(info.get("disableShuffling", False)),
+            "numBytes": {one["name"]: str(one.get("numBytes", 0)) for one in info["splits"]},
+        }
+    except MALFORMED as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
 def is_plain_name(name: Any) -> bool:
     """Returns whether something is the name of a file, and no path to one elsewhere."""
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:

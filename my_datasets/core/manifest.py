@@ -25,6 +25,7 @@ class Manifest:
       splits: By which rule the rows of each split were chosen, where it was declared.
       content: What is in it; None if nobody has looked.
       provenance: Where it comes from, and with what it was made.
+      metadata: What else of TFDS's metadata changes what readers get: see `declared.essentials`.
     """
 
     fingerprint: dict[str, str]
@@ -33,6 +34,7 @@ class Manifest:
     splits: dict[str, Any] = field(default_factory=dict)
     content: Content | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
 
     def write(self, directory: Path) -> None:
         """Writes the manifest into a version's directory."""

@@ -7,6 +7,7 @@ from my_datasets._version import __version__
 from my_datasets.comparison import hashing
 from my_datasets.comparison.subject import Subject
 from my_datasets.core.content import Content
+from my_datasets.core.declared import essentials
 from my_datasets.core.manifest import FILE_NAME, Manifest
 from my_datasets.errors import DataDirError, IncompleteVersionError, explain
 
@@ -68,7 +69,10 @@ def adopt(version_dir: Path, *, report: Callable[[str], None] = lambda _: None) 
             report(one.name)
     content: Content = hashing.version_of(version_dir, declared, shards)
     manifest = Manifest(
-        {}, content=content, provenance={"adopted": True, "software": {"my_datasets": __version__}}
+        {},
+        content=content,
+        provenance={"adopted": True, "software": {"my_datasets": __version__}},
+        metadata=essentials(version_dir),
     )
     manifest.write(version_dir)
     return manifest

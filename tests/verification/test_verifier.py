@@ -320,7 +320,18 @@ FAST = [
     (manifest_with_another_digest, [("unreadable-manifest", "my_datasets_manifest.json")]),
     (manifest_that_lost_a_field, [("unreadable-manifest", "my_datasets_manifest.json")]),
     (other_counts, [("other-shards", "split train")]),
-    (a_split_less, [("other-splits", "split ")]),
+    *[
+        (
+            info_with(lambda whole, change=change: whole.update(change)),
+            [("other-metadata", "dataset_info.json")],
+        )
+        for change in ({"supervisedKeys": {"tuple": {"items": []}}}, {"disableShuffling": True})
+    ],
+    (
+        info_with(lambda whole: whole["splits"][0].update(numBytes="7")),
+        [("other-metadata", "dataset_info.json")],
+    ),
+    (a_split_less, [("other-metadata", "dataset_info.json"), ("other-splits", "split ")]),
     (manifest_that_was_edited, [("unreadable-manifest", "my_datasets_manifest.json")]),
     (index_that_is_none, [("stale-index", TEST[0] + ".offsets.npy")]),
     *[

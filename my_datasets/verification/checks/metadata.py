@@ -1,9 +1,11 @@
 """Whether the metadata of a version agree with each other, and with where it lies."""
 
+import json
 from collections.abc import Iterator
 
 from my_datasets.comparison.subject import ANEW, Subject
 from my_datasets.core import content
+from my_datasets.core.declared import essentials
 from my_datasets.core.issues import Issue, Severity
 from my_datasets.core.manifest import FILE_NAME
 from my_datasets.core.versioning import Version
@@ -12,6 +14,7 @@ from my_datasets.core.versioning import Version
 def check(subject: Subject) -> Iterator[Issue]:
     """Yields what does not agree."""
     yield from _place(subject)
+    yield from _essentials(subject)
     said = subject.content
     if said is None:
         if not any(issue.node == FILE_NAME for issue in subject.issues):
@@ -32,6 +35,20 @@ def check(subject: Subject) -> Iterator[Issue]:
                 ANEW, f"schema digest {said.schema[:12]}", found[:12],
             )  # fmt: skip
     yield from _splits(subject)
+
+
+def _essentials(subject: Subject) -> Iterator[Issue]:
+    said = subject.manifest.metadata if subject.manifest else {}
+    if not said or subject.declared is None:
+        return
+    found = essentials(subject.path)
+    for name, value in sorted(said.items()):
+        if found.get(name) != value:
+            yield Issue(
+                "other-metadata", "dataset_info.json",
+                f"The field {name} is not as it was when the version was made.", ANEW,
+                json.dumps(value), json.dumps(found.get(name)),
+            )  # fmt: skip
 
 
 def _place(subject: Subject) -> Iterator[Issue]:
