@@ -1,22 +1,24 @@
 """`my-datasets lock`: pins a project's references to exact versions and contents."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
 from my_datasets.cli.output import console, data_dir_option, json_option, print_json
-from my_datasets.core.lock import FILE_NAME, Lock, Locked
-from my_datasets.core.manifest import Manifest
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.versioning import Version
 from my_datasets.errors import LockError, explain
+
+if TYPE_CHECKING:
+    from my_datasets.core.lock import Lock, Locked
 
 
 @click.command("lock")
 @click.argument("references", metavar="[NAME[/CONFIG][:VERSION]]...", nargs=-1)
 @data_dir_option
 @click.option(
-    "--file", type=click.Path(dir_okay=False, path_type=Path), default=Path(FILE_NAME),
+    "--file", type=click.Path(dir_okay=False, path_type=Path), default=Path("datasets.lock"),
     show_default=True, metavar="FILE", help="The lock.",
 )  # fmt: skip
 @click.option("--check", is_flag=True, help="Only compare what is prepared with the lock.")
@@ -32,6 +34,8 @@ def command(
 
     Example: my-datasets lock digits:1.*.* cats_and_dogs
     """
+    from my_datasets.core.lock import Lock
+
     old = Lock.read(file) if file.exists() else Lock(file)
     wanted = [str(DatasetReference.parse(one)) for one in references] or list(old.datasets)
     if not wanted:
@@ -58,9 +62,11 @@ def command(
         )
 
 
-def _looked_up(text: str, data_dir: str | None) -> Locked:
+def _looked_up(text: str, data_dir: str | None) -> "Locked":
     """Returns what a reference means now: the highest prepared version."""
     from my_datasets.core.declared import Declared
+    from my_datasets.core.lock import Locked
+    from my_datasets.core.manifest import Manifest
     from my_datasets.input_pipeline.prepared import folder_of
 
     path = folder_of(text, data_dir)
@@ -77,7 +83,7 @@ def _looked_up(text: str, data_dir: str | None) -> Locked:
     return Locked(name.partition("/")[2] or None, version, manifest.content.digest)
 
 
-def _check(lock: Lock, reference: DatasetReference, data_dir: str | None) -> None:
+def _check(lock: "Lock", reference: DatasetReference, data_dir: str | None) -> None:
     from my_datasets.input_pipeline.prepared import folder_of
 
     if str(reference) not in lock.datasets:
