@@ -1,7 +1,8 @@
 """What is in a shard: read once, hashed as a file and example by example."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,19 +22,6 @@ _READ_AT_ONCE = 4 << 20
 FEW_BYTES = 16 << 20
 
 
-@dataclass(frozen=True)
-class Hashed:
-    """A shard that was read.
-
-    Attributes:
-      content: The shard.
-      hashes: Those of its examples, uint8 of shape [n, 32].
-    """
-
-    content: ShardContent
-    hashes: Hashes
-
-
 def sha256_of(path: Path) -> str:
     """Returns the SHA-256 of a file, in hexadecimal."""
     found = hashlib.sha256()
@@ -43,17 +31,48 @@ def sha256_of(path: Path) -> str:
     return found.hexdigest()
 
 
-def hashed(path: Path, file_format: str) -> Hashed:
-    """Returns what is in a shard.
+def content_of(version_dir: Path, declared: Declared, *, workers: int) -> Content:
+    """Returns what is in a version, from its files alone.
+
+    Args:
+      version_dir: The version's directory.
+      declared: What it declares.
+      workers: How many processes read shards.
 
     Raises:
-      CorruptShardError: It is damaged, or a record in it is no `tf.Example`.
+      CorruptShardError: A shard is damaged, not there, or has another number of records than is
+        declared.
       DataDirError: It is of a format that is not read here.
     """
-    parts = list(_parts(path, file_format))
-    hashes = np.concatenate(parts) if parts else canonical.joined([])
-    found = ShardContent(path.name, path.stat().st_size, len(hashes), sha256_of(path))
-    return Hashed(found, hashes)
+    splits: dict[str, SplitContent] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        found = hashes_of(
+            version_dir, declared, Path(scratch), without=frozenset(), workers=workers
+        )
+        for name, parts in found.items():
+            shards = []
+            for one, part in zip(declared.splits[name], parts, strict=True):
+                path = version_dir / one.name
+                if len(part) != one.examples:
+                    raise _miscounted(path, one.examples, len(part))
+                size = path.stat().st_size
+                shards.append(ShardContent(one.name, size, len(part), sha256_of(path)))
+            splits[name] = SplitContent(
+                sum(map(len, parts)), content.ordered(parts), content.unordered(parts),
+                tuple(shards),
+            )  # fmt: skip
+        del found, parts  # mapped files in the directory
+    return Content(content.schema_of(version_dir), splits)
+
+
+def _miscounted(path: Path, expected: int, found: int) -> CorruptShardError:
+    return CorruptShardError(
+        explain(
+            f"{path} has {found:,} records.",
+            f"Expected: {expected:,}, as dataset_info.json says",
+            mend="build or pull the version anew",
+        )
+    )
 
 
 def _corrupt(path: Path, row: int, reason: str) -> CorruptShardError:
@@ -64,25 +83,6 @@ def _corrupt(path: Path, row: int, reason: str) -> CorruptShardError:
             mend="build or pull the version anew",
         )
     )
-
-
-def split_of(shards: Sequence[Hashed]) -> SplitContent:
-    """Returns what is in a split, given its shards in their order."""
-    hashes = [one.hashes for one in shards]
-    return SplitContent(
-        sum(map(len, hashes)),
-        content.ordered(hashes),
-        content.unordered(hashes),
-        tuple(one.content for one in shards),
-    )
-
-
-def version_of(version_dir: Path, declared: Declared, shards: Mapping[str, Hashed]) -> Content:
-    """Returns what is in a version, given its shards by their names."""
-    splits = {
-        name: split_of([shards[one.name] for one in some]) for name, some in declared.splits.items()
-    }
-    return Content(content.schema_of(version_dir), splits)
 
 
 def shard_names(declared: Declared) -> Iterator[str]:
@@ -162,7 +162,7 @@ def mapped(path: Path) -> Hashes:
 
 
 def _parts(path: Path, file_format: str, without: frozenset[str] = frozenset()) -> Iterator[Hashes]:
-    """Yields the hashes of a shard's examples, some at a time; the errors are those of `hashed`."""
+    """Yields the hashes of a shard's examples, some at a time; errors as for `content_of`."""
     row = 0
     try:
         for records in stored.records(path, file_format):

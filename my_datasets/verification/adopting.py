@@ -1,25 +1,24 @@
 """`adopt`: a manifest for a version that plain TFDS prepared."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from my_datasets._version import __version__
 from my_datasets.comparison import hashing
 from my_datasets.comparison.subject import Subject
-from my_datasets.core.content import Content
 from my_datasets.core.declared import essentials
+from my_datasets.core.machine import cores
 from my_datasets.core.manifest import FILE_NAME, Manifest
 from my_datasets.errors import DataDirError, IncompleteVersionError, explain
 
 
-def adopt(version_dir: Path, *, report: Callable[[str], None] = lambda _: None) -> Manifest:
+def adopt(version_dir: Path, *, workers: int | None = None) -> Manifest:
     """Notes what is in a version now, so that any later change will be found.
 
     Each shard is read as a whole, and each record's checksum compared.
 
     Args:
       version_dir: The version's directory.
-      report: Is told of each shard that was read.
+      workers: How many processes read shards; None for one for each core.
 
     Returns:
       The manifest, which was written.
@@ -27,7 +26,7 @@ def adopt(version_dir: Path, *, report: Callable[[str], None] = lambda _: None) 
     Raises:
       IncompleteVersionError: The directory has no metadata of a prepared version.
       DataDirError: There is a manifest already.
-      CorruptShardError: A shard is damaged: nothing is written.
+      CorruptShardError: A shard is damaged or not there: nothing is written.
     """
     subject = Subject.read(version_dir)
     if subject.manifest is not None:
@@ -46,28 +45,7 @@ def adopt(version_dir: Path, *, report: Callable[[str], None] = lambda _: None) 
                 mend="name the directory of a version that TFDS prepared",
             )
         )
-    declared = subject.declared
-    shards: dict[str, hashing.Hashed] = {}
-    for some in declared.splits.values():
-        for one in some:
-            if not (version_dir / one.name).is_file():
-                raise IncompleteVersionError(
-                    explain(
-                        f"{version_dir / one.name} is not there.", mend="build the version anew"
-                    )
-                )
-            found = hashing.hashed(version_dir / one.name, declared.file_format)
-            if found.content.examples != one.examples:
-                raise DataDirError(
-                    explain(
-                        f"{version_dir / one.name} has {found.content.examples:,} records.",
-                        f"Expected: {one.examples:,}, as dataset_info.json says",
-                        mend="build the version anew",
-                    )
-                )
-            shards[one.name] = found
-            report(one.name)
-    content: Content = hashing.version_of(version_dir, declared, shards)
+    content = hashing.content_of(version_dir, subject.declared, workers=workers or cores())
     manifest = Manifest(
         {},
         content=content,

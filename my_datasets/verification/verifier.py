@@ -198,9 +198,9 @@ class _Worker:
             )
             if self._level is Level.DEEP:
                 is_damaged = any(issue.code == "damaged" for issue in issues)
-                more, hashes = examples.check(path, form, self._decoder)
+                with self.hashes_of(task).open("wb") as hashes:
+                    more = examples.check(path, form, self._decoder, hashes)
                 issues += [] if is_damaged else more
-                hashes.tofile(self.hashes_of(task))
         except OSError as error:
             return [files.denied(path, error)]
         return issues

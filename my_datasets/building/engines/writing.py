@@ -6,9 +6,10 @@ import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,8 @@ _LOGGER = logging.getLogger(__name__)
 
 # Shards of less than this together are written by the building process itself.
 _FEW_BYTES = 32 << 20
+# Python's objects for hashes and places take a few times what they stand for.
+_HASHED_AT_ONCE = 4096
 QUARANTINE_REPORT = "quarantine.jsonl"
 
 _Records = Iterator[tuple[Bytes, Columns]]
@@ -171,12 +174,14 @@ def _write_shard(task: _ShardTask, path: Path, records: _Records) -> Shard:
     ends = [np.zeros(1, np.uint64)]
     count = 0
     whole = hashlib.sha256()
-    hashes: list[bytes] = []
-    with checksum.writing(partial, to_be_synced=True) as file:
+    with (
+        checksum.writing(partial, to_be_synced=True) as file,
+        _writing_hashes(path) as hashes,
+    ):
         for data, columns in records:
             file.write(data)
             whole.update(data.data)
-            hashes += _hashes(data, columns["size"])
+            hashes.writelines(_hashes(data, columns["size"]))
             ends.append(ends[-1][-1] + np.cumsum(columns["size"], dtype=np.uint64))
             count += len(columns["size"])
         file.sync()
@@ -188,24 +193,30 @@ def _write_shard(task: _ShardTask, path: Path, records: _Records) -> Shard:
                 mend="build with --restart; if it stays, please report it",
             )
         )
-    _write_hashes(path, hashes)
     partial.rename(path)
     index.write(path, np.concatenate(ends))
     return Shard(task.name, count, file.size, file.checksum, whole.hexdigest())
 
 
-def _hashes(data: Bytes, sizes: npt.NDArray[Any]) -> list[bytes]:
-    """Returns the hashes of framed records: they are canonical as this package encodes them."""
+def _hashes(data: Bytes, sizes: npt.NDArray[Any]) -> Iterator[bytes]:
+    """Yields the hashes of framed records, some at a time, one after the other.
+
+    Records are canonical as this package encodes them.
+    """
     ends = np.cumsum(sizes.astype(np.int64))
-    begins = (ends - sizes.astype(np.int64) + tfrecord.HEADER).tolist()
+    begins = ends - sizes.astype(np.int64) + tfrecord.HEADER
     view, sha256 = data.data, hashlib.sha256
-    stops = (ends - tfrecord.FOOTER).tolist()
-    return [sha256(view[a:b]).digest() for a, b in zip(begins, stops, strict=True)]
+    for first in range(0, len(ends), _HASHED_AT_ONCE):
+        some = slice(first, first + _HASHED_AT_ONCE)
+        places = zip(begins[some].tolist(), (ends[some] - tfrecord.FOOTER).tolist(), strict=True)
+        yield b"".join([sha256(view[a:b]).digest() for a, b in places])
 
 
-def _write_hashes(path: Path, hashes: Sequence[bytes]) -> None:
-    with hashes_path(path).open("wb") as file:
-        file.write(b"".join(hashes))
+@contextmanager
+def _writing_hashes(shard: Path) -> Iterator[BinaryIO]:
+    """Opens the file for the hashes of a shard's examples; in the end it has reached the disk."""
+    with hashes_path(shard).open("wb") as file:
+        yield file
         file.flush()
         os.fsync(file.fileno())
 
@@ -214,15 +225,14 @@ def _written_by_library(
     task: _ShardTask, path: Path, records: _Records, write_shard: WriteShard
 ) -> Shard:
     partial = path.with_name(path.name + ".partial")
-    hashes: list[bytes] = []
+    with _writing_hashes(path) as hashes:
 
-    def noted() -> Iterator[tuple[int, bytes]]:
-        for key, record in _unframed(records):
-            hashes.append(hashlib.sha256(record).digest())
-            yield key, record
+        def noted() -> Iterator[tuple[int, bytes]]:
+            for key, record in _unframed(records):
+                hashes.write(hashlib.sha256(record).digest())
+                yield key, record
 
-    write_shard(partial, noted())
-    _write_hashes(path, hashes)
+        write_shard(partial, noted())
     with partial.open("rb") as written:
         os.fsync(written.fileno())
     found, size = checksum.of_file(partial)

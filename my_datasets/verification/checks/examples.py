@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from my_datasets.comparison.subject import ANEW
-from my_datasets.core.hashes import Hashes
 from my_datasets.core.issues import Issue
 from my_datasets.input_pipeline.decoding import Decoder, MisfitError
 from my_datasets.records import canonical, stored
@@ -20,20 +20,20 @@ _MOST_TOLD = 5
 _AT_ONCE = 256
 
 
-def check(path: Path, file_format: str, decoder: Decoder | None) -> tuple[list[Issue], Hashes]:
-    """Returns what is wrong with the examples of a shard, and their hashes as far as it goes.
+def check(path: Path, file_format: str, decoder: Decoder | None, hashes: BinaryIO) -> list[Issue]:
+    """Returns what is wrong with the examples of a shard.
 
     Args:
       path: The shard.
       file_format: Its format.
       decoder: Decodes examples; None to hash them only.
+      hashes: What their hashes are written to, as far as it goes.
     """
     issues: list[Issue] = []
-    parts: list[Hashes] = []
     row = misfits = 0
     try:
         for records in stored.records(path, file_format):
-            parts.append(canonical.hashes(records))
+            hashes.write(canonical.hashes(records).data)
             for begin in range(0, len(records) if decoder else 0, _AT_ONCE):
                 wrong = _misfit(decoder, records[begin : begin + _AT_ONCE])
                 if wrong is not None:
@@ -57,7 +57,7 @@ def check(path: Path, file_format: str, decoder: Decoder | None) -> tuple[list[I
                 "The record is no tf.Example.", ANEW, found=error.reason,
             )
         )  # fmt: skip
-    return issues, np.concatenate(parts) if parts else canonical.joined([])
+    return issues
 
 
 def _misfit(decoder: Decoder | None, records: Sequence[bytes]) -> MisfitError | None:
