@@ -72,8 +72,13 @@ def test_a_hanging_worker_is_stopped(tmp_path, steer):
         build(toys.InUnits, tmp_path, workers=2, unit_timeout=4.0)
 
 
-def test_a_worker_that_is_killed_while_it_draws_a_bar_stops_nobody_elses(tmp_path, steer):
+def test_a_worker_that_is_killed_while_it_draws_a_bar_stops_nobody_elses(
+    tmp_path, steer, monkeypatch
+):
     from tensorflow_datasets.core.utils import tqdm_utils
+
+    # Other tests turn bars off, for the whole process.
+    monkeypatch.setattr(tqdm_utils, "_active", True)
 
     def before(unit, i):
         if (unit, i) == (3, 200):
