@@ -14,13 +14,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from my_datasets.building.runs import Run
 from my_datasets.building.units import UnitState
 from my_datasets.core import hashes
-from my_datasets.records import canonical, checksum
+from my_datasets.records import checksum
 
 _LOGGER = logging.getLogger(__name__)
 _JOURNAL = "journal.jsonl"
@@ -132,15 +129,12 @@ class Journal:
             return None
         return shard if self.hashes(shard) is not None else None
 
-    def hashes(self, shard: Shard) -> npt.NDArray[np.uint8] | None:
+    def hashes(self, shard: Shard) -> hashes.Hashes | None:
         """Returns the hashes of a shard's examples, shape [n, 32]; None if they are not there."""
         path = hashes_path(self.directory / shard.name)
-        size = shard.count * hashes.SIZE
-        if not path.is_file() or path.stat().st_size != size:
+        if not path.is_file() or path.stat().st_size != shard.count * hashes.SIZE:
             return None
-        if not size:
-            return canonical.joined([])
-        return np.memmap(path, np.uint8, "r", shape=(shard.count, hashes.SIZE))
+        return hashes.mapped(path)
 
     def _append(self, entry: dict[str, Any]) -> None:
         self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from my_datasets.verification.verifier import Looked, Report
 
 
+# What says which builder makes it, and what it made.
+_NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unreadable-manifest"})
+
+
 @click.command("verify")
 @click.argument("versions", metavar="[NAME[/CONFIG][:VERSION]|PATH]...", nargs=-1, required=True)
 @data_dir_option
@@ -72,7 +76,10 @@ def command(
         path = version_dir(one, data_dir)
         with _bar(path, shown=not (as_json or fast)) as tell:
             report = verify(path, level=level, workers=workers, report=tell)
-        if rebuild and not any(issue.code.startswith("unreadable") for issue in report.issues):
+        if rebuild and any(issue.code in _NOT_TO_BE_REBUILT for issue in report.issues):
+            note = "whether it is built again alike: what it is cannot be read"
+            report = dataclasses.replace(report, not_checked=(*report.not_checked, note))
+        elif rebuild:
             again = _rebuilt(path)
             report = dataclasses.replace(report, issues=(*report.issues, *again), was_rebuilt=True)
         reports.append(report)

@@ -32,7 +32,7 @@ def check(new_dir: Path, siblings: Path) -> None:
       VersionGateError: The number was raised by too little for what changed.
     """
     new = Subject.read(new_dir)
-    if new.declared is None or (new.manifest is not None and new.manifest.options):
+    if new.declared is None or _is_limited(new.manifest):
         return
     version = Version.parse(new.declared.name.rpartition(":")[2])
     before = _before(siblings, version) if version is not None else None
@@ -54,17 +54,15 @@ def _before(siblings: Path, version: Version) -> layout.PreparedVersion | None:
     found = [
         one
         for one in layout.versions_in(siblings)
-        if one.version < version and not _is_limited(one.path)
+        if one.version < version and not _is_limited(Subject.read(one.path).manifest)
     ]
     return max(found, key=lambda one: one.version, default=None)
 
 
-def _is_limited(version_dir: Path) -> bool:
-    try:
-        manifest = Manifest.read(version_dir)
-    except MyDatasetsError:
-        return False
-    return manifest is not None and bool(manifest.options)
+def _is_limited(manifest: Manifest | None) -> bool:
+    """Returns whether there is less in a version than its builder makes of its input."""
+    options = manifest.options if manifest is not None else {}
+    return any(name != "on_error" for name in options)
 
 
 def _refusal(found: Diff, before: Path) -> VersionGateError:

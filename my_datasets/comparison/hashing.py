@@ -1,4 +1,4 @@
-"""What is in a shard: read once, hashed as a file and example by example."""
+"""What is in shards: hashes of files, and of their examples."""
 
 import hashlib
 import tempfile
@@ -6,29 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from my_datasets.building.engines import processes
 from my_datasets.core import content
 from my_datasets.core.content import Content, ShardContent, SplitContent
 from my_datasets.core.declared import Declared
-from my_datasets.core.hashes import SIZE, Hashes
+from my_datasets.core.hashes import Hashes, mapped
 from my_datasets.errors import CorruptShardError, DataDirError, explain
 from my_datasets.records import canonical, stored
 from my_datasets.records.columns import UnreadableRecordError
 
-_READ_AT_ONCE = 4 << 20
 # Less than this is read by one process.
 FEW_BYTES = 16 << 20
 
 
 def sha256_of(path: Path) -> str:
     """Returns the SHA-256 of a file, in hexadecimal."""
-    found = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
-        while block := file.read(_READ_AT_ONCE):
-            found.update(block)
-    return found.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def content_of(version_dir: Path, declared: Declared, *, workers: int) -> Content:
@@ -85,13 +79,6 @@ def _corrupt(path: Path, row: int, reason: str) -> CorruptShardError:
     )
 
 
-def shard_names(declared: Declared) -> Iterator[str]:
-    """Yields the names of all shards."""
-    for some in declared.splits.values():
-        for one in some:
-            yield one.name
-
-
 def hashes_of(
     version_dir: Path, declared: Declared, directory: Path, *, without: frozenset[str], workers: int
 ) -> dict[str, list[Hashes]]:
@@ -100,16 +87,17 @@ def hashes_of(
     Args:
       version_dir: The version's directory.
       declared: What it declares.
-      directory: Where the files come to lie; shards of other versions may lie there, too.
+      directory: Where the files come to lie; an empty one.
       without: Features that are left out.
       workers: How many processes read shards.
 
     Raises:
       CorruptShardError: A shard is damaged, or not there.
     """
+    shards = [one for some in declared.splits.values() for one in some]
     tasks = [
-        _Task(version_dir / name, declared.file_format, directory / str(number), without)
-        for number, name in enumerate(shard_names(declared))
+        _Task(version_dir / one.name, declared.file_format, directory / str(number), without)
+        for number, one in enumerate(shards)
     ]
     missing = [task.shard for task in tasks if not task.shard.is_file()]
     if missing:
@@ -154,14 +142,7 @@ class _Worker:
         pass
 
 
-def mapped(path: Path) -> Hashes:
-    """Returns the hashes in a file; shape [n, 32]."""
-    if not path.stat().st_size:
-        return np.zeros((0, SIZE), np.uint8)
-    return np.memmap(path, np.uint8, "r").reshape(-1, SIZE)
-
-
-def _parts(path: Path, file_format: str, without: frozenset[str] = frozenset()) -> Iterator[Hashes]:
+def _parts(path: Path, file_format: str, without: frozenset[str]) -> Iterator[Hashes]:
     """Yields the hashes of a shard's examples, some at a time; errors as for `content_of`."""
     row = 0
     try:

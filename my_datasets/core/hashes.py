@@ -5,6 +5,7 @@ They are spread evenly, so parts of them are of about one size, whatever the exa
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,13 @@ def pieces(*all_parts: Sequence[Hashes], at_once: int = AT_ONCE) -> Iterator[lis
     for number in range(count):
         low, high = (round(edge * 2**32 / count) for edge in (number, number + 1))
         yield [Piece.of(parts, low, high) for parts in all_parts]
+
+
+def mapped(path: Path) -> Hashes:
+    """Returns the hashes in a file; shape [n, 32]."""
+    if not path.stat().st_size:  # of which there is nothing to map
+        return np.zeros((0, SIZE), np.uint8)
+    return np.memmap(path, np.uint8, "r").reshape(-1, SIZE)
 
 
 class Piece:

@@ -41,7 +41,7 @@ class Pool:
         memory = self._taken(size + _ALIGNMENT)
         found = _lent(memory, shape, kind)
         # Views of views have the same base, so it lives as long as any of them.
-        weakref.finalize(_base(found), self._give_back, memory).atexit = False
+        weakref.finalize(found.base, self._give_back, memory).atexit = False
         return found
 
     @property
@@ -78,10 +78,6 @@ def _lent(memory: Bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> npt.NDA
     # Of a memoryview: NumPy would make the memory itself the base of a view of it.
     whole = np.frombuffer(memory.data, np.uint8)
     return whole[begin : begin + size].view(kind).reshape(shape)
-
-
-def _base(array: npt.NDArray[Any]) -> Any:
-    return array.base
 
 
 aligned = Pool().aligned

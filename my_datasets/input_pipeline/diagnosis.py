@@ -202,12 +202,12 @@ def _profile(plan: Plan, seconds: float) -> tuple[dict[str, float], int]:
     # The first pass over what is cached fills the cache.
     first = engine.batching.pieces(0) if plan.get(Cache) is not None else 1
     for number in range(first):
-        engine.made(engine.batching.piece(number))
+        engine.load(engine.batching.piece(number))
     examples = 0
     with Stopwatch() as watch:
         for number in itertools.count(first):
             piece = engine.batching.piece(number)
-            engine.made(piece)
+            engine.load(piece)
             examples += piece.batches * piece.rows
             if time.perf_counter() >= end:
                 break
@@ -220,7 +220,7 @@ def _of_map(plan: Plan, augment: "Augmentation", seconds: float) -> float:
 
     engine = Engine(plan, single=True)
     piece = engine.batching.piece(0)
-    batch = engine.made(piece)
+    batch = engine.load(piece)
     leaves = zip(trees.columns_of(engine.tree), trees.columns_of(batch), strict=True)
     found = [column for leaf, column in leaves if leaf.form == "image"]
     if len(found) != 1 or isinstance(found[0], Ragged) or found[0].dtype == object:

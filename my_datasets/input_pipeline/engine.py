@@ -6,15 +6,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-import numpy as np
-
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.batching import Batching, Piece
-from my_datasets.input_pipeline.buffers import aligned
 from my_datasets.input_pipeline.opening import opened
 from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.ragged import Ragged
-from my_datasets.input_pipeline.stages import Decode, Prefetch
+from my_datasets.input_pipeline.stages import Prefetch
 from my_datasets.input_pipeline.state import State
 from my_datasets.input_pipeline.stopwatch import timed
 
@@ -46,7 +42,7 @@ class Engine:
         self.tree = self._source.tree
 
     def load(self, piece: Piece) -> Any:
-        """Returns the columns of a piece; images as they are stored."""
+        """Returns the columns of a piece."""
         with timed("order"):
             numbers = self.batching.numbers(piece)
         return self._source.columns(numbers, piece.epoch)
@@ -55,20 +51,6 @@ class Engine:
     def skipped(self) -> int:
         """How many different examples were passed over, as their images cannot be decoded."""
         return self._source.skipped
-
-    def made(self, piece: Piece) -> Any:
-        """Returns the columns of a piece, with images of the type that the plan asks for."""
-        columns = self.load(piece)
-        if self.plan.the(Decode).image_dtype is None:
-            return columns
-        with timed("scale"):
-            return self._scaled(columns)
-
-    def _scaled(self, columns: Any) -> Any:
-        return trees.map_columns(
-            lambda leaf, column: _scaled(column) if leaf.form == "image" else column,
-            self.tree, columns,
-        )  # fmt: skip
 
     def __iter__(self) -> Iterator[Any]:
         """Yields the batches: made ahead in threads, or when they are asked for."""
@@ -84,7 +66,7 @@ class Engine:
             def begin(count: int) -> None:
                 for number in itertools.islice(numbers, count):
                     piece = self.batching.piece(number)
-                    pending.append((piece, pool.submit(self.made, piece)))
+                    pending.append((piece, pool.submit(self.load, piece)))
 
             try:
                 begin(prefetch.workers + prefetch.ahead)
@@ -102,7 +84,7 @@ class Engine:
         total = self.batching.total_pieces
         for number in itertools.count() if total is None else range(total):
             piece = self.batching.piece(number)
-            columns = self.made(piece)
+            columns = self.load(piece)
             for i in range(piece.batches):
                 yield trees.rows(columns, i * piece.rows, (i + 1) * piece.rows)
 
@@ -146,19 +128,3 @@ class Batches:
     def state(self) -> State:
         """Returns where the iteration that was begun last is."""
         return self._engine.batching.state_after(self._given)
-
-
-def _scaled(column: Any) -> Any:
-    """Returns images from 0 to 1."""
-    if isinstance(column, Ragged):
-        return Ragged(_scaled(column.values), column.lengths)
-    if column.dtype == object:
-        found = np.empty(len(column), object)
-        for i, image in enumerate(column):
-            found[i] = _scaled(image)
-        return found
-    if column.dtype.kind == "f":
-        return column
-    found = aligned(column.shape, np.float32)
-    scale = np.float32(1 / np.iinfo(column.dtype).max)
-    return np.multiply(column, scale, out=found, dtype=np.float32)

@@ -14,7 +14,12 @@ from my_datasets.core.lock import Lock
 from my_datasets.core.manifest import Manifest
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.schema import Schema
-from my_datasets.errors import DataDirError, NotPreparedError, explain
+from my_datasets.errors import (
+    DataDirError,
+    IncompleteVersionError,
+    NotPreparedError,
+    explain,
+)
 from my_datasets.input_pipeline.spool import Stored, default_directory, mirror, spool_of
 from my_datasets.records import index
 from my_datasets.records.reading import Records, Shard
@@ -223,7 +228,16 @@ def _default_config(folder: Path) -> str | None:
 
 
 def _read(path: Path) -> Prepared:
-    declared = Declared.read(path)
+    try:
+        declared = Declared.read(path)
+    except ValueError as error:
+        raise IncompleteVersionError(
+            explain(
+                f"The metadata in {path} cannot be read.",
+                f"Found: {error}",
+                mend=f"my-datasets verify {path} says what is wrong; build or pull it anew",
+            )
+        ) from error
     if declared.file_format != "tfrecord":
         raise DataDirError(
             explain(

@@ -51,7 +51,7 @@ class Pipeline(tf.data.Dataset):
         self.augment = augment
         self._engine = Engine(plan, state)
         # For its form.
-        first = _made(self._engine, Piece(self._engine.batching.start.epoch, 0, 1, 1), augment)
+        first = self._engine.load(Piece(self._engine.batching.start.epoch, 0, 1, 1))
         if any(isinstance(column, Ragged) for column in trees.columns_of(first)):
             # TensorFlow cannot cut lists of different lengths into batches.
             self._engine = Engine(plan, state, single=True)
@@ -152,7 +152,7 @@ def _built(
         piece = batching.piece(number)
         arrays = [
             array
-            for column in trees.columns_of(_made(engine, piece, augment))
+            for column in trees.columns_of(engine.load(piece))
             for array in _arrays(column, piece, is_single)
         ]
         if augment is not None:
@@ -193,11 +193,6 @@ def _built(
     )
     whole = tf.data.Dataset.zip((asked, dataset)).map(told).apply(known)
     return whole.with_options(_options(prefetch))
-
-
-def _made(engine: Engine, piece: Piece, augment: Augmentation | None) -> Any:
-    """Returns the columns of a piece; images that will be augmented are made floats by that."""
-    return engine.made(piece) if augment is None else engine.load(piece)
 
 
 def _options(prefetch: Prefetch) -> tf.data.Options:

@@ -7,7 +7,9 @@ from my_datasets.input_pipeline import prepared
 
 
 def version_dir(reference: str, data_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Returns the directory of a prepared version; of one that is damaged, too.
+    """Returns the directory of a prepared version.
+
+    One whose metadata are gone is found by its directory only.
 
     Args:
       reference: For example `digits:1.*.*`; or the directory of a version.

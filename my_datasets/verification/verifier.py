@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from my_datasets.building.engines import processes
-from my_datasets.comparison.hashing import FEW_BYTES, mapped
+from my_datasets.comparison.hashing import FEW_BYTES
 from my_datasets.comparison.subject import Subject
 from my_datasets.core import content, schema
 from my_datasets.core.declared import MALFORMED
-from my_datasets.core.hashes import Hashes
+from my_datasets.core.hashes import Hashes, mapped
 from my_datasets.core.issues import Issue, Severity
 from my_datasets.core.machine import cores
 from my_datasets.errors import FeatureError, MissingDependencyError, NotPreparedError, explain

@@ -8,6 +8,7 @@ import pytest
 import tensorflow_datasets as tfds
 from click.testing import CliRunner
 
+import my_datasets
 from my_datasets import errors
 from my_datasets.cli.main import cli
 from my_datasets.core.manifest import Manifest
@@ -127,3 +128,23 @@ def test_diff(tmp_path):
     assert "feature-removed: code that reads it fails" in back.output
     same = run("diff", both[0], both[0], *both[2:])
     assert "the same, example for example" in same.output
+
+
+@pytest.mark.parametrize(
+    "name", ["dataset_info.json", "features.json", "my_datasets_manifest.json"]
+)
+def test_what_cannot_be_read_is_not_built_again(data_dir, tmp_path, name):
+    version = tmp_path / "digits" / "1.0.0"
+    version.mkdir(parents=True)
+    for path in (data_dir / "digits" / "1.0.0").iterdir():
+        (version / path.name).write_bytes(path.read_bytes())
+    (version / name).write_text("{")
+    done = run("verify", version, "--rebuild", "--json")
+    assert done.exit_code == 1, done.exception
+    (report,) = json.loads(done.stdout)
+    assert [issue["node"] for issue in report["issues"]] == [name]
+    assert not report["rebuilt"]
+    assert "built again" in report["not_checked"][0]
+    if name == "dataset_info.json":
+        with pytest.raises(errors.IncompleteVersionError, match="cannot be read"):
+            my_datasets.source(str(version))

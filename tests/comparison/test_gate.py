@@ -80,6 +80,13 @@ def test_samples_are_no_measure(tmp_path):
     assert there(tmp_path) == ["1.0.0", "1.0.1", "1.0.2"]
 
 
+def test_a_version_that_may_set_examples_aside_is_whole(tmp_path):
+    options = BuildOptions(on_error="quarantine")
+    build(tmp_path, "1.0.0", options=options)
+    with pytest.raises(VersionGateError):
+        build(tmp_path, "1.0.1", options=options, example=other)
+
+
 def test_a_version_that_cannot_be_read_is_passed_over(tmp_path, caplog):
     build(tmp_path, "1.0.0")
     for path in (tmp_path / "compared" / "1.0.0").glob("*.tfrecord-*"):

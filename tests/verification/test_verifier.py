@@ -491,6 +491,12 @@ def test_without_a_manifest_each_record_counts(version):
     assert report.issues[0].problem == "The checksum of the record is wrong."
 
 
+def test_without_a_manifest_an_index_is_compared_with_its_shard(version):
+    without_manifest(version)
+    shifted_index(version)
+    assert ("stale-index", TEST[0] + ".offsets.npy") in codes(verify(version))
+
+
 def test_examples_that_are_not_what_the_features_declare(version):
     without_manifest(version)
 

@@ -127,7 +127,17 @@ def _result(item: SplitInput, plan: Plan, names: Sequence[str], journal: Journal
         for entry in unit.quarantined
     ]
     some = [journal.shards[name] for name in names]
-    hashes = [found for shard in some if (found := journal.hashes(shard)) is not None]
+    hashes = []
+    for shard in some:
+        found = journal.hashes(shard)
+        if found is None:
+            raise LostExamplesError(
+                explain(
+                    f"The hashes of the examples of {shard.name} are gone.",
+                    mend="build with --restart; if it stays, please report it",
+                )
+            )
+        hashes.append(found)
     content = SplitContent(
         plan.num_examples,
         content_of.ordered(hashes),

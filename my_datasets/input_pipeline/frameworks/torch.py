@@ -51,7 +51,7 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
         total = engine.batching.total_steps
         numbers = itertools.count(worker.id, worker.num_workers)
         for number in itertools.takewhile(lambda n: total is None or n < total, numbers):
-            yield _tensors(engine.made(engine.batching.piece(number)))
+            yield _tensors(engine.load(engine.batching.piece(number)))
 
     def state_after(self, steps: int) -> State:
         """Returns where an iteration is after so many batches, to go on there another time."""

@@ -79,13 +79,8 @@ def _splits(subject: Subject) -> Iterator[Issue]:
     for name in sorted({*declared, *said.splits}):
         node = f"split {name}"
         if name not in declared or name not in said.splits:
-            where = ("manifest", "dataset_info.json")[name in declared]
-            missing = ("dataset_info.json", "manifest")[name in declared]
-            yield Issue(
-                "other-splits", node, f"Only the {where} has this split."
-                if name not in declared else "Only dataset_info.json has this split.",
-                ANEW, f"in the {missing}, too",
-            )  # fmt: skip
+            only = "dataset_info.json" if name in declared else "the manifest"
+            yield Issue("other-splits", node, f"Only {only} has this split.", ANEW)
             continue
         ours = [(one.name, one.examples) for one in said.splits[name].shards]
         theirs = [(one.name, one.examples) for one in declared[name]]

@@ -48,7 +48,9 @@ def check(
             "count", path.name, "The shard has another number of records than its version says.",
             ANEW, f"{examples:,} records", f"{count:,} records",
         )  # fmt: skip
-    elif sha256 is not None and found is not None:
+    elif not index.is_of(path):
+        yield files.stale_index(path, "other places")
+    if count == examples and sha256 is not None and found is not None:
         yield Issue(
             "other-bytes", path.name,
             "The shard is another file than when it was made, though no record is damaged.",
