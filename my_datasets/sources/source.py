@@ -116,7 +116,11 @@ class Source(Units):
           SourceError: There is no such column, or the shares are none.
         """
         cuts = splitting.cuts(parts)
-        rule = {"parts": dict(parts), "group": group, "stratify": stratify, "salt": salt}
+        # The cuts follow from the order, which a JSON object may lose.
+        rule = {
+            "parts": dict(parts), "order": list(parts), "group": group, "stratify": stratify,
+            "salt": salt,
+        }  # fmt: skip
         if group is not None and stratify is not None:
             raise SourceError(
                 explain(
@@ -127,7 +131,9 @@ class Source(Units):
             )
         if stratify is None:
             return {
-                name: self._part(splitting.Between(salt, *cut, group), [group], rule)
+                name: self._part(
+                    splitting.Between(salt, *cut, group), [group], {**rule, "part": name}
+                )
                 for name, cut in cuts.items()
             }
         self._require_single([stratify])
@@ -135,7 +141,9 @@ class Source(Units):
         first = next(iter(parts))
         return {
             name: self._part(
-                splitting.Stratum(salt, stratify, bounds[name], name == first), [stratify], rule
+                splitting.Stratum(salt, stratify, bounds[name], name == first),
+                [stratify],
+                {**rule, "part": name},
             )
             for name in parts
         }
@@ -170,7 +178,7 @@ class Source(Units):
         """
         rule = {"column": column, "groups": {name: list(some) for name, some in groups.items()}}
         return {
-            name: self._part(chosen, [column], rule)
+            name: self._part(chosen, [column], {**rule, "part": name})
             for name, chosen in splitting.named(column, groups).items()
         }
 

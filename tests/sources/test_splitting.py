@@ -159,5 +159,7 @@ def test_what_was_declared_is_in_the_manifest(tmp_path):
     assert sum(sizes.values()) == 300
     assert sizes.keys() == PARTS.keys()
     manifest = json.loads((builder.data_path / "my_datasets_manifest.json").read_text())
-    rule = {"parts": PARTS, "group": "person", "stratify": None, "salt": ""}
-    assert manifest["splits"] == dict.fromkeys(PARTS, rule)
+    rule = {
+        "parts": PARTS, "order": list(PARTS), "group": "person", "stratify": None, "salt": "",
+    }  # fmt: skip
+    assert manifest["splits"] == {name: {**rule, "part": name} for name in PARTS}
