@@ -49,6 +49,7 @@ setup(
         # Our own imports.
         "absl-py>=2",
         "array-record>=0.5; platform_system == 'Linux'",
+        "datasketches>=5.1",  # the most frequent of very many texts
         "etils[epath]>=1.9.1",
         "filelock>=3.16",
         "fsspec>=2024.2",
@@ -60,6 +61,7 @@ setup(
         "requests>=2.31",
         "rich>=13.7",
         "rich-click>=1.9,<2",
+        "tenacity>=9",
         "urllib3>=2",
         "wrapt>=1.16",
     ],
@@ -71,8 +73,11 @@ setup(
         "compressed": ["rapidgzip>=0.14"],  # large .gz and .bz2 files in parallel
         # sources.image_folder; pipeline, batches and source decode by the latter two.
         "images": ["pillow>=10", "opencv-python-headless>=4.10", "simplejpeg>=1.8"],
+        "gcs": ["google-cloud-storage>=3.1"],  # stores in gs://
         "grain": ["grain>=0.2.10"],  # grain_dataset
         "plots": ["matplotlib>=3.8"],  # my-datasets bench --plot
+        "s3": ["boto3>=1.36", "botocore>=1.36"],  # stores in s3://
+        "signing": ["cryptography>=43"],  # signed releases
         "text": ["tokenizers>=0.20"],  # text.train_tokenizer, plan(tokenizer=...)
         "torch": ["torch>=2.4"],  # torch_loader
         "video": ["av>=12", "pillow>=10"],  # sources.video_folder
@@ -84,7 +89,9 @@ setup(
             "build>=1.2",
             # tfds.testing imports it without declaring it.
             "dill>=0.3.8",
-            "boto3>=1.34",
+            "boto3>=1.36",
+            "cryptography>=43",
+            "google-cloud-storage>=3.1",
             "grain>=0.2.10",
             "hypothesis>=6.100",
             # The manifest against its published schema.

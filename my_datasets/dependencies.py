@@ -2,7 +2,7 @@
 
 from my_datasets.errors import MissingDependencyError, explain
 
-# Top-level module -> the extra of ours that brings it (a test compares with setup.py).
+# Module -> the extra of ours that brings it (a test compares with setup.py).
 _INSTALLS = {
     "PIL": "my_datasets[images]",
     "adbc_driver_bigquery": "my_datasets[bigquery]",
@@ -10,8 +10,12 @@ _INSTALLS = {
     "adbc_driver_sqlite": "my_datasets[sql]",
     "apache_beam": "my_datasets[beam]",
     "av": "my_datasets[video]",
+    "boto3": "my_datasets[s3]",
+    "botocore": "my_datasets[s3]",
+    "cryptography": "my_datasets[signing]",
     "cv2": "my_datasets[images]",
     "dill": "my_datasets[test]",
+    "google.cloud.storage": "my_datasets[gcs]",
     "grain": "my_datasets[grain]",
     "pytest": "my_datasets[test]",
     "matplotlib": "my_datasets[plots]",
@@ -27,10 +31,10 @@ def install_command(module: str) -> str:
     """Returns the command that brings a module.
 
     Args:
-      module: Its import name; only the part before the first dot counts.
+      module: Its import name; what is not listed as a whole is known by its first part.
     """
     top = module.partition(".")[0]
-    return f"pip install '{_INSTALLS.get(top, top)}'"
+    return f"pip install '{_INSTALLS.get(module) or _INSTALLS.get(top, top)}'"
 
 
 def missing_dependency(module: str, *, needed_for: str) -> MissingDependencyError:

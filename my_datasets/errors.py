@@ -28,6 +28,14 @@ class VersionNotFoundError(MyDatasetsError, LookupError, ValueError):
     """The dataset exists, the requested version does not."""
 
 
+class VersionBlockedError(MyDatasetsError, ValueError):
+    """The version must not be used: its builder, or its own metadata, say so, and why."""
+
+
+class VersionNotBuildableError(MyDatasetsError, ValueError):
+    """The version can be loaded where it is prepared; the code as it is now does not build it."""
+
+
 class SplitNotFoundError(MyDatasetsError, LookupError, ValueError):
     """The dataset exists, the requested split does not."""
 
@@ -66,6 +74,10 @@ class EmptySplitError(BuilderError, ValueError):
 
 class VersionGateError(BuilderError, ValueError):
     """A version's number was raised by too little for what changed since the one before it."""
+
+
+class ConstraintError(BuilderError, ValueError):
+    """Values are not what the builder declares of them."""
 
 
 class UnitError(BuilderError, RuntimeError):
@@ -146,6 +158,50 @@ class LockError(MyDatasetsError, RuntimeError):
 
 class OverwriteError(DataDirError):
     """A prepared version cannot be replaced safely where it is."""
+
+
+class StoreError(MyDatasetsError, OSError):
+    """A store cannot be used, or what is in it is none."""
+
+
+class StoreUnavailableError(StoreError, ConnectionError):
+    """A store does not answer, or not well; asking again may help."""
+
+
+class NotInStoreError(StoreError, FileNotFoundError):
+    """A store has no such file."""
+
+
+class AlreadyInStoreError(StoreError, FileExistsError):
+    """A store has such a file already, and files of a store are not replaced."""
+
+
+class ChangedInStoreError(StoreError):
+    """Somebody else changed a file of a store in the meantime."""
+
+
+class CorruptReleaseError(StoreError):
+    """What a store gives is not what was published there, or is no release at all."""
+
+
+class ReleaseNotFoundError(MyDatasetsError, LookupError):
+    """A store has no release that a reference means."""
+
+
+class YankedError(MyDatasetsError, RuntimeError):
+    """A release was withdrawn; the message says why."""
+
+
+class PublishError(MyDatasetsError, RuntimeError):
+    """A version is not fit to be published."""
+
+
+class ReleaseConflictError(PublishError):
+    """Other bytes are published under the same version."""
+
+
+class SignatureError(MyDatasetsError, ValueError):
+    """A signature is missing, wrong, or by nobody who is trusted; or a state is an older one."""
 
 
 class DemoError(MyDatasetsError):

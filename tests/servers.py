@@ -27,7 +27,7 @@ def s3(bucket: str) -> Iterator[tuple[str, Put]]:
     import boto3
     from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     try:
@@ -79,7 +79,8 @@ def gcs(bucket: str) -> Iterator[tuple[str, Put]]:
         _wait_for(host, int(port))
         post("/storage/v1/b?project=test", json.dumps({"name": bucket}).encode(), "text/json")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", f"http://{address}")
+            patch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", f"http://{address}")  # pyarrow's
+            patch.setenv("STORAGE_EMULATOR_HOST", f"http://{address}")  # Google's own
             yield f"gs://anonymous@{bucket}", put
     finally:
         server.terminate()

@@ -1,0 +1,1 @@
+"""Where releases live: one module for each kind of store."""

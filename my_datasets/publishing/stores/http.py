@@ -1,0 +1,184 @@
+"""What any HTTP server has: a store that is only read."""
+
+import email.utils
+import threading
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
+from pathlib import Path
+
+import requests
+import urllib3
+
+from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError, explain
+from my_datasets.publishing.store import BLOCK, OnBytes, Stored, read_only, too_large, untold
+
+# Statuses after which asking again may help (RFC 9110, and RFC 6585 for 429).
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+_MISSING = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+_TIMEOUT = (15.0, 60.0)
+
+
+class HttpStore:
+    """A directory that an HTTP server gives away as it is; see `Store`.
+
+    Certificates are verified. A name and password come from `~/.netrc`, as for other tools.
+    """
+
+    is_writable = False
+
+    def __init__(self, url: str) -> None:
+        """Takes the address of the directory."""
+        self._url = url.rstrip("/")
+        self._sessions = threading.local()
+
+    def __repr__(self) -> str:
+        return f"HttpStore({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def stat(self, path: str) -> Stored:
+        with self._asked("HEAD", path) as response:
+            length = response.headers.get("Content-Length", "")
+            if not length.isdigit():
+                raise self._odd(path, "it does not tell the size")
+            date = email.utils.parsedate_tz(response.headers.get("Last-Modified", ""))
+            return Stored(path, int(length), email.utils.mktime_tz(date) if date else 0.0)
+
+    def list(self, folder: str) -> Iterator[Stored]:  # noqa: ARG002
+        raise StoreError(
+            explain(
+                f"{self.url} cannot be listed: HTTP has no such thing.",
+                mend="do this where the directory is that is served there",
+            )
+        )
+
+    def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+        if end is not None and end <= begin:
+            return
+        headers = {"Range": f"bytes={begin}-{'' if end is None else end - 1}"}
+        with self._asked("GET", path, headers if begin or end is not None else {}) as response:
+            if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                return  # from its end on there is nothing
+            skip = begin
+            if response.status_code == HTTPStatus.PARTIAL_CONTENT:
+                if not response.headers.get("Content-Range", "").startswith(f"bytes {begin}-"):
+                    raise self._odd(path, "it gave another part than was asked for")
+                skip = 0
+            left = None if end is None else end - begin
+            for block in self._blocks(path, response):
+                data = block[skip:]
+                skip -= len(block) - len(data)
+                if left is not None:
+                    data = data[:left]
+                    left -= len(data)
+                if data:
+                    yield data
+                if left == 0:
+                    return
+
+    def state(self, path: str, most: int) -> tuple[bytes, str]:
+        # No cache on the way may give what was current an hour ago.
+        with self._asked("GET", path, {"Cache-Control": "no-cache"}) as response:
+            data = b""
+            for block in self._blocks(path, response):
+                data += block
+                if len(data) > most:
+                    raise too_large(path, most)
+            return data, response.headers.get("ETag", "")
+
+    def create(
+        self,
+        path: str,  # noqa: ARG002
+        source: Path | bytes,  # noqa: ARG002
+        sha256: str,  # noqa: ARG002
+        on_bytes: OnBytes = untold,  # noqa: ARG002
+    ) -> None:
+        raise read_only(self.url)
+
+    def replace(self, path: str, data: bytes, tag: str | None) -> str:  # noqa: ARG002
+        raise read_only(self.url)
+
+    def move(self, source: str, target: str, last: Sequence[str]) -> None:  # noqa: ARG002
+        raise read_only(self.url)
+
+    def delete(self, path: str) -> None:  # noqa: ARG002
+        raise read_only(self.url)
+
+    def _asked(
+        self, method: str, path: str, headers: dict[str, str] | None = None
+    ) -> requests.Response:
+        url = f"{self._url}/{urllib.parse.quote(path)}"
+        # Bytes as they are, not as they are compressed on their way.
+        wanted = {"Accept-Encoding": "identity", **(headers or {})}
+        try:
+            response = self._session.request(
+                method, url, headers=wanted, stream=True, timeout=_TIMEOUT, allow_redirects=True
+            )
+        except requests.exceptions.SSLError as error:
+            raise StoreError(
+                explain(
+                    f"The certificate of {self.url} is not to be trusted.",
+                    mend="correct the address, or the certificates of this machine",
+                )
+            ) from error
+        except requests.RequestException as error:
+            raise self._silent(path, type(error).__name__) from error
+        status = response.status_code
+        if status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT) or (
+            status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and "Range" in wanted
+        ):
+            return response
+        response.close()
+        if status in _MISSING:
+            raise NotInStoreError(
+                explain(f"{self.url} has no file {path}.", mend="see my-datasets ls")
+            )
+        if status in _PASSING:
+            raise self._silent(path, f"HTTP {status}")
+        raise StoreError(
+            explain(
+                f"{self.url} does not give {path}: HTTP {status}.",
+                mend="correct the address; a name and password go into ~/.netrc",
+            )
+        )
+
+    def _blocks(self, path: str, response: requests.Response) -> Iterator[bytes]:
+        length = response.headers.get("Content-Length", "")
+        came = 0
+        try:
+            for block in response.raw.stream(BLOCK, decode_content=False):
+                came += len(block)
+                yield block
+        except (urllib3.exceptions.HTTPError, requests.RequestException, OSError) as error:
+            raise self._silent(path, type(error).__name__) from error
+        if length.isdigit() and came < int(length):
+            raise self._silent(path, f"{came:,} of {length} bytes came")
+
+    @property
+    def _session(self) -> requests.Session:
+        """One for each thread: they are not made for several."""
+        found: requests.Session | None = getattr(self._sessions, "one", None)
+        if found is None:
+            found = self._sessions.one = requests.Session()
+        return found
+
+    def _silent(self, path: str, found: str) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            explain(
+                f"{self.url} does not answer, or not well.",
+                f"It was about {path}: {found}",
+                mend="see that the network and the server are there, then run the same again",
+            )
+        )
+
+    def _odd(self, path: str, found: str) -> StoreError:
+        return StoreError(
+            explain(
+                f"{self.url} cannot be used as a store.",
+                f"It was about {path}: {found}",
+                mend="use a server for static files",
+            )
+        )

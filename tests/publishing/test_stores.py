@@ -1,0 +1,145 @@
+"""Each kind of store does what the contract says, on a real server; addresses, and their faults."""
+
+import hashlib
+
+import pytest
+
+from my_datasets.errors import DiskFullError, NotInStoreError, StoreError, StoreUnavailableError
+from my_datasets.publishing.opening import open_store
+from my_datasets.publishing.stores.http import HttpStore
+from my_datasets.publishing.stores.local import LocalStore
+from my_datasets.testing.store_contract import ReadingContract, StoreContract
+from tests.publishing.web import serving
+
+
+class TestEachStore(StoreContract):
+    """A directory, a bucket of moto's S3 server, a bucket of fake-gcs-server."""
+
+    @pytest.fixture
+    def store(self, store):
+        return store
+
+
+class TestS3InParts(StoreContract):
+    @pytest.fixture
+    def store(self, s3_bucket, tmp_path):
+        from my_datasets.publishing.stores.s3 import S3Store
+
+        return S3Store("releases", f"in_parts/{tmp_path.name}", part=5 << 20)
+
+
+class TestDirectoryWithoutHardLinks(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path, monkeypatch):
+        def refused(*_):
+            raise PermissionError(1, "no hard links here")
+
+        monkeypatch.setattr("os.link", refused)
+        return LocalStore(tmp_path / "store")
+
+
+class TestHttp(ReadingContract):
+    @pytest.fixture(params=[True, False], ids=["ranges", "no_ranges"])
+    def held(self, request, tmp_path):
+        def put(path, data):
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_bytes(data)
+
+        with serving(tmp_path, ranges=request.param) as (url, _):
+            yield open_store(url), put
+
+    def test_nothing_can_be_written(self, held):
+        store, _ = held
+        assert not store.is_writable
+        for act in (
+            lambda: store.create("a", b"", hashlib.sha256().hexdigest()),
+            lambda: store.replace("a", b"", None),
+            lambda: store.delete("a"),
+            lambda: store.move("a", "b", []),
+        ):
+            with pytest.raises(StoreError, match="can only be read"):
+                act()
+        with pytest.raises(StoreError, match="cannot be listed"):
+            list(store.list(""))
+
+
+def test_addresses(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert open_store("folder").url == str(tmp_path / "folder")
+    assert open_store("file:///a%20b").url == "/a b"
+    assert isinstance(open_store("http://host/x/"), HttpStore)
+    assert open_store("http://host/x/").url == "http://host/x"
+    store = open_store(tmp_path)
+    assert open_store(store) is store
+    for wrong in ("ftp://host/x", "s3://", "http:///x", "http://[x/y"):
+        with pytest.raises(StoreError, match="is no address of a store"):
+            open_store(wrong)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["s3://KEY:hunter2@bucket/x", "https://me:hunter2@host/x", "https://host/x?token=hunter2",
+     "gs://anonymous:hunter2@bucket", "ftp://me:hunter2@host", "http://me:hunter2@[host"],
+)  # fmt: skip
+def test_credentials_in_addresses_are_refused_and_not_shown(address):
+    with pytest.raises(StoreError) as caught:
+        open_store(address)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_server_that_does_not_answer():
+    for url in ("http://127.0.0.1:9/x", "http://no-such-host.invalid/x"):
+        with pytest.raises(StoreUnavailableError, match="does not answer"):
+            open_store(url).stat("a")
+
+
+def test_a_server_that_answers_otherwise(tmp_path):
+    (tmp_path / "file").write_bytes(b"0123456789")
+
+    def answer(handler, path):
+        status = {"later": 503, "login": 401, "other_part": 206, "short": 200}.get(path)
+        if status is None:
+            return False
+        handler.send_response(status)
+        if path == "other_part":
+            handler.send_header("Content-Range", "bytes 0-9/10")
+        handler.send_header("Content-Length", "10")
+        handler.end_headers()
+        handler.wfile.write(b"01234" if path == "short" else b"0123456789")
+        handler.close_connection = True
+        return True
+
+    with serving(tmp_path, answer=answer) as (url, _):
+        store = open_store(url)
+        with pytest.raises(StoreUnavailableError, match="HTTP 503"):
+            b"".join(store.read("later"))
+        with pytest.raises(StoreError, match="HTTP 401"):
+            b"".join(store.read("login"))
+        with pytest.raises(StoreError, match="another part than was asked for"):
+            b"".join(store.read("other_part", 5))
+        came = []
+        with pytest.raises(StoreUnavailableError):
+            came.extend(store.read("short"))
+        assert b"".join(came) in (b"01234", b"")
+
+
+def test_a_bucket_that_is_not_there(s3_bucket, gcs_bucket):
+    for url in ("s3://no-such-bucket-here/x", "gs://anonymous@no-such-bucket-here/x"):
+        with pytest.raises(StoreError, match="There is no bucket") as caught:
+            open_store(url).create("a", b"1", hashlib.sha256(b"1").hexdigest())
+        assert not isinstance(caught.value, NotInStoreError)
+
+
+def test_a_full_disk(tmpfs):
+    store = LocalStore(tmpfs("1m") / "store")
+    data = bytes(2 << 20)
+    with pytest.raises(DiskFullError, match="is full"):
+        store.create("a", data, hashlib.sha256(data).hexdigest())
+    assert list(store.list("")) == []
+    store.create("a", b"1", hashlib.sha256(b"1").hexdigest())
+
+
+def test_what_must_not_be_written(tmp_path):
+    (tmp_path / "store").write_text("a file")
+    with pytest.raises(StoreError):
+        LocalStore(tmp_path / "store").create("a", b"1", hashlib.sha256(b"1").hexdigest())
