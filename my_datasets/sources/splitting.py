@@ -150,7 +150,12 @@ class Valued:
 
 def places(salt: str, texts: pa.LargeBinaryArray) -> Places:
     """Returns the place of each text: the upper half of the MD5 of the salt and the text."""
-    return hashing.hash_keys(_SALT + salt, texts)[0]
+    return salted(salt, texts)[0]
+
+
+def salted(salt: str, texts: pa.LargeBinaryArray) -> hashing.Hashes:
+    """Returns both halves of those MD5s; each uint64 of shape [n]."""
+    return hashing.hash_keys(_SALT + salt, texts)
 
 
 def cuts(parts: Mapping[str, float]) -> dict[str, tuple[int, int]]:

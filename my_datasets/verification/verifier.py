@@ -1,5 +1,6 @@
 """`verify`: whether a prepared version is what its manifest, and its own checksums, say it is."""
 
+import contextlib
 import os
 import tempfile
 import time
@@ -19,7 +20,10 @@ from my_datasets.core.issues import Issue, Severity
 from my_datasets.core.machine import cores
 from my_datasets.errors import FeatureError, MissingDependencyError, NotPreparedError, explain
 from my_datasets.input_pipeline.decoding import Decoder
+from my_datasets.verification import watching
 from my_datasets.verification.checks import digests, examples, files, metadata, shards
+from my_datasets.verification.checks.splits import SplitDeclarations
+from my_datasets.verification.watching import Check, Noted, Watch
 
 
 class Level(StrEnum):
@@ -138,8 +142,10 @@ def verify(
     digest = None
     if level is not Level.FAST:
         decoder = _decoder(subject, not_checked) if level is Level.DEEP else None
+        checks = _checks(subject, decoder) if level is Level.DEEP else []
         with tempfile.TemporaryDirectory() as directory:
-            worker = _Worker(subject, level, decoder, Path(directory))
+            watches = [watch for check in checks for watch in check.watches]
+            worker = _Worker(subject, level, decoder, Path(directory), watches)
             found: dict[str, Hashes] = {}
             done, total = 0, sum(task.size for task in tasks)
             for task, result in _results(tasks, worker, workers or cores(), total):
@@ -151,10 +157,14 @@ def verify(
                 found = {task.name: mapped(worker.hashes_of(task)) for task in tasks}
                 splits = _by_split(subject, found)
                 is_whole = not any(i.severity is Severity.ERROR for i in issues)
-                issues += digests.check(subject.content, splits) if is_whole else []
+                if is_whole:
+                    issues += digests.check(subject.content, splits)
+                    noted = _noted(subject, worker, tasks)
+                    issues += [issue for check in checks for issue in check.issues(noted)]
                 if not any(i.severity is Severity.ERROR for i in issues):
                     digest = _digest(subject, splits)
                 del found, splits  # mapped files in the directory
+        not_checked += [note for check in checks for note in check.not_checked]
     issues.sort(key=lambda issue: (issue.severity is not Severity.ERROR, issue.node))
     return Report(
         subject.name, str(path), level, tuple(issues), _examples(subject),
@@ -178,12 +188,18 @@ class _Worker:
     """Looks at shards, here or in a process of its own."""
 
     def __init__(
-        self, subject: Subject, level: Level, decoder: Decoder | None, directory: Path
+        self,
+        subject: Subject,
+        level: Level,
+        decoder: Decoder | None,
+        directory: Path,
+        watches: Sequence[Watch],
     ) -> None:
         self._subject = subject
         self._level = level
         self._decoder = decoder
         self._directory = directory
+        self._watches = watches
         said = subject.content
         made = [one for split in said.splits.values() for one in split.shards] if said else []
         self._sha256 = {one.name: one.sha256 for one in made}
@@ -198,8 +214,14 @@ class _Worker:
             )
             if self._level is Level.DEEP:
                 is_damaged = any(issue.code == "damaged" for issue in issues)
-                with self.hashes_of(task).open("wb") as hashes:
-                    more = examples.check(path, form, self._decoder, hashes)
+                with contextlib.ExitStack() as stack:
+                    notes = self.hashes_of(task)
+                    hashes = stack.enter_context(notes.open("wb"))
+                    takers = [
+                        stack.enter_context(watch.noting(watching.file_of(notes, watch)))
+                        for watch in self._watches
+                    ]
+                    more = examples.check(path, form, self._decoder, hashes, takers)
                 issues += [] if is_damaged else more
         except OSError as error:
             return [files.denied(path, error)]
@@ -247,6 +269,25 @@ def _decoder(subject: Subject, not_checked: list[str]) -> Decoder | None:
         first = (str(error) or type(error).__name__).splitlines()[0]
         not_checked.append(f"whether examples fit their features: {first}")
         return None
+
+
+def _checks(subject: Subject, decoder: Decoder | None) -> list[Check]:
+    """Returns what is to be looked at when all examples were taken apart."""
+    return [SplitDeclarations(subject.manifest, decoder.tree if decoder else None)]
+
+
+def _noted(subject: Subject, worker: _Worker, tasks: Sequence[_Task]) -> dict[str, list[Noted]]:
+    """Returns the shards of each split, with what was noted of them."""
+    declared = subject.declared
+    if declared is None:
+        return {}
+    by_name = {
+        task.name: Noted(
+            subject.path / task.name, declared.file_format, task.examples, worker.hashes_of(task)
+        )
+        for task in tasks
+    }
+    return {name: [by_name[one.name] for one in some] for name, some in declared.splits.items()}
 
 
 def _declared(subject: Subject) -> int:

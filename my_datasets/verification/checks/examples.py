@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from my_datasets.records import canonical, stored
 from my_datasets.records.columns import PADDING, UnreadableRecordError
 from my_datasets.records.reading import Batch
 from my_datasets.verification.checks import shards
+from my_datasets.verification.watching import Take
 
 # Of one shard so many are told; more of them help nobody.
 _MOST_TOLD = 5
@@ -20,7 +21,13 @@ _MOST_TOLD = 5
 _AT_ONCE = 256
 
 
-def check(path: Path, file_format: str, decoder: Decoder | None, hashes: BinaryIO) -> list[Issue]:
+def check(
+    path: Path,
+    file_format: str,
+    decoder: Decoder | None,
+    hashes: BinaryIO,
+    takers: Sequence[Take] = (),
+) -> list[Issue]:
     """Returns what is wrong with the examples of a shard.
 
     Args:
@@ -28,6 +35,7 @@ def check(path: Path, file_format: str, decoder: Decoder | None, hashes: BinaryI
       file_format: Its format.
       decoder: Decodes examples; None to hash them only.
       hashes: What their hashes are written to, as far as it goes.
+      takers: What gets their values, as long as they are what the features declare.
     """
     issues: list[Issue] = []
     row = misfits = 0
@@ -35,11 +43,14 @@ def check(path: Path, file_format: str, decoder: Decoder | None, hashes: BinaryI
         for records in stored.records(path, file_format):
             hashes.write(canonical.hashes(records).data)
             for begin in range(0, len(records) if decoder else 0, _AT_ONCE):
-                wrong = _misfit(decoder, records[begin : begin + _AT_ONCE])
-                if wrong is not None:
-                    misfits += 1
-                    if misfits <= _MOST_TOLD:
-                        issues.append(_told(path, row + begin, wrong))
+                values, wrong = _decoded(decoder, records[begin : begin + _AT_ONCE])
+                if wrong is None:
+                    for take in takers:
+                        take(values)
+                    continue
+                misfits += 1
+                if misfits <= _MOST_TOLD:
+                    issues.append(_told(path, row + begin, wrong))
             row += len(records)
     except stored.UnknownFormatError as error:
         issues.append(
@@ -60,16 +71,15 @@ def check(path: Path, file_format: str, decoder: Decoder | None, hashes: BinaryI
     return issues
 
 
-def _misfit(decoder: Decoder | None, records: Sequence[bytes]) -> MisfitError | None:
+def _decoded(decoder: Decoder | None, records: Sequence[bytes]) -> tuple[Any, MisfitError | None]:
+    """Returns the values of some records, or why one of them has none."""
     stops = np.cumsum([len(record) for record in records])
     starts = stops - [len(record) for record in records]
     data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
     try:
-        if decoder is not None:
-            decoder(Batch(data, starts, stops))
+        return decoder(Batch(data, starts, stops)) if decoder is not None else None, None
     except MisfitError as error:
-        return error
-    return None
+        return None, error
 
 
 def _told(path: Path, begin: int, error: MisfitError) -> Issue:
