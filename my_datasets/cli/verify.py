@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -41,6 +42,11 @@ _NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unre
     is_flag=True,
     help="Build each version again elsewhere, from its builder and its input, and compare bytes.",
 )
+@click.option(
+    "--restart",
+    is_flag=True,
+    help="Look at all shards, also at those that a run before, which was interrupted, has done.",
+)
 @click.option("--strict", is_flag=True, help="Count warnings as errors.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a core]")
 @json_option
@@ -52,6 +58,7 @@ def command(
     fast: bool,
     deep: bool,
     rebuild: bool,
+    restart: bool,
     strict: bool,
     workers: int | None,
     as_json: bool,
@@ -59,7 +66,8 @@ def command(
     """Look whether prepared versions are what their manifests say they are.
 
     Without more, each shard is read and its SHA-256 compared; of a shard that differs the damaged
-    record is named. Nothing is changed. Exits with 1 if there are errors.
+    record is named. Nothing is changed. Exits with 1 if there are errors. If it is interrupted, the
+    same command goes on with the shards that were not looked at.
 
     With --rebuild, whoever has the builder and its input proves that the version is what they make.
 
@@ -74,8 +82,11 @@ def command(
     reports = []
     for one in versions:
         path = version_dir(one, data_dir)
-        with _bar(path, shown=not (as_json or fast)) as tell:
-            report = verify(path, level=level, workers=workers, report=tell)
+        with _bar(path, shown=not (as_json or fast)) as tell, _told_to_go_on(fast):
+            report = verify(
+                path, level=level, workers=workers, report=tell, resume_dir=_resume_dir(),
+                restart=restart,
+            )  # fmt: skip
         if rebuild and any(issue.code in _NOT_TO_BE_REBUILT for issue in report.issues):
             note = "whether it is built again alike: what it is cannot be read"
             report = dataclasses.replace(report, not_checked=(*report.not_checked, note))
@@ -89,6 +100,23 @@ def command(
         print_json([report.to_json() for report in reports])
     if any(not report.is_good or (strict and report.issues) for report in reports):
         context.exit(1)
+
+
+def _resume_dir() -> Path | None:
+    """Returns where interrupted runs leave what they have found; None if there is no such place."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    root = given if given.is_absolute() else Path(os.path.expanduser("~"), ".cache")
+    return root / "my_datasets" / "verify" if root.is_absolute() else None
+
+
+@contextlib.contextmanager
+def _told_to_go_on(is_fast: bool) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not is_fast and _resume_dir() is not None:
+            click.echo("Interrupted. The same command goes on where this one ended.", err=True)
+        raise
 
 
 def _rebuilt(path: Path) -> "list[Issue]":
@@ -142,6 +170,8 @@ def _show(report: "Report") -> None:
         "fast": "metadata and sizes", "bytes": "every byte", "deep": "every byte and example"
     }[report.level.value]  # fmt: skip
     again = ", built again" if report.was_rebuilt else ""
+    if report.resumed:
+        again += f", {report.resumed:,} shards by the run before"
     out.print(
         f"[bold]{escape(report.name)}[/bold]: {said or 'good'} ({looked} of "
         f"{report.examples:,} examples, {human_size(report.bytes)}, {report.seconds:.1f} s{again})",

@@ -1,8 +1,8 @@
 """`verify`: whether a prepared version is what its manifest, and its own checksums, say it is."""
 
 import contextlib
+import errno
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from my_datasets._version import __version__
 from my_datasets.building.engines import processes
 from my_datasets.comparison.hashing import FEW_BYTES
 from my_datasets.comparison.subject import Subject
@@ -18,9 +19,15 @@ from my_datasets.core.declared import MALFORMED
 from my_datasets.core.hashes import Hashes, mapped
 from my_datasets.core.issues import Issue, Severity
 from my_datasets.core.machine import cores
-from my_datasets.errors import FeatureError, MissingDependencyError, NotPreparedError, explain
+from my_datasets.errors import (
+    DiskFullError,
+    FeatureError,
+    MissingDependencyError,
+    NotPreparedError,
+    explain,
+)
 from my_datasets.input_pipeline.decoding import Decoder
-from my_datasets.verification import watching
+from my_datasets.verification import resuming, watching
 from my_datasets.verification.checks import digests, examples, files, metadata, shards
 from my_datasets.verification.checks.splits import SplitDeclarations
 from my_datasets.verification.watching import Check, Noted, Watch
@@ -54,6 +61,7 @@ class Report:
       not_checked: What could not be looked at, and why.
       seconds: How long it took.
       was_rebuilt: Whether it was built again, and compared with that.
+      resumed: How many shards were not read, as a run before that was interrupted has done it.
     """
 
     name: str
@@ -66,6 +74,7 @@ class Report:
     not_checked: tuple[str, ...]
     seconds: float
     was_rebuilt: bool = False
+    resumed: int = 0
 
     @property
     def is_good(self) -> bool:
@@ -84,6 +93,7 @@ class Report:
             "digest": self.digest,
             "not_checked": list(self.not_checked),
             "rebuilt": self.was_rebuilt,
+            "resumed": self.resumed,
             "seconds": round(self.seconds, 3),
             "issues": [issue.to_json() for issue in self.issues],
         }
@@ -110,6 +120,8 @@ def verify(
     level: Level = Level.BYTES,
     workers: int | None = None,
     report: Callable[[Looked], None] = lambda _: None,
+    resume_dir: Path | None = None,
+    restart: bool = False,
 ) -> Report:
     """Looks whether a prepared version is what it is said to be; it is never changed.
 
@@ -118,12 +130,17 @@ def verify(
       level: How much is looked at.
       workers: How many processes read shards; None for one for each core.
       report: Is told of each shard that was looked at.
+      resume_dir: Where it is kept, for all versions, which shards were looked at until all are:
+        so a run that follows one that was interrupted reads the others only. None to keep nothing.
+      restart: Whether what was kept there is not used.
 
     Returns:
       What was found. Whatever is wrong with the data is in it, not raised.
 
     Raises:
       NotPreparedError: There is no such directory.
+      DiskFullError: There is no room for notes on the examples.
+      BuildInterruptedError: A process that read shards died.
     """
     began = time.monotonic()
     path = Path(version_dir).expanduser()
@@ -139,17 +156,24 @@ def verify(
     issues = [*subject.issues, *metadata.check(subject), *files.check(subject)]
     not_checked: list[str] = []
     tasks = _tasks(subject, {issue.node for issue in issues if issue.code in _NOT_TO_BE_READ})
-    digest = None
+    digest, resumed = None, 0
     if level is not Level.FAST:
         decoder = _decoder(subject, not_checked) if level is Level.DEEP else None
         checks = _checks(subject, decoder) if level is Level.DEEP else []
-        with tempfile.TemporaryDirectory() as directory:
-            watches = [watch for check in checks for watch in check.watches]
-            worker = _Worker(subject, level, decoder, Path(directory), watches)
+        watches = [watch for check in checks for watch in check.watches]
+        identity = {
+            "software": __version__,
+            "metadata": resuming.metadata_of(path),
+            "decoded": decoder is not None,
+            "watches": [repr(watch) for watch in watches],
+        }
+        with resuming.scratch(resume_dir, path, level.value, identity, restart=restart) as scratch:
+            worker = _Worker(subject, level, decoder, scratch.directory, watches)
             found: dict[str, Hashes] = {}
             done, total = 0, sum(task.size for task in tasks)
-            for task, result in _results(tasks, worker, workers or cores(), total):
+            for task, result, was_kept in _with_kept(tasks, worker, workers or cores(), scratch):
                 issues += result
+                resumed += was_kept
                 done += task.size
                 report(Looked(done, total, task.name))
             are_read = all(worker.hashes_of(task).exists() for task in tasks)
@@ -169,9 +193,11 @@ def verify(
     return Report(
         subject.name, str(path), level, tuple(issues), _examples(subject),
         sum(task.size for task in tasks), digest, tuple(not_checked), time.monotonic() - began,
+        resumed=resumed,
     )  # fmt: skip
 
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 # What is not there, or cannot be read, is told once.
 _NOT_TO_BE_READ = frozenset({"missing-shard", "link", "no-file", "unreadable-shard"})
 
@@ -206,7 +232,7 @@ class _Worker:
         self._known = {one.sha256: one.name for one in made}
 
     def handle(self, task: _Task) -> list[Issue]:
-        path = self._subject.path / task.name
+        path = self.path_of(task)
         form = self._subject.declared.file_format if self._subject.declared else "tfrecord"
         try:
             issues = list(
@@ -224,15 +250,28 @@ class _Worker:
                     more = examples.check(path, form, self._decoder, hashes, takers)
                 issues += [] if is_damaged else more
         except OSError as error:
+            if error.errno in _FULL:  # of notes, as nothing else is written
+                raise _no_room(self._directory) from error
             return [files.denied(path, error)]
         return issues
 
     def finish(self) -> None:
         pass
 
+    def path_of(self, task: _Task) -> Path:
+        """Returns where a shard lies."""
+        return self._subject.path / task.name
+
     def hashes_of(self, task: _Task) -> Path:
         """Returns where the hashes of a shard's examples are put."""
         return self._directory / str(task.number)
+
+    def notes_of(self, task: _Task) -> list[Path]:
+        """Returns all files with notes on a shard."""
+        notes = self.hashes_of(task)
+        if self._level is not Level.DEEP:
+            return []
+        return [notes, *(watching.file_of(notes, watch) for watch in self._watches)]
 
 
 def _tasks(subject: Subject, not_to_be_read: set[str]) -> list[_Task]:
@@ -244,6 +283,24 @@ def _tasks(subject: Subject, not_to_be_read: set[str]) -> list[_Task]:
         for number, one in enumerate(shards)
         if one.name not in not_to_be_read
     ]
+
+
+def _with_kept(
+    tasks: Sequence[_Task], worker: _Worker, workers: int, scratch: resuming.Scratch
+) -> Iterator[tuple[_Task, list[Issue], bool]]:
+    """Yields what was found in each shard, and whether a run before has found it."""
+    left = []
+    for task in tasks:
+        kept = scratch.kept(worker.path_of(task), worker.notes_of(task))
+        if kept is None:
+            left.append(task)
+        else:
+            yield task, kept, True
+    for task, found in _results(left, worker, workers, sum(task.size for task in left)):
+        # What hinders from reading may be gone without a trace.
+        if not any(issue.code in _NOT_TO_BE_READ for issue in found):
+            scratch.keep(worker.path_of(task), found, worker.notes_of(task))
+        yield task, found, False
 
 
 def _results(
@@ -288,6 +345,16 @@ def _noted(subject: Subject, worker: _Worker, tasks: Sequence[_Task]) -> dict[st
         for task in tasks
     }
     return {name: [by_name[one.name] for one in some] for name, some in declared.splits.items()}
+
+
+def _no_room(directory: Path) -> DiskFullError:
+    return DiskFullError(
+        explain(
+            f"The disk is full: notes on the examples cannot be written into {directory}.",
+            "They take 32 bytes for each example, and more for near-duplicates.",
+            mend="free some space there, or set XDG_CACHE_HOME to another directory",
+        )
+    )
 
 
 def _declared(subject: Subject) -> int:

@@ -1,6 +1,10 @@
 """`my-datasets verify` and `adopt`, as scripts and people use them."""
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +29,11 @@ def data_dir(tmp_path_factory):
     done = run("build", "digits", "--data-dir", directory, "--num-shards", 2, "--quiet")
     assert done.exit_code == 0, done.output
     return directory
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def run(*arguments):
@@ -148,3 +157,40 @@ def test_what_cannot_be_read_is_not_built_again(data_dir, tmp_path, name):
     if name == "dataset_info.json":
         with pytest.raises(errors.IncompleteVersionError, match="cannot be read"):
             my_datasets.source(str(version))
+
+
+def test_an_interrupted_run_goes_on(data_dir, tmp_path):
+    """Ctrl-C, in a process of its own, and the same command once more."""
+    version = tmp_path / "digits" / "1.0.0"
+    version.parent.mkdir()
+    shutil.copytree(data_dir / "digits" / "1.0.0", version)
+    slow = (
+        "import os, signal, sys\n"
+        "from my_datasets.verification.checks import shards\n"
+        "check, done = shards.check, []\n"
+        "def slow(*arguments):\n"
+        "    if len(done) == 2:\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    done.append(1)\n"
+        "    return check(*arguments)\n"
+        "shards.check = slow\n"
+        "from my_datasets.cli.main import main\n"
+        "main()\n"
+    )
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    arguments = ["verify", str(version), "--workers", "1"]
+    killed = subprocess.run(
+        [sys.executable, "-c", slow, *arguments], env=environment, capture_output=True, text=True
+    )
+    assert killed.returncode != 0
+    assert "The same command goes on where this one ended." in killed.stderr
+    assert "Traceback" not in killed.stderr
+    (state,) = (tmp_path / "cache" / "my_datasets" / "verify").glob("*/")
+    again = CliRunner().invoke(cli, arguments, env={"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    assert "digits:1.0.0: good (every byte of" in again.output
+    assert "2 shards by the run before)" in again.output
+    assert not state.exists()
+    whole = CliRunner().invoke(
+        cli, [*arguments, "--json", "--restart"], env={"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    )
+    assert json.loads(whole.stdout)[0]["resumed"] == 0
