@@ -4,8 +4,6 @@ import hashlib
 import inspect
 import itertools
 import os
-import re
-import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,14 +23,10 @@ from my_datasets.building import shards
 from my_datasets.building.job import Job, SplitResult, WriteShard
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.units import SplitInput, Units
-from my_datasets.core import content as content_of
-from my_datasets.core.content import Content
 from my_datasets.errors import BuilderError, SplitNotFoundError, explain
 
 # Records in a row group of a Parquet shard: a few MB of usual records.
 _PARQUET_BATCH = 1000
-# Parameters of addresses that let somebody in.
-_SECRET = re.compile(r"token|signature|^sig$|credential|secret|password|^key$|api_?key|^se$", re.I)
 # Formats whose positions TFDS records by itself, or that this package does not know.
 ENGINE_FORMATS = frozenset(
     {
@@ -45,11 +39,12 @@ ENGINE_FORMATS = frozenset(
 
 def split_inputs(
     generators: Any, generate_examples: Callable[..., Any], builder: str
-) -> list[SplitInput] | None:
-    """Returns what `_split_generators` returned as the engine's input; None if it is Beam's.
+) -> list[SplitInput]:
+    """Returns what `_split_generators` returned as the engine's input.
 
     Args:
-      generators: A dict of split names to generators or `Units`, or TFDS's older list.
+      generators: A dict of split names to generators, `Units` or what is of Beam, or TFDS's older
+        list.
       generate_examples: The builder's method, for the list.
       builder: The dataset's name, for messages.
 
@@ -81,11 +76,11 @@ def split_inputs(
             )
         if isinstance(generator, Units):
             inputs.append(SplitInput(str(name), generator))
+        elif _is_of_beam(generator):
+            inputs.append(SplitInput(str(name), Units(iter, ()), collection=generator))
         elif isinstance(generator, Iterable):
             plain = Units(iter, [generator])
             inputs.append(SplitInput(str(name), plain, is_plain=True))
-        elif type(generator).__module__.partition(".")[0] == "apache_beam":
-            return None
         else:
             raise BuilderError(
                 explain(
@@ -96,6 +91,11 @@ def split_inputs(
                 )
             )
     return inputs
+
+
+def _is_of_beam(generator: Any) -> bool:
+    """Returns whether it is a `PCollection` or `PTransform`, without loading Beam to know."""
+    return any(kind.__module__.partition(".")[0] == "apache_beam" for kind in type(generator).mro())
 
 
 def _shortly(value: Any) -> str:
@@ -185,8 +185,8 @@ def work_identity(
         "downloads": sorted(
             (url, str(info.size), info.checksum) for url, info in downloads.items()
         ),
-        # Units name their files themselves; what a plain generator reads is not known.
-        "manual files": _manual_files(manual_dir) if any(i.is_plain for i in job.inputs) else "",
+        # Units name their files themselves; what a generator or a collection reads is not known.
+        "manual files": _manual_files(manual_dir) if any(map(_is_opaque, job.inputs)) else "",
     }
 
 
@@ -203,62 +203,13 @@ def split_infos(
         [
             tfds.core.SplitInfo(
                 name=result.name,
-                shard_lengths=result.shard_lengths,
+                shard_lengths=[shard.examples for shard in result.shards],
                 num_bytes=result.num_bytes,
                 filename_template=template(result.name),
             )
             for result in results
         ]
     )
-
-
-def content(version_dir: Path, results: Sequence[SplitResult]) -> Content:
-    """Returns what is in a version: its features, from its metadata, and what the engine made."""
-    schema = content_of.schema_of(version_dir)
-    return Content(schema, {result.name: result.content for result in results})
-
-
-def provenance(builder: tfds.core.DatasetBuilder, downloads: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns where a version comes from and with what it was made, for its manifest.
-
-    Args:
-      builder: The builder.
-      downloads: TFDS's record of each file that was downloaded, by its address.
-    """
-    config = f"/{builder.builder_config.name}" if builder.builder_config else ""
-    notes = builder.info.release_notes or {}
-    return {
-        "software": {
-            "my_datasets": __version__,
-            "tensorflow_datasets": tfds.__version__,
-            "zlib": zlib.ZLIB_RUNTIME_VERSION,
-        },
-        "sources": [
-            {"url": _without_secrets(url), "bytes": info.size, "sha256": info.checksum}
-            for url, info in sorted(downloads.items())
-        ],
-        "licence": builder.info.redistribution_info.license or "",
-        "release_notes": {str(version): note for version, note in notes.items()},
-        "reproduce": f"my-datasets build {builder.name}{config}:{builder.version}",
-    }
-
-
-def _without_secrets(url: str) -> str:
-    """Returns an address without a password, and without what signs a request."""
-    parts = urllib.parse.urlsplit(url)
-    query = [
-        (name, value)
-        for name, value in urllib.parse.parse_qsl(parts.query, keep_blank_values=True)
-        if not _SECRET.search(name)
-    ]
-    host = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=host, query=urllib.parse.urlencode(query)).geturl()
-
-
-def declared_splits(inputs: Iterable[SplitInput]) -> dict[str, Any]:
-    """Returns by which rule the rows of each split were chosen, where that was declared."""
-    declared = {item.name: dict(getattr(item.units, "declared", {})) for item in inputs}
-    return {name: rule for name, rule in declared.items() if rule}
 
 
 def wants_beam(split_generators: Callable[..., Any]) -> bool:
@@ -284,7 +235,13 @@ def _manual_files(directory: epath.Path | None) -> str:
     return found.hexdigest()
 
 
+def _is_opaque(item: SplitInput) -> bool:
+    return item.is_plain or item.collection is not None
+
+
 def _identities(item: SplitInput) -> list[str]:
+    if item.collection is not None:
+        return ["Beam collection"]
     return ["plain generator"] if item.is_plain else item.units.identities()
 
 

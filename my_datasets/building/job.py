@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from my_datasets.building.units import Encoder, Quarantined, SplitInput
-from my_datasets.core.content import SplitContent
+from my_datasets.core.content import ShardContent
 
 WriteShard = Callable[[Path, Iterable[tuple[int, bytes]]], None]
 
@@ -41,14 +41,12 @@ class SplitResult:
 
     Attributes:
       name: The split.
-      shard_lengths: The number of examples in each shard.
+      shards: Its shards.
       num_bytes: The size of the records, without framing.
       quarantined: The examples that were set aside.
-      content: What is in it.
     """
 
     name: str
-    shard_lengths: list[int]
+    shards: tuple[ShardContent, ...]
     num_bytes: int
     quarantined: list[Quarantined]
-    content: SplitContent

@@ -16,7 +16,6 @@ from typing import Any
 
 from my_datasets.building.runs import Run
 from my_datasets.building.units import UnitState
-from my_datasets.core import hashes
 from my_datasets.records import checksum
 
 _LOGGER = logging.getLogger(__name__)
@@ -127,14 +126,7 @@ class Journal:
             self.directory / name, shard.checksum, shard.bytes
         ):
             return None
-        return shard if self.hashes(shard) is not None else None
-
-    def hashes(self, shard: Shard) -> hashes.Hashes | None:
-        """Returns the hashes of a shard's examples, shape [n, 32]; None if they are not there."""
-        path = hashes_path(self.directory / shard.name)
-        if not path.is_file() or path.stat().st_size != shard.count * hashes.SIZE:
-            return None
-        return hashes.mapped(path)
+        return shard
 
     def _append(self, entry: dict[str, Any]) -> None:
         self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
@@ -214,11 +206,6 @@ class Journal:
                 "Resuming the build in %s: %d units and %d shards are done.",
                 self.directory, done, len(self.shards),
             )  # fmt: skip
-
-
-def hashes_path(shard: Path) -> Path:
-    """Returns where the hashes of a shard's examples are kept while it is in the work directory."""
-    return shard.with_name(f"{shard.name}.hashes")
 
 
 def _changes(old: dict[str, Any], new: dict[str, Any]) -> str:

@@ -1,14 +1,11 @@
 """What is in shards: hashes of files, and of their examples."""
 
 import hashlib
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from my_datasets.building.engines import processes
-from my_datasets.core import content
-from my_datasets.core.content import Content, ShardContent, SplitContent
 from my_datasets.core.declared import Declared
 from my_datasets.core.hashes import Hashes, mapped
 from my_datasets.errors import CorruptShardError, DataDirError, explain
@@ -23,50 +20,6 @@ def sha256_of(path: Path) -> str:
     """Returns the SHA-256 of a file, in hexadecimal."""
     with path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def content_of(version_dir: Path, declared: Declared, *, workers: int) -> Content:
-    """Returns what is in a version, from its files alone.
-
-    Args:
-      version_dir: The version's directory.
-      declared: What it declares.
-      workers: How many processes read shards.
-
-    Raises:
-      CorruptShardError: A shard is damaged, not there, or has another number of records than is
-        declared.
-      DataDirError: It is of a format that is not read here.
-    """
-    splits: dict[str, SplitContent] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        found = hashes_of(
-            version_dir, declared, Path(scratch), without=frozenset(), workers=workers
-        )
-        for name, parts in found.items():
-            shards = []
-            for one, part in zip(declared.splits[name], parts, strict=True):
-                path = version_dir / one.name
-                if len(part) != one.examples:
-                    raise _miscounted(path, one.examples, len(part))
-                size = path.stat().st_size
-                shards.append(ShardContent(one.name, size, len(part), sha256_of(path)))
-            splits[name] = SplitContent(
-                sum(map(len, parts)), content.ordered(parts), content.unordered(parts),
-                tuple(shards),
-            )  # fmt: skip
-        del found, parts  # mapped files in the directory
-    return Content(content.schema_of(version_dir), splits)
-
-
-def _miscounted(path: Path, expected: int, found: int) -> CorruptShardError:
-    return CorruptShardError(
-        explain(
-            f"{path} has {found:,} records.",
-            f"Expected: {expected:,}, as dataset_info.json says",
-            mend="build or pull the version anew",
-        )
-    )
 
 
 def _corrupt(path: Path, row: int, reason: str) -> CorruptShardError:

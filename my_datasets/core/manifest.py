@@ -25,6 +25,8 @@ class Manifest:
       splits: By which rule the rows of each split were chosen, where it was declared.
       content: What is in it; None if nobody has looked.
       provenance: Where it comes from, and with what it was made.
+      statistics: What the values of each feature are like, by split: `docs/statistics.md`.
+      constraints: What the builder declares of the values of each feature.
       metadata: What else of TFDS's metadata changes what readers get: see `declared.essentials`.
     """
 
@@ -35,6 +37,8 @@ class Manifest:
     content: Content | None = None
     provenance: dict[str, Any] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
+    statistics: dict[str, Any] = field(default_factory=dict)
+    constraints: dict[str, Any] = field(default_factory=dict)
 
     def write(self, directory: Path) -> None:
         """Writes the manifest into a version's directory."""

@@ -32,6 +32,8 @@ class Leaf:
       encoding: How a number's tensor is stored: `none`, `bytes` or `zlib`.
       labels: The names of the classes, if it is a class label and they are known.
       is_optional: Whether it may be missing.
+      classes: How many classes there are, if it is a class label.
+      sample_rate: Of audio, in samples per second, if it is known.
     """
 
     path: tuple[str, ...]
@@ -42,6 +44,8 @@ class Leaf:
     encoding: str = "none"
     labels: tuple[str, ...] | None = None
     is_optional: bool = False
+    classes: int | None = None
+    sample_rate: int | None = None
 
     @property
     def name(self) -> str:
@@ -72,14 +76,45 @@ def read(version_dir: Path) -> Schema:
     Raises:
       FeatureError: One of them is of a kind that only TFDS reads.
     """
-    features = json.loads((version_dir / "features.json").read_text("utf-8"))
+    tree = read_tree(version_dir)
     info = json.loads((version_dir / "dataset_info.json").read_text("utf-8"))
-    tree = _Reader(version_dir).node(features, (), ())
     keys = info.get("supervisedKeys", {}).get("tuple", {}).get("items")
     supervised = None
     if keys and len(keys) == 2:
         supervised = (_chosen(keys[0], tree), _chosen(keys[1], tree))
     return Schema(tree, supervised)
+
+
+def read_tree(directory: Path) -> Any:
+    """Returns leaves, nested in dicts as examples are, from the files that describe features.
+
+    Args:
+      directory: Where `features.json` and the names of classes are.
+
+    Raises:
+      FeatureError: One of them is of a kind that only TFDS reads.
+    """
+    features = json.loads((directory / "features.json").read_text("utf-8"))
+    return _Reader(directory).node(features, (), ())
+
+
+def leaves_of(tree: Any) -> list[Leaf]:
+    """Returns the leaves of a tree, in the order of their names."""
+    if isinstance(tree, Leaf):
+        return [tree]
+    return [leaf for name in sorted(tree) for leaf in leaves_of(tree[name])]
+
+
+def known_leaves(directory: Path) -> list[Leaf] | None:
+    """Returns the leaves of features in the order of their names; None if only TFDS reads some.
+
+    Args:
+      directory: Where `features.json` and the names of classes are.
+    """
+    try:
+        return leaves_of(read_tree(directory))
+    except FeatureError:
+        return None
 
 
 def _chosen(key: Mapping[str, Any], tree: Any) -> Any:
@@ -127,10 +162,11 @@ class _Reader:
             given.get("encoding", "none").lower(), is_optional=bool(given.get("optional")),
         )  # fmt: skip
 
-    def _label(self, _given: Any, path: Any, sequence: Any) -> Leaf:
+    def _label(self, given: Any, path: Any, sequence: Any) -> Leaf:
         names = self.version_dir / f"{'-'.join(path)}.labels.txt"
         labels = labels_of(names) if names.is_file() else None
-        return Leaf(path, "number", "int64", (), sequence, labels=labels)
+        classes = int(given.get("numClasses", 0))
+        return Leaf(path, "number", "int64", (), sequence, labels=labels, classes=classes)
 
     def _text(self, _given: Any, path: Any, sequence: Any) -> Leaf:
         return Leaf(path, "bytes", "object", (), sequence)
@@ -145,7 +181,9 @@ class _Reader:
     def _audio(self, given: Any, path: Any, sequence: Any) -> Leaf:
         if given.get("lazyDecode") or given.get("encoding", "NONE") != "NONE":
             raise _unknown(path, "audio that is decoded late")
-        return Leaf(path, "number", given.get("dtype", "int64"), _shape(given), sequence)
+        rate = int(given.get("sampleRate", 0)) or None
+        dtype = given.get("dtype", "int64")
+        return Leaf(path, "number", dtype, _shape(given), sequence, sample_rate=rate)
 
     def _translation(self, given: Any, path: Any, sequence: Any) -> Any:
         if "languages" not in given or given.get("variableLanguagesPerExample"):

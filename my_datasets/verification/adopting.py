@@ -1,11 +1,17 @@
 """`adopt`: a manifest for a version that plain TFDS prepared."""
 
+import tempfile
 from pathlib import Path
+from typing import Any
 
 from my_datasets._version import __version__
-from my_datasets.comparison import hashing
+from my_datasets.comparison import examining
+from my_datasets.comparison.examining import Wanted
+from my_datasets.comparison.hashing import sha256_of
 from my_datasets.comparison.subject import Subject
-from my_datasets.core.declared import essentials
+from my_datasets.core import schema
+from my_datasets.core.content import Content, ShardContent, schema_of
+from my_datasets.core.declared import Declared, DeclaredShard, essentials
 from my_datasets.core.machine import cores
 from my_datasets.core.manifest import FILE_NAME, Manifest
 from my_datasets.errors import DataDirError, IncompleteVersionError, explain
@@ -45,12 +51,47 @@ def adopt(version_dir: Path, *, workers: int | None = None) -> Manifest:
                 mend="name the directory of a version that TFDS prepared",
             )
         )
-    content = hashing.content_of(version_dir, subject.declared, workers=workers or cores())
+    content, statistics = looked_into(version_dir, subject.declared, workers=workers)
     manifest = Manifest(
         {},
         content=content,
+        statistics=statistics,
         provenance={"adopted": True, "software": {"my_datasets": __version__}},
         metadata=essentials(version_dir),
     )
     manifest.write(version_dir)
     return manifest
+
+
+def looked_into(
+    version_dir: Path, declared: Declared, *, workers: int | None = None
+) -> tuple[Content, dict[str, Any]]:
+    """Returns what is in a version, whoever wrote it, and the statistics of its splits.
+
+    Args:
+      version_dir: The version's directory.
+      declared: What it declares.
+      workers: How many processes read shards; None for one for each core.
+
+    Raises:
+      CorruptShardError: A shard is damaged or not there.
+      DataDirError: It is of a format that is not read here.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        found = examining.examine(
+            version_dir, declared, Path(scratch), Wanted(schema.known_leaves(version_dir)),
+            workers=workers or cores(),
+        )  # fmt: skip
+        splits = {
+            name: found[name].content([_shard(version_dir / one.name, one) for one in shards])
+            for name, shards in declared.splits.items()
+        }
+        statistics = {
+            name: one.statistics.summary() for name, one in found.items() if one.statistics
+        }
+        del found  # mapped files in the directory
+    return Content(schema_of(version_dir), splits), statistics
+
+
+def _shard(path: Path, declared: DeclaredShard) -> ShardContent:
+    return ShardContent(path.name, path.stat().st_size, declared.examples, sha256_of(path))

@@ -1,0 +1,155 @@
+"""What a build records of a version: its manifest, made in one pass over the examples."""
+
+import re
+import shutil
+import tempfile
+import urllib.parse
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow_datasets as tfds
+
+from my_datasets._version import __version__
+from my_datasets.building.job import SplitResult
+from my_datasets.building.options import BuildOptions
+from my_datasets.building.progress import Meter, log_progress
+from my_datasets.building.units import SplitInput
+from my_datasets.comparison import examining
+from my_datasets.comparison.examining import Examined, Wanted
+from my_datasets.core import content, schema
+from my_datasets.core.content import Content
+from my_datasets.core.declared import Declared
+from my_datasets.errors import ConstraintError, explain
+from my_datasets.statistics import constraints as declared_of
+from my_datasets.statistics.constraints import Constraint
+from my_datasets.statistics.feature import FeatureStatistics
+
+# Parameters of addresses that let somebody in.
+_SECRET = re.compile(r"token|signature|^sig$|credential|secret|password|^key$|api_?key|^se$", re.I)
+# Of what is not as it was declared so many are told.
+_MOST_TOLD = 5
+# What a process takes that examines, in bytes.
+_MEMORY = 64 << 20
+
+
+def check_constraints(
+    builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]
+) -> None:
+    """Looks, before anything is built, whether what a builder declares can be said of its features.
+
+    Args:
+      builder: The builder.
+      declared: What it declares, by the names of features.
+
+    Raises:
+      BuilderError: It cannot.
+    """
+    if not declared:
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        builder.info.features.save_config(directory)
+        leaves = schema.leaves_of(schema.read_tree(Path(directory)))
+    features = [FeatureStatistics(leaf) for leaf in leaves]
+    declared_of.check_declared(declared, features, builder.name)
+
+
+def examined(
+    version_dir: Path,
+    results: Sequence[SplitResult],
+    scratch: Path,
+    declared: Mapping[str, Constraint],
+    options: BuildOptions,
+) -> tuple[Content, dict[str, Any]]:
+    """Returns what is in a version that was built, and the statistics of its splits.
+
+    Args:
+      version_dir: Its directory, with the metadata.
+      results: What the engine made.
+      scratch: A directory for what is needed only now; it is removed.
+      declared: What the builder declares of its features.
+      options: Those of the build.
+
+    Raises:
+      ConstraintError: Values are not what was declared of them.
+    """
+    meter = Meter(options.report or log_progress)
+    total = sum(shard.bytes for result in results for shard in result.shards)
+    meter.begin("examining", expected_bytes=total)
+    shutil.rmtree(scratch, ignore_errors=True)  # of a build that was killed
+    scratch.mkdir(parents=True)
+    try:
+        found = examining.examine(
+            version_dir, Declared.read(version_dir), scratch,
+            Wanted(schema.known_leaves(version_dir), declared, is_canonical=True),
+            workers=max(1, min(options.worker_count, options.memory // _MEMORY)),
+            report=lambda split, size: meter.add(split, 0, size),
+        )  # fmt: skip
+        _refuse_violations(found, declared)
+        splits = {one.name: found[one.name].content(one.shards) for one in results}
+        statistics = {
+            name: split.statistics.summary() for name, split in found.items() if split.statistics
+        }
+        del found  # mapped files in the directory
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return Content(content.schema_of(version_dir), splits), statistics
+
+
+def _refuse_violations(found: Mapping[str, Examined], declared: Mapping[str, Constraint]) -> None:
+    told = list(examining.violations(found, declared))
+    if told:
+        more = [f"... and {len(told) - _MOST_TOLD} more"] if len(told) > _MOST_TOLD else []
+        raise ConstraintError(
+            explain(
+                "Values are not what CONSTRAINTS of the builder declares; nothing was changed.",
+                *told[:_MOST_TOLD],
+                *more,
+                mend="mend the data, or the code that reads them; or what is declared, if it is "
+                "not what holds",
+            )
+        )
+
+
+def provenance(builder: tfds.core.DatasetBuilder, downloads: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns where a version comes from and with what it was made, for its manifest.
+
+    Args:
+      builder: The builder.
+      downloads: TFDS's record of each file that was downloaded, by its address.
+    """
+    config = f"/{builder.builder_config.name}" if builder.builder_config else ""
+    notes = builder.info.release_notes or {}
+    return {
+        "software": {
+            "my_datasets": __version__,
+            "tensorflow_datasets": tfds.__version__,
+            "zlib": zlib.ZLIB_RUNTIME_VERSION,
+        },
+        "sources": [
+            {"url": _without_secrets(url), "bytes": info.size, "sha256": info.checksum}
+            for url, info in sorted(downloads.items())
+        ],
+        "licence": builder.info.redistribution_info.license or "",
+        "release_notes": {str(version): note for version, note in notes.items()},
+        "reproduce": f"my-datasets build {builder.name}{config}:{builder.version}",
+    }
+
+
+def _without_secrets(url: str) -> str:
+    """Returns an address without a password, and without what signs a request."""
+    parts = urllib.parse.urlsplit(url)
+    query = [
+        (name, value)
+        for name, value in urllib.parse.parse_qsl(parts.query, keep_blank_values=True)
+        if not _SECRET.search(name)
+    ]
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=host, query=urllib.parse.urlencode(query)).geturl()
+
+
+def declared_splits(inputs: Iterable[SplitInput]) -> dict[str, Any]:
+    """Returns by which rule the rows of each split were chosen, where that was declared."""
+    declared = {item.name: dict(getattr(item.units, "declared", {})) for item in inputs}
+    return {name: rule for name, rule in declared.items() if rule}

@@ -1,0 +1,1 @@
+"""What the values of each feature are like: counts, ranges, distributions, in bounded memory."""

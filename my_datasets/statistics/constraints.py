@@ -1,0 +1,264 @@
+"""What a builder declares of the values of its features, and which values are otherwise."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.errors import BuilderError, explain
+from my_datasets.records.columns import Bytes, Column
+from my_datasets.statistics.feature import FeatureStatistics, tensor
+from my_datasets.statistics.images import looked_at
+
+Array = npt.NDArray[Any]
+Rows = npt.NDArray[np.int64]
+
+# Characters of a value that messages show.
+_SHOWN = 80
+_LENGTHS = frozenset({"min_length", "max_length"})
+_OF_ALL = frozenset({"not_null", "max_drift"})
+# What can be said of each kind of feature.
+_RULES: Mapping[str, frozenset[str]] = {
+    "number": _OF_ALL | {"minimum", "maximum", "allowed", "unique"},
+    "label": _OF_ALL | {"allowed", "all_labels"},
+    "bytes": _OF_ALL | _LENGTHS | {"allowed", "regex", "unique"},
+    "image": _OF_ALL | {"minimum", "maximum", "unique"},
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constraint:
+    """What holds for all values of a feature.
+
+    Attributes:
+      minimum: The least number, or, of images, of neither side less pixels.
+      maximum: The largest number, or, of images, of neither side more pixels.
+      allowed: All values there may be.
+      not_null: No value is missing: not a number, empty, or -1 of a class label.
+      unique: No value comes twice, in no split and in no two.
+      regex: The whole of each text matches it; as Python's `re`.
+      min_length: The least number of characters, or of values of one example of a sequence.
+      max_length: The largest number of those.
+      all_labels: Each class comes in each split.
+      max_drift: How far the distribution may be from that of the version before: see
+        `docs/statistics.md`.
+
+    Raises:
+      BuilderError: It is not to be understood.
+    """
+
+    minimum: float | None = None
+    maximum: float | None = None
+    allowed: Sequence[Any] | None = None
+    not_null: bool = False
+    unique: bool = False
+    regex: str | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+    all_labels: bool = False
+    max_drift: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.regex is not None:
+            try:
+                re.compile(self.regex)
+            except re.error as error:
+                raise BuilderError(
+                    explain(
+                        f"{self.regex!r} is no regular expression: {error}.",
+                        mend="write it as Python's re does",
+                    )
+                ) from None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what it says, for the manifest."""
+        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        found = {
+            name: value for name, value in said.items() if value is not None and value is not False
+        }
+        if self.allowed is not None:
+            found["allowed"] = list(self.allowed)
+        return found
+
+
+class Checking:
+    """Looks for values of one feature that are not what was declared of them."""
+
+    def __init__(self, feature: FeatureStatistics, constraint: Constraint) -> None:
+        """Prepares.
+
+        Args:
+          feature: Says how the feature is stored.
+          constraint: What was declared; it fits the feature.
+        """
+        self._feature = feature
+        self._leaf = feature.leaf
+        self._constraint = constraint
+
+    def look(self, data: Bytes, columns: Mapping[str, Column]) -> Iterator["Violation"]:
+        """Yields what is wrong in some records: of each rule the first value, and how many are.
+
+        Args:
+          data: The buffer that holds the records.
+          columns: What they were taken apart into.
+        """
+        column = columns[self._feature.keys[0]]
+        said = self._constraint
+        if said.not_null:
+            missing = columns[self._feature.keys[-1]].counts == 0
+            if not self._feature.has_lengths:
+                yield from self._wrong("not_null", missing, np.arange(len(missing)), "nothing")
+        if self._feature.has_lengths and self._leaf.form == "number":
+            lengths = columns[self._feature.keys[-1]].counts // self._feature.each
+            yield from self._lengths(lengths, np.arange(len(lengths)))
+        rows = np.repeat(np.arange(len(column.counts)), column.counts)
+        if column.starts is None or column.stops is None:
+            if column.values is not None and self._leaf.form == "number":
+                yield from self._numbers(column.values, rows)
+            return
+        view = data.data
+        places = zip(column.starts.tolist(), column.stops.tolist(), strict=True)
+        files = [view[a:b] for a, b in places]
+        if self._leaf.form == "image":
+            yield from self._images(files, rows)
+        elif self._leaf.form == "bytes":
+            yield from self._texts([bytes(file) for file in files], rows)
+        else:
+            for row, file in zip(rows.tolist(), files, strict=True):
+                values = tensor(self._leaf, file)
+                yield from self._numbers(values, np.full(values.size, row))
+
+    def values(self, data: Bytes, columns: Mapping[str, Column]) -> list[bytes]:
+        """Returns the bytes of each value, for those that must not come twice."""
+        column = columns[self._feature.keys[0]]
+        if column.starts is None or column.stops is None:
+            return [] if column.values is None else [one.tobytes() for one in column.values]
+        places = zip(column.starts.tolist(), column.stops.tolist(), strict=True)
+        return [bytes(data[a:b]) for a, b in places]
+
+    def _numbers(self, values: Array, rows: Rows) -> Iterator["Violation"]:
+        said = self._constraint
+        if said.minimum is not None:
+            yield from self._wrong("minimum", values < said.minimum, rows, values)
+        if said.maximum is not None:
+            yield from self._wrong("maximum", values > said.maximum, rows, values)
+        if said.not_null:
+            is_label = self._leaf.classes is not None
+            missing = values == -1 if is_label else values != values
+            yield from self._wrong("not_null", missing, rows, values)
+        if said.allowed is not None:
+            known = self._leaf.labels or ()
+            allowed = [known.index(one) if one in known else one for one in said.allowed]
+            yield from self._wrong("allowed", ~np.isin(values, allowed), rows, values)
+
+    def _texts(self, texts: Sequence[bytes], rows: Rows) -> Iterator["Violation"]:
+        said = self._constraint
+        if said.not_null:
+            yield from self._wrong("not_null", [not text for text in texts], rows, texts)
+        if said.allowed is not None:
+            allowed = {one if isinstance(one, bytes) else str(one).encode() for one in said.allowed}
+            yield from self._wrong("allowed", [one not in allowed for one in texts], rows, texts)
+        if said.regex is not None or said.min_length is not None or said.max_length is not None:
+            decoded = [text.decode(errors="replace") for text in texts]
+            if said.regex is not None:
+                matches = re.compile(said.regex).fullmatch
+                yield from self._wrong("regex", [not matches(one) for one in decoded], rows, texts)
+            yield from self._lengths(np.array([len(one) for one in decoded], np.int64), rows)
+
+    def _lengths(self, lengths: Array, rows: Rows) -> Iterator["Violation"]:
+        said = self._constraint
+        if said.min_length is not None:
+            yield from self._wrong("min_length", lengths < said.min_length, rows, lengths)
+        if said.max_length is not None:
+            yield from self._wrong("max_length", lengths > said.max_length, rows, lengths)
+
+    def _images(self, files: Sequence[memoryview], rows: Rows) -> Iterator["Violation"]:
+        said = self._constraint
+        sizes = [looked_at(file)[1:] for file in files]
+        least = [min(size, default=math.inf) for size in sizes]
+        most = [max(size, default=-math.inf) for size in sizes]
+        shown = [f"{size[0]} x {size[1]}" if size else "unknown" for size in sizes]
+        if said.minimum is not None:
+            yield from self._wrong("minimum", np.array(least) < said.minimum, rows, shown)
+        if said.maximum is not None:
+            yield from self._wrong("maximum", np.array(most) > said.maximum, rows, shown)
+
+    def _wrong(self, rule: str, is_wrong: Any, rows: Rows, values: Any) -> Iterator["Violation"]:
+        wrong = np.flatnonzero(is_wrong)
+        if len(wrong):
+            first = int(wrong[0])
+            found = values if isinstance(values, str) else _shown(values[first])
+            expected = getattr(self._constraint, rule)
+            yield Violation(
+                self._leaf.name, rule, _shown(expected), int(rows[first]), found, len(wrong)
+            )
+
+
+@dataclass(frozen=True)
+class Violation:
+    """Values that are not what was declared of them.
+
+    Attributes:
+      feature: Their feature.
+      rule: The attribute of `Constraint` that says so.
+      expected: What it says.
+      row: The first of the records that have one.
+      found: The value there.
+      count: How many such values there are.
+    """
+
+    feature: str
+    rule: str
+    expected: str
+    row: int
+    found: str
+    count: int
+
+
+def check_declared(
+    constraints: Mapping[str, Constraint], features: Sequence[FeatureStatistics], builder: str
+) -> None:
+    """Looks whether constraints can be those of some features.
+
+    Args:
+      constraints: What was declared, by the names of features.
+      features: All features.
+      builder: The dataset's name.
+
+    Raises:
+      BuilderError: There is no such feature, or none of which this can be said.
+    """
+    known = {feature.leaf.name: feature for feature in features}
+    for name, constraint in constraints.items():
+        if name not in known:
+            raise BuilderError(
+                explain(
+                    f"CONSTRAINTS of {builder!r} names {name!r}, which is no feature.",
+                    f"Features: {', '.join(known)}",
+                    mend="write the name as it is there, with slashes between nested ones",
+                )
+            )
+        leaf = known[name].leaf
+        form = "label" if leaf.classes is not None else leaf.form
+        for rule in constraint.to_json():
+            if rule not in _RULES[form] and not (
+                rule in _LENGTHS and form == "number" and known[name].has_lengths
+            ):
+                raise BuilderError(
+                    explain(
+                        f"CONSTRAINTS of {builder!r} says {rule} of {name!r}.",
+                        f"Of its kind ({form}) can be said: {', '.join(sorted(_RULES[form]))}",
+                        mend="leave it out",
+                    )
+                )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bytes):
+        value = value.decode(errors="backslashreplace")
+    text = str(value.item() if isinstance(value, np.generic) else value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

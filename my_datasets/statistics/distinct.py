@@ -1,0 +1,82 @@
+"""How many distinct values there are, from the smallest of their hashes.
+
+The k minimum values of Bar-Yossef and others, Counting distinct elements in a data stream (2002),
+with the unbiased estimate of Beyer and others, On synopses for distinct-value estimation under
+multiset operations (2007). What is kept depends on the values alone, not on their order or number.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes = npt.NDArray[np.uint64]
+# The standard error of the estimate is 1 / sqrt(k - 2): 1.6 %. Fewer values are counted exactly.
+_KEPT = 4096
+_ALL = float(1 << 64)
+
+
+@dataclass
+class Distinct:
+    """The smallest hashes of some values.
+
+    Attributes:
+      kept: At most 4,096 of them, ascending.
+    """
+
+    kept: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
+
+    def add(self, hashes: Hashes) -> None:
+        """Adds values by their hashes; shape [n]."""
+        if len(self.kept) == _KEPT:
+            hashes = hashes[hashes < self.kept[-1]]
+        elif len(hashes) > 2 * _KEPT:
+            # Most often those below a limit are enough, and sorting all takes long.
+            limit = np.uint64(_ALL * 1.25 * _KEPT / len(hashes))
+            few = np.unique(np.concatenate([self.kept[self.kept < limit], hashes[hashes < limit]]))
+            if len(few) >= _KEPT:
+                self.kept = few[:_KEPT]
+                return
+        if len(hashes):
+            self.kept = np.unique(np.concatenate([self.kept, hashes]))[:_KEPT]
+
+    def merge(self, other: "Distinct") -> None:
+        """Adds the values of another."""
+        self.add(other.kept)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the number is not an estimate."""
+        return len(self.kept) < _KEPT
+
+    @property
+    def number(self) -> int:
+        """How many distinct values there are, about."""
+        if self.is_exact:
+            return len(self.kept)
+        return round((_KEPT - 1) * _ALL / (float(self.kept[-1]) + 1))
+
+
+def of_numbers(numbers: npt.NDArray[np.generic]) -> Hashes:
+    """Returns a hash of each number: of its eight bytes, as a float64 or an int64; shape [n].
+
+    That of SplitMix64 (Steele and others, Fast splittable pseudorandom number generators, 2014).
+    """
+    wide: npt.NDArray[Any]
+    if numbers.dtype.kind == "f":
+        wide = numbers.astype(np.float64) + 0.0  # one zero, not two
+    else:
+        wide = numbers.astype(np.int64, copy=False)
+    return mixed(np.ascontiguousarray(wide).reshape(-1).view(np.uint64))
+
+
+def mixed(words: Hashes) -> Hashes:
+    """Returns words in which each bit depends on each of those given, in place of none of them."""
+    found = words + np.uint64(0x9E3779B97F4A7C15)
+    found ^= found >> np.uint64(30)
+    found *= np.uint64(0xBF58476D1CE4E5B9)
+    found ^= found >> np.uint64(27)
+    found *= np.uint64(0x94D049BB133111EB)
+    found ^= found >> np.uint64(31)
+    return found

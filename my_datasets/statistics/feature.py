@@ -1,0 +1,170 @@
+"""Statistics of one feature, from the columns that records were taken apart into."""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.core.hashes import Hashes
+from my_datasets.core.schema import Leaf
+from my_datasets.records.columns import Bytes, Column
+from my_datasets.records.example import Kind
+from my_datasets.statistics.distribution import Distribution
+from my_datasets.statistics.images import Images
+from my_datasets.statistics.numbers import Labels, Numbers, summary_of
+from my_datasets.statistics.texts import Texts
+
+# Of an example's values at most about so many are put into the histogram.
+_VALUES = 1024
+# More classes are counted as whole numbers.
+_CLASSES = 100_000
+
+
+@dataclass
+class FeatureStatistics:
+    """Statistics of the values of one leaf of the features.
+
+    Attributes:
+      leaf: The leaf.
+      values: Those of its values.
+      missing: How many examples have none, of a feature that has to have one, or may be missing.
+      lengths: How many values an example has, where that differs.
+    """
+
+    leaf: Leaf
+    values: Numbers | Labels | Texts | Images = field(init=False)
+    missing: int = 0
+    lengths: Distribution = field(default_factory=lambda: Distribution(whole=True))
+
+    def __post_init__(self) -> None:
+        self.values = _of(self.leaf)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of records that are looked at: those of the values, and of their lengths."""
+        name, leaf = self.leaf.name, self.leaf
+        if leaf.encoding != "none" and leaf.shape.count(None) > 1:
+            return (f"{name}/value",)
+        if self._is_nested:
+            return f"{name}/ragged_flat_values", f"{name}/ragged_row_lengths_0"
+        return (name,)
+
+    @property
+    def _is_nested(self) -> bool:
+        leaf = self.leaf
+        several = (*leaf.sequence, *leaf.shape).count(None) > 1
+        return len(leaf.sequence) > 1 and several and leaf.form != "image"
+
+    @property
+    def has_lengths(self) -> bool:
+        """Whether the number of an example's values may differ."""
+        shape = () if self.leaf.form == "image" or self.leaf.encoding != "none" else self.leaf.shape
+        return None in (*self.leaf.sequence, *shape)
+
+    def add(self, data: Bytes, columns: Mapping[str, Column], hashes: Hashes) -> None:
+        """Adds the values of some records.
+
+        Args:
+          data: The buffer that holds the records.
+          columns: What they were taken apart into.
+          hashes: Their hashes; shape [n, 32].
+        """
+        column = columns[self.keys[0]]
+        counts = columns[self.keys[-1]].counts
+        if self.leaf.is_optional or not self.has_lengths:
+            self.missing += int((counts == 0).sum())
+        if self.has_lengths:
+            given = counts[counts > 0] if self.leaf.is_optional else counts
+            self.lengths.add(given // self.each)
+        self._add(data, column, hashes)
+
+    @property
+    def each(self) -> int:
+        """How many stored values make one step of a sequence, or of the dimension that differs."""
+        if self._is_nested or self.leaf.encoding != "none" or self.leaf.form == "image":
+            return 1
+        known = [size for size in (*self.leaf.sequence, *self.leaf.shape) if size is not None]
+        return max(1, int(np.prod(known)))
+
+    def _add(self, data: Bytes, column: Column, hashes: Hashes) -> None:
+        # What is stored as another kind than the feature's is told where examples are decoded.
+        if isinstance(self.values, (Numbers, Labels)) and self.leaf.encoding == "none":
+            if column.values is None or column.kind is not stored_kind(self.leaf):
+                return
+            values: Any = column.values
+            if self.leaf.dtype == "uint64":
+                values = values.view(np.uint64)
+            self.values.add(values, _every(values.size, len(column.counts)))
+        elif column.starts is None or column.stops is None:
+            return
+        elif isinstance(self.values, Texts):
+            self.values.add(data, column.starts, column.stops)
+        else:
+            view = data.data
+            places = zip(column.starts.tolist(), column.stops.tolist(), strict=True)
+            files = [view[a:b] for a, b in places]
+            if isinstance(self.values, Images):
+                self.values.add(files, _chosen(column, hashes))
+            else:
+                for file in files:
+                    values = tensor(self.leaf, file)
+                    self.values.add(values, _every(values.size, 1))
+
+    def merge(self, other: "FeatureStatistics") -> None:
+        """Adds the values of examples that follow these."""
+        self.values.merge(other.values)  # type: ignore[arg-type]  # of the same leaf
+        self.missing += other.missing
+        self.lengths.merge(other.lengths)
+
+    def summary(self) -> dict[str, Any]:
+        """Returns what the manifest tells of the feature."""
+        kinds = {Numbers: "number", Labels: "label", Texts: "text", Images: "image"}
+        found = {"kind": kinds[type(self.values)], "missing": self.missing, **self.values.summary()}
+        if self.lengths.count:
+            found["values_per_example"] = summary_of(self.lengths)
+        if self.leaf.sample_rate:
+            found["sample_rate"] = self.leaf.sample_rate
+        return found
+
+
+def tensor(leaf: Leaf, stored: memoryview) -> npt.NDArray[Any]:
+    """Returns the values of a tensor that is stored as bytes, shape [n]; none if it is damaged."""
+    try:
+        raw = zlib.decompress(stored) if leaf.encoding == "zlib" else stored
+        found: npt.NDArray[Any] = np.frombuffer(raw, leaf.dtype)
+    except (zlib.error, ValueError):
+        # That is told where examples are decoded.
+        return np.zeros(0, leaf.dtype)
+    return found
+
+
+def stored_kind(leaf: Leaf) -> Kind:
+    """Returns as which kind of list the numbers of a leaf are stored."""
+    return Kind.FLOAT if np.dtype(leaf.dtype).kind == "f" else Kind.INT64
+
+
+def _of(leaf: Leaf) -> Numbers | Labels | Texts | Images:
+    if leaf.form == "image":
+        return Images()
+    if leaf.form == "bytes":
+        return Texts()
+    if leaf.classes and leaf.classes <= _CLASSES:
+        return Labels(leaf.labels, np.zeros(leaf.classes, np.int64))
+    return Numbers(leaf.dtype)
+
+
+def _every(values: int, examples: int) -> int:
+    return max(1, values // (_VALUES * examples))
+
+
+def _chosen(column: Column, hashes: Hashes) -> list[int]:
+    """Returns a number for each value: from its example's hash and its place in the example."""
+    rows = np.repeat(np.arange(len(column.counts)), column.counts)
+    words = np.ascontiguousarray(hashes[:, :8]).view("<u8").reshape(-1)
+    firsts = np.cumsum(column.counts) - column.counts
+    places = (np.arange(len(rows)) - firsts[rows]).astype(np.uint64)
+    found: list[int] = (words[rows] ^ (places * np.uint64(0x9E3779B97F4A7C15))).tolist()
+    return found

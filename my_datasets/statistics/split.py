@@ -1,0 +1,60 @@
+"""Statistics of the examples of a split."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from my_datasets.core.hashes import Hashes
+from my_datasets.core.schema import Leaf
+from my_datasets.records.columns import Bytes, Column
+from my_datasets.statistics.feature import FeatureStatistics
+
+
+@dataclass
+class SplitStatistics:
+    """Statistics of some examples.
+
+    Those of parts that follow each other add up to those of all.
+
+    Attributes:
+      leaves: The leaves of the features.
+      examples: How many examples there are.
+      features: The statistics of each leaf.
+    """
+
+    leaves: Sequence[Leaf]
+    examples: int = 0
+    features: list[FeatureStatistics] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.features = [FeatureStatistics(leaf) for leaf in self.leaves]
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of records that are looked at."""
+        return [key for feature in self.features for key in feature.keys]
+
+    def add(self, data: Bytes, columns: Mapping[str, Column], hashes: Hashes) -> None:
+        """Adds records.
+
+        Args:
+          data: The buffer that holds them.
+          columns: What they were taken apart into: a column for each of `keys`.
+          hashes: Their hashes; shape [n, 32].
+        """
+        self.examples += len(hashes)
+        for feature in self.features:
+            feature.add(data, columns, hashes)
+
+    def merge(self, other: "SplitStatistics") -> None:
+        """Adds examples that follow these."""
+        self.examples += other.examples
+        for mine, its in zip(self.features, other.features, strict=True):
+            mine.merge(its)
+
+    def summary(self) -> dict[str, Any]:
+        """Returns what the manifest tells of them, as JSON."""
+        return {
+            "examples": self.examples,
+            "features": {one.leaf.name: one.summary() for one in self.features},
+        }
