@@ -61,7 +61,6 @@ setup(
         "requests>=2.31",
         "rich>=13.7",
         "rich-click>=1.9,<2",
-        "tenacity>=9",
         "urllib3>=2",
         "wrapt>=1.16",
     ],
@@ -75,6 +74,8 @@ setup(
         "images": ["pillow>=10", "opencv-python-headless>=4.10", "simplejpeg>=1.8"],
         "gcs": ["google-cloud-storage>=3.1"],  # stores in gs://
         "grain": ["grain>=0.2.10"],  # grain_dataset
+        # my-datasets verify --near-duplicates
+        "near-duplicates": ["datasketch>=1.6.5", "imagehash>=4.3", "pillow>=10"],
         "plots": ["matplotlib>=3.8"],  # my-datasets bench --plot
         "s3": ["boto3>=1.36", "botocore>=1.36"],  # stores in s3://
         "signing": ["cryptography>=43"],  # signed releases
@@ -87,6 +88,7 @@ setup(
             "adbc-driver-postgresql>=1.3",
             "adbc-driver-sqlite>=1.3",
             "build>=1.2",
+            "datasketch>=1.6.5",
             # tfds.testing imports it without declaring it.
             "dill>=0.3.8",
             "boto3>=1.36",
@@ -94,6 +96,7 @@ setup(
             "google-cloud-storage>=3.1",
             "grain>=0.2.10",
             "hypothesis>=6.100",
+            "imagehash>=4.3",
             # The manifest against its published schema.
             "jsonschema>=4",
             # A real S3 server.

@@ -131,18 +131,18 @@ class LocalStore:
                     _sync(target.parent)
         return _tag(data)
 
-    def move(self, source: str, target: str, last: Sequence[str]) -> None:  # noqa: ARG002
+    def move(self, source: str, target: str, last: Sequence[str]) -> None:
         begin, end = self.path_of(source), self.path_of(target)
         with _explained(source, self.url):
             end.parent.mkdir(parents=True, exist_ok=True)
             try:
                 begin.rename(end)
+            except FileNotFoundError:
+                return  # it was moved before
             except OSError as error:
-                is_done = error.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
-                if not is_done or not end.is_dir():
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not end.is_dir():
                     raise
-                self._discard_moved(begin, end)
-                return
+                self._complete(begin, end, last)
             _sync(end.parent)
 
     def delete(self, path: str) -> None:
@@ -157,11 +157,14 @@ class LocalStore:
                 except OSError:  # others are in it
                     return
 
-    def _discard_moved(self, begin: Path, end: Path) -> None:
-        """Removes what others moved before, or sees that the target holds something else."""
-        left = {path.name for path in begin.iterdir()} if begin.is_dir() else set()
-        if not left <= {path.name for path in end.iterdir()}:
-            raise FileExistsError(errno.EEXIST, "the target holds other files", str(end))
+    def _complete(self, begin: Path, end: Path, last: Sequence[str]) -> None:
+        """Moves what is not in the target yet, and discards the rest."""
+        names = {path.name for path in begin.iterdir()} if begin.is_dir() else set()
+        for name in [*sorted(names - set(last)), *(name for name in last if name in names)]:
+            with contextlib.suppress(FileNotFoundError):  # moved by somebody else
+                if not (end / name).exists():
+                    (begin / name).rename(end / name)
+        _sync(end)
         shutil.rmtree(begin, ignore_errors=True)
 
     @property

@@ -1,0 +1,71 @@
+"""The end of publishing: from where a release was uploaded to where TFDS looks for it.
+
+It can be interrupted anywhere, and completed by anybody who may write to the store.
+"""
+
+from dataclasses import replace
+
+from my_datasets.core.layout import METADATA_FILES
+from my_datasets.errors import CorruptReleaseError, NotInStoreError, explain
+from my_datasets.publishing import places, record
+from my_datasets.publishing.index import Index, State
+from my_datasets.publishing.ledger import Ledger
+from my_datasets.publishing.record import Record
+from my_datasets.publishing.store import Store
+
+# TFDS takes a directory for a dataset from features.json on: as long as that is missing it finds
+# nothing there, and with it, all.
+LAST = tuple(sorted(METADATA_FILES))
+
+
+def place(ledger: Ledger, dataset: str, key: str) -> Index:
+    """Puts the files of a release in their place, and then makes it visible.
+
+    Args:
+      ledger: Of the store.
+      dataset: The dataset.
+      key: The release, which is being placed; otherwise nothing happens.
+
+    Returns:
+      The index that is there then.
+
+    Raises:
+      CorruptReleaseError: Files of it are not in the store.
+    """
+    index = ledger.index(dataset)
+    found = index.releases[key]
+    if found.state is not State.PLACING:
+        return index
+    source = places.upload_of(dataset, key, found.record)
+    target = places.release_of(dataset, key)
+    try:
+        wanted = ledger.record(dataset, key, found, source)
+    except NotInStoreError:
+        wanted = ledger.record(dataset, key, found)
+    ledger.store.move(source, target, LAST)
+    missing = lacking(ledger.store, wanted)
+    if missing:
+        raise CorruptReleaseError(
+            explain(
+                f"{dataset}:{key} cannot be completed in {ledger.store.url}.",
+                f"Not there, or of another size: {', '.join(missing[:5])}",
+                mend="publish the same version again: what is missing is uploaded; what is of "
+                f"another size in {target} must be deleted there first",
+            )
+        )
+
+    def published(now: Index) -> Index:
+        state = now.releases[key]
+        if state.state is not State.PLACING:
+            return now
+        return now.with_release(key, replace(state, state=State.PUBLISHED), "placed", by=ledger.by)
+
+    return ledger.change(dataset, published)
+
+
+def lacking(store: Store, wanted: Record) -> list[str]:
+    """Returns the names of files of a release that are not in their place, as far as sizes tell."""
+    folder = places.release_of(wanted.name, wanted.key)
+    there = {one.path.rpartition("/")[2]: one.bytes for one in store.list(folder)}
+    expected = {one.name: one.bytes for one in wanted.files} | {record.FILE_NAME: len(wanted.data)}
+    return sorted(name for name, size in expected.items() if there.get(name) != size)

@@ -1,0 +1,238 @@
+"""Files of a release, brought to a directory: in parallel, from where they were left, verified."""
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from my_datasets.building.engines import room
+from my_datasets.core.manifest import Manifest
+from my_datasets.errors import (
+    CorruptReleaseError,
+    MyDatasetsError,
+    NotInStoreError,
+    explain,
+)
+from my_datasets.publishing import places
+from my_datasets.publishing.ledger import Ledger
+from my_datasets.publishing.record import Record, ReleasedFile
+from my_datasets.publishing.store import BLOCK, OnBytes
+from my_datasets.publishing.transfer import Progress, Transfer
+
+_AT_ONCE = 8
+_PARTIAL = ".partial"
+# linux/fs.h: the file shares the blocks of another one, until one of them is written.
+_FICLONE = 0x40049409
+_SMALL = 16 << 20
+# Metadata, and what else is written beside the files themselves.
+_SPARE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What was done.
+
+    Attributes:
+      downloaded: Bytes that came from the store.
+      linked: Bytes that were on this machine already.
+    """
+
+    downloaded: int
+    linked: int
+
+
+def fetch(
+    ledger: Ledger,
+    wanted: Record,
+    directory: Path,
+    files: Iterable[ReleasedFile] | None = None,
+    *,
+    known: Mapping[str, Path] | None = None,
+    workers: int = _AT_ONCE,
+    report: Callable[[Progress], None] = lambda _: None,
+) -> Fetched:
+    """Brings files of a release to a directory. Each has its name there once it is verified.
+
+    What an earlier call left in the directory is used. Nobody else may write there.
+
+    Args:
+      ledger: Of the store.
+      wanted: The record of the release.
+      directory: Where to; made if need be.
+      files: Which ones; None for all.
+      known: Files on this machine that may have the contents wanted, by SHA-256.
+      workers: Files that are downloaded at the same time.
+      report: Told how far it is.
+
+    Raises:
+      DiskFullError: There is no room for them.
+      CorruptReleaseError: The store gives something else than was published.
+      StoreUnavailableError: The store does not answer. What came is kept.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    some = sorted(wanted.files if files is None else files, key=lambda one: -one.bytes)
+    missing = [one for one in some if not _is_whole(directory / one.name, one)]
+    linked = [one for one in missing if _linked(directory / one.name, one, known or {})]
+    missing = [one for one in missing if one not in set(linked)]
+    came = {one.name: _came(directory / f"{one.name}{_PARTIAL}", one) for one in missing}
+    need = sum(one.bytes - came[one.name] for one in missing)
+    room.require(need + _SPARE, directory, "The files that are to be downloaded have")
+    transfer = Transfer("downloading", need, report)
+    folder = places.release_of(wanted.name, wanted.key)
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="my_datasets_download")
+    try:
+        futures = [
+            pool.submit(_download, ledger, f"{folder}/{one.name}", directory, one, transfer)
+            for one in missing
+        ]
+        for future in futures:
+            future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return Fetched(need, sum(one.bytes for one in linked))
+
+
+def known_files(version_dirs: Iterable[Path]) -> dict[str, Path]:
+    """Returns the shards of versions on this machine, by the SHA-256 that their manifests say."""
+    found: dict[str, Path] = {}
+    for version_dir in version_dirs:
+        with contextlib.suppress(MyDatasetsError, OSError):
+            made = Manifest.read(version_dir)
+            splits = made.content.splits.values() if made and made.content else ()
+            found |= {one.sha256: version_dir / one.name for some in splits for one in some.shards}
+    return found
+
+
+def _download(
+    ledger: Ledger, path: str, directory: Path, one: ReleasedFile, transfer: OnBytes
+) -> None:
+    """Downloads a file; if what was there is no beginning of it, from its beginning."""
+    partial = directory / f"{one.name}{_PARTIAL}"
+    resumed = _came(partial, one)
+    try:
+        _append(ledger, path, partial, one, transfer)
+    except CorruptReleaseError:
+        partial.unlink(missing_ok=True)
+        if not resumed:
+            raise
+        transfer(resumed - one.bytes)
+        _append(ledger, path, partial, one, transfer)
+    partial.rename(directory / one.name)
+
+
+def _append(ledger: Ledger, path: str, partial: Path, one: ReleasedFile, transfer: OnBytes) -> None:
+    found = hashlib.sha256()
+    with open(partial, "ab+", opener=_no_link) as file:
+        file.seek(0)
+        while block := file.read(BLOCK):
+            found.update(block)
+        size = begin = file.tell()
+        try:
+            # Never more than there should be, whatever the store gives.
+            for data in ledger.store.read(path, begin, one.bytes) if begin < one.bytes else ():
+                size += len(data)
+                if size > one.bytes:
+                    raise _damaged(ledger, path, f"more than {one.bytes:,} bytes")
+                file.write(data)
+                found.update(data)
+                transfer(len(data))
+        except NotInStoreError as error:
+            raise _damaged(ledger, path, "it is not there") from error
+        file.flush()
+        os.fsync(file.fileno())
+    if size != one.bytes:
+        raise _damaged(ledger, path, f"{size:,} bytes; published were {one.bytes:,}")
+    if found.hexdigest() != one.sha256:
+        raise _damaged(ledger, path, f"SHA-256 {found.hexdigest()}; published was {one.sha256}")
+
+
+def _is_whole(path: Path, one: ReleasedFile) -> bool:
+    """Returns whether an earlier call was through with a file: it was verified then.
+
+    Small ones are verified again: of them, some are written anew when a version is finished.
+    """
+    if path.is_symlink() or not path.is_file() or path.stat().st_size != one.bytes:
+        return False
+    return one.bytes > _SMALL or _has(path, one)
+
+
+def _came(partial: Path, one: ReleasedFile) -> int:
+    """Returns how many bytes of a file are there; what is no beginning of it is discarded."""
+    try:
+        size = partial.lstat().st_size
+    except FileNotFoundError:
+        return 0
+    if partial.is_symlink() or size > one.bytes:
+        partial.unlink()
+        return 0
+    return size
+
+
+def _linked(path: Path, one: ReleasedFile, known: Mapping[str, Path]) -> bool:
+    """Returns whether a file is there now, with the blocks of another one on this machine."""
+    source = known.get(one.sha256)
+    try:
+        if source is None or source.is_symlink() or not _has(source, one):
+            return False
+        path.unlink(missing_ok=True)
+        if not _cloned(source, path):
+            os.link(source, path)
+    except OSError:
+        return False  # another file system, or one without links: then it is downloaded
+    return True
+
+
+def _has(path: Path, one: ReleasedFile) -> bool:
+    if path.stat().st_size != one.bytes:
+        return False
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            found.update(block)
+    return found.hexdigest() == one.sha256
+
+
+def _cloned(source: Path, target: Path) -> bool:
+    """Copies a file without copying its blocks, where the file system can do that."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:
+        return False
+    with source.open("rb") as origin, target.open("xb") as copy:
+        try:
+            fcntl.ioctl(copy.fileno(), _FICLONE, origin.fileno())
+        except OSError as error:
+            if error.errno not in _NOT_CLONED:
+                raise
+        else:
+            shutil.copymode(source, target)
+            return True
+    target.unlink()
+    return False
+
+
+_NOT_CLONED = frozenset({
+    errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.EPERM, errno.ENOSYS,
+})  # fmt: skip
+
+
+def _no_link(path: Any, flags: int) -> int:
+    """Opens a file that is none elsewhere."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def _damaged(ledger: Ledger, path: str, found: str) -> CorruptReleaseError:
+    return CorruptReleaseError(
+        explain(
+            f"{path} in {ledger.store.url} is not what was published.",
+            f"Found: {found}",
+            mend="ask who publishes there to look at it: publishing the same version again puts "
+            "back what is missing; nothing of it is used here",
+        )
+    )

@@ -1,0 +1,55 @@
+"""What holds for all of a store."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from my_datasets.core.reference import DatasetReference
+from my_datasets.publishing.index import number, text
+
+MOST_BYTES = 16 << 20
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What holds for all of a store.
+
+    Attributes:
+      store: What tells it from others, whatever its address is.
+      serial: Raised by each change.
+      requires_signatures: Whether all must be signed.
+      datasets: The names of the datasets that have an index.
+    """
+
+    store: str
+    serial: int = 0
+    requires_signatures: bool = False
+    datasets: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it as it is stored, without signatures."""
+        return {
+            "format": _FORMAT,
+            "store": self.store,
+            "serial": self.serial,
+            "requires_signatures": self.requires_signatures,
+            "datasets": list(self.datasets),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Settings":
+        """Returns what `to_json` wrote.
+
+        Raises:
+          ValueError, TypeError, KeyError, AttributeError: It is something else.
+        """
+        if value["format"] != _FORMAT or not isinstance(value["requires_signatures"], bool):
+            raise ValueError(f"a store of format {value['format']}")
+        names = [DatasetReference.parse(name) for name in value["datasets"]]
+        if any(str(one) != one.name for one in names):
+            raise ValueError("no name of a dataset")
+        return cls(
+            text(value["store"]), number(value["serial"]),
+            value["requires_signatures"], tuple(one.name for one in names),
+        )  # fmt: skip

@@ -1,0 +1,280 @@
+"""Publishing: whole, once, for good; and nothing else under that version ever."""
+
+import hashlib
+import json
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import tensorflow_datasets as tfds
+
+from my_datasets.core.manifest import Manifest
+from my_datasets.errors import (
+    PublishError,
+    ReleaseConflictError,
+    StoreError,
+    StoreUnavailableError,
+    VersionGateError,
+)
+from my_datasets.publishing import places, publisher, record
+from my_datasets.publishing.index import State
+from my_datasets.publishing.ledger import Ledger
+from my_datasets.publishing.patience import PatientStore
+from my_datasets.publishing.publisher import Outcome, publish
+from my_datasets.publishing.record import Record
+from tests.publishing import made
+from tests.publishing.web import serving
+
+
+def ledger(store):
+    return Ledger(PatientStore(store))
+
+
+def release(store, key="1.0.0"):
+    return ledger(store).index(made.NAME).releases.get(key)
+
+
+def files(store, folder):
+    return {
+        one.path.rpartition("/")[2]: b"".join(store.read(one.path)) for one in store.list(folder)
+    }
+
+
+def other(built, tmp_path, version="1.0.0"):
+    """Other data under the same version."""
+    return made.make(tmp_path / "other", version, salt="others", shards=2)
+
+
+def test_a_version_becomes_a_release(store, built):
+    told = []
+    done = publish(str(built()), store, report=told.append, note="the first")
+    assert (done.outcome, done.name) == (Outcome.PUBLISHED, "released:1.0.0")
+    assert done.digest == Manifest.read(built()).content.digest
+    assert done.uploaded == done.bytes == sum(map(len, made.contents(built()).values()))
+    there = files(store, "released/1.0.0")
+    written = there.pop(record.FILE_NAME)
+    assert there == made.contents(built())
+    assert written == Record.of(built()).data
+    assert release(store).state is State.PUBLISHED
+    assert not list(store.list(places.UPLOADS))
+    assert {one.stage for one in told} == {"verifying", "uploading"}
+    assert told[-1].done == told[-1].total == done.bytes
+    log = ledger(store).index(made.NAME).log
+    assert [(one.serial, one.action, one.note) for one in log] == [
+        (1, "publish", "the first"), (2, "placed", "")
+    ]  # fmt: skip
+    assert ledger(store).settings().datasets == ("released",)
+
+
+def test_the_same_again(store, built, tmp_path):
+    publish(str(built()), store)
+    again = publish(str(built()), store)
+    assert (again.outcome, again.uploaded, again.note) == (Outcome.ALREADY, 0, "the same bytes")
+    # Made elsewhere, with another release of some software.
+    copy = tmp_path / "released" / "1.0.0"
+    shutil.copytree(built(), copy)
+    manifest = Manifest.read(copy)
+    manifest.provenance["software"]["zlib"] = "0"
+    manifest.write(copy)
+    same = publish(str(copy), store)
+    assert same.outcome is Outcome.ALREADY
+    assert "the same data" in same.note
+
+
+def test_other_bytes_are_refused_always(store, built, tmp_path):
+    publish(str(built()), store)
+    before = files(store, "")
+    with pytest.raises(ReleaseConflictError, match="is published with other bytes"):
+        publish(str(other(built, tmp_path)), store, version_gate=False)
+    assert files(store, "") == before
+
+
+def test_a_dry_run_writes_nothing(store, built):
+    done = publish(str(built()), store, dry_run=True)
+    assert (done.outcome, done.uploaded) == (Outcome.WOULD, done.bytes)
+    assert list(store.list("")) == []
+
+
+def test_what_is_not_fit_is_refused(store, built, tmp_path):
+    version = tmp_path / "released" / "1.0.0"
+
+    def refused(match, level=publisher.Level.BYTES):
+        with pytest.raises(PublishError, match=match):
+            publish(str(version), store, level=level)
+        shutil.rmtree(version)
+
+    shutil.copytree(built(), version)
+    shard = next(version.glob("*train*-00002-of-?????"))
+    data = bytearray(shard.read_bytes())
+    data[1000] ^= 1
+    shard.write_bytes(data)
+    refused("is not what it should be(.|\n)*00002-of")
+    shutil.copytree(built(), version)
+    (version / "my_datasets_manifest.json").unlink()
+    refused("no manifest")
+    shutil.copytree(built(), version)
+    (version / "features.json").rename(version / "moved")
+    (version / "features.json").symlink_to("moved")
+    refused("is a link")
+    shutil.copytree(built(), version)
+    manifest = Manifest.read(version)
+    manifest.options["max_examples_per_split"] = 3
+    manifest.write(version)
+    refused("not the whole dataset")
+    assert list(store.list("")) == []
+
+
+def test_what_lies_there_and_is_no_release(store, built):
+    data = b"by somebody else"
+    store.create("released/1.0.0/notes.txt", data, hashlib.sha256(data).hexdigest())
+    with pytest.raises(ReleaseConflictError, match="that is no release"):
+        publish(str(built()), store)
+    assert files(store, "released") == {"notes.txt": data}
+
+
+def test_the_number_must_say_what_changed(store, built, tmp_path):
+    publish(str(built()), store)
+    with pytest.raises(VersionGateError, match=r"Expected: version 2\.0\.0 or higher"):
+        publish(str(other(built, tmp_path, "1.0.1")), store)
+    with pytest.raises(VersionGateError):
+        publish(str(other(built, tmp_path, "1.0.1")), store, dry_run=True)
+    # A feature more is a minor change: the release is read to prove it.
+    lonely = tmp_path / "lonely" / "released" / "1.1.0"
+    shutil.copytree(built("1.1.0"), lonely)
+    assert publish(str(lonely), store).outcome is Outcome.PUBLISHED
+    assert publish(str(built("2.0.0")), store).outcome is Outcome.PUBLISHED
+    with pytest.raises(VersionGateError):
+        publish(str(other(built, tmp_path, "2.0.1")), store)
+    publish(str(other(built, tmp_path, "2.0.1")), store, version_gate=False)
+    assert sorted(path.name for path in lonely.parent.iterdir()) == ["1.1.0"]
+
+
+def test_plain_tfds_reads_a_directory(tmp_path, built):
+    for version in ("1.0.0", "2.0.0"):
+        publish(str(built(version)), tmp_path)
+    data, info = tfds.load("released", split="train", data_dir=tmp_path, with_info=True)
+    assert str(info.version) == "2.0.0"
+    assert len(list(data)) == made.ROWS
+    assert made.numbers(tmp_path / "released" / "1.0.0") == list(range(made.ROWS))
+
+
+def test_configs(store, tmp_path):
+    for config in ("small", "large"):
+        version = made.make(tmp_path, base=made.InConfigs, config=config)
+        assert publish(str(version), store).name == f"released_in_configs/{config}:1.0.0"
+    index = ledger(store).index(made.CONFIGURED)
+    assert sorted(index.releases) == ["large/1.0.0", "small/1.0.0"]
+    assert index.default_config == "small"
+    path = f"{made.CONFIGURED}/.config/metadata.json"
+    assert json.loads(store.state(path, 1000)[0]) == {"default_config_name": "small"}
+
+
+def test_what_was_uploaded_is_not_uploaded_again(store, built, impatient):
+    class Fails:
+        """Loses its connection for good after some files."""
+
+        left = 5
+
+        def __getattr__(self, name):
+            return getattr(store, name)
+
+        def create(self, *arguments):
+            type(self).left -= 1
+            if self.left < 0:
+                raise StoreUnavailableError("cut")
+            store.create(*arguments)
+
+    with pytest.raises(StoreUnavailableError, match="cut"):
+        publish(str(built()), Fails(), patience=impatient, workers=1)
+    assert release(store) is None
+    assert not list(store.list("released"))
+    done = publish(str(built()), store)
+    sizes = sorted((one.bytes for one in Record.of(built()).files), reverse=True)
+    assert done.outcome is Outcome.PUBLISHED
+    assert done.uploaded == sum(sizes[5:])
+
+
+@pytest.mark.parametrize("stop", ["move", "after move"])
+def test_whoever_comes_next_completes_a_release(store, built, tmp_path, stop):
+    class Dies:
+        def __getattr__(self, name):
+            return getattr(store, name)
+
+        def move(self, *arguments):
+            if stop == "after move":
+                store.move(*arguments)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        publish(str(built()), Dies())
+    assert release(store).state is State.PLACING
+    # Also if that is somebody who wants to publish something else, and must not.
+    with pytest.raises(ReleaseConflictError):
+        publish(str(other(built, tmp_path)), store, version_gate=False)
+    assert release(store).state is State.PUBLISHED
+    assert publish(str(built()), store).outcome is Outcome.ALREADY
+    there = files(store, "released/1.0.0")
+    del there[record.FILE_NAME]
+    assert there == made.contents(built())
+
+
+def test_what_was_lost_is_put_back(store, built):
+    publish(str(built()), store)
+    lost = [one.path for one in store.list("released/1.0.0") if "train" in one.path][:2]
+    for path in [*lost, "released/1.0.0/features.json"]:
+        store.delete(path)
+    done = publish(str(built()), store)
+    assert (done.outcome, done.note) == (Outcome.ALREADY, "files were put back")
+    there = files(store, "released/1.0.0")
+    del there[record.FILE_NAME]
+    assert there == made.contents(built())
+    assert not list(store.list(places.UPLOADS))
+
+
+def together(*works):
+    barrier = threading.Barrier(len(works))
+
+    def run(work):
+        barrier.wait()
+        try:
+            return work()
+        except StoreError:
+            raise
+        except PublishError as error:
+            return error
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        return list(pool.map(run, works))
+
+
+def test_of_several_with_other_bytes_exactly_one_wins(address, store, built, tmp_path):
+    mine = [built(), *(made.make(tmp_path / str(i), salt=str(i)) for i in range(3))]
+    outcomes = together(*(
+        lambda path=path: publish(str(path), address, version_gate=False) for path in mine
+    ))  # fmt: skip
+    won = [i for i, one in enumerate(outcomes) if not isinstance(one, Exception)]
+    assert len(won) == 1, outcomes
+    assert outcomes[won[0]].outcome is Outcome.PUBLISHED
+    assert all(
+        isinstance(one, ReleaseConflictError) for i, one in enumerate(outcomes) if i not in won
+    )
+    there = files(store, "released/1.0.0")
+    del there[record.FILE_NAME]
+    assert there == made.contents(mine[won[0]])
+    assert not list(store.list(places.UPLOADS))
+
+
+def test_of_several_with_the_same_bytes_one_publishes(address, store, built):
+    outcomes = together(*[lambda: publish(str(built()), address)] * 4)
+    assert {one.outcome for one in outcomes} <= {Outcome.PUBLISHED, Outcome.ALREADY}
+    log = ledger(store).index(made.NAME).log
+    assert [one.action for one in log] == ["publish", "placed"]
+    there = files(store, "released/1.0.0")
+    del there[record.FILE_NAME]
+    assert there == made.contents(built())
+
+
+def test_nobody_may_write(tmp_path, built):
+    with serving(tmp_path) as (url, _), pytest.raises(StoreError, match="can only be read"):
+        publish(str(built()), url)
