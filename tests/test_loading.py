@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets import errors
-from my_datasets.loading import builders_from_code, find_builder
+from my_datasets.builders.finding import builders_from_code, find_builder
 from tests.builders import toy
 
 
@@ -102,7 +102,8 @@ def test_missing_data_names_the_roots_and_the_command(tmp_path):
         errors.NotPreparedError, "digits", data_dir=missing, download=False, split="train"
     )
     assert f"{missing} (that directory does not exist)" in message
-    assert f"my-datasets build digits --data-dir {missing}" in message
+    assert f"my-datasets build digits:1.0.0 --data-dir {missing}" in message
+    assert "Versions prepared there: none" in message
 
 
 def test_building_takes_the_code_also_where_data_is_prepared(tmp_path):

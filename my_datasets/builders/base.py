@@ -20,7 +20,16 @@ from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.core.utils import file_utils
 
 from my_datasets import resources
-from my_datasets.builders import downloading, embedded, preparing, refusals, staleness
+from my_datasets.builders import (
+    choosing,
+    downloading,
+    embedded,
+    offers,
+    preparing,
+    recording,
+    refusals,
+    staleness,
+)
 from my_datasets.builders.download_cache import Plan
 from my_datasets.builders.fingerprint import fingerprint
 from my_datasets.builders.progress_bar import ProgressBar
@@ -34,6 +43,13 @@ from my_datasets.core import layout
 from my_datasets.core.declared import essentials
 from my_datasets.core.manifest import Manifest
 from my_datasets.dependencies import missing_dependency
+from my_datasets.statistics.constraints import Constraint
+
+
+def registered_builder(name: str) -> type[tfds.core.DatasetBuilder] | None:
+    """Returns the class of a builder that is imported; None if there is none of that name."""
+    found: type[tfds.core.DatasetBuilder] | None = registered._DATASET_REGISTRY.get(name)
+    return found
 
 
 class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
@@ -80,6 +96,9 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     # Other addresses of the downloads, tried when an address fails: by the address, or by what
     # several addresses begin with.
     MIRRORS: ClassVar[Mapping[str, Sequence[str]]] = {}
+
+    # What holds for all values of a feature, by its name: a build whose values are otherwise fails.
+    CONSTRAINTS: ClassVar[Mapping[str, Constraint]] = {}
 
     # Where an overwriting build keeps its unfinished work: beside the version to be replaced.
     _replaces: Path | None = None
@@ -151,6 +170,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
           IncompleteVersionError: The version's directory is there, but is not a whole version.
           OverwriteError: The version to overwrite is in a remote data directory.
           StaleDataError: The version was prepared by other code, or with limits.
+          VersionBlockedError: The version must not be used.
+          VersionNotBuildableError: The version is only loaded by the code as it is now.
           MyDatasetsError: The builder or its input is wrong; see `my_datasets.errors`.
         """
         self._build_options = build_options or BuildOptions()
@@ -167,6 +188,9 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if permissions is not None:
             options["permissions"] = permissions
         overwrite = options["download_config"].download_mode.overwrite_dataset
+        choosing.check_not_blocked(self)
+        if overwrite or not self.data_path.exists():
+            choosing.check_buildable(self)
         if layout.is_remote(self.data_dir):
             self._refuse_remote_overwrite(overwrite)
             super().download_and_prepare(**options)
@@ -175,7 +199,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if version_dir.exists() and not overwrite:
             # Also reached by a metadata update. No lock: the data may be on a read-only disk.
             staging.tidy(version_dir)
-            refusals.check_whole(version_dir, self.name)
+            refusals.check_whole(version_dir, refusals.reference_to(self))
             staleness.refuse(self, options["download_config"], self._build_options)
             super().download_and_prepare(**options)
             return
@@ -194,7 +218,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                     options["file_format"], override=True, override_if_initialized=True
                 )
             # Else another process has built it while this one waited.
-            refusals.check_whole(version_dir, self.name)
+            refusals.check_whole(version_dir, refusals.reference_to(self))
             self.info.read_from_directory(self.data_dir)
             if not overwrite:
                 staleness.refuse(self, options["download_config"], self._build_options)
@@ -204,12 +228,18 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         raise refusals.no_generator(type(self), self.name)
 
     def as_dataset(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the data as TFDS's `as_dataset` does; warns once if other code prepared it."""
+        """Returns the data as TFDS's `as_dataset` does; warns once if other code prepared it.
+
+        Raises:
+          VersionBlockedError: The version must not be used.
+        """
+        choosing.check_not_blocked(self)
         staleness.warn_once(self)
         return super().as_dataset(*args, **kwargs)
 
     def as_data_source(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the data as TFDS's `as_data_source` does; warns as `as_dataset` does."""
+        """Returns the data as TFDS's `as_data_source` does; warns and raises as `as_dataset`."""
+        choosing.check_not_blocked(self)
         staleness.warn_once(self)
         return super().as_data_source(*args, **kwargs)
 
@@ -232,6 +262,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             by_tfds(dl_manager=downloads, download_config=download_config)
             return
         options = self._build_options
+        recording.check_constraints(self, self.CONSTRAINTS)
         generators = self._split_generators(downloads)
         inputs = preparing.split_inputs(generators, self._generate_examples, self.name)
         if inputs is None:
@@ -258,27 +289,33 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             try:
                 with Journal(work, identity, resume=options.resume) as journal:
                     results = local.build(job, options, journal, target)
+                self.info.set_splits(preparing.split_infos(results, self._get_filename_template))
+                # What the manifest tells of it, and the gate compares; TFDS writes it once more at
+                # the end, with what it adds.
+                self.info.write_to_directory(target)
+                content, statistics = recording.examined(
+                    target, results, work / "examined", self.CONSTRAINTS, options
+                )
             finally:
                 if isinstance(options.report, ProgressBar):
                     options.report.close()
-            self.info.set_splits(preparing.split_infos(results, self._get_filename_template))
-            # What the manifest tells of it, and the gate compares; TFDS writes it once more at the
-            # end, with what it adds.
-            self.info.write_to_directory(target)
             Manifest(
-                made_by,
-                staleness.limits(download_config, options),
-                {item.name: len(item.quarantined) for item in results if item.quarantined},
-                preparing.declared_splits(job.inputs),
-                preparing.content(target, results),
-                preparing.provenance(self, dl_manager._recorded_url_infos),
-                essentials(target),
+                fingerprint=made_by,
+                options=staleness.limits(download_config, options),
+                quarantined={one.name: len(one.quarantined) for one in results if one.quarantined},
+                splits=recording.declared_splits(job.inputs),
+                content=content,
+                provenance=recording.provenance(self, dl_manager._recorded_url_infos),
+                metadata=essentials(target),
+                statistics=statistics,
+                constraints={name: one.to_json() for name, one in self.CONSTRAINTS.items()},
             ).write(target)
             if target != Path(self.data_dir):
                 for path in sorted(target.iterdir()):
                     epath.Path(path).copy(self.data_path / path.name)
             elif options.version_gate:
-                gate.check(target, (self._replaces or target.parent / str(self.version)).parent)
+                siblings = (self._replaces or target.parent / str(self.version)).parent
+                gate.check(target, siblings, offers.of_builder(self).blocked)
 
     def record_checksums(
         self,
@@ -380,12 +417,15 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             _ = self.canonical_version
         except ValueError as error:
             raise refusals.no_version(type(self), self.name) from error
+        offer = offers.of_builder(self)
+        if requested_version is not None:
+            requested_version = choosing.picked(self, offer, str(requested_version))
         try:
             return super()._pick_version(requested_version)
         except AssertionError:
             data_dir = self._original_state["data_dir"] or tfds.core.constants.DATA_DIR
-            raise refusals.no_such_version(
-                self.name, requested_version, self.versions, data_dir, self.builder_config_name
+            raise choosing.no_such_version(
+                self.name, requested_version, offer, data_dir, self.builder_config_name
             ) from None
 
     @property

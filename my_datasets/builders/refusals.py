@@ -1,8 +1,8 @@
 """What a builder refuses to do, in words: the errors of `my_datasets.builders.base`."""
 
 import inspect
-from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from my_datasets.core import layout
 from my_datasets.errors import (
@@ -11,7 +11,6 @@ from my_datasets.errors import (
     IncompleteVersionError,
     OverwriteError,
     SourceError,
-    VersionNotFoundError,
     explain,
 )
 
@@ -59,29 +58,10 @@ def no_version(cls: type, name: str) -> BuilderError:
     )
 
 
-def no_such_version(
-    name: str, requested: object, in_code: Iterable[object], data_dir: str, config: str | None
-) -> VersionNotFoundError:
-    """Returns the error for a version that the code does not have; it names those that are.
-
-    Args:
-      name: The dataset.
-      requested: The version that was asked for.
-      in_code: The versions that the builder offers, the newest first.
-      data_dir: Where versions may be prepared.
-      config: The builder config that was asked for.
-    """
-    prepared = layout.prepared_versions_of(layout.as_path(data_dir) / name)
-    on_disk = [str(found.version) for found in prepared if found.config == config]
-    offered = [str(version) for version in in_code]
-    return VersionNotFoundError(
-        explain(
-            f"Dataset {name!r} has no version {requested}.",
-            f"Versions in code: {', '.join(offered)}",
-            f"Versions prepared in {data_dir}: {', '.join(on_disk) or 'none'}",
-            mend=f"ask for one of those: my-datasets build {name}:{offered[0]}",
-        )
-    )
+def reference_to(builder: Any) -> str:
+    """Returns the exact reference to what a builder builds, such as `name/config:1.0.0`."""
+    config = f"/{builder.builder_config.name}" if builder.builder_config else ""
+    return f"{builder.name}{config}:{builder.version}"
 
 
 def unrecorded(name: str, file: str, checksums: object) -> SourceError:
@@ -117,8 +97,12 @@ def empty_overwrite(version_dir: Path) -> OverwriteError:
     )
 
 
-def check_whole(version_dir: Path, name: str) -> None:
+def check_whole(version_dir: Path, reference: str) -> None:
     """Sees that a version's directory holds a whole one.
+
+    Args:
+      version_dir: The directory.
+      reference: What builds it.
 
     Raises:
       IncompleteVersionError: It does not.
@@ -128,7 +112,7 @@ def check_whole(version_dir: Path, name: str) -> None:
             explain(
                 f"{version_dir} is there, but is not a whole prepared version.",
                 f"Expected in it: {' and '.join(layout.METADATA_FILES)}",
-                mend=f"my-datasets build {name} --overwrite builds it anew in its place",
+                mend=f"my-datasets build {reference} --overwrite builds it anew in its place",
             )
         )
 

@@ -5,10 +5,10 @@ of `tfds new`. Names, versions and summaries are read from the files, so that li
 a broken builder breaks only itself.
 """
 
-import ast
 import functools
 import importlib
 import importlib.util
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import Any
 
 import wrapt
 
+from my_datasets.builders import offers
+from my_datasets.builders.offers import Offer
 from my_datasets.core.versioning import Version
 from my_datasets.dependencies import install_command
 from my_datasets.errors import BuilderImportError, MyDatasetsError, explain
@@ -52,19 +54,14 @@ class PackagedDataset:
         return next(filter(None, prose), "")
 
     @property
+    def offer(self) -> Offer:
+        """The versions that the source declares, as far as it says them in literals."""
+        return offers.of_source(self.source_file.read_bytes())
+
+    @property
     def version(self) -> Version | None:
         """The `VERSION` that the source declares as a literal; None if it computes it."""
-        try:
-            tree = ast.parse(self.source_file.read_bytes())
-        except SyntaxError:
-            return None
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and any(
-                isinstance(target, ast.Name) and target.id == "VERSION" for target in node.targets
-            ):
-                texts = (n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant))
-                return next((Version.parse(t) for t in texts if isinstance(t, str)), None)
-        return None
+        return self.offer.current
 
 
 class DatasetsPackage:
@@ -131,6 +128,37 @@ def builder_import_error(name: str, source: object, error: Exception) -> Builder
 packaged = DatasetsPackage(DATASETS_PACKAGE)
 
 
+# Those that TFDS asks, the one that it asks first in front.
+_packages: list[DatasetsPackage] = [packaged]
+
+
+def offer_of(name: str) -> Offer | None:
+    """Returns which versions the code of a dataset offers; None if no code of it is known.
+
+    Known is the code that is imported, and that of this package and of those that are registered.
+    It is imported only if its source does not say in literals which versions are blocked.
+
+    Raises:
+      BuilderImportError: It had to be imported, and raised.
+    """
+    cls = _imported(name)
+    if cls is not None:
+        return offers.of_class(cls)
+    for package in _packages:
+        if name in package.datasets:
+            found = package.datasets[name].offer
+            return found if found.is_sure else offers.of_class(package.get_builder_cls(name))
+    return None
+
+
+def _imported(name: str) -> Any:
+    if "tensorflow_datasets" not in sys.modules:
+        return None  # then no builder is imported, and TFDS need not be
+    from my_datasets.builders import base  # only here: it loads TFDS
+
+    return base.registered_builder(name)
+
+
 def register_with_tfds() -> None:
     """Has TFDS ask this package first, as soon as TFDS is imported."""
     _offer(packaged)
@@ -145,7 +173,9 @@ def register(package: str) -> None:
       package: Its dotted name. Each folder `NAME` in it with a `NAME_dataset_builder.py` is a
         dataset.
     """
-    _offer(DatasetsPackage(package))
+    datasets = DatasetsPackage(package)
+    _packages.insert(0, datasets)
+    _offer(datasets)
 
 
 def _offer(datasets: DatasetsPackage) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 import tensorflow_datasets as tfds
 from absl import logging
 
-from my_datasets.builders import fingerprint
+from my_datasets.builders import fingerprint, offers
+from my_datasets.builders.refusals import reference_to
 from my_datasets.building.options import BuildOptions
 from my_datasets.core import layout
 from my_datasets.core.manifest import Manifest
@@ -49,7 +50,7 @@ def refuse(
                 f"Since it was prepared: {'; '.join(reasons)}",
                 f"It is in {builder.data_dir}",
                 mend=f"raise VERSION if the data changes, or build it anew in its place: "
-                f"my-datasets build {builder.name} --overwrite",
+                f"my-datasets build {reference_to(builder)} --overwrite",
             )
         )
 
@@ -65,7 +66,7 @@ def warn_once(builder: tfds.core.DatasetBuilder) -> None:
         logging.warning(
             "%s was prepared by another state of its builder: %s. "
             "Raise VERSION, or run: my-datasets build %s --overwrite",
-            directory, "; ".join(reasons), builder.name,
+            directory, "; ".join(reasons), reference_to(builder),
         )  # fmt: skip
 
 
@@ -73,6 +74,8 @@ def _reasons(builder: tfds.core.DatasetBuilder) -> list[str]:
     manifest = _manifest(builder)
     if manifest is None or not manifest.fingerprint:
         return []  # as TFDS, which has none, prepared it
+    if not offers.of_builder(builder).builds(builder.version):
+        return []  # the code of another time made it, as it must
     return fingerprint.changes(manifest.fingerprint, fingerprint.fingerprint(builder))
 
 

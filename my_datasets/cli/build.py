@@ -165,8 +165,8 @@ def _build(
     download_dir: str | None,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
+    from my_datasets.builders.finding import builders_from_code
     from my_datasets.building.options import BuildOptions
-    from my_datasets.loading import builders_from_code
 
     splits = options.pop("splits")
     how = {

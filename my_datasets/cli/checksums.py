@@ -45,7 +45,7 @@ def command(
     reference = DatasetReference.parse(name)
     quiet_tensorflow()
     import_modules(imports)
-    from my_datasets.loading import builders_from_code
+    from my_datasets.builders.finding import builders_from_code
 
     builders = list(builders_from_code(reference, data_dir=data_dir))
     before = _recorded(builders[0])

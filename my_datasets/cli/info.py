@@ -15,6 +15,7 @@ from my_datasets.cli.output import (
     reading_dir,
 )
 from my_datasets.core import layout
+from my_datasets.core.blocked import reason_in_metadata
 from my_datasets.core.reference import DatasetReference
 
 
@@ -26,6 +27,8 @@ from my_datasets.core.reference import DatasetReference
 def command(reference: str, data_dir: str | None, imports: str | None, as_json: bool) -> None:
     """Show a dataset's features, splits, versions, licence and where its data is.
 
+    A wildcard means the newest prepared version that fits, or else the newest that the code builds.
+
     Example: my-datasets info digits:1.*.*
     """
     parsed = DatasetReference.parse(reference)
@@ -33,9 +36,10 @@ def command(reference: str, data_dir: str | None, imports: str | None, as_json: 
         reading_dir(data_dir)
     quiet_tensorflow()
     import_modules(imports)
-    from my_datasets.loading import find_builder
+    from my_datasets.builders.finding import find_builder
 
-    facts = _facts(find_builder(parsed, data_dir=data_dir))
+    builder = find_builder(parsed, data_dir=data_dir)
+    facts = {**_facts(builder), "versions": _versions(builder, data_dir)}
     if as_json:
         print_json(facts)
     else:
@@ -69,6 +73,44 @@ def _facts(builder: Any) -> dict[str, Any]:
     }
 
 
+def _versions(builder: Any, data_dir: str | None) -> list[dict[str, Any]]:
+    """Returns all versions of a dataset and config: prepared, or in code; the newest first."""
+    from my_datasets.builders.finding import offer_of, roots
+    from my_datasets.builders.offers import Offer
+
+    config = builder.builder_config_name
+    offer = offer_of(builder.name) or Offer()
+    folders = [layout.as_path(root) / builder.name for root in roots(data_dir)]
+    prepared = {
+        one.version: one.path
+        for folder in folders
+        for one in layout.prepared_versions_of(folder)
+        if one.config == config
+    }
+    return [
+        {
+            "version": str(version),
+            "current": version == offer.current,
+            "buildable": version in offer.built,
+            "prepared": str(prepared[version]) if version in prepared else None,
+            "blocked": offer.blocked.reason(version, config)
+            or (reason_in_metadata(prepared[version]) if version in prepared else None),
+        }
+        for version in sorted({*offer.versions, *prepared}, reverse=True)
+    ]
+
+
+def _told(version: dict[str, Any]) -> str:
+    """Returns what a line says of a version."""
+    built = "built by the code" if version["buildable"] else "not built by today's code"
+    notes = [
+        "prepared" if version["prepared"] else "not prepared",
+        "the one of the code" if version["current"] else built,
+        f"BLOCKED: {version['blocked']}" if version["blocked"] else "",
+    ]
+    return ", ".join(filter(None, notes))
+
+
 def _show(facts: dict[str, Any]) -> None:
     from rich.table import Table
     from rich.text import Text
@@ -84,6 +126,8 @@ def _show(facts: dict[str, Any]) -> None:
     table.add_row("features", Text(facts["features"]))
     if facts["supervised_keys"]:
         table.add_row("supervised", " -> ".join(map(str, facts["supervised_keys"])))
+    for one in facts["versions"]:
+        table.add_row(f"version {one['version']}", Text(_told(one)))
     for version, notes in facts["release_notes"].items():
         table.add_row(f"release {version}", Text(notes.strip()))
     for label in ("licence", "homepage", "citation", "description"):

@@ -1,14 +1,16 @@
 """`my-datasets list`: which datasets there are, and which versions are prepared."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import rich_click as click
 
+from my_datasets.builders.offers import Offer
 from my_datasets.builders.registry import packaged
 from my_datasets.cli.output import console, data_dir_option, json_option, print_json, reading_dir
 from my_datasets.core import layout
+from my_datasets.core.blocked import reason_in_metadata
 
 
 @dataclass(frozen=True)
@@ -17,15 +19,19 @@ class Row:
 
     Attributes:
       name: The dataset's name.
-      version: The version that the code builds; None if this package has no builder of it.
+      version: The version of the code; None if this package has no builder of it.
       prepared: The prepared versions, as `[config/]version`.
       summary: One line that says what it is; empty if unknown.
+      buildable: The versions that the code builds, that one first.
+      blocked: Why prepared versions must not be used, of those that must not be.
     """
 
     name: str
     version: str | None
     prepared: list[str]
     summary: str
+    buildable: list[str] = field(default_factory=list)
+    blocked: dict[str, str] = field(default_factory=dict)
 
 
 @click.command("list")
@@ -34,7 +40,9 @@ class Row:
 def command(data_dir: str | None, as_json: bool) -> None:
     """List the datasets of this package and those prepared on this machine.
 
-    No builder is imported. Example: my-datasets list --json
+    Of each, the versions that its code builds, and all that are prepared. No builder is imported.
+
+    Example: my-datasets list --json
     """
     directory = reading_dir(data_dir)
     rows = list(_rows(directory))
@@ -43,25 +51,37 @@ def command(data_dir: str | None, as_json: bool) -> None:
         return
     from rich.table import Table
 
-    table = Table("dataset", "version", "prepared", "what it is", box=None, pad_edge=False)
+    table = Table("dataset", "versions", "prepared", "what it is", box=None, pad_edge=False)
     for row in rows:
-        prepared = ", ".join(row.prepared) or "-"
-        table.add_row(row.name, row.version or "-", prepared, row.summary)
+        prepared = [f"{one} (blocked)" if one in row.blocked else one for one in row.prepared]
+        table.add_row(
+            row.name, ", ".join(row.buildable) or "-", ", ".join(prepared) or "-", row.summary
+        )
     console().print(table)
+    for row in rows:
+        for version, reason in row.blocked.items():
+            click.echo(f"{row.name}:{version} must not be used: {reason}")
     click.echo(f"Prepared data: {directory}")
 
 
 def _rows(data_dir: Path) -> Iterator[Row]:
-    prepared: dict[str, list[str]] = {}
+    prepared: dict[str, dict[str, layout.PreparedVersion]] = {}
     for found in layout.prepared_versions(data_dir):
         config = f"{found.config}/" if found.config else ""
-        prepared.setdefault(found.name, []).append(f"{config}{found.version}")
+        prepared.setdefault(found.name, {})[f"{config}{found.version}"] = found
     for name in sorted({*packaged.datasets, *prepared}):
         dataset = packaged.datasets.get(name)
-        version = dataset.version if dataset else None
+        offer = dataset.offer if dataset else Offer()
+        there = prepared.get(name, {})
+        reasons = {
+            text: offer.blocked.reason(one.version, one.config) or reason_in_metadata(one.path)
+            for text, one in there.items()
+        }
         yield Row(
             name=name,
-            version=str(version) if version else None,
-            prepared=prepared.get(name, []),
+            version=str(offer.current) if offer.current else None,
+            prepared=list(there),
             summary=dataset.summary if dataset else "",
+            buildable=[str(version) for version in offer.built],
+            blocked={text: reason for text, reason in reasons.items() if reason},
         )

@@ -69,7 +69,7 @@ def _looked_up(text: str, data_dir: str | None) -> "Locked":
     from my_datasets.core.manifest import Manifest
     from my_datasets.input_pipeline.prepared import folder_of
 
-    path = folder_of(text, data_dir)
+    path = folder_of(text, data_dir, to_use=True)
     manifest = Manifest.read(path)
     name, _, version_text = Declared.read(path).name.partition(":")
     version = Version.parse(version_text)
@@ -92,4 +92,5 @@ def _check(lock: "Lock", reference: DatasetReference, data_dir: str | None) -> N
                 f"{str(reference)!r} is not in {lock.path}.", mend=f"my-datasets lock {reference}"
             )
         )
-    lock.check(reference, folder_of(lock.exact(reference), data_dir), has_shards=True)
+    path = folder_of(lock.exact(reference), data_dir, to_use=True)
+    lock.check(reference, path, has_shards=True)

@@ -122,9 +122,9 @@ def _told_to_go_on(is_fast: bool) -> Iterator[None]:
 def _rebuilt(path: Path) -> "list[Issue]":
     """Returns where a version is another one when it is built again."""
     quiet_tensorflow()
+    from my_datasets.builders.finding import builders_from_code
     from my_datasets.core.declared import Declared
     from my_datasets.core.manifest import Manifest
-    from my_datasets.loading import builders_from_code
     from my_datasets.verification.rebuilding import compare, rebuild
 
     reference = Declared.read(path).name

@@ -6,6 +6,7 @@ from pathlib import Path
 from my_datasets.comparison.diff import Diff, diff
 from my_datasets.comparison.subject import Subject
 from my_datasets.core import bumps, layout
+from my_datasets.core.blocked import Blocked, reason_in_metadata
 from my_datasets.core.bumps import Bump
 from my_datasets.core.declared import MALFORMED
 from my_datasets.core.manifest import Manifest
@@ -18,45 +19,63 @@ _LOGGER = logging.getLogger(__name__)
 _NAMED = 6
 
 
-def check(new_dir: Path, siblings: Path) -> None:
-    """Compares a version that was just built with the one before it.
+def check(new_dir: Path, siblings: Path, blocked: Blocked | None = None) -> None:
+    """Compares a version that was just built with its neighbours: the one below, and the one above.
 
-    A version that was made with limits, such as a sample, is neither held to this nor compared
-    with; one that cannot be read is passed over with a warning.
+    The rule holds from the lower one to the higher one, whichever was built first. A neighbour is
+    the nearest version that is whole: those made with limits, such as samples, and those that are
+    blocked are neither held to this nor compared with. One that cannot be read is passed over with
+    a warning.
 
     Args:
       new_dir: Where the new version lies, with its metadata.
       siblings: The directory in which other versions of the same dataset and config lie.
+      blocked: The versions that must not be used.
 
     Raises:
-      VersionGateError: The number was raised by too little for what changed.
+      VersionGateError: The number of the higher one was raised by too little for what changed.
     """
     new = Subject.read(new_dir)
     if new.declared is None or _is_limited(new.manifest):
         return
-    version = Version.parse(new.declared.name.rpartition(":")[2])
-    before = _before(siblings, version) if version is not None else None
-    # Any change may come with a new major version.
-    if version is None or before is None or bumps.between(before.version, version) is Bump.MAJOR:
+    name, _, text = new.declared.name.rpartition(":")
+    version = Version.parse(text)
+    if version is None:
         return
+    config = name.partition("/")[2] or None
+    there = _comparable(siblings, config, blocked or Blocked())
+    below = max((one for one in there if one < version), default=None)
+    above = min((one for one in there if one > version), default=None)
+    if below is not None:
+        found = _compared((below, there[below]), (version, new_dir))
+        if found is not None and not found.is_enough:
+            raise _too_little(found, there[below])
+    if above is not None:
+        found = _compared((version, new_dir), (above, there[above]))
+        if found is not None and not found.is_enough:
+            raise _too_different(found, there[above])
+
+
+def _compared(low: tuple[Version, Path], high: tuple[Version, Path]) -> Diff | None:
+    """Returns what is different between two versions; None if it may be anything, or is unknown."""
+    if bumps.between(low[0], high[0]) is Bump.MAJOR:
+        return None
     try:
-        found = diff(before.path, new_dir)
+        return diff(low[1], high[1])
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         first = (str(error) or type(error).__name__).splitlines()[0]
-        _LOGGER.warning("%s was not compared with %s: %s", version, before.version, first)
-        return
-    if not found.is_enough:
-        raise _refusal(found, before.path)
+        _LOGGER.warning("%s was not compared with %s: %s", high[0], low[0], first)
+        return None
 
 
-def _before(siblings: Path, version: Version) -> layout.PreparedVersion | None:
-    """Returns the highest prepared version below another one, of those that are whole."""
-    found = [
-        one
+def _comparable(siblings: Path, config: str | None, blocked: Blocked) -> dict[Version, Path]:
+    """Returns the prepared versions that are whole and may be used."""
+    return {
+        one.version: one.path
         for one in layout.versions_in(siblings)
-        if one.version < version and not _is_limited(Subject.read(one.path).manifest)
-    ]
-    return max(found, key=lambda one: one.version, default=None)
+        if not (blocked.reason(one.version, config) or reason_in_metadata(one.path))
+        and not _is_limited(Subject.read(one.path).manifest)
+    }
 
 
 def _is_limited(manifest: Manifest | None) -> bool:
@@ -65,7 +84,35 @@ def _is_limited(manifest: Manifest | None) -> bool:
     return any(name != "on_error" for name in options)
 
 
-def _refusal(found: Diff, before: Path) -> VersionGateError:
+def _too_little(found: Diff, below: Path) -> VersionGateError:
+    return VersionGateError(
+        explain(
+            f"{found.new} differs from {found.old} by more than its number says.",
+            f"Expected: version {found.least} or higher, a {found.required} change",
+            *_told(found),
+            f"Compared with {below}",
+            mend=f"set VERSION to {found.least} and say in RELEASE_NOTES what changed; "
+            "or build with --no-version-gate",
+        )
+    )
+
+
+def _too_different(found: Diff, above: Path) -> VersionGateError:
+    return VersionGateError(
+        explain(
+            f"{found.old} is not a version that {found.new}, which is there, could come after.",
+            f"Expected: no more than a {found.actual} change between them; this is a "
+            f"{found.required} one",
+            *_told(found),
+            f"Compared with {above}",
+            mend="have the code build the older version as it was then; or, if the one that is "
+            "there is wrong, give that another number; or build with --no-version-gate",
+        )
+    )
+
+
+def _told(found: Diff) -> list[str]:
+    """Returns the changes that ask for most."""
     told = [change for change in found.changes if change.bump is found.required]
     lines = [
         f"{change.node}: {change.kind.value}, because {change.reason}"
@@ -73,14 +120,4 @@ def _refusal(found: Diff, before: Path) -> VersionGateError:
         for change in told[:_NAMED]
     ]
     more = [f"... and {len(told) - _NAMED} more"] if len(told) > _NAMED else []
-    return VersionGateError(
-        explain(
-            f"{found.new} differs from {found.old} by more than its number says.",
-            f"Expected: version {found.least} or higher, a {found.required} change",
-            *lines,
-            *more,
-            f"Compared with {before}",
-            mend=f"set VERSION to {found.least} and say in RELEASE_NOTES what changed; "
-            "or build with --no-version-gate",
-        )
-    )
+    return [*lines, *more]

@@ -1,5 +1,6 @@
 """TFDS's directory layout `<data_dir>/<name>[/<config>]/<version>/`, read without TFDS."""
 
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,6 +71,16 @@ def prepared_versions_of(dataset_dir: Path) -> Iterator[PreparedVersion]:
 def versions_in(directory: Path) -> Iterator[PreparedVersion]:
     """Yields the prepared versions in the directory of a dataset, or of one of its configs."""
     yield from _versions_in(directory, directory.name, None)
+
+
+def default_config(dataset_dir: Path) -> str | None:
+    """Returns the config that is meant if none is named; TFDS notes it beside the configs."""
+    try:
+        text = (dataset_dir / ".config" / "metadata.json").read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    name = json.loads(text).get("default_config_name")
+    return str(name) if name else None
 
 
 def _versions_in(parent: Path, name: str, config: str | None) -> Iterator[PreparedVersion]:

@@ -105,9 +105,7 @@ class Lock:
         locked = self.datasets.get(str(reference))
         if locked is None:
             return reference
-        version = locked.version
-        pattern = VersionPattern(version.major, version.minor, version.patch)
-        return DatasetReference(reference.name, locked.config, pattern)
+        return DatasetReference(reference.name, locked.config, VersionPattern.of(locked.version))
 
     def check(self, reference: DatasetReference, version_dir: Path, *, has_shards: bool) -> None:
         """Sees that a version is the one that a reference is locked to.

@@ -29,6 +29,15 @@ class DatasetReference:
     version: VersionPattern | None = None
 
     @classmethod
+    def of(cls, reference: "str | DatasetReference") -> "DatasetReference":
+        """Returns a reference, given as such or as a text.
+
+        Raises:
+          InvalidReferenceError: As `parse` does.
+        """
+        return reference if isinstance(reference, DatasetReference) else cls.parse(reference)
+
+    @classmethod
     def parse(cls, text: str) -> "DatasetReference":
         """Returns the reference that `text` spells.
 

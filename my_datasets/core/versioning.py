@@ -42,6 +42,16 @@ class VersionPattern:
             return None
         return cls(*(None if part == "*" else int(part) for part in match.groups()))
 
+    @classmethod
+    def of(cls, version: Version) -> "VersionPattern":
+        """Returns the pattern that matches one version only."""
+        return cls(version.major, version.minor, version.patch)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether there is no wildcard in it."""
+        return None not in (self.major, self.minor, self.patch)
+
     def __str__(self) -> str:
         return ".".join(
             "*" if part is None else str(part) for part in (self.major, self.minor, self.patch)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from my_datasets.builders import locating
 from my_datasets.core import layout, schema, subsplits
 from my_datasets.core.declared import Declared
 from my_datasets.core.lock import Lock
@@ -114,13 +115,15 @@ def find(
     """Returns the highest prepared version that a reference means.
 
     Args:
-      reference: For example `digits:1.*.*`; or the directory of a prepared version.
+      reference: For example `digits:1.*.*`; or the directory of a prepared version. Without a
+        version, or with a wildcard, versions that are blocked are passed over.
       data_dir: Where the data is, which may be in an object store; TFDS's default if None.
       held_at: Where copies of what is in an object store lie; a folder of the user's cache if None.
 
     Raises:
       InvalidReferenceError: `reference` is malformed.
       NotPreparedError: There is no such version.
+      VersionBlockedError: It must not be used, as its builder or its own metadata say.
       DataDirError: It cannot be read without TFDS: it is of another file format.
       LockError: It is another one than the project's lock says.
     """
@@ -129,66 +132,58 @@ def find(
         return _remote_version(text, held_at)
     if data_dir is None and (os.sep in text) and layout.is_prepared(Path(text).expanduser()):
         return _read(Path(text).expanduser())
-    parsed = reference if isinstance(reference, DatasetReference) else DatasetReference.parse(text)
+    parsed = DatasetReference.of(reference)
     lock = Lock.find()
-    exact = lock.exact(parsed) if lock is not None else parsed
     where = _where(data_dir)
     is_remote = layout.is_remote(where)
-    found = _remote(exact, where, held_at) if is_remote else _read(folder_of(exact, where))
+    if is_remote:
+        found = _remote(parsed, where, held_at, lock)
+    else:
+        folder = Path(where).expanduser() / parsed.name
+        found = _read(locating.use(parsed, folder, str(folder.parent), lock).path)
     if lock is not None:
         lock.check(parsed, found.path, has_shards=not is_remote)
     return found
 
 
 def folder_of(
-    reference: str | DatasetReference, data_dir: str | os.PathLike[str] | None = None
+    reference: str | DatasetReference,
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    to_use: bool = False,
 ) -> Path:
     """Returns the directory of the highest prepared version on this machine that is meant.
+
+    Args:
+      reference: Which is meant. A wildcard passes over versions that are blocked.
+      data_dir: Where prepared data is; TFDS's default if None.
+      to_use: Whether it is to be used, not only looked at: a version that is blocked is then
+        refused also if it is asked for exactly.
 
     Raises:
       InvalidReferenceError: `reference` is malformed.
       NotPreparedError: There is no such version.
+      VersionBlockedError: It must not be used, or all that fit a wildcard must not.
     """
-    parsed = DatasetReference.parse(reference) if isinstance(reference, str) else reference
+    parsed = DatasetReference.of(reference)
     root = Path(_where(data_dir)).expanduser()
-    return _highest(parsed, root / parsed.name, str(root)).path
+    locate = locating.use if to_use else locating.look_at
+    return locate(parsed, root / parsed.name, str(root)).path
 
 
 def _where(data_dir: str | os.PathLike[str] | None) -> str:
     return os.fspath(data_dir or os.environ.get("TFDS_DATA_DIR") or _DEFAULT_DATA_DIR)
 
 
-def _highest(parsed: DatasetReference, folder: Path, root: str) -> layout.PreparedVersion:
-    """Returns the highest version that is meant, out of a dataset's folder.
-
-    Raises:
-      NotPreparedError: There is none.
-    """
-    config = parsed.config or _default_config(folder)
-    there = list(layout.prepared_versions_of(folder))
-    found = [
-        one
-        for one in there
-        if one.config == config and (parsed.version is None or parsed.version.matches(one.version))
-    ]
-    if not found:
-        raise NotPreparedError(
-            explain(
-                f"No prepared data matches {str(parsed)!r}.",
-                f"Searched: {root}/{parsed.name}",
-                f"Prepared there: {', '.join(map(_shown, there)) or 'nothing'}",
-                mend=f"my-datasets build {parsed.name} --data-dir {root}",
-            )
-        )
-    return max(found, key=lambda version: version.version)
-
-
 def _remote(
-    parsed: DatasetReference, root: str, held_at: str | os.PathLike[str] | None
+    parsed: DatasetReference,
+    root: str,
+    held_at: str | os.PathLike[str] | None,
+    lock: Lock | None,
 ) -> Prepared:
     url = f"{root.rstrip('/')}/{parsed.name}"
     folder, _ = _mirror(url, held_at)
-    found = _highest(parsed, folder, root)
+    found = locating.use(parsed, folder, root, lock)
     return _remote_version(f"{url}/{found.path.relative_to(folder).as_posix()}", held_at)
 
 
@@ -211,20 +206,6 @@ def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepare
             explain(f"{url} is no prepared version.", mend="give the folder of a whole one")
         )
     return replace(_read(path), url=url, files=files)
-
-
-def _shown(version: layout.PreparedVersion) -> str:
-    return f"{version.config + ':' if version.config else ''}{version.version}"
-
-
-def _default_config(folder: Path) -> str | None:
-    """Returns the config that is meant if none is named; TFDS notes it beside the configs."""
-    try:
-        text = (folder / ".config" / "metadata.json").read_text("utf-8")
-    except FileNotFoundError:
-        return None
-    name = json.loads(text).get("default_config_name")
-    return str(name) if name else None
 
 
 def _read(path: Path) -> Prepared:

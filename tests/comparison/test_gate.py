@@ -80,6 +80,73 @@ def test_samples_are_no_measure(tmp_path):
     assert there(tmp_path) == ["1.0.0", "1.0.1", "1.0.2"]
 
 
+def test_an_older_version_may_be_built_after_a_newer_one(tmp_path):
+    build(tmp_path, "1.1.0", features=MORE, example=more)
+    build(tmp_path, "1.0.0")
+    build(tmp_path, "1.0.1", config=tfds.download.DownloadConfig(num_shards=3))
+    build(tmp_path, "0.1.0", example=other)  # whatever there is, 1.0.0 may be otherwise
+    assert there(tmp_path) == ["0.1.0", "1.0.0", "1.0.1", "1.1.0"]
+
+
+@pytest.mark.parametrize(
+    ("newer", "older", "changed", "allowed", "needed", "said"),
+    [
+        ("1.1.0", "1.0.0", {"example": other}, "minor", "major", "examples-removed"),
+        ("1.0.1", "1.0.0", {"features": MORE, "example": more}, "patch", "major",
+         "feature y: feature-removed"),
+        ("1.2.0", "1.1.9", {"features": MORE, "example": more}, "minor", "major",
+         "feature y: feature-removed"),
+    ],
+)  # fmt: skip
+def test_an_older_version_that_the_newer_one_could_not_follow_is_refused(
+    tmp_path, newer, older, changed, allowed, needed, said
+):
+    build(tmp_path, newer)
+    with pytest.raises(VersionGateError) as caught:
+        build(tmp_path, older, **changed)
+    caught.match(f"compared:{older} is not a version that compared:{newer}, which is there, could")
+    caught.match(f"no more than a {allowed} change between them; this is a {needed} one")
+    caught.match(said)
+    caught.match(f"Compared with {tmp_path}/compared/{newer}")
+    assert there(tmp_path) == [newer]
+    build(tmp_path, older, options=BuildOptions(version_gate=False), **changed)
+    assert there(tmp_path) == [older, newer]
+
+
+def test_both_neighbours_count(tmp_path):
+    """What may come after the one below may still not come before the one above."""
+    build(tmp_path, "1.0.0")
+    build(tmp_path, "1.2.0")
+    with pytest.raises(VersionGateError, match=r"compared:1\.2\.0, which is there"):
+        build(tmp_path, "1.1.0", features=MORE, example=more)
+    with pytest.raises(VersionGateError, match=r"differs from compared:1\.0\.0"):
+        build(tmp_path, "1.1.0", example=other)
+    build(tmp_path, "1.1.0", options=BuildOptions(resume=False))  # the class has no other source
+
+
+def test_versions_are_compared_when_they_are_overwritten_too(tmp_path):
+    build(tmp_path, "1.0.0")
+    build(tmp_path, "1.0.1")
+    overwrite = tfds.download.DownloadConfig(
+        download_mode=tfds.download.GenerateMode.REUSE_CACHE_IF_EXISTS
+    )
+    build(tmp_path, "1.0.0", config=overwrite)
+    with pytest.raises(VersionGateError, match=r"compared:1\.0\.1, which is there"):
+        build(tmp_path, "1.0.0", config=overwrite, example=other)
+
+
+def test_a_blocked_version_is_no_measure(tmp_path):
+    """What must not be used promised nothing: the fix is compared with the last good version."""
+    blocked = tfds.core.utils.BlockedVersions({"1.0.1": "Row 5 was damaged."})
+    build(tmp_path, "1.0.0")
+    build(tmp_path, "1.0.1", example=other, options=BuildOptions(version_gate=False))
+    with pytest.raises(VersionGateError, match=r"differs from compared:1\.0\.1"):
+        build(tmp_path, "1.0.2")
+    build(tmp_path, "1.0.2", BLOCKED_VERSIONS=blocked)
+    with pytest.raises(VersionGateError, match=r"differs from compared:1\.0\.2"):
+        build(tmp_path, "1.0.3", example=other, BLOCKED_VERSIONS=blocked)
+
+
 def test_a_version_that_may_set_examples_aside_is_whole(tmp_path):
     options = BuildOptions(on_error="quarantine")
     build(tmp_path, "1.0.0", options=options)

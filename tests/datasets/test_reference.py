@@ -1,5 +1,6 @@
 """The reference datasets that are downloaded: through the real path, from a server on loopback."""
 
+import csv
 import gzip
 import hashlib
 import io
@@ -12,6 +13,8 @@ from tensorflow_datasets.core.download import checksums
 
 import my_datasets
 from my_datasets.building.options import BuildOptions
+from my_datasets.comparison.diff import diff
+from my_datasets.core.bumps import Bump, Kind
 from my_datasets.datasets.cats_and_dogs import cats_and_dogs_dataset_builder
 from my_datasets.datasets.collider_events import collider_events_dataset_builder
 from my_datasets.datasets.movie_sentiment import movie_sentiment_dataset_builder
@@ -169,6 +172,53 @@ def test_penguins_study(source, version):
         sexes = [example["sex"] for example in data if example["sex"]]
         assert len(sexes) == 30
         assert set(sexes) == {b"MALE", b"FEMALE"}
+
+
+@pytest.mark.parametrize("order", [("1.0.0", "1.1.0"), ("1.1.0", "1.0.0")], ids="-".join)
+def test_both_versions_of_penguins_study_side_by_side(source, tmp_path, order):
+    """Today's code builds them, in either order; all that both have is the same in both."""
+    body = archives.penguins_study(rows=30)
+    for version in order:
+        source(penguins_study_dataset_builder.Builder, body, version=version)
+    folder = tmp_path / "penguins_study"
+    assert sorted(path.name for path in folder.glob("[0-9]*")) == ["1.0.0", "1.1.0"]
+
+    rows = list(csv.DictReader(io.StringIO(body.decode())))
+    for version, has_sex in (("1.0.0", False), ("1.1.0", True)):
+        plain = tfds.builder_from_directory(folder / version)
+        labels = plain.info.features["species"]
+        ours = my_datasets.source(f"penguins_study:{version}", data_dir=tmp_path)
+        _, info = my_datasets.load(
+            f"penguins_study:{version[:3]}.*", data_dir=tmp_path, with_info=True, download=False
+        )
+        assert str(info.version) == version
+        found = [
+            (
+                labels.int2str(example["species"]),
+                int(example["body_mass_g"]) if example["body_mass_g"] >= 0 else "NA",
+                example["sex"].decode() or "-" if has_sex else None,
+            )
+            for example in examples(plain)
+        ]
+        expected = [
+            (
+                row["species"],
+                int(row["body_mass_g"]) if row["body_mass_g"] != "NA" else "NA",
+                row["sex"].replace("NA", "-").replace(".", "-") if has_sex else None,
+            )
+            for row in rows
+        ]
+        assert sorted(map(str, found)) == sorted(map(str, expected))
+        assert len(ours) == len(rows)
+        assert ("sex" in ours[0]) == has_sex
+
+    newest = my_datasets.source("penguins_study:1.*.*", data_dir=tmp_path)
+    assert newest.name == "penguins_study:1.1.0"
+    changed = diff(folder / "1.0.0", folder / "1.1.0")
+    assert [(one.kind, one.node) for one in changed.changes if one.bump is Bump.MINOR] == [
+        (Kind.FEATURE_ADDED, "feature sex")
+    ]
+    assert (changed.required, changed.actual, changed.is_enough) == (Bump.MINOR, Bump.MINOR, True)
 
 
 def test_the_real_downloads_are_those_that_tfds_knows():

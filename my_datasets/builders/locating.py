@@ -1,0 +1,118 @@
+"""The prepared version that a reference means, out of a dataset's folder; no builder is made."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from my_datasets.builders import choosing, registry
+from my_datasets.builders.offers import Offer
+from my_datasets.core import layout
+from my_datasets.core.layout import PreparedVersion
+from my_datasets.core.lock import Lock
+from my_datasets.core.reference import DatasetReference
+from my_datasets.errors import NotPreparedError, VersionBlockedError, explain
+
+
+def look_at(reference: DatasetReference, folder: Path, searched: str) -> PreparedVersion:
+    """Returns the version that is meant by whoever looks at it, and does not use it.
+
+    That is the newest one that fits and is not blocked; one that is asked for exactly also if it
+    is blocked.
+
+    Args:
+      reference: What is asked for.
+      folder: The dataset's folder in a data directory, or a mirror of its metadata.
+      searched: The data directory, for messages.
+
+    Raises:
+      NotPreparedError: Nothing that is prepared fits.
+      VersionBlockedError: All that fit a wildcard are blocked.
+    """
+    return _located(reference, folder, searched, exact_is_enough=True)
+
+
+def use(
+    reference: DatasetReference, folder: Path, searched: str, lock: Lock | None = None
+) -> PreparedVersion:
+    """Returns the newest version that fits, and may be used.
+
+    Args:
+      reference: What is asked for.
+      folder: The dataset's folder in a data directory, or a mirror of its metadata.
+      searched: The data directory, for messages.
+      lock: The project's lock, which may say which version that is.
+
+    Raises:
+      NotPreparedError: Nothing that is prepared fits.
+      VersionBlockedError: All that fit are blocked.
+    """
+    return _located(reference, folder, searched, lock)
+
+
+def _located(
+    reference: DatasetReference,
+    folder: Path,
+    searched: str,
+    lock: Lock | None = None,
+    *,
+    exact_is_enough: bool = False,
+) -> PreparedVersion:
+    asked = reference
+    reference = lock.exact(asked) if lock is not None else asked
+    config = reference.config or layout.default_config(folder)
+    there = list(layout.prepared_versions_of(folder))
+    of_config = [one for one in there if one.config == config]
+    offer = registry.offer_of(reference.name) or Offer()
+    pattern = reference.version
+    choice = choosing.choose(pattern, of_config, offer.blocked)
+    if not choice.fitting:
+        raise _not_prepared(reference, offer, there, searched)
+    if exact_is_enough and pattern is not None and pattern.is_exact:
+        return choice.fitting[0]
+    if choice.version is None:
+        locked_by = lock.path if lock is not None and reference != asked else None
+        raise _blocked(asked, choice.reasons(), offer, of_config, locked_by)
+    choice.tell()
+    return choice.version
+
+
+def _blocked(
+    reference: DatasetReference,
+    reasons: dict[str, str],
+    offer: Offer,
+    there: Sequence[PreparedVersion],
+    locked_by: Path | None,
+) -> VersionBlockedError:
+    config = there[0].config
+    prepared = [one for one in there if choosing.choose(None, [one], offer.blocked).version]
+    versions = {*offer.usable(config), *(one.version for one in prepared)}
+    usable = sorted(versions, reverse=True)
+    return choosing.blocked(str(reference), reasons, usable, locked_by)
+
+
+def _not_prepared(
+    reference: DatasetReference, offer: Offer, there: Sequence[PreparedVersion], searched: str
+) -> NotPreparedError:
+    shown = (f"{one.config + ':' if one.config else ''}{one.version}" for one in there)
+    return NotPreparedError(
+        explain(
+            f"No prepared data matches {str(reference)!r}.",
+            f"Searched: {searched}/{reference.name}",
+            f"Prepared there: {', '.join(shown) or 'nothing'}",
+            f"Versions in code: {offer.described(reference.config)}" if offer.versions else "",
+            mend=_how_to_get(reference, offer, searched),
+        )
+    )
+
+
+def _how_to_get(reference: DatasetReference, offer: Offer, data_dir: str) -> str:
+    """Returns the command that prepares what a reference means, or another version."""
+    name = f"{reference.name}/{reference.config}" if reference.config else reference.name
+    if not offer.versions:
+        return f"my-datasets build {reference} --data-dir {data_dir}"
+    usable = [one for one in offer.usable(reference.config) if one in offer.built]
+    pattern = reference.version
+    fitting = next((one for one in usable if pattern is None or pattern.matches(one)), None)
+    if fitting is not None:
+        return f"my-datasets build {name}:{fitting} --data-dir {data_dir}"
+    another = f", or my-datasets build {name}:{usable[0]} --data-dir {data_dir}" if usable else ""
+    return f"ask for one that is prepared{another}; today's code builds none that fits"

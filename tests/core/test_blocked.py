@@ -1,0 +1,31 @@
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorflow_datasets.core import utils as tfds_utils
+
+from my_datasets.core.blocked import Blocked, reason_in_metadata
+
+versions = st.sampled_from(["1.0.0", "1.0.1", "2.0.0"])
+configs = st.sampled_from(["small", "large"])
+reasons = st.none() | st.sampled_from(["", "It is wrong."])
+by_version = st.dictionaries(versions, reasons)
+by_config = st.dictionaries(versions, st.dictionaries(configs, reasons))
+
+
+@given(by_version, by_config, versions, st.none() | configs)
+def test_it_says_what_tfds_says(of_versions, of_configs, version, config):
+    theirs = tfds_utils.BlockedVersions(of_versions, of_configs).is_blocked(version, config)
+    ours = Blocked(of_versions, of_configs).reason(version, config)
+    assert ours == (theirs.blocked_msg if theirs else None)
+
+
+def test_metadata_may_say_it(tmp_path):
+    path = tmp_path / "dataset_info.json"
+    assert reason_in_metadata(tmp_path) is None
+    for text, expected in [
+        ("{", None), ("[]", None), ("{}", None), (json.dumps({"isBlocked": ""}), None),
+        (json.dumps({"isBlocked": "It is wrong."}), "It is wrong."),
+    ]:  # fmt: skip
+        path.write_text(text)
+        assert reason_in_metadata(tmp_path) == expected
