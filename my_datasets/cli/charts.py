@@ -1,12 +1,19 @@
 """Charts as PNG files."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from my_datasets.dependencies import missing_dependency
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from my_datasets.input_pipeline.diagnosis import Diagnosis
+
+_COLOUR = "#2980b9"
+# Histograms beside each other, and classes that have a bar.
+_ACROSS = 4
+_CLASSES = 40
 
 
 def write_ceilings(found: "Diagnosis", path: Path) -> None:
@@ -33,4 +40,52 @@ def write_ceilings(found: "Diagnosis", path: Path) -> None:
     axes.xaxis.set_major_formatter("{x:.0%}")
     axes.set_title(f"{found.rate:,.0f} examples/s; bottleneck: {found.bottleneck}")
     axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, format="png", dpi=120)
+
+
+def write_histograms(name: str, statistics: "Mapping[str, Any]", path: Path) -> None:
+    """Writes a histogram of each feature and split.
+
+    Args:
+      name: The version's name.
+      statistics: As in its manifest.
+      path: The file.
+
+    Raises:
+      MissingDependencyError: The extra `plots` is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise missing_dependency("matplotlib", needed_for="--plot") from error
+    plots = [
+        (f"{feature} ({split})", one)
+        for split, found in statistics.items()
+        for feature, one in found["features"].items()
+    ]
+    columns = min(_ACROSS, max(1, len(plots)))
+    rows = max(1, -(-len(plots) // columns))
+    figure = Figure(figsize=(4 * columns, 0.6 + 2.6 * rows), layout="constrained")
+    figure.suptitle(name, parse_math=False)
+    for axes in figure.subplots(rows, columns, squeeze=False).flat[len(plots) :]:
+        axes.set_visible(False)
+    for axes, (title, one) in zip(figure.axes, plots, strict=False):
+        axes.set_title(title, fontsize="medium", parse_math=False)
+        axes.spines[["top", "right"]].set_visible(False)
+        if one["kind"] == "label":
+            counts = list(one["classes"].items())[:_CLASSES]
+            bars = axes.bar(range(len(counts)), [count for _, count in counts], color=_COLOUR)
+            names = [class_name for class_name, _ in counts]
+            axes.set_xticks([bar.get_x() + bar.get_width() / 2 for bar in bars])
+            axes.set_xticklabels(names, rotation=60, ha="right", parse_math=False)
+            continue
+        part = {"number": "", "text": "lengths", "image": "heights"}[one["kind"]]
+        found = one[part] if part else one
+        if "histogram" in found:
+            edges, counts = found["histogram"]["edges"], found["histogram"]["counts"]
+            if edges[0] == edges[-1]:  # of no width
+                axes.bar([str(edges[0])], counts, color=_COLOUR)
+            else:
+                axes.stairs(counts, edges, fill=True, color=_COLOUR)
+        axes.set_xlabel(part)
     figure.savefig(path, format="png", dpi=120)

@@ -65,6 +65,12 @@ def _show(found: "Diff") -> None:
         out.print(table)
         for kind, reason in {change.kind: change.reason for change in found.changes}.items():
             out.print(f"{kind.value}: {reason}", soft_wrap=True, markup=False)
+    for one in found.moved:
+        out.print(
+            f"moved: {one.feature} of {one.split}: {one.statistic}: {one.before} -> {one.after} "
+            f"({one.measure} {one.distance:.2f})",
+            soft_wrap=True, markup=False,
+        )  # fmt: skip
     actual = "lower, or of another dataset" if found.actual is None else str(found.actual)
     out.print(f"required: {found.required}; actual: {actual}", soft_wrap=True)
     if not found.is_enough:

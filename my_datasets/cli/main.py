@@ -27,6 +27,7 @@ COMMANDS = {
     "list": "my_datasets.cli.list",
     "lock": "my_datasets.cli.lock",
     "new": "my_datasets.cli.new",
+    "stats": "my_datasets.cli.stats",
     "verify": "my_datasets.cli.verify",
 }
 

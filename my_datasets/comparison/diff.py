@@ -19,6 +19,7 @@ from my_datasets.core.hashes import Hashes, Piece, Places, Texts
 from my_datasets.core.machine import cores
 from my_datasets.core.versioning import Version
 from my_datasets.errors import IncompleteVersionError, explain
+from my_datasets.statistics.drift import Moved, moved
 
 # Examples of each kind that are named.
 _NAMED = 5
@@ -94,6 +95,7 @@ class Diff:
       new: That of the other.
       changes: What is different, what asks for most first.
       splits: The examples of each split that both have.
+      moved: Which statistics of the values moved, as far as both manifests have them.
       actual: By which number the version was raised; None if it is lower, or of another dataset.
       least: The lowest version that would do.
     """
@@ -102,6 +104,7 @@ class Diff:
     new: str
     changes: tuple[Change, ...]
     splits: tuple[SplitDiff, ...]
+    moved: tuple[Moved, ...]
     actual: Bump | None
     least: Version
 
@@ -126,6 +129,7 @@ class Diff:
             "least": str(self.least),
             "changes": [change.to_json() for change in self.changes],
             "splits": {one.name: one.to_json() for one in self.splits},
+            "moved": [one.to_json() for one in self.moved],
         }
 
 
@@ -174,8 +178,9 @@ def diff(
     actual = bumps.between(before.version, after.version) if same_dataset else None
     least = bumps.least(before.version, bumps.required(changes))
     return Diff(
-        before.declared.name, after.declared.name, tuple(changes), tuple(compared), actual, least
-    )
+        before.declared.name, after.declared.name, tuple(changes), tuple(compared),
+        tuple(moved(before.statistics, after.statistics)), actual, least,
+    )  # fmt: skip
 
 
 class _Side(NamedTuple):
@@ -184,6 +189,7 @@ class _Side(NamedTuple):
     path: Path
     declared: Declared
     content: content.Content | None
+    statistics: Mapping[str, Any]
     dataset: str
     version: Version
 
@@ -200,7 +206,8 @@ class _Side(NamedTuple):
                     mend="see my-datasets verify, and build or pull it anew",
                 )
             )
-        return cls(subject.path, subject.declared, subject.content, name, version)
+        statistics = subject.manifest.statistics if subject.manifest else {}
+        return cls(subject.path, subject.declared, subject.content, statistics, name, version)
 
     def examples(self, split: str) -> int:
         return sum(one.examples for one in self.declared.splits[split])

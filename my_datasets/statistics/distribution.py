@@ -163,7 +163,7 @@ class Distribution:
         """
         if not self.count:
             return [], []
-        if self.least == self.most:
+        if not self.whole and self.least == self.most:
             return [self.least, self.most], [int(self.counts.sum())]
         if self.whole and self.most - self.least < bins:
             # Each number in the middle of its bin.

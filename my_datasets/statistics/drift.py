@@ -1,0 +1,155 @@
+"""How far the statistics of a version are from those of another: distances with names.
+
+* The Kolmogorov-Smirnov distance of numbers, lengths and sizes: the largest difference between the
+  shares of both that are below any number. Both come from 101 percentiles: to about 0.01.
+* The largest difference between the shares of any value (the L-infinity norm, as TensorFlow Data
+  Validation compares categories) of labels, and of values that are few enough to be counted.
+* The difference between the shares of values that are missing or odd, and between the means of
+  the channels of images, of which 1 is the whole range.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+KOLMOGOROV_SMIRNOV = "Kolmogorov-Smirnov"
+SHARE = "L-infinity"
+DIFFERENCE = "difference"
+# How far apart is too far, where a builder declares nothing else.
+THRESHOLDS: Mapping[str, float] = {KOLMOGOROV_SMIRNOV: 0.1, SHARE: 0.1, DIFFERENCE: 0.05}
+# Samples of the same differ by more only once in a thousand times: sqrt(-ln(0.001 / 2) / 2), from
+# Smirnov, Table for estimating the goodness of fit of empirical distributions (1948).
+_CHANCE = math.sqrt(-math.log(0.001 / 2) / 2)
+_ODD = ("missing", "nan", "infinite", "empty", "unknown", "outside", "not_text")
+_PARTS = ("lengths", "values_per_example", "heights", "widths")
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A statistic that is further from that of the other version than it may be.
+
+    Attributes:
+      split: The split.
+      feature: The feature.
+      statistic: Which of its statistics: `values`, `lengths`, `missing`, ...
+      measure: How the distance is measured.
+      distance: The distance, from 0 to 1.
+      threshold: How far it may be.
+      before: What it was, in short.
+      after: What it is.
+    """
+
+    split: str
+    feature: str
+    statistic: str
+    measure: str
+    distance: float
+    threshold: float
+    before: str
+    after: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it for scripts."""
+        return {**asdict(self), "distance": round(self.distance, 6)}
+
+
+def moved(
+    before: Mapping[str, Any], after: Mapping[str, Any], limits: Mapping[str, float] | None = None
+) -> list[Moved]:
+    """Returns the statistics that moved, of splits and features that both versions have.
+
+    A distance that a sample of the same data may well have by chance is not told.
+
+    Args:
+      before: The statistics of the one, by split, as in its manifest.
+      after: Those of the other.
+      limits: How far features may be from what they were, by name; others as `THRESHOLDS` say.
+    """
+    found = []
+    for split in [name for name in before if name in after]:
+        both = before[split]["features"], after[split]["features"]
+        for name in [name for name in both[0] if name in both[1]]:
+            old, new = both[0][name], both[1][name]
+            if old["kind"] != new["kind"]:
+                continue
+            for statistic, measure, distance, few, texts in _distances(old, new):
+                threshold = (limits or {}).get(name, THRESHOLDS[measure])
+                if distance > max(threshold, few):
+                    found.append(
+                        Moved(split, name, statistic, measure, distance, threshold, *texts)
+                    )
+    return found
+
+
+_Distance = tuple[str, str, float, float, tuple[str, str]]
+
+
+def _distances(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[_Distance]:
+    """Yields statistic, measure, distance, that which chance may make, and both in short."""
+    sizes = old["values"], new["values"]
+    parts = [("values", old, new)]
+    parts += [(name, old.get(name, {}), new.get(name, {})) for name in _PARTS]
+    for name, one, other in parts:
+        if "percentiles" in one and "percentiles" in other:
+            distance = _largest_gap(one["percentiles"], other["percentiles"])
+            texts = f"median {_middle(one):g}", f"median {_middle(other):g}"
+            yield name, KOLMOGOROV_SMIRNOV, distance, _chance(*sizes), texts
+    counts = _counts(old), _counts(new)
+    if counts[0] and counts[1]:
+        value, distance = _largest_share(*counts)
+        told = [f"{value}: {_share(some, value):.1%}" for some in counts]
+        yield "values", SHARE, distance, _chance(*sizes), (told[0], told[1])
+    for name in _ODD:
+        shares = [one.get(name, 0) / max(one["values"] + one["missing"], 1) for one in (old, new)]
+        told = [f"{share:.1%}" for share in shares]
+        yield name, DIFFERENCE, abs(shares[1] - shares[0]), _chance(*sizes), (told[0], told[1])
+    if "channels" in old and "channels" in new:
+        means = old["channels"]["means"], new["channels"]["means"]
+        if len(means[0]) == len(means[1]):
+            distance = max(abs(a - b) for a, b in zip(*means, strict=True))
+            few = _chance(old["channels"]["images"], new["channels"]["images"])
+            texts = (
+                ", ".join(map("{:.2f}".format, means[0])),
+                ", ".join(map("{:.2f}".format, means[1])),
+            )
+            yield "means of channels", DIFFERENCE, distance, few, texts
+
+
+def _chance(one: int, other: int) -> float:
+    return _CHANCE * math.sqrt((one + other) / (one * other)) if one and other else math.inf
+
+
+def _largest_gap(one: list[float], other: list[float]) -> float:
+    a, b = np.array(one), np.array(other)
+    points = np.concatenate([a, b])
+    # The least number is one of the numbers, not a share of them: 100 steps for 101 percentiles.
+    shares = [(np.searchsorted(some, points, "right") - 1).clip(0) / 100 for some in (a, b)]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+def _middle(statistics: Mapping[str, Any]) -> float:
+    return float(statistics["percentiles"][50])
+
+
+def _counts(statistics: Mapping[str, Any]) -> dict[str, int]:
+    if "classes" in statistics:
+        return dict(statistics["classes"])
+    top = statistics.get("top", {"is_exact": False})
+    if not top["is_exact"] or statistics["kind"] != "text":
+        return {}
+    return {str(one["value"]): one["count"] for one in top["values"]}
+
+
+def _share(counts: Mapping[str, int], value: str) -> float:
+    return counts.get(value, 0) / max(sum(counts.values()), 1)
+
+
+def _largest_share(one: Mapping[str, int], other: Mapping[str, int]) -> tuple[str, float]:
+    gaps = {
+        value: round(abs(_share(one, value) - _share(other, value)), 9)
+        for value in {**one, **other}
+    }
+    return max(gaps.items(), key=lambda pair: (pair[1], pair[0]))
