@@ -46,8 +46,8 @@ def test_a_wrong_import_would_be_caught(root, tmp_path):
 
 def test_every_extra_that_an_error_names_exists(root):
     setup = (root / "setup.py").read_text()
-    extras = set(re.findall(r'^        "(\w+)": \[', setup, re.MULTILINE))
-    named = re.findall(r"my_datasets\[(\w+)\]", " ".join(dependencies._INSTALLS.values()))
+    extras = set(re.findall(r'^        "([\w-]+)": \[', setup, re.MULTILINE))
+    named = re.findall(r"my_datasets\[([\w-]+)\]", " ".join(dependencies._INSTALLS.values()))
     assert named
     assert set(named) <= extras
 

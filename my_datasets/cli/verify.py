@@ -38,6 +38,25 @@ _NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unre
     "--deep", is_flag=True, help="Take each example apart, and compare digests of the content."
 )
 @click.option(
+    "--near-duplicates",
+    is_flag=True,
+    help="With --deep, tell images and texts of two splits that are nearly the same, too.",
+)
+@click.option(
+    "--image-distance",
+    type=click.IntRange(0, 12),
+    default=6,
+    metavar="BITS",
+    help="How many of the 64 bits of such images' perceptual hashes may differ.  [default: 6]",
+)
+@click.option(
+    "--text-similarity",
+    type=click.FloatRange(0.5, 1),
+    default=0.8,
+    metavar="SHARE",
+    help="How similar such texts are at least, from 0.5 to 1.  [default: 0.8]",
+)
+@click.option(
     "--rebuild",
     is_flag=True,
     help="Build each version again elsewhere, from its builder and its input, and compare bytes.",
@@ -57,6 +76,9 @@ def command(
     data_dir: str | None,
     fast: bool,
     deep: bool,
+    near_duplicates: bool,
+    image_distance: int,
+    text_similarity: float,
     rebuild: bool,
     restart: bool,
     strict: bool,
@@ -72,12 +94,18 @@ def command(
     With --rebuild, whoever has the builder and its input proves that the version is what they make.
 
     Example: my-datasets verify digits --deep --rebuild
+
+    Example: my-datasets verify cats_and_dogs --deep --near-duplicates
     """
     if fast and deep:
         raise click.UsageError("--fast reads no shard, --deep all of them: give one of the two")
+    if near_duplicates and not deep:
+        raise click.UsageError("--near-duplicates takes examples apart: give --deep, too")
+    from my_datasets.verification.checks.near_duplicates import NearDuplicates
     from my_datasets.verification.finding import version_dir
     from my_datasets.verification.verifier import Level, verify
 
+    near = NearDuplicates(image_distance, text_similarity) if near_duplicates else None
     level = Level.FAST if fast else Level.DEEP if deep else Level.BYTES
     reports = []
     for one in versions:
@@ -85,7 +113,7 @@ def command(
         with _bar(path, shown=not (as_json or fast)) as tell, _told_to_go_on(fast):
             report = verify(
                 path, level=level, workers=workers, report=tell, resume_dir=_resume_dir(),
-                restart=restart,
+                restart=restart, near_duplicates=near,
             )  # fmt: skip
         if rebuild and any(issue.code in _NOT_TO_BE_REBUILT for issue in report.issues):
             note = "whether it is built again alike: what it is cannot be read"

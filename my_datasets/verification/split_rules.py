@@ -117,7 +117,11 @@ def read(declared: Mapping[str, Any]) -> tuple[list[Declaration], list[str]]:
             )
             continue
         members[part] = split
-    return [Declaration(rules[same], splits) for same, splits in by_rule.items()], notes
+    found = []
+    for same, members in by_rule.items():
+        in_order = {part: members[part] for part in rules[same].parts if part in members}
+        found.append(Declaration(rules[same], in_order))
+    return found, notes
 
 
 def _rule(said: Mapping[str, Any]) -> Rule:

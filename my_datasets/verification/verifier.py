@@ -28,7 +28,8 @@ from my_datasets.errors import (
 )
 from my_datasets.input_pipeline.decoding import Decoder
 from my_datasets.verification import resuming, watching
-from my_datasets.verification.checks import digests, examples, files, metadata, shards
+from my_datasets.verification.checks import digests, drift, examples, files, metadata, shards
+from my_datasets.verification.checks.near_duplicates import NearDuplicateCheck, NearDuplicates
 from my_datasets.verification.checks.splits import SplitDeclarations
 from my_datasets.verification.watching import Check, Noted, Watch
 
@@ -122,6 +123,7 @@ def verify(
     report: Callable[[Looked], None] = lambda _: None,
     resume_dir: Path | None = None,
     restart: bool = False,
+    near_duplicates: NearDuplicates | None = None,
 ) -> Report:
     """Looks whether a prepared version is what it is said to be; it is never changed.
 
@@ -133,6 +135,8 @@ def verify(
       resume_dir: Where it is kept, for all versions, which shards were looked at until all are:
         so a run that follows one that was interrupted reads the others only. None to keep nothing.
       restart: Whether what was kept there is not used.
+      near_duplicates: What counts as nearly the same in two splits, for a deep look at images and
+        texts, too; None to look for examples only that are the same.
 
     Returns:
       What was found. Whatever is wrong with the data is in it, not raised.
@@ -141,6 +145,7 @@ def verify(
       NotPreparedError: There is no such directory.
       DiskFullError: There is no room for notes on the examples.
       BuildInterruptedError: A process that read shards died.
+      MissingDependencyError: The extra `near-duplicates` is not installed, and needed.
     """
     began = time.monotonic()
     path = Path(version_dir).expanduser()
@@ -154,12 +159,13 @@ def verify(
         )
     subject = Subject.read(path)
     issues = [*subject.issues, *metadata.check(subject), *files.check(subject)]
+    issues += drift.check(subject)
     not_checked: list[str] = []
     tasks = _tasks(subject, {issue.node for issue in issues if issue.code in _NOT_TO_BE_READ})
     digest, resumed = None, 0
     if level is not Level.FAST:
         decoder = _decoder(subject, not_checked) if level is Level.DEEP else None
-        checks = _checks(subject, decoder) if level is Level.DEEP else []
+        checks = _checks(subject, decoder, near_duplicates) if level is Level.DEEP else []
         watches = [watch for check in checks for watch in check.watches]
         identity = {
             "software": __version__,
@@ -328,9 +334,16 @@ def _decoder(subject: Subject, not_checked: list[str]) -> Decoder | None:
         return None
 
 
-def _checks(subject: Subject, decoder: Decoder | None) -> list[Check]:
+def _checks(
+    subject: Subject, decoder: Decoder | None, near_duplicates: NearDuplicates | None
+) -> list[Check]:
     """Returns what is to be looked at when all examples were taken apart."""
-    return [SplitDeclarations(subject.manifest, decoder.tree if decoder else None)]
+    tree = decoder.tree if decoder else None
+    found: list[Check] = [SplitDeclarations(subject.manifest, tree)]
+    if near_duplicates is not None:
+        splits = len(subject.declared.splits) if subject.declared else 0
+        found.append(NearDuplicateCheck(near_duplicates, tree, splits))
+    return found
 
 
 def _noted(subject: Subject, worker: _Worker, tasks: Sequence[_Task]) -> dict[str, list[Noted]]:

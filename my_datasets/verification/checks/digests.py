@@ -1,4 +1,4 @@
-"""Whether the examples of each split are those it was made with, and of no two splits the same."""
+"""Whether the examples of each split are those it was made with, and none is there twice."""
 
 import heapq
 import itertools
@@ -16,7 +16,7 @@ _SHOWN = 3
 
 
 def check(said: Content | None, splits: Mapping[str, Sequence[Hashes]]) -> Iterator[Issue]:
-    """Yields where examples are others, or the same in two splits.
+    """Yields where examples are others, or there more than once, in one split or in two.
 
     Args:
       said: What the manifest says; None if it says nothing.
@@ -35,8 +35,37 @@ def check(said: Content | None, splits: Mapping[str, Sequence[Hashes]]) -> Itera
             "The examples are not those the version was made with.",
             ANEW, f"digest {expected.ordered[:16]}", content.ordered(parts)[:16],
         )  # fmt: skip
+    for name, parts in splits.items():
+        yield from _repeated(name, parts)
     for one, other in itertools.combinations(splits, 2):
         yield from _leak(one, splits[one], other, splits[other])
+
+
+def _repeated(name: str, parts: Sequence[Hashes]) -> Iterator[Issue]:
+    different = copies = 0
+    places: list[tuple[int, int]] = []  # of the first few: the example, and its first copy
+    for (piece,) in hashes.pieces(parts):
+        order = np.argsort(piece.texts, kind="stable")
+        in_order = piece.texts[order]
+        is_copy = np.concatenate([[False], in_order[1:] == in_order[:-1]])
+        first_copy = np.flatnonzero(is_copy & ~np.concatenate([[False], is_copy[:-1]]))
+        copies += int(is_copy.sum())
+        different += len(first_copy)
+        pairs = zip(
+            piece.places[order[first_copy - 1]].tolist(),
+            piece.places[order[first_copy]].tolist(), strict=True,
+        )  # fmt: skip
+        places = heapq.nsmallest(_SHOWN, [*places, *pairs])
+    if copies:
+        shown = ", ".join(f"{a:,} and {b:,}" for a, b in places)
+        yield Issue(
+            "duplicates", f"split {name}",
+            f"{different:,} different examples are there more than once, value for value: "
+            f"{copies:,} copies.",
+            "leave the copies out, or take them for what they are",
+            found=f"{shown} (counted from 0)" + (", ..." if different > _SHOWN else ""),
+            severity=Severity.WARNING,
+        )  # fmt: skip
 
 
 def _leak(

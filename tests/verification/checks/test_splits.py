@@ -162,7 +162,7 @@ def test_an_example_of_a_group_in_another_split(tmp_path):
     path = build(tmp_path, moved(splits, key), ["person", "number", "label"])
     (found,), notes = looked(path)
     assert (found.code, found.severity) == ("group-in-two-splits", "error")
-    assert found.node == f"splits test and train, feature person, value {person!r}"
+    assert found.node == f"splits train and test, feature person, value {person!r}"
     assert found.problem == "1 group is in both splits."
     assert found.expected == "all examples with the same person in the same split"
     assert found.mend.startswith("build or pull the version anew; if rows were moved on purpose")
@@ -170,7 +170,7 @@ def test_an_example_of_a_group_in_another_split(tmp_path):
     (told,) = found.found.split("; ")
     value, places = told.split(": ")
     assert value == repr(person)
-    for split, place in zip(("test", "train"), places.split(" and "), strict=True):
+    for split, place in zip(("train", "test"), places.split(" and "), strict=True):
         assert place.startswith(f"split {split}, ")
         shard, record = place.removeprefix(f"split {split}, ").split(", record ")
         before = sum(
@@ -278,7 +278,7 @@ def test_what_cannot_be_proved_is_said(tmp_path, how, columns, said):
     issues, notes = looked(build(tmp_path, SOURCE.split(PARTS, **how), columns))
     assert issues == []
     (note,) = notes
-    assert note.startswith("whether splits test, train, validation are as declared by ")
+    assert note.startswith("whether splits train, validation, test are as declared by ")
     assert said in note
 
 
