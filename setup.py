@@ -69,6 +69,7 @@ setup(
         # Already in the base while the `tfds` command needs it; ask for it by this name.
         "beam": [BEAM],
         "bigquery": ["adbc-driver-bigquery>=1.3"],
+        "dask": [BEAM, "dask>=2024.8", "distributed>=2024.8"],  # build --beam-option runner=dask
         "compressed": ["rapidgzip>=0.14"],  # large .gz and .bz2 files in parallel
         # sources.image_folder; pipeline, batches and source decode by the latter two.
         "images": ["pillow>=10", "opencv-python-headless>=4.10", "simplejpeg>=1.8"],
@@ -88,6 +89,8 @@ setup(
             "adbc-driver-postgresql>=1.3",
             "adbc-driver-sqlite>=1.3",
             "build>=1.2",
+            "dask>=2024.8",
+            "distributed>=2024.8",
             "datasketch>=1.6.5",
             # tfds.testing imports it without declaring it.
             "dill>=0.3.8",

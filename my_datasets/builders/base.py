@@ -25,6 +25,7 @@ from my_datasets.builders import (
     downloading,
     embedded,
     offers,
+    on_beam,
     preparing,
     recording,
     refusals,
@@ -255,19 +256,14 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         downloads = downloading.DownloadManager(
             dl_manager, self._download_plan(dl_manager, download_config)
         )
-        if (
-            preparing.wants_beam(self._split_generators)
-            or self.info.file_format not in preparing.ENGINE_FORMATS
-        ):
+        if self.info.file_format not in preparing.ENGINE_FORMATS:
             by_tfds(dl_manager=downloads, download_config=download_config)
             return
         options = self._build_options
         recording.check_constraints(self, self.CONSTRAINTS)
-        generators = self._split_generators(downloads)
+        beam = on_beam.OnBeam(self._split_generators, download_config, options)
+        generators = self._split_generators(downloads, **beam.arguments)
         inputs = preparing.split_inputs(generators, self._generate_examples, self.name)
-        if inputs is None:
-            by_tfds(dl_manager=downloads, download_config=download_config)
-            return
         job = preparing.job(
             inputs=preparing.chosen(inputs, options),
             info=self.info,
@@ -287,8 +283,11 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 manual_dir=downloads.plan.manual_dir if self.MANUAL_DOWNLOAD_INSTRUCTIONS else None,
             )
             try:
-                with Journal(work, identity, resume=options.resume) as journal:
-                    results = local.build(job, options, journal, target)
+                if beam.is_wanted(job):
+                    results = beam.build(job, work, identity, target, type(self).__module__)
+                else:
+                    with Journal(work, identity, resume=options.resume) as journal:
+                        results = local.build(job, options, journal, target)
                 self.info.set_splits(preparing.split_infos(results, self._get_filename_template))
                 # What the manifest tells of it, and the gate compares; TFDS writes it once more at
                 # the end, with what it adds.

@@ -35,12 +35,14 @@ class Rules:
       ordered: Keep the order of generation, as `disable_shuffling` asks for.
       quarantine: Set examples aside that do not fit, instead of failing.
       limit: At most so many examples of each unit; None for all.
+      by_text: In place of an order of generation, which there is none of, texts give the order.
     """
 
     split: str
     ordered: bool = False
     quarantine: bool = False
     limit: int | None = None
+    by_text: bool = False
 
 
 @dataclass(frozen=True)
@@ -277,6 +279,8 @@ class Collector:
         by_key = None
         if self._rules.ordered:
             by_key, hashes = ordering.numbers(unit, positions, keys)
+            if self._rules.by_text and not by_key:
+                hashes = ordering.of_texts(key_array)
         else:
             hashes = hashing.hash_keys(self._rules.split, key_array)
         size = len(pieces.bytes_of(records)) - len(records) * tfrecord.OVERHEAD

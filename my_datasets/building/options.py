@@ -36,6 +36,9 @@ class BuildOptions:
         before them.
       version_gate: Refuse a version whose number was raised by too little for what changed since
         the highest one before it in the same data directory.
+      engine: `local`, or `beam`, which runs on other machines what the builder declares as units;
+        a builder that gives Beam collections runs there in any case.
+      beam_options: Options of Beam's pipelines, by their names without `--`; `runner` among them.
       report: Told of the progress, about once a second; by default TFDS's kind of progress bar.
     """
 
@@ -49,6 +52,8 @@ class BuildOptions:
     readers: int = 1
     mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
     version_gate: bool = True
+    engine: str = "local"
+    beam_options: Mapping[str, Any] = field(default_factory=dict)
     report: Callable[[Progress], None] | None = None
 
     def __post_init__(self) -> None:
@@ -68,6 +73,7 @@ class BuildOptions:
         self._require(0 <= self.max_quarantined <= 1, "max_quarantined", "from 0 to 1")
         self._require(self.unit_timeout is None or self.unit_timeout > 0, "unit_timeout", "above 0")
         self._require(self.readers >= 1, "readers", "at least 1")
+        self._require(self.engine in ("local", "beam"), "engine", "'local' or 'beam'")
 
     def _require(self, is_right: bool, name: str, expected: str) -> None:
         if not is_right:

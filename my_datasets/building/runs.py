@@ -100,6 +100,12 @@ class Run:
             file.seek(self.data_bytes + self.count * INDEX_BYTES + begin)
             return file.read(end - begin).decode(errors="backslashreplace")
 
+    def keys(self, begin: int, end: int) -> npt.NDArray[np.uint8]:
+        """Returns the keys from byte `begin` to byte `end` of all of them; shape [end - begin]."""
+        with open(self.path, "rb", buffering=0) as file:
+            file.seek(self.data_bytes + self.count * INDEX_BYTES + begin)
+            return np.fromfile(file, np.uint8, count=end - begin)
+
     def is_intact(self) -> bool:
         """Returns whether the file is there with the bytes that were written."""
         return checksum.is_intact(Path(self.path), self.checksum, self.file_bytes)
@@ -199,13 +205,25 @@ class Held:
         keys = pa.concat_arrays(self._keys)
         self._clear()
         self._limit = min(self._capacity, 2 * self._limit)
-        return _write(path, index, records, keys)
+        return write(path, index, records, keys, sort_order(index))
 
 
-def _write(
-    path: Path, index: Columns, records: pa.LargeBinaryArray, keys: pa.LargeBinaryArray
+def write(
+    path: Path,
+    index: Columns,
+    records: pa.LargeBinaryArray,
+    keys: pa.LargeBinaryArray,
+    order: npt.NDArray[np.int64],
 ) -> Run:
-    order = sort_order(index)
+    """Writes a run.
+
+    Args:
+      path: Where to.
+      index: Hashes, units, positions and sizes of the records; shape [n] each.
+      records: The framed records, shape [n].
+      keys: Their keys, shape [n].
+      order: Which record comes first, second, ...; others are left out. Shape [up to n].
+    """
     index = {name: values[order] for name, values in index.items()}
     ends = np.cumsum(index["size"], dtype=np.uint64)
     index["begin"] = ends - index["size"]

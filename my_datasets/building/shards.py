@@ -256,12 +256,23 @@ def _duplicate(sources: Sources, index: Columns, row: int) -> DuplicateKeyError:
     for i in (row, row + 1):
         unit = int(index["unit"][i])
         name = sources.units[unit] if sources.units else str(unit)
-        places.append(f"unit {name}, example {int(index['position'][i])} (counted from 0)")
+        places.append((name, int(index["position"][i])))
+    return duplicate_key(run.key(int(index["row"][row])), places)
+
+
+def duplicate_key(key: str, places: Sequence[tuple[str, int]]) -> DuplicateKeyError:
+    """Returns the error for a key that two examples have.
+
+    Args:
+      key: The key.
+      places: The unit of each of the two, as messages call it, and the example's position in it;
+        none if that is not known.
+    """
+    said = [f"unit {unit}, example {position} (counted from 0)" for unit, position in places]
     return DuplicateKeyError(
         explain(
-            f"Two examples have the key {run.key(int(index['row'][row]))!r}.",
-            f"First: {places[0]}",
-            f"Again: {places[1]}",
+            f"Two examples have the key {key!r}.",
+            *(f"{which}: {place}" for which, place in zip(("First", "Again"), said, strict=False)),
             mend="yield keys that are unique within the split, or pass ignore_duplicates to keep "
             "the first of each",
         )

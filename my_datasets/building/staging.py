@@ -170,7 +170,7 @@ def _old_work(version_dir: Path) -> Iterator[Path]:
             newest = max(file.stat().st_mtime for file in (path, *path.iterdir()))
             is_old = time.time() - newest > _OLD_WORK_SECONDS
             is_own = path == work_dir(version_dir)
-            if is_old or (is_own and not any(path.glob("*.run"))):
+            if is_old or (is_own and not any(path.rglob("*.run"))):
                 yield path
 
 

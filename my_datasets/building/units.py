@@ -10,7 +10,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from my_datasets.errors import ExampleError, explain
+from my_datasets.errors import ExampleError, MyDatasetsError, UnitError, explain
+
+# What messages call the place of an example of a Beam collection, which has none of its own.
+COLLECTION = "a part of the Beam collection"
 
 Generator = Callable[[Any], Iterable[tuple[Any, Any]]]
 
@@ -116,19 +119,54 @@ class SplitInput:
       name: The split's name, which is also the salt of its keys' hashes.
       units: Its pieces; for a plain generator one, which runs in the building process.
       is_plain: Whether it is a plain generator, which can be run only once.
+      collection: A Beam collection of `(key, example)` pairs in place of units; otherwise None.
     """
 
     name: str
     units: Units
     is_plain: bool = False
+    collection: Any = None
 
     def unit_name(self, unit: int) -> str:
         """Returns a unit as messages call it."""
         if self.is_plain:
             return "0 (the whole split)"
+        if self.collection is not None:
+            return COLLECTION
         item = self.units.items[unit]
         shown = os.fspath(item) if isinstance(item, os.PathLike) else str(item)
         return f"{unit} ({shown if len(shown) <= 120 else shown[:117] + '...'})"
+
+
+def examples_of(split: str, unit: str, generate: Generator, item: Any) -> Iterator[tuple[Any, Any]]:
+    """Yields a unit's examples; an error of the builder's own code says which unit it was.
+
+    Args:
+      split: The split.
+      unit: The unit, as messages call it.
+      generate: Yields the pairs of an item.
+      item: What the unit is generated from.
+
+    Raises:
+      UnitError: The generator failed.
+    """
+    count = 0
+    try:
+        for pair in generate(item):
+            yield pair
+            count += 1
+    except (MyDatasetsError, OSError):
+        raise
+    except Exception as error:
+        raise UnitError(
+            explain(
+                f"The generator of split {split!r} failed.",
+                f"Unit: {unit}, after it had yielded {count:,} times",
+                f"The error was: {type(error).__name__}: {error}",
+                "What was finished is kept.",
+                mend="mend the input or the builder, then run the same again",
+            )
+        ) from error
 
 
 @dataclass

@@ -160,7 +160,9 @@ def _run(subject: Subject, builder: Any, label: str, issues: list[Issue], trace:
         )
         return
     encoder = ExampleEncoder(builder.info.features)
-    for item in inputs or ():
+    for item in inputs:
+        if item.collection is not None:
+            continue
         found = _split(subject, encoder, item, f"split {label}{item.name}", issues)
         trace[f"{label}{item.name}"] = found
 

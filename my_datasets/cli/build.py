@@ -4,7 +4,7 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +37,7 @@ _BUILD_OPTIONS = (
     "readers",
     "mirrors",
     "version_gate",
+    "engine",
 )
 
 
@@ -72,7 +73,21 @@ _BUILD_OPTIONS = (
 @click.option(
     "--beam-pipeline-options",
     metavar="OPTIONS",
-    help="For builders on Beam: its pipeline options, comma-separated, without --.",
+    help="As for tfds build: options of Beam's pipelines, comma-separated, without --.",
+)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "beam"]),
+    default="local",
+    show_default=True,
+    help="Build with this machine's processes, or where a Beam runner has workers.",
+)
+@click.option(
+    "--beam-option",
+    "beam_option",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="An option of Beam's pipelines, such as runner=dask. May be given again.",
 )
 @click.option(
     "--splits", metavar="NAMES", help="Only these splits, comma-separated: train,validation."
@@ -138,6 +153,9 @@ def command(
     that was killed goes on where it was when the same command is run again.
 
     Example: my-datasets build digits --data-dir /data --workers 8 --max-memory 4G
+
+    Example: my-datasets build digits --data-dir /shared --engine beam --beam-option runner=dask
+    --beam-option dask_client_address=tcp://scheduler:8786
     """
     parsed = [_with_config(DatasetReference.parse(text), config) for text in references]
     quiet_tensorflow()
@@ -171,6 +189,7 @@ def _build(
     splits = options.pop("splits")
     how = {
         "splits": tuple(filter(None, splits.split(","))) if splits else None,
+        "beam_options": _beam_options(options.pop("beam_option")),
         **{name: options.pop(name) for name in _BUILD_OPTIONS},
     }
 
@@ -201,6 +220,19 @@ def _build(
         if not as_json:
             _show(result)
         yield result
+
+
+def _beam_options(given: Iterable[str]) -> dict[str, Any]:
+    """Returns options of Beam's by name; one that is given again is a list."""
+    found: dict[str, Any] = {}
+    for option in given:
+        name, is_set, value = option.removeprefix("--").partition("=")
+        new: Any = value if is_set else True
+        if name in found:
+            before = found[name] if isinstance(found[name], list) else [found[name]]
+            new = [*before, new]
+        found[name] = new
+    return found
 
 
 def _download_config(

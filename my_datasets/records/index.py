@@ -33,11 +33,21 @@ def write(shard: Path, offsets: npt.NDArray[np.uint64]) -> None:
       offsets: Where records begin, then where the last one ends; shape [n + 1].
     """
     partial = path_of(shard).with_name(path_of(shard).name + ".partial")
-    with partial.open("wb") as file:
+    save(partial, offsets)
+    partial.rename(path_of(shard))
+
+
+def save(path: Path, offsets: npt.NDArray[np.uint64]) -> None:
+    """Writes an index into a file, which has reached the disk in the end.
+
+    Args:
+      path: The file.
+      offsets: Where records begin, then where the last one ends; shape [n + 1].
+    """
+    with path.open("wb") as file:
         np.save(file, offsets.astype("<u8"))
         file.flush()
         os.fsync(file.fileno())
-    partial.rename(path_of(shard))
 
 
 def read(shard: Path) -> npt.NDArray[np.uint64]:

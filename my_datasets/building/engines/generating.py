@@ -17,8 +17,7 @@ from my_datasets.building.journal import Journal
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter
 from my_datasets.building.runs import Run
-from my_datasets.building.units import SplitInput
-from my_datasets.errors import MyDatasetsError, UnitError, explain
+from my_datasets.building.units import SplitInput, examples_of
 
 # Of a worker's share of the memory: records held before they are written as a run. The rest is
 # for the batch at work, for the copy of a portion, and for what Python and Arrow keep.
@@ -144,24 +143,8 @@ def _generate_units(
 
 
 def _examples(item: SplitInput, unit: int) -> Iterator[tuple[Any, Any]]:
-    """Yields a unit's examples; an error of the builder's own code says which unit it was."""
-    count = 0
-    try:
-        for pair in item.units.generate(item.units.items[unit]):
-            yield pair
-            count += 1
-    except (MyDatasetsError, OSError):
-        raise
-    except Exception as error:
-        raise UnitError(
-            explain(
-                f"The generator of split {item.name!r} failed.",
-                f"Unit: {item.unit_name(unit)}, after it had yielded {count:,} times",
-                f"The error was: {type(error).__name__}: {error}",
-                "What was finished is kept.",
-                mend="mend the input or the builder, then run the same again",
-            )
-        ) from error
+    units = item.units
+    return examples_of(item.name, item.unit_name(unit), units.generate, units.items[unit])
 
 
 def _on_message(message: tuple[Any, ...], journal: Journal, meter: Meter) -> None:

@@ -1,10 +1,12 @@
 """The second stage: what was gathered is counted, and laid out as a split."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from my_datasets.building import ordering, shards
 from my_datasets.building.job import Job
-from my_datasets.building.journal import Journal
+from my_datasets.building.journal import Journal, SplitState
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.shards import Plan, Sources
 from my_datasets.building.units import SplitInput, UnitState
@@ -24,6 +26,42 @@ def planned(job: Job, item: SplitInput, journal: Journal, options: BuildOptions)
       EmptySplitError: There is no example.
     """
     state = journal.split(item.name)
+    check_complete(item, state)
+    _check_counts(item, journal)
+    check_keys_and_quarantine(item, state, options)
+    names = ["0 (the whole split)"] if item.is_plain else [
+        item.unit_name(unit) for unit in range(len(item.units.items))
+    ]  # fmt: skip
+    sources = Sources(
+        [run for run, _ in state.runs],
+        [frozenset(excluded) for _, excluded in state.runs],
+        limit=limit(job, item, state.units),
+        ignore_duplicates=job.ignore_duplicates,
+        units=names,
+    )
+    plan = shards.plan(sources, int(options.memory / options.worker_count * _CHUNK))
+    if not plan.num_examples:
+        raise empty_split(item)
+    return plan
+
+
+def empty_split(item: SplitInput) -> EmptySplitError:
+    """Returns the error for a split without examples."""
+    return EmptySplitError(
+        explain(
+            f"The split {item.name!r} has no example.",
+            f"Its units: {len(item.units.items)}" if item.collection is None else "",
+            mend="see that its generator finds its input, or leave the split out",
+        )
+    )
+
+
+def check_complete(item: SplitInput, state: SplitState) -> None:
+    """Sees that all units of a split were gathered.
+
+    Raises:
+      LostExamplesError: One was not.
+    """
     for unit in range(len(item.units.items)):
         if not state.is_complete(unit):
             raise LostExamplesError(
@@ -32,30 +70,6 @@ def planned(job: Job, item: SplitInput, journal: Journal, options: BuildOptions)
                     mend="run the same again; if it stays, please report it",
                 )
             )
-    _check_counts(item, journal)
-    if {unit.ordered_by_key for unit in state.units.values()} >= {True, False}:
-        raise ordering.mixed_keys()
-    _check_quarantine(item, journal, options)
-    names = ["0 (the whole split)"] if item.is_plain else [
-        item.unit_name(unit) for unit in range(len(item.units.items))
-    ]  # fmt: skip
-    sources = Sources(
-        [run for run, _ in state.runs],
-        [frozenset(excluded) for _, excluded in state.runs],
-        limit=_limit(job, item, state.units),
-        ignore_duplicates=job.ignore_duplicates,
-        units=names,
-    )
-    plan = shards.plan(sources, int(options.memory / options.worker_count * _CHUNK))
-    if not plan.num_examples:
-        raise EmptySplitError(
-            explain(
-                f"The split {item.name!r} has no example.",
-                f"Its units: {len(item.units.items)}",
-                mend="see that its generator finds its input, or leave the split out",
-            )
-        )
-    return plan
 
 
 def _check_counts(item: SplitInput, journal: Journal) -> None:
@@ -79,8 +93,16 @@ def _check_counts(item: SplitInput, journal: Journal) -> None:
             )
 
 
-def _check_quarantine(item: SplitInput, journal: Journal, options: BuildOptions) -> None:
-    units = journal.split(item.name).units.values()
+def check_keys_and_quarantine(item: SplitInput, state: SplitState, options: BuildOptions) -> None:
+    """Sees that the keys of a split are of one kind, and that not too much was set aside.
+
+    Raises:
+      InvalidKeyError: Shuffling is disabled, and some keys are ints and some are not.
+      QuarantineError: Too many examples do not fit.
+    """
+    units = state.units.values()
+    if {unit.ordered_by_key for unit in units} >= {True, False}:
+        raise ordering.mixed_keys()
     quarantined = sum(len(unit.quarantined) for unit in units)
     seen = sum(unit.seen for unit in units)
     if quarantined > options.max_quarantined * seen:
@@ -96,7 +118,7 @@ def _check_quarantine(item: SplitInput, journal: Journal, options: BuildOptions)
         )
 
 
-def _limit(job: Job, item: SplitInput, units: dict[int, UnitState]) -> tuple[int, int] | None:
+def limit(job: Job, item: SplitInput, units: Mapping[int, UnitState]) -> tuple[int, int] | None:
     """Returns the first (unit, position) beyond the wanted number of examples."""
     if job.max_examples is None:
         return None

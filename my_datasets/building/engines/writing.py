@@ -1,44 +1,30 @@
 """The third stage: shards in processes, each from the runs."""
 
-import hashlib
 import itertools
 import json
 import logging
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import numpy as np
-import numpy.typing as npt
 
 from my_datasets.building import shards
-from my_datasets.building.engines import processes, room
+from my_datasets.building.engines import processes, room, shard_files
 from my_datasets.building.engines.worker import Link
-from my_datasets.building.job import Job, SplitResult, WriteShard
-from my_datasets.building.journal import Journal, Shard, hashes_path, sync_directory
+from my_datasets.building.job import Job, SplitResult
+from my_datasets.building.journal import Journal, Shard, sync_directory
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter
-from my_datasets.building.runs import Columns
 from my_datasets.building.shards import Plan
 from my_datasets.building.units import SplitInput
-from my_datasets.core import content as content_of
-from my_datasets.core.content import ShardContent, SplitContent
-from my_datasets.errors import BuilderError, LostExamplesError, explain
-from my_datasets.records import checksum, index, tfrecord
-from my_datasets.records.pieces import Bytes
+from my_datasets.core.content import ShardContent
+from my_datasets.errors import BuilderError, explain
+from my_datasets.records import index, tfrecord
 
 _LOGGER = logging.getLogger(__name__)
 
 # Shards of less than this together are written by the building process itself.
 _FEW_BYTES = 32 << 20
-# Python's objects for hashes and places take a few times what they stand for.
-_HASHED_AT_ONCE = 4096
 QUARANTINE_REPORT = "quarantine.jsonl"
-
-_Records = Iterator[tuple[Bytes, Columns]]
 
 
 @dataclass(frozen=True)
@@ -62,9 +48,15 @@ class _ShardWorker:
             self._link.check()
         plan, path = self._plans[task.plan], self._directory / task.name
         records = shards.records(plan, task.begin, task.end, self._space)
-        if self._job.write_shard is not None:
-            return _written_by_library(task, path, records, self._job.write_shard)
-        return _write_shard(task, path, records)
+        partial = path.with_name(path.name + ".partial")
+        count = task.end - task.begin
+        shard, offsets = shard_files.write(
+            task.name, count, partial, records, self._job.write_shard
+        )
+        partial.rename(path)
+        if offsets is not None:
+            index.write(path, offsets)
+        return shard
 
     def finish(self) -> None:
         pass
@@ -89,15 +81,7 @@ def write(
     meter.begin("writing", expected_bytes=total)
     tasks: list[_ShardTask] = []
     for number, (item, plan) in enumerate(zip(job.inputs, plans, strict=True)):
-        count = job.number_of_shards(plan.num_bytes, plan.num_examples)
-        if count > plan.num_examples:
-            raise BuilderError(
-                explain(
-                    f"{count} shards were asked for split {item.name!r}, which has "
-                    f"{plan.num_examples} examples.",
-                    mend="ask for fewer shards with num_shards",
-                )
-            )
+        count = number_of_shards(job, item, plan.num_bytes, plan.num_examples)
         edges = shards.boundaries(plan.num_examples, count)
         for i, (begin, end) in enumerate(itertools.pairwise(edges)):
             tasks.append(_ShardTask(job.shard_name(item.name, i, count), number, begin, end))
@@ -114,9 +98,27 @@ def write(
         for path in (journal.directory / task.name, index.path_of(journal.directory / task.name)):
             if path.exists():
                 path.rename(target / path.name)
-    _report_quarantine(results, target)
+    report_quarantine(results, target)
     sync_directory(target)
     return results
+
+
+def number_of_shards(job: Job, item: SplitInput, num_bytes: int, num_examples: int) -> int:
+    """Returns how many shards a split gets.
+
+    Raises:
+      BuilderError: More were asked for than there are examples.
+    """
+    count = job.number_of_shards(num_bytes, num_examples)
+    if count > num_examples:
+        raise BuilderError(
+            explain(
+                f"{count} shards were asked for split {item.name!r}, which has {num_examples} "
+                "examples.",
+                mend="ask for fewer shards with num_shards",
+            )
+        )
+    return count
 
 
 def _result(item: SplitInput, plan: Plan, names: Sequence[str], journal: Journal) -> SplitResult:
@@ -127,25 +129,8 @@ def _result(item: SplitInput, plan: Plan, names: Sequence[str], journal: Journal
         for entry in unit.quarantined
     ]
     some = [journal.shards[name] for name in names]
-    hashes = []
-    for shard in some:
-        found = journal.hashes(shard)
-        if found is None:
-            raise LostExamplesError(
-                explain(
-                    f"The hashes of the examples of {shard.name} are gone.",
-                    mend="build with --restart; if it stays, please report it",
-                )
-            )
-        hashes.append(found)
-    content = SplitContent(
-        plan.num_examples,
-        content_of.ordered(hashes),
-        content_of.unordered(hashes),
-        tuple(ShardContent(one.name, one.bytes, one.count, one.sha256) for one in some),
-    )
-    lengths = [one.count for one in some]
-    return SplitResult(item.name, lengths, plan.num_bytes, quarantined, content)
+    shards = tuple(ShardContent(one.name, one.bytes, one.count, one.sha256) for one in some)
+    return SplitResult(item.name, shards, plan.num_bytes, quarantined)
 
 
 def _size(task: _ShardTask, plans: Sequence[Plan]) -> int:
@@ -179,90 +164,8 @@ def _written(
     )
 
 
-def _write_shard(task: _ShardTask, path: Path, records: _Records) -> Shard:
-    partial = path.with_name(path.name + ".partial")
-    ends = [np.zeros(1, np.uint64)]
-    count = 0
-    whole = hashlib.sha256()
-    with (
-        checksum.writing(partial, to_be_synced=True) as file,
-        _writing_hashes(path) as hashes,
-    ):
-        for data, columns in records:
-            file.write(data)
-            whole.update(data.data)
-            hashes.writelines(_hashes(data, columns["size"]))
-            ends.append(ends[-1][-1] + np.cumsum(columns["size"], dtype=np.uint64))
-            count += len(columns["size"])
-        file.sync()
-    if count != task.end - task.begin or file.size != int(ends[-1][-1]):
-        raise LostExamplesError(
-            explain(
-                f"The shard {task.name} does not add up.",
-                f"Expected: {task.end - task.begin:,} records; written: {count:,}",
-                mend="build with --restart; if it stays, please report it",
-            )
-        )
-    partial.rename(path)
-    index.write(path, np.concatenate(ends))
-    return Shard(task.name, count, file.size, file.checksum, whole.hexdigest())
-
-
-def _hashes(data: Bytes, sizes: npt.NDArray[Any]) -> Iterator[bytes]:
-    """Yields the hashes of framed records, some at a time, one after the other.
-
-    Records are canonical as this package encodes them.
-    """
-    ends = np.cumsum(sizes.astype(np.int64))
-    begins = ends - sizes.astype(np.int64) + tfrecord.HEADER
-    view, sha256 = data.data, hashlib.sha256
-    for first in range(0, len(ends), _HASHED_AT_ONCE):
-        some = slice(first, first + _HASHED_AT_ONCE)
-        places = zip(begins[some].tolist(), (ends[some] - tfrecord.FOOTER).tolist(), strict=True)
-        yield b"".join([sha256(view[a:b]).digest() for a, b in places])
-
-
-@contextmanager
-def _writing_hashes(shard: Path) -> Iterator[BinaryIO]:
-    """Opens the file for the hashes of a shard's examples; in the end it has reached the disk."""
-    with hashes_path(shard).open("wb") as file:
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _written_by_library(
-    task: _ShardTask, path: Path, records: _Records, write_shard: WriteShard
-) -> Shard:
-    partial = path.with_name(path.name + ".partial")
-    with _writing_hashes(path) as hashes:
-
-        def noted() -> Iterator[tuple[int, bytes]]:
-            for key, record in _unframed(records):
-                hashes.write(hashlib.sha256(record).digest())
-                yield key, record
-
-        write_shard(partial, noted())
-    with partial.open("rb") as written:
-        os.fsync(written.fileno())
-    found, size = checksum.of_file(partial)
-    with partial.open("rb") as written:
-        whole = hashlib.file_digest(written, "sha256").hexdigest()
-    partial.rename(path)
-    return Shard(task.name, task.end - task.begin, size, found, whole)
-
-
-def _unframed(records: _Records) -> Iterator[tuple[int, bytes]]:
-    for data, columns in records:
-        start = 0
-        hashes = zip(columns["high"].tolist(), columns["low"].tolist(), strict=True)
-        for (high, low), size in zip(hashes, columns["size"].tolist(), strict=True):
-            record = data[start + tfrecord.HEADER : start + size - tfrecord.FOOTER]
-            yield high << 64 | low, record.tobytes()
-            start += size
-
-
-def _report_quarantine(results: Sequence[SplitResult], target: Path) -> None:
+def report_quarantine(results: Sequence[SplitResult], target: Path) -> None:
+    """Writes the report of the examples that were set aside, if there are any."""
     entries = [entry for result in results for entry in result.quarantined]
     if not entries:
         return

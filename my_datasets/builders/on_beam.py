@@ -1,0 +1,91 @@
+"""A builder's way to the engine on Beam; Beam itself is loaded only if it is wanted."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tensorflow_datasets as tfds
+
+from my_datasets.builders import preparing
+from my_datasets.building.job import Job, SplitResult
+from my_datasets.building.options import BuildOptions
+
+if TYPE_CHECKING:
+    from my_datasets.building.engines.beam.runners import Submission
+
+
+class OnBeam:
+    """Where the build of a version runs, if it is on Beam.
+
+    Attributes:
+      arguments: What `_split_generators` gets beside the downloads: a pipeline if it asks for one.
+    """
+
+    def __init__(
+        self,
+        split_generators: Callable[..., Any],
+        config: tfds.download.DownloadConfig,
+        options: BuildOptions,
+    ) -> None:
+        """Looks at what was asked for.
+
+        Args:
+          split_generators: The builder's method.
+          config: TFDS's options.
+          options: Ours.
+
+        Raises:
+          InvalidOptionError: An option of Beam's is missing, unknown, or would lose examples.
+        """
+        self._config = config
+        self._options = options
+        self._submission: Submission | None = None
+        self._is_asked_for = bool(
+            options.engine == "beam"
+            or options.beam_options
+            or config.beam_options is not None
+            or config.beam_runner is not None
+        )
+        self._pipeline: Any = None
+        self.arguments: dict[str, Any] = {}
+        if self._is_asked_for:
+            self._submit()
+        if preparing.wants_beam(split_generators):
+            self._pipeline = self._submit().pipeline()
+            self.arguments = {"pipeline": self._pipeline}
+
+    def is_wanted(self, job: Job) -> bool:
+        """Returns whether a job is for Beam."""
+        return self._is_asked_for or any(item.collection is not None for item in job.inputs)
+
+    def build(
+        self, job: Job, work: Path, identity: Mapping[str, Any], target: Path, module: str
+    ) -> list[SplitResult]:
+        """Builds all splits of a version, and puts the shards into `target`.
+
+        Args:
+          job: What to build.
+          work: The work directory.
+          identity: What the work depends on.
+          target: Where the shards come, on the same file system.
+          module: The builder's.
+        """
+        from my_datasets.building.engines.beam import engine
+
+        how = engine.OnBeam(
+            submission=self._submit(), pipeline=self._pipeline, directory=work, identity=identity,
+            modules=() if module == "__main__" else (module,),
+            file_format=str(identity["options"]["file_format"]),
+        )  # fmt: skip
+        return engine.build(job, self._options, how, target)
+
+    def _submit(self) -> "Submission":
+        if self._submission is None:
+            from my_datasets.building.engines.beam.runners import Submission
+
+            self._submission = Submission(
+                self._options.beam_options,
+                beam_options=self._config.beam_options,
+                beam_runner=self._config.beam_runner,
+            )
+        return self._submission

@@ -1,0 +1,199 @@
+"""What a Dask worker does of a pipeline: a stage of fused transforms, or a part of a grouping.
+
+The contents of a collection are chunks: elements with their windows, encoded by Beam's own coders,
+one after the other. A stage runs in Beam's own harness, as under any portable runner, so bundles
+begin and finish, and what they give when they finish is kept.
+"""
+
+import collections
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apache_beam import coders
+from apache_beam.coders.coder_impl import create_InputStream, create_OutputStream
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
+from apache_beam.runners import pipeline_context
+from apache_beam.runners.portability.fn_api_runner import execution, worker_handlers
+from apache_beam.transforms import trigger
+from apache_beam.utils.windowed_value import WindowedValue
+
+_BUNDLE = "bundle"
+
+
+@dataclass(frozen=True)
+class SideInput:
+    """A collection that a transform of a stage looks up.
+
+    Attributes:
+      transform: The transform.
+      tag: What it calls the collection.
+      access: How it looks there; an encoded `FunctionSpec`.
+      coder: The coder of its elements with their windows.
+    """
+
+    transform: str
+    tag: str
+    access: bytes
+    coder: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage, as workers get it.
+
+    Attributes:
+      descriptor: The encoded `ProcessBundleDescriptor`.
+      source: The transform that reads the bundle.
+      sinks: The transforms that write what it gives, and the collection of each.
+      sides: Its side inputs.
+    """
+
+    descriptor: bytes
+    source: str
+    sinks: tuple[tuple[str, str], ...]
+    sides: tuple[SideInput, ...]
+
+
+class _Manager:
+    """What Beam's worker handler asks for descriptors."""
+
+    def __init__(self, descriptor: Any) -> None:
+        self._process_bundle_descriptors = {descriptor.id: descriptor}
+
+
+def run(stage: Stage, chunk: bytes, sides: Sequence[Sequence[bytes]]) -> dict[str, bytes]:
+    """Runs a stage on a bundle; returns a chunk of each collection that it gives.
+
+    Args:
+      stage: The stage.
+      chunk: The bundle.
+      sides: All chunks of each of its side inputs.
+
+    Raises:
+      RuntimeError: A transform failed; or it wants what this runner has not.
+    """
+    descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(stage.descriptor)
+    state = worker_handlers.StateServicer()
+    context = pipeline_context.PipelineContext(
+        beam_runner_api_pb2.Components(coders=descriptor.coders)
+    )
+    for side, chunks in zip(stage.sides, sides, strict=True):
+        for key, data in _looked_up(side, chunks, context.coders.get_by_id(side.coder)):
+            state.append_raw(key, data)
+    handler = worker_handlers.EmbeddedWorkerHandler(None, state, None, _Manager(descriptor))
+    try:
+        return _process(handler, descriptor.id, stage, chunk)
+    finally:
+        handler.stop_worker()
+
+
+def _process(handler: Any, descriptor: str, stage: Stage, chunk: bytes) -> dict[str, bytes]:
+    to_worker = handler.data_conn.output_stream(_BUNDLE, stage.source)
+    to_worker.write(chunk)
+    to_worker.close()
+    request = beam_fn_api_pb2.InstructionRequest(
+        instruction_id=_BUNDLE,
+        process_bundle=beam_fn_api_pb2.ProcessBundleRequest(
+            process_bundle_descriptor_id=descriptor
+        ),
+    )
+    future = handler.control_conn.push(request)
+    collection_of = dict(stage.sinks)
+    found: dict[str, list[bytes]] = {collection: [] for collection in collection_of.values()}
+    for output in handler.data_conn.input_elements(_BUNDLE, list(collection_of)):
+        if not isinstance(output, beam_fn_api_pb2.Elements.Data):
+            raise RuntimeError("This runner has no timers.")
+        found[collection_of[output.transform_id]].append(output.data)
+    result = future.get()
+    if result.error:
+        raise RuntimeError(result.error)
+    done = result.process_bundle
+    if done.residual_roots or done.requires_finalization or done.elements.timers:
+        raise RuntimeError("This runner has no splitting, finalizing of bundles, or timers.")
+    for output in done.elements.data:
+        found[collection_of[output.transform_id]].append(output.data)
+    return {collection: b"".join(parts) for collection, parts in found.items()}
+
+
+def _looked_up(side: SideInput, chunks: Iterable[bytes], coder: Any) -> Iterator[tuple[Any, bytes]]:
+    """Yields what a side input gives when it is looked up, as Beam's own runner answers."""
+    access = beam_runner_api_pb2.FunctionSpec.FromString(side.access)
+    by_window = execution.WindowGroupingBuffer(access, coder)
+    for chunk in chunks:
+        by_window.append(chunk)
+    keys = beam_fn_api_pb2.StateKey
+    for key, window, data, count in by_window.encoded_items():
+        place = {"transform_id": side.transform, "side_input_id": side.tag, "window": window}
+        if access.urn == common_urns.side_inputs.ITERABLE.urn:
+            yield keys(iterable_side_input=keys.IterableSideInput(**place)), data
+            continue
+        yield keys(multimap_side_input=keys.MultimapSideInput(key=key, **place)), data
+        yield keys(multimap_keys_side_input=keys.MultimapKeysSideInput(**place)), key
+        pairs = keys.MultimapKeysValuesSideInput(**place)
+        whole = key + struct.pack(">i", count) + data
+        yield keys(multimap_keys_values_side_input=pairs), whole
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """A grouping by key, as workers get it.
+
+    Attributes:
+      components: Encoded `Components` with the coders and the windowing.
+      given: The coder of pairs with their windows.
+      grouped: The coder of the groups with their windows.
+      windowing: The windowing strategy.
+    """
+
+    components: bytes
+    given: str
+    grouped: str
+    windowing: str
+
+
+def split(grouping: Grouping, chunk: bytes, count: int) -> list[bytes]:
+    """Returns the elements of a chunk in `count` chunks; equal keys come into the same one."""
+    coder = _context(grouping).coders.get_by_id(grouping.given)
+    key_coder, implementation = coder.key_coder(), coder.get_impl()
+    streams = [create_OutputStream() for _ in range(count)]
+    for element in _decoded(chunk, coder):
+        # The encoded key is the same in each process; Python's own hashes are not.
+        which = zlib.crc32(key_coder.encode(element.value[0])) % count
+        implementation.encode_to_stream(element, streams[which], True)
+    return [stream.get() for stream in streams]
+
+
+def group(grouping: Grouping, chunks: Sequence[bytes]) -> bytes:
+    """Returns a chunk of groups, of chunks that have all values of their keys."""
+    context = _context(grouping)
+    coder = context.coders.get_by_id(grouping.given)
+    key_coder = coder.key_coder()
+    by_key: dict[bytes, list[WindowedValue]] = collections.defaultdict(list)
+    for chunk in chunks:
+        for element in _decoded(chunk, coder):
+            key, value = element.value
+            by_key[key_coder.encode(key)].append(element.with_value(value))
+    windowing = context.windowing_strategies.get_by_id(grouping.windowing)
+    driver = trigger.create_trigger_driver(windowing, True)
+    implementation = context.coders.get_by_id(grouping.grouped).get_impl()
+    stream = create_OutputStream()
+    for encoded, values in by_key.items():
+        for one in driver.process_entire_key(key_coder.decode(encoded), values):
+            implementation.encode_to_stream(one, stream, True)
+    return bytes(stream.get())
+
+
+def _context(grouping: Grouping) -> Any:
+    components = beam_runner_api_pb2.Components.FromString(grouping.components)
+    return pipeline_context.PipelineContext(components)
+
+
+def _decoded(chunk: bytes, coder: coders.Coder) -> Iterator[WindowedValue]:
+    implementation = coder.get_impl()
+    stream = create_InputStream(chunk)
+    while stream.size() > 0:
+        yield implementation.decode_from_stream(stream, True)

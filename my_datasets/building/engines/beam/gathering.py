@@ -1,0 +1,91 @@
+"""What a worker gathers: runs in the work directory, and a report of each of them.
+
+A unit may be done more than once, and a bundle may die half-way. So all runs of one bundle have
+one mark, its attempt, and the building process takes, of each unit, the runs of one attempt that
+came to its end. The elements of a collection have no such identity: there the attempts count that
+Beam has committed, see `generating`.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from my_datasets.building.collector import Collector, Rules
+from my_datasets.building.engines.beam import tally
+from my_datasets.building.engines.beam.work import Work, write_json
+from my_datasets.building.runs import Run
+from my_datasets.building.units import Encoder
+
+# Of the memory a worker may use: records that are held before they are written as a run.
+_HELD = 0.125
+# Hashes of a run that are told, where they do not spread evenly by themselves.
+_SAMPLES = 64
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """How a split is gathered; workers get a copy of it.
+
+    Attributes:
+      work: The work directory.
+      rules: What holds for the split's examples.
+      encoder: Makes the records.
+      memory: What a worker may use, in bytes.
+    """
+
+    work: Work
+    rules: Rules
+    encoder: Encoder
+    memory: int
+
+
+class Gatherer:
+    """Gathers the examples of one bundle."""
+
+    def __init__(self, gathering: Gathering) -> None:
+        """Starts an attempt."""
+        self.attempt = secrets.token_hex(8)
+        self.reports = 0
+        self._directory = gathering.work.generated(gathering.rules.split)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._takes_samples = gathering.rules.ordered
+        self.collector = Collector(
+            self._directory, gathering.rules, gathering.encoder, int(gathering.memory * _HELD),
+            self._report,
+        )  # fmt: skip
+
+    def _report(self, run: Run | None, states: dict[int, dict[str, Any]]) -> None:
+        entry: dict[str, Any] = {
+            "attempt": self.attempt, "number": self.reports, "units": states, "run": None,
+        }  # fmt: skip
+        if run is not None:
+            with open(run.path, "rb") as file:
+                os.fsync(file.fileno())
+            entry |= {"run": run.to_json(), "tallies": _tallies(run)}
+            if self._takes_samples:
+                entry["samples"] = _samples(run)
+        write_json(self._directory / f"{self.attempt}-{self.reports:06d}.json", entry)
+        self.reports += 1
+
+
+def reports_in(directory: Path) -> Iterator[Path]:
+    """Yields the reports in a directory, those of an attempt in their order."""
+    yield from sorted(path for path in directory.glob("*-*.json") if not path.name.startswith("."))
+
+
+def _tallies(run: Run) -> dict[int, list[int]]:
+    data = np.memmap(run.path, np.uint8, "r", shape=(run.data_bytes,))
+    found = tally.by_unit(data, np.asarray(run.mapped("size")), np.asarray(run.mapped("unit")))
+    return {unit: one.to_json() for unit, one in found.items()}
+
+
+def _samples(run: Run) -> list[int]:
+    """Returns upper halves of hashes that cut a run into about equal pieces of data."""
+    at = np.linspace(0, run.data_bytes, min(run.count, _SAMPLES), endpoint=False)
+    rows = np.minimum(np.searchsorted(run.mapped("begin"), at), run.count - 1)
+    return [int(value) for value in run.mapped("high")[np.unique(rows)]]
