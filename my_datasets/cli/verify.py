@@ -15,10 +15,12 @@ from my_datasets.cli.output import (
     console,
     data_dir_option,
     error_console,
+    html_option,
     human_size,
     json_option,
     print_json,
     quiet_tensorflow,
+    write_page,
 )
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ _NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unre
 )
 @click.option("--strict", is_flag=True, help="Count warnings as errors.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a core]")
+@html_option
 @json_option
 @click.pass_context
 def command(
@@ -83,6 +86,7 @@ def command(
     restart: bool,
     strict: bool,
     workers: int | None,
+    html: str | None,
     as_json: bool,
 ) -> None:
     """Look whether prepared versions are what their manifests say they are.
@@ -94,8 +98,6 @@ def command(
     With --rebuild, whoever has the builder and its input proves that the version is what they make.
 
     Example: my-datasets verify digits --deep --rebuild
-
-    Example: my-datasets verify cats_and_dogs --deep --near-duplicates
     """
     if fast and deep:
         raise click.UsageError("--fast reads no shard, --deep all of them: give one of the two")
@@ -124,6 +126,10 @@ def command(
         reports.append(report)
         if not as_json:
             _show(reports[-1])
+    if html:
+        from my_datasets.catalog.reports import verification_page
+
+        write_page(html, verification_page(reports))
     if as_json:
         print_json([report.to_json() for report in reports])
     if any(not report.is_good or (strict and report.issues) for report in reports):

@@ -130,8 +130,12 @@ def _begun(
         stack.enter_context(filelock.FileLock(f"{directory}.lock", timeout=0))
         directory.mkdir(exist_ok=True)
         journal = directory / _JOURNAL
-        if restart or _header(journal) != json.loads(json.dumps(identity)):
-            for path in directory.iterdir():
+        is_other = restart or _header(journal) != json.loads(json.dumps(identity))
+        for path in directory.iterdir():
+            # What a check puts there once all shards were looked at is made anew.
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif is_other:
                 path.unlink()
         # Without the line in the midst of which a run was killed.
         _write(journal, [identity, *_lines(journal).values()])

@@ -33,6 +33,8 @@ ROW = np.dtype([("example", "<i8"), ("hash", "<u8"), ("signature", "<u4", (SIZE,
 # Shorter texts, in characters, are alike by chance, and names of things rather than texts.
 SHORTEST = 32
 _RUN = 5
+# Runs that are hashed at once, each in 128 ways.
+_AT_ONCE = 1 << 16
 _NO_WORD = re.compile(r"[\W_]+")
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -99,7 +101,8 @@ class Signer:
         if found is None:
             return None
         self._sketch.clear()
-        self._sketch.update_batch(found.tolist())
+        for begin in range(0, len(found), _AT_ONCE):
+            self._sketch.update_batch(found[begin : begin + _AT_ONCE].tolist())
         signature: Signatures = self._sketch.hashvalues.astype(np.uint32)
         return signature
 

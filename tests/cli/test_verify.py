@@ -112,6 +112,8 @@ def test_adopt(tmp_path):
 def test_wrong_usage(tmp_path):
     assert run("verify").exit_code == 2
     assert run("verify", "digits", "--fast", "--deep").exit_code == 2
+    assert run("verify", "digits", "--near-duplicates").exit_code == 2
+    assert run("verify", "digits", "--deep", "--image-distance", 40).exit_code == 2
     nowhere = run("verify", "digits", "--data-dir", tmp_path)
     assert isinstance(nowhere.exception, errors.NotPreparedError)
 
@@ -157,6 +159,13 @@ def test_what_cannot_be_read_is_not_built_again(data_dir, tmp_path, name):
     if name == "dataset_info.json":
         with pytest.raises(errors.IncompleteVersionError, match="cannot be read"):
             my_datasets.source(str(version))
+
+
+def test_near_duplicates(data_dir):
+    done = run("verify", data_dir / "digits" / "1.0.0", "--deep", "--near-duplicates")
+    assert done.exit_code == 0, done.output
+    assert "digits:1.0.0: good" in done.output
+    assert "not checked: near-duplicates of feature image: 1,797 images, which are" in done.output
 
 
 def test_an_interrupted_run_goes_on(data_dir, tmp_path):

@@ -259,6 +259,16 @@ def test_restarting(version, cache):
     assert not list(cache.glob("*/*"))
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_checks_leave_behind_is_deleted(version, cache, restart):
+    interrupted(version, cache, Level.DEEP)
+    (journal_of(cache).parent / "by a check").mkdir()
+    (journal_of(cache).parent / "by a check" / "file").write_text("")
+    seen = interrupted(version, cache, Level.DEEP, after=4, restart=restart)
+    assert not (journal_of(cache).parent / "by a check").exists()
+    assert read_by(version, cache, Level.DEEP)[0].resumed == len(seen)
+
+
 def test_a_run_that_is_interrupted_twice(version, cache):
     first = interrupted(version, cache, Level.DEEP, after=2)
     second = interrupted(version, cache, Level.DEEP, after=4)

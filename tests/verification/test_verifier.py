@@ -608,6 +608,42 @@ class Odd(my_datasets.Builder, skip_registration=True):
             yield i, self.example(i)
 
 
+class Copies(Odd, skip_registration=True):
+    """Two examples three times, one twice, the others once."""
+
+    VERSION = tfds.core.Version("3.0.0")
+    name = "odd_features"
+    features = {"n": np.int64}
+
+    def example(self, i):
+        return {"n": {1: 0, 4: 0, 2: 9, 5: 9, 3: 9, 7: 6}.get(i, i)}
+
+    def _generate_examples(self):
+        for i in range(12):
+            yield i, self.example(i)
+
+
+def test_examples_that_are_more_than_once_in_a_split_are_told(tmp_path):
+    builder = Copies(data_dir=tmp_path)
+    builder.download_and_prepare()
+    report = verify(builder.data_dir, level=Level.DEEP)
+    (found,) = report.issues
+    assert (found.code, found.node, found.severity) == ("duplicates", "split train", "warning")
+    # 9 itself is there, too.
+    assert found.problem == (
+        "3 different examples are there more than once, value for value: 6 copies."
+    )
+    values = [int(example["n"]) for example in my_datasets.source(str(builder.data_dir))]
+    places = {}
+    for place, value in enumerate(values):
+        places.setdefault(value, []).append(place)
+    twice = sorted(some[:2] for some in places.values() if len(some) > 1)
+    expected = ", ".join(f"{one} and {other}" for one, other in twice)
+    assert found.found == f"{expected} (counted from 0)"
+    assert report.is_good
+    assert report.digest
+
+
 def test_no_false_alarm_for_any_feature(tmp_path):
     builder = Odd(data_dir=tmp_path)
     builder.download_and_prepare()

@@ -308,6 +308,13 @@ def test_short_texts_and_bytes_that_are_none():
     assert (sign(SENTENCES[0].encode()) == sign(SENTENCES[0].upper().encode())).all()
 
 
+def test_long_texts_are_signed_in_parts(monkeypatch):
+    text = "".join(f"{n * n:x} " for n in range(3000)).encode()
+    whole = text_signatures.Signer()(text)
+    monkeypatch.setattr(text_signatures, "_AT_ONCE", 100)
+    assert text_signatures.Signer()(text).tolist() == whole.tolist()
+
+
 def test_what_cannot_be_compared_is_said(tmp_path):
     one = built(tmp_path / "one", TEXT, train=[{"text": SENTENCES[0], "n": 0}])
     assert looked(one) == ([], ["near-duplicates: there is one split only"])

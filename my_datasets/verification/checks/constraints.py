@@ -1,0 +1,59 @@
+"""Whether values are what the builder declared of them, and numbers that their type holds."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from my_datasets.comparison import examining
+from my_datasets.comparison.examining import Wanted
+from my_datasets.comparison.subject import ANEW, Subject
+from my_datasets.core import schema
+from my_datasets.core.issues import Issue
+from my_datasets.statistics.constraints import Constraint
+
+
+def check_noted(subject: Subject) -> Iterator[Issue]:
+    """Yields what the statistics in the manifest say: values that are none of their type."""
+    for split, found in (subject.manifest.statistics if subject.manifest else {}).items():
+        for feature, one in found["features"].items():
+            if one.get("outside"):
+                yield Issue(
+                    "outside", f"split {split}, feature {feature}",
+                    "Values are no classes of the label." if one["kind"] == "label"
+                    else "Values are none of the feature's type: readers get others.",
+                    "build the version anew from values that fit, or declare a wider type",
+                    found=f"{one['outside']:,} of them",
+                )  # fmt: skip
+
+
+def check_again(subject: Subject, scratch: Path, workers: int) -> Iterator[Issue]:
+    """Yields what is not as the manifest says that the builder declared; reads all examples.
+
+    Args:
+      subject: The version; its shards are whole.
+      scratch: A directory that is not there yet, for what is needed only now.
+      workers: How many processes read.
+    """
+    leaves = schema.known_leaves(subject.path)
+    if subject.manifest is None or subject.declared is None or leaves is None:
+        return
+    declared = {
+        name: Constraint(**said)
+        for name, said in subject.manifest.constraints.items()
+        if set(said) != {"max_drift"}
+    }
+    if not declared:
+        return
+    scratch.mkdir()
+    try:
+        found = examining.examine(
+            subject.path, subject.declared, scratch, Wanted(leaves, declared), workers=workers
+        )
+        for feature, told in examining.violations(found, declared):
+            yield Issue(
+                "constraint", f"feature {feature}", "Values are not what the builder declares.",
+                ANEW, found=told,
+            )  # fmt: skip
+        del found  # mapped files in the directory
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
