@@ -15,12 +15,10 @@ from my_datasets.cli.output import (
     console,
     data_dir_option,
     error_console,
-    html_option,
     human_size,
     json_option,
     print_json,
     quiet_tensorflow,
-    write_page,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +68,6 @@ _NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unre
 )
 @click.option("--strict", is_flag=True, help="Count warnings as errors.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a core]")
-@html_option
 @json_option
 @click.pass_context
 def command(
@@ -86,7 +83,6 @@ def command(
     restart: bool,
     strict: bool,
     workers: int | None,
-    html: str | None,
     as_json: bool,
 ) -> None:
     """Look whether prepared versions are what their manifests say they are.
@@ -126,10 +122,6 @@ def command(
         reports.append(report)
         if not as_json:
             _show(reports[-1])
-    if html:
-        from my_datasets.catalog.reports import verification_page
-
-        write_page(html, verification_page(reports))
     if as_json:
         print_json([report.to_json() for report in reports])
     if any(not report.is_good or (strict and report.issues) for report in reports):
