@@ -98,7 +98,7 @@ def examined(
 
 
 def _refuse_violations(found: Mapping[str, Examined], declared: Mapping[str, Constraint]) -> None:
-    told = list(examining.violations(found, declared))
+    told = [f"{name}: {one}" for name, one in examining.violations(found, declared)]
     if told:
         more = [f"... and {len(told) - _MOST_TOLD} more"] if len(told) > _MOST_TOLD else []
         raise ConstraintError(

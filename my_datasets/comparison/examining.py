@@ -134,8 +134,10 @@ def examine(
     return found
 
 
-def violations(found: Mapping[str, Examined], declared: Mapping[str, Constraint]) -> Iterator[str]:
-    """Yields a sentence on each rule of a feature that does not hold in a split, or between splits.
+def violations(
+    found: Mapping[str, Examined], declared: Mapping[str, Constraint]
+) -> Iterator[tuple[str, str]]:
+    """Yields features and what does not hold of them in a split, or between splits.
 
     Args:
       found: What was found.
@@ -146,20 +148,21 @@ def violations(found: Mapping[str, Examined], declared: Mapping[str, Constraint]
             others = f", and {one.count - 1:,} more" if one.count > 1 else ""
             rule = one.rule if one.expected == str(True) else f"{one.rule} is {one.expected}"
             there = one.found or "nothing"
-            yield f"{one.feature}: {rule}; found {there} in {name} ({place}{others})"
+            yield one.feature, f"{rule}; found {there} in {name} ({place}{others})"
         for feature in split.statistics.features if split.statistics else []:
             constraint = declared.get(feature.leaf.name)
             if constraint and constraint.all_labels and isinstance(feature.values, Labels):
                 missing = feature.values.without_examples()
                 if missing:
-                    yield f"{feature.leaf.name}: {name} has no {', '.join(missing[:_MOST_TOLD])}"
+                    told = ", ".join(missing[:_MOST_TOLD])
+                    yield feature.leaf.name, f"all_labels; {name} has no {told}"
     for feature_name, constraint in declared.items():
         if constraint.unique:
             yield from _repeated(feature_name, found)
 
 
-def _repeated(feature: str, found: Mapping[str, Examined]) -> Iterator[str]:
-    """Yields a sentence if values come twice."""
+def _repeated(feature: str, found: Mapping[str, Examined]) -> Iterator[tuple[str, str]]:
+    """Yields the feature and a few words if values come twice."""
     parts = {name: split.values.get(feature, []) for name, split in found.items()}
     count, first = 0, (0, 0)
     for (piece,) in pieces([part for some in parts.values() for part in some]):
@@ -171,7 +174,7 @@ def _repeated(feature: str, found: Mapping[str, Examined]) -> Iterator[str]:
     if count:
         sizes = {name: sum(map(len, some)) for name, some in parts.items()}
         one, other = (_counted_in(sizes, place) for place in first)
-        yield f"{feature}: unique; found {count:,} that came before, such as {other}, as {one}"
+        yield feature, f"unique; found {count:,} that came before, such as {other}, as {one}"
 
 
 def _counted_in(sizes: Mapping[str, int], place: int) -> str:

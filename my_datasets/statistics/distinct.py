@@ -34,12 +34,12 @@ class Distinct:
         elif len(hashes) > 2 * _KEPT:
             # Most often those below a limit are enough, and sorting all takes long.
             limit = np.uint64(_ALL * 1.25 * _KEPT / len(hashes))
-            few = np.unique(np.concatenate([self.kept[self.kept < limit], hashes[hashes < limit]]))
+            few = different(np.concatenate([self.kept[self.kept < limit], hashes[hashes < limit]]))
             if len(few) >= _KEPT:
                 self.kept = few[:_KEPT]
                 return
         if len(hashes):
-            self.kept = np.unique(np.concatenate([self.kept, hashes]))[:_KEPT]
+            self.kept = different(np.concatenate([self.kept, hashes]))[:_KEPT]
 
     def merge(self, other: "Distinct") -> None:
         """Adds the values of another."""
@@ -69,6 +69,14 @@ def of_numbers(numbers: npt.NDArray[np.generic]) -> Hashes:
     else:
         wide = numbers.astype(np.int64, copy=False)
     return mixed(np.ascontiguousarray(wide).reshape(-1).view(np.uint64))
+
+
+def different(hashes: Hashes) -> Hashes:
+    """Returns hashes once each, ascending; several times as quick as `np.unique`, of NumPy 2.3."""
+    found = np.sort(hashes)
+    is_first = np.ones(len(found), np.bool_)
+    np.not_equal(found[1:], found[:-1], out=is_first[1:])
+    return found[is_first]
 
 
 def mixed(words: Hashes) -> Hashes:

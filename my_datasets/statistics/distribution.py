@@ -74,20 +74,13 @@ class Distribution:
         least, most = float(wide.min()), float(wide.max())
         self._join(wide.size, *_moments(wide, max(-least, most)), least, most)
         bits = (wide if some is None else some.reshape(-1).astype(np.float64)).view(np.int64)
-        sizes, is_less = bits & _MAGNITUDE, bits < 0
-        # Apart, for between them lie all the buckets of small numbers.
-        if is_less.any():
-            level, buckets, counts = _counted(sizes[is_less], self.level)
-            self._hold(level, -buckets[::-1], counts[::-1])
-            sizes = sizes[~is_less]
-        if len(sizes):
-            self._hold(*_counted(sizes, self.level))
+        self._hold(*_counted(bits, self.level))
 
     def _add_counted(self, numbers: npt.NDArray[np.float64], counts: Buckets) -> None:
         """Adds different numbers, ascending, each so many times."""
         count = int(counts.sum())
-        mean = np.longdouble(np.dot(numbers, counts) / count)
-        squares = np.longdouble(np.dot((numbers - float(mean)) ** 2, counts))
+        mean = np.longdouble((numbers * counts).sum() / count)
+        squares = np.longdouble((np.square(numbers - float(mean)) * counts).sum())
         self._join(count, mean, squares, float(numbers[0]), float(numbers[-1]))
         bits = numbers.view(np.int64)
         self._hold(0, np.where(bits < 0, -(bits & _MAGNITUDE), bits), counts)
@@ -112,21 +105,18 @@ class Distribution:
 
     def _hold(self, level: int, buckets: Buckets, counts: Buckets) -> None:
         """Adds buckets of some level, and leaves out more bits while there are too many."""
-        if not len(self.counts) and len(buckets) <= _MOST:
-            self.level, self.buckets, self.counts = level, buckets, counts
-            return
-        both = max(level, self.level)
-        buckets = np.concatenate([_shifted(self.buckets, both - self.level),
-                                  _shifted(buckets, both - level)])  # fmt: skip
-        counts = np.concatenate([self.counts, counts])
-        self.level = both
-        while True:
-            self.buckets, places = np.unique(buckets, return_inverse=True)
-            if len(self.buckets) <= _MOST:
-                break
-            self.level += 1
-            buckets = _shifted(buckets, 1)
-        self.counts = np.bincount(places, counts, len(self.buckets)).astype(np.int64)
+        if len(self.counts):
+            both = max(level, self.level)
+            buckets = np.concatenate(
+                [_shifted(self.buckets, both - self.level), _shifted(buckets, both - level)]
+            )
+            order = np.argsort(buckets, kind="stable")
+            counts = np.concatenate([self.counts, counts])[order]
+            level, (buckets, counts) = both, _added_up(buckets[order], counts)
+        while len(buckets) > _MOST:
+            level += 1
+            buckets, counts = _added_up(_shifted(buckets, 1), counts)
+        self.level, self.buckets, self.counts = level, buckets, counts
 
     @property
     def deviation(self) -> float:
@@ -200,16 +190,35 @@ def _moments(numbers: npt.NDArray[np.float64], size: float) -> tuple[np.longdoub
         numbers = numbers.astype(np.longdouble)
     mean = numbers.mean()
     away = numbers - mean
-    return np.longdouble(mean), np.longdouble(np.dot(away, away))
+    # Not by BLAS, whose threads would wait for those of the other processes.
+    return np.longdouble(mean), np.longdouble(np.square(away, out=away).sum())
 
 
-def _counted(sizes: Buckets, level: int) -> tuple[int, Buckets, Buckets]:
-    """Returns a level, buckets of numbers of one sign, and how many are in each.
+def _counted(bits: Buckets, level: int) -> tuple[int, Buckets, Buckets]:
+    """Returns a level, the buckets of numbers, ascending, and how many are in each.
 
     Args:
-      sizes: The bits of the numbers without their sign; shape [n].
-      level: No fewer bits are left out.
+      bits: Those of the numbers; shape [n].
+      level: No fewer of them are left out.
     """
+    sizes, is_less = bits & _MAGNITUDE, bits < 0
+    # Apart, for between them lie all the buckets of small numbers.
+    if not is_less.any():
+        return _counted_of_one_sign(sizes, level)
+    if is_less.all():
+        level, buckets, counts = _counted_of_one_sign(sizes, level)
+        return level, -buckets[::-1], counts[::-1]
+    first, buckets, counts = _counted_of_one_sign(sizes[is_less], level)
+    second, others, more = _counted_of_one_sign(sizes[~is_less], level)
+    both = max(first, second)
+    found = _added_up(
+        np.concatenate([-(buckets >> (both - first))[::-1], others >> (both - second)]),
+        np.concatenate([counts[::-1], more]),
+    )
+    return both, *found
+
+
+def _counted_of_one_sign(sizes: Buckets, level: int) -> tuple[int, Buckets, Buckets]:
     low, high = int(sizes.min()), int(sizes.max())
     coarse = max(level, (high - low).bit_length() - _IN_PLACE)
     least = low >> coarse
@@ -223,5 +232,13 @@ def _counted(sizes: Buckets, level: int) -> tuple[int, Buckets, Buckets]:
 
 
 def _shifted(buckets: Buckets, bits: int) -> Buckets:
-    found: Buckets = np.where(buckets < 0, -(-buckets >> bits), buckets >> bits)
+    found: Buckets = (
+        np.where(buckets < 0, -(-buckets >> bits), buckets >> bits) if bits else buckets
+    )
     return found
+
+
+def _added_up(buckets: Buckets, counts: Buckets) -> tuple[Buckets, Buckets]:
+    """Returns each bucket once, of some that are ascending."""
+    first = np.flatnonzero(np.diff(buckets, prepend=buckets[0] - 1))
+    return buckets[first], np.add.reduceat(counts, first)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from my_datasets.statistics.distinct import Hashes
+from my_datasets.statistics.distinct import Hashes, different
 
 # So many values are counted exactly; and so many are told.
 _COUNTED = 1000
@@ -42,6 +42,9 @@ class Top:
           value: Returns the value at a place.
         """
         if self.counts is None and not self.is_of_texts:
+            return
+        if not self.is_of_texts and len(different(hashes[: 2 * _COUNTED])) > _COUNTED:
+            self.counts = None  # as is soon seen of measurements
             return
         found, first, times = np.unique(hashes, return_index=True, return_counts=True)
         if len(found) > _COUNTED and not self.is_of_texts:

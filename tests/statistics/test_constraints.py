@@ -47,7 +47,7 @@ def test_what_holds_is_noted(tmp_path):
         ("small", Constraint(unique=True), "unique; found 100 that came before, such as value"),
         ("label", Constraint(not_null=True), "not_null; found -1"),
         ("label", Constraint(allowed=["dog", -1]), "allowed is ['dog', -1]; found 0"),
-        ("label", Constraint(all_labels=True), "train has no eel"),
+        ("label", Constraint(all_labels=True), "all_labels; train has no eel"),
         ("text", Constraint(not_null=True), "not_null; found nothing in train"),
         ("text", Constraint(regex="ä*"), "regex is ä*; found äö"),
         ("text", Constraint(max_length=9), "max_length is 9; found"),
