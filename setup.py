@@ -33,6 +33,7 @@ setup(
     package_data={
         "my_datasets": ["py.typed"],
         "my_datasets.datasets": ["*/README.md", "*/CITATIONS.bib", "*/TAGS.txt", "*/*.gz"],
+        "my_datasets.catalog": ["templates/*", "static/*"],
         "my_datasets.checksums": ["*.tsv"],
         "my_datasets.dummy_data": ["**/*"],
     },
@@ -70,6 +71,8 @@ setup(
         "beam": [BEAM],
         "bigquery": ["adbc-driver-bigquery>=1.3"],
         "dask": [BEAM, "dask>=2024.8", "distributed>=2024.8"],  # build --beam-option runner=dask
+        # Pages in HTML, and examples as pictures in them.
+        "catalog": ["jinja2>=3.1", "markdown-it-py>=3", "markupsafe>=2.1", "pillow>=10"],
         "compressed": ["rapidgzip>=0.14"],  # large .gz and .bz2 files in parallel
         # sources.image_folder; pipeline, batches and source decode by the latter two.
         "images": ["pillow>=10", "opencv-python-headless>=4.10", "simplejpeg>=1.8"],
@@ -79,7 +82,7 @@ setup(
         "near-duplicates": ["datasketch>=1.6.5", "imagehash>=4.3", "pillow>=10"],
         "plots": ["matplotlib>=3.8"],  # my-datasets bench --plot
         "s3": ["boto3>=1.36", "botocore>=1.36"],  # stores in s3://
-        "signing": ["cryptography>=43"],  # signed releases
+        "signing": ["cryptography[ssh]>=43"],  # signed releases
         "text": ["tokenizers>=0.20"],  # text.train_tokenizer, plan(tokenizer=...)
         "torch": ["torch>=2.4"],  # torch_loader
         "video": ["av>=12", "pillow>=10"],  # sources.video_folder
@@ -95,13 +98,16 @@ setup(
             # tfds.testing imports it without declaring it.
             "dill>=0.3.8",
             "boto3>=1.36",
-            "cryptography>=43",
+            "cryptography[ssh]>=43",
             "google-cloud-storage>=3.1",
             "grain>=0.2.10",
             "hypothesis>=6.100",
+            "jinja2>=3.1",
             "imagehash>=4.3",
             # The manifest against its published schema.
             "jsonschema>=4",
+            "markdown-it-py>=3",
+            "markupsafe>=2.1",
             # A real S3 server.
             "moto[server]>=5",
             "opencv-python-headless>=4.10",

@@ -34,10 +34,14 @@ if TYPE_CHECKING:
     from my_datasets.input_pipeline.planning import plan
     from my_datasets.input_pipeline.source import source
     from my_datasets.loading import load
+    from my_datasets.publishing.publisher import publish
+    from my_datasets.publishing.puller import pull
+    from my_datasets.statistics.constraints import Constraint
 
 __all__ = [
     "BuildOptions",
     "Builder",
+    "Constraint",
     "DatasetReference",
     "MyDatasetsError",
     "Plan",
@@ -49,6 +53,8 @@ __all__ = [
     "mix",
     "pipeline",
     "plan",
+    "publish",
+    "pull",
     "register",
     "source",
     "torch_loader",
@@ -65,6 +71,7 @@ _MODULES = {
 _LAZY = {
     "BuildOptions": "my_datasets.building.options",
     "Builder": "my_datasets.builders.base",
+    "Constraint": "my_datasets.statistics.constraints",
     "Plan": "my_datasets.input_pipeline.plan",
     "batches": "my_datasets.input_pipeline.entry_points",
     "grain_dataset": "my_datasets.input_pipeline.entry_points",
@@ -72,6 +79,8 @@ _LAZY = {
     "mix": "my_datasets.input_pipeline.mixture",
     "pipeline": "my_datasets.input_pipeline.entry_points",
     "plan": "my_datasets.input_pipeline.planning",
+    "publish": "my_datasets.publishing.publisher",
+    "pull": "my_datasets.publishing.puller",
     "source": "my_datasets.input_pipeline.source",
     "torch_loader": "my_datasets.input_pipeline.entry_points",
 }

@@ -20,6 +20,9 @@ from my_datasets.core import layout
 from my_datasets.core.lock import Lock
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import NotPreparedError, SplitNotFoundError, explain
+from my_datasets.input_pipeline.prepared import folder_of
+from my_datasets.publishing.held import held
+from my_datasets.publishing.sealing import Trusts
 
 
 def load(
@@ -36,6 +39,8 @@ def load(
     read_config: tfds.ReadConfig | None = None,
     builder_kwargs: Mapping[str, Any] | None = None,
     download_and_prepare_kwargs: Mapping[str, Any] | None = None,
+    store: str | os.PathLike[str] | None = None,
+    keys: Trusts | None = None,
 ) -> Any:
     """Loads a dataset by reference, and returns what `tfds.load` would.
 
@@ -55,6 +60,9 @@ def load(
       read_config: TFDS's read options.
       builder_kwargs: Further arguments of the builder's constructor.
       download_and_prepare_kwargs: Arguments of `Builder.download_and_prepare`.
+      store: Where the release is that is meant: a directory, or `s3://`, `gs://`, `https://` with a
+        folder. It is pulled into the data directory, unless it is there; no builder's code runs.
+      keys: Whose signatures count; see `my_datasets.pull`.
 
     Returns:
       A `tf.data.Dataset` with the dataset's features; a dict of them by split if `split` is None;
@@ -69,7 +77,12 @@ def load(
       NotPreparedError: The data is not there, and `download` is False.
       BuilderError: The builder is at fault.
       LockError: The data are others than the project's lock says.
+      ReleaseNotFoundError, YankedError, CorruptReleaseError, SignatureError, StoreError: As `pull`.
     """
+    if store is not None:
+        builder = _released(reference, store, data_dir, keys, download=download)
+        options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
+        return _dataset(builder, split, with_info, *options)
     lock = Lock.find()
     wanted = DatasetReference.of(reference)
     exact = lock.exact(wanted) if lock is not None else wanted
@@ -85,6 +98,35 @@ def load(
     if lock is not None:
         directory = builder.data_dir
         lock.check(wanted, layout.as_path(directory), has_shards=not layout.is_remote(directory))
+    options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
+    return _dataset(builder, split, with_info, *options)
+
+
+def _released(
+    reference: str | DatasetReference,
+    store: str | os.PathLike[str],
+    data_dir: str | os.PathLike[str] | None,
+    keys: Trusts | None,
+    *,
+    download: bool,
+) -> tfds.core.DatasetBuilder:
+    """Returns what reads a release; see `load`."""
+    if not download:
+        return tfds.builder_from_directory(folder_of(reference, data_dir))
+    return tfds.builder_from_directory(held(reference, store, data_dir, keys=keys))
+
+
+def _dataset(
+    builder: tfds.core.DatasetBuilder,
+    split: Any,
+    with_info: bool,
+    as_supervised: bool,
+    batch_size: int | None,
+    shuffle_files: bool,
+    decoders: Any,
+    read_config: tfds.ReadConfig | None,
+) -> Any:
+    """Returns what `load` does, of a builder whose data are prepared."""
     try:
         dataset = builder.as_dataset(
             split=split,

@@ -22,13 +22,20 @@ COMMANDS = {
     "checksums": "my_datasets.cli.checksums",
     "demo": "my_datasets.cli.demo",
     "diff": "my_datasets.cli.diff",
+    "gc": "my_datasets.cli.collect",
+    "history": "my_datasets.cli.history",
     "index": "my_datasets.cli.index",
     "info": "my_datasets.cli.info",
     "list": "my_datasets.cli.list",
     "lock": "my_datasets.cli.lock",
+    "ls": "my_datasets.cli.ls",
     "new": "my_datasets.cli.new",
+    "publish": "my_datasets.cli.publish",
+    "pull": "my_datasets.cli.pull",
+    "sign": "my_datasets.cli.sign",
     "stats": "my_datasets.cli.stats",
     "verify": "my_datasets.cli.verify",
+    "yank": "my_datasets.cli.yank",
 }
 
 

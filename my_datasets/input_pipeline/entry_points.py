@@ -4,11 +4,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from my_datasets.core.reference import DatasetReference
 from my_datasets.dependencies import missing_dependency
 from my_datasets.input_pipeline.engine import Batches
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.planning import plan
+from my_datasets.input_pipeline.prepared import Reference
 from my_datasets.input_pipeline.source import SourceOptions, source
 from my_datasets.input_pipeline.stages import CropKind, Remainder, Undecodable
 from my_datasets.input_pipeline.state import State
@@ -51,7 +51,7 @@ class Options(TypedDict, total=False):
     shards_dir: str | os.PathLike[str] | None
 
 
-Planned = str | DatasetReference | Plan
+Planned = Reference | Plan
 
 
 def pipeline(
@@ -111,7 +111,7 @@ def torch_loader(
     return torch.torch_loader(_planned(reference, options), state=state, workers=workers)
 
 
-def grain_dataset(reference: str | DatasetReference, **options: Unpack[SourceOptions]) -> Any:
+def grain_dataset(reference: Reference, **options: Unpack[SourceOptions]) -> Any:
     """Returns a `grain.MapDataset` of examples, to be shuffled, batched and so on by Grain.
 
     The arguments and errors are those of `source`.

@@ -4,13 +4,12 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline import sizing, text, trees
 from my_datasets.input_pipeline.delivery import delivered, looked_at, part_of
 from my_datasets.input_pipeline.lengths import is_list
 from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.prepared import WINDOW, WINDOWS_HELD, find
+from my_datasets.input_pipeline.prepared import WINDOW, WINDOWS_HELD, Reference, find
 from my_datasets.input_pipeline.sizing import Budget
 from my_datasets.input_pipeline.source import Source
 from my_datasets.input_pipeline.spool import default_directory
@@ -33,7 +32,7 @@ _WINDOW = 64
 
 
 def plan(
-    reference: str | DatasetReference,
+    reference: Reference,
     *,
     split: str = "train",
     batch_size: int = 32,

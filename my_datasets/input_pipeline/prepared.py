@@ -25,6 +25,8 @@ from my_datasets.input_pipeline.spool import Stored, default_directory, mirror, 
 from my_datasets.records import index
 from my_datasets.records.reading import Records, Shard
 
+# A dataset, or the directory of a version of it.
+Reference = str | os.PathLike[str] | DatasetReference
 _DEFAULT_DATA_DIR = "~/tensorflow_datasets"
 # Shards of an object store whose examples are put into an order together; and those that lie here:
 # of a window, of one that not all threads are through with, and of the next one.
@@ -108,14 +110,15 @@ class Prepared:
 
 
 def find(
-    reference: str | DatasetReference,
+    reference: Reference,
     data_dir: str | os.PathLike[str] | None = None,
     held_at: str | os.PathLike[str] | None = None,
 ) -> Prepared:
     """Returns the highest prepared version that a reference means.
 
     Args:
-      reference: For example `digits:1.*.*`; or the directory of a prepared version. Without a
+      reference: For example `digits:1.*.*`; or the directory of a prepared version, or what stands
+        for it, such as what `my_datasets.pull` returns. Without a
         version, or with a wildcard, versions that are blocked are passed over.
       data_dir: Where the data is, which may be in an object store; TFDS's default if None.
       held_at: Where copies of what is in an object store lie; a folder of the user's cache if None.
@@ -127,14 +130,16 @@ def find(
       DataDirError: It cannot be read without TFDS: it is of another file format.
       LockError: It is another one than the project's lock says.
     """
-    text = str(reference)
+    is_path = isinstance(reference, os.PathLike)
+    text = os.fspath(reference) if isinstance(reference, os.PathLike) else str(reference)
     if data_dir is None and layout.is_remote(text):
         return _remote_version(text, held_at)
-    if data_dir is None and (os.sep in text) and layout.is_prepared(Path(text).expanduser()):
-        return _read(Path(text).expanduser())
-    parsed = DatasetReference.of(reference)
+    path = Path(text).expanduser()
+    if data_dir is None and (is_path or os.sep in text) and layout.is_prepared(path):
+        return _read(path)
+    parsed = reference if isinstance(reference, DatasetReference) else DatasetReference.parse(text)
     lock = Lock.find()
-    where = _where(data_dir)
+    where = root_of(data_dir)
     is_remote = layout.is_remote(where)
     if is_remote:
         found = _remote(parsed, where, held_at, lock)
@@ -166,12 +171,13 @@ def folder_of(
       VersionBlockedError: It must not be used, or all that fit a wildcard must not.
     """
     parsed = DatasetReference.of(reference)
-    root = Path(_where(data_dir)).expanduser()
+    root = Path(root_of(data_dir)).expanduser()
     locate = locating.use if to_use else locating.look_at
     return locate(parsed, root / parsed.name, str(root)).path
 
 
-def _where(data_dir: str | os.PathLike[str] | None) -> str:
+def root_of(data_dir: str | os.PathLike[str] | None) -> str:
+    """Returns the data directory that is meant: TFDS's default if None."""
     return os.fspath(data_dir or os.environ.get("TFDS_DATA_DIR") or _DEFAULT_DATA_DIR)
 
 

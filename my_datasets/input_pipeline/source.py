@@ -7,14 +7,13 @@ from typing import Any, Protocol, TypedDict
 
 import numpy as np
 
-from my_datasets.core.reference import DatasetReference
 from my_datasets.core.schema import Leaf
 from my_datasets.errors import ExampleError, FeatureError, explain
 from my_datasets.input_pipeline import floats as images_as_floats
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.crops import Crop
 from my_datasets.input_pipeline.decoding import Decoder, MisfitError
-from my_datasets.input_pipeline.prepared import Prepared, find
+from my_datasets.input_pipeline.prepared import Prepared, Reference, find
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.records.columns import Places
@@ -173,7 +172,7 @@ _AT_ONCE = 64
 
 
 def source(
-    reference: str | DatasetReference,
+    reference: Reference,
     *,
     split: str = "train",
     data_dir: str | os.PathLike[str] | None = None,

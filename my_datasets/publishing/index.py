@@ -115,7 +115,7 @@ class Index:
     default_config: str | None = None
 
     def with_release(
-        self, key: str, release: Release, action: str, *, by: str = "", note: str = ""
+        self, key: str, release: Release, action: str, by: str = "", note: str = ""
     ) -> "Index":
         """Returns the next index, with another state of a release."""
         event = Event(self.serial + 1, now(), action, key, by, note)

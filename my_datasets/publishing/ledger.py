@@ -52,7 +52,8 @@ class Ledger:
 
         Args:
           store: The store.
-          keys: Whose signatures count; with them, what is not signed is refused.
+          keys: Whose signatures count; with them, what is not signed is refused. None for the
+            signer's own, where the store requires signatures.
           signer: By what changes are signed; None if they are not.
           memory: What was seen of stores before; with keys, an older state is refused.
         """
@@ -99,13 +100,16 @@ class Ledger:
             return Index(dataset)
         return self._index(dataset, settings)[0]
 
-    def change(self, dataset: str, update: Callable[[Index], Index]) -> Index:
+    def change(
+        self, dataset: str, update: Callable[[Index], Index], *, anew: bool = False
+    ) -> Index:
         """Changes the index of a dataset in one step; who else does comes before or after.
 
         Args:
           dataset: The dataset.
           update: Given the index, returns the next one, or the same for no change; may be called
             several times, and raise.
+          anew: Whether it is written, and signed, also if nothing changes.
 
         Returns:
           The index that is there now.
@@ -119,7 +123,9 @@ class Ledger:
             before, tag = self._index(dataset, settings)
             after = update(before)
             if after is before:
-                return before
+                if not anew or tag is None:
+                    return before
+                after = replace(before, serial=before.serial + 1)
             data = sealed(after.to_json(), INDEX_PURPOSE, self._signer)
             if self._replaced(places.index_of(dataset), data, tag):
                 self._note(f"index of {dataset}", Seen(), after.serial, data)
@@ -128,7 +134,7 @@ class Ledger:
         raise self._crowded()
 
     def set(self, **changes: Any) -> Settings:
-        """Changes what holds for the store, which is made if there is none.
+        """Changes what holds for the store, and signs it anew; it is made if there is none.
 
         Args:
           changes: Fields of `Settings`.
@@ -136,7 +142,7 @@ class Ledger:
         Raises:
           StoreError, SignatureError: As `change`.
         """
-        return self._set(lambda found: replace(found, **changes))
+        return self._set(lambda found: replace(found, **changes), anew=True)
 
     def record(self, dataset: str, key: str, release: Release, folder: str | None = None) -> Record:
         """Returns the record of a release.
@@ -190,7 +196,7 @@ class Ledger:
 
         return self._set(known)
 
-    def _set(self, update: Callable[[Settings], Settings]) -> Settings:
+    def _set(self, update: Callable[[Settings], Settings], *, anew: bool = False) -> Settings:
         if not self.store.is_writable:
             raise read_only(self.store.url)
         for turn in range(_TURNS):
@@ -204,7 +210,7 @@ class Ledger:
                         mend="name the private key to sign by: --sign-key ~/.ssh/id_ed25519",
                     )
                 )
-            if found is not None and after == before:
+            if found is not None and after == before and not anew:
                 return before
             after = replace(after, serial=before.serial + 1)
             data = sealed(after.to_json(), STORE_PURPOSE, self._signer)
@@ -248,8 +254,11 @@ class Ledger:
     def _check(
         self, purpose: str, message: bytes, signatures: Any, settings: Settings, what: str
     ) -> None:
-        if self._keys is not None:
-            self._keys.check(purpose, message, signatures, f"{what} in {self.store.url}")
+        keys = self._keys
+        if keys is None and settings.requires_signatures and self._signer is not None:
+            keys = self._signer.public
+        if keys is not None:
+            keys.check(purpose, message, signatures, f"{what} in {self.store.url}")
         elif settings.requires_signatures:
             raise SignatureError(
                 explain(

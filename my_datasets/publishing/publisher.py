@@ -100,7 +100,7 @@ def publish(
         the release before it.
       dry_run: Only look what would be done; nothing is written.
       signer: By which key it is signed; a store may require it.
-      keys: Whose signatures count; the signer's own if None.
+      keys: Whose signatures count; None for the signer's own, where the store requires them.
       note: For the store's log.
       workers: Files that are uploaded at the same time.
       patience: How long the store is given where it does not answer well.
@@ -124,8 +124,6 @@ def publish(
     patient = PatientStore(open_store(store), patience)
     if not patient.is_writable:
         raise read_only(patient.url)
-    if keys is None and signer is not None:
-        keys = signer.public
     ledger = Ledger(patient, keys=keys, signer=signer, memory=memory)
     job = _Job(version_dir, wanted, patient, ledger, workers, report)
     index = ledger.index(wanted.name)

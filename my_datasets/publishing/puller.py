@@ -25,6 +25,7 @@ from my_datasets.errors import (
     SplitNotFoundError,
     explain,
 )
+from my_datasets.input_pipeline.prepared import root_of
 from my_datasets.publishing import places, record
 from my_datasets.publishing.choosing import chosen
 from my_datasets.publishing.index import Release
@@ -46,7 +47,7 @@ _WORK = ".pull"
 
 @dataclass(frozen=True)
 class Pulled:
-    """What was done.
+    """What was done; stands for the version's directory.
 
     Attributes:
       name: The release's full name.
@@ -68,6 +69,9 @@ class Pulled:
     linked: int
     was_there: bool = False
 
+    def __fspath__(self) -> str:
+        return str(self.path)
+
     def to_json(self) -> dict[str, Any]:
         """Returns it for scripts."""
         return {**vars(self), "path": str(self.path)}
@@ -76,11 +80,11 @@ class Pulled:
 def pull(
     reference: str | DatasetReference,
     store: str | os.PathLike[str] | Store,
-    data_dir: str | os.PathLike[str],
+    data_dir: str | os.PathLike[str] | None = None,
     *,
     splits: Sequence[str] | None = None,
     overwrite: bool = False,
-    lock: Lock | None = None,
+    use_lock: bool = True,
     keys: Trusts | None = None,
     workers: int = _AT_ONCE,
     patience: Patience | None = None,
@@ -95,10 +99,10 @@ def pull(
     Args:
       reference: For example `digits:1.*.*`: the highest release that was not withdrawn.
       store: Where from, as `open_store` takes it.
-      data_dir: Where to.
+      data_dir: Where to; TFDS's default if None.
       splits: Only these; those that are here already stay.
       overwrite: Replace other data under that version, once the new ones are whole.
-      lock: What references mean in a project.
+      use_lock: Whether the project's lock says what the reference means.
       keys: Whose signatures count; with them, what is not signed is refused.
       workers: Files that are downloaded at the same time.
       patience: How long the store is given where it does not answer well.
@@ -117,17 +121,18 @@ def pull(
       DiskFullError: There is no room.
       StoreError: The store cannot be used, or does not answer.
     """
-    parsed = DatasetReference.parse(reference) if isinstance(reference, str) else reference
+    parsed = DatasetReference.of(reference)
+    lock = Lock.find() if use_lock else None
     exact = lock.exact(parsed) if lock is not None else parsed
     ledger = Ledger(PatientStore(open_store(store), patience), keys=keys, memory=memory)
     ledger.required()
     index = ledger.index(exact.name)
     key, release = chosen(index, exact, ledger.store.url)
     _check_lock(lock, parsed, release)
-    root = layout.as_path(data_dir)
-    if layout.is_remote(data_dir):
+    root = layout.as_path(root_of(data_dir))
+    if layout.is_remote(root_of(data_dir)):
         raise DataDirError(
-            explain(f"{data_dir} is not on this machine.", mend="name a directory of this machine")
+            explain(f"{root} is not on this machine.", mend="name a directory of this machine")
         )
     wanted = ledger.record(exact.name, key, release)
     version_dir = root / exact.name / key
@@ -361,8 +366,8 @@ def _check_lock(lock: Lock | None, reference: DatasetReference, release: Release
                 f"{str(reference)!r} is locked by {lock.path}",
                 f"Expected: digest {locked.digest[:16]}",
                 f"Found: digest {release.digest[:16]}",
-                mend=f"pull from where the locked one is; or, if this one shall hold from now on: "
-                f"pull without the lock, then my-datasets lock {reference}",
+                mend="pull from where the locked one is; or, if this one shall hold from now on: "
+                f"my-datasets pull --no-lock, then my-datasets lock {reference}",
             )
         )
 

@@ -57,6 +57,8 @@ class Signer:
         except OSError as error:
             raise _unreadable(path, error.strerror or "it cannot be read") from error
         except (ValueError, TypeError, exceptions.UnsupportedAlgorithm) as error:
+            if "bcrypt" in str(error):
+                raise missing_dependency("cryptography", needed_for="encrypted keys") from error
             wants = "it is encrypted" if "assword" in str(error) and not password else (
                 "it is no such key, or its password is another one"
             )  # fmt: skip

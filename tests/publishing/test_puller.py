@@ -181,14 +181,19 @@ def test_what_was_built_here_alike_is_taken(directory, tmp_path):
     assert pull("released:1.0.0", directory, tmp_path).was_there
 
 
-def test_the_lock_holds(directory, tmp_path, built):
-    digest = Manifest.read(built("1.1.0")).content.digest
-    lock = Lock(tmp_path / "lock", {"released:1.*.*": Locked(None, Version(1, 0, 0), digest)})
+def test_the_lock_holds(directory, tmp_path, built, monkeypatch):
+    monkeypatch.setenv("MY_DATASETS_LOCK", str(tmp_path / "lock"))
+
+    def lock(digest):
+        locked = {"released:1.*.*": Locked(None, Version(1, 0, 0), digest)}
+        Lock(tmp_path / "lock", locked).write()
+
+    lock(Manifest.read(built("1.1.0")).content.digest)
     with pytest.raises(LockError, match="other data under the version that is locked"):
-        pull("released:1.*.*", directory, tmp_path, lock=lock)
-    digest = Manifest.read(built()).content.digest
-    lock = Lock(tmp_path / "lock", {"released:1.*.*": Locked(None, Version(1, 0, 0), digest)})
-    assert pull("released:1.*.*", directory, tmp_path, lock=lock).path.name == "1.0.0"
+        pull("released:1.*.*", directory, tmp_path)
+    assert pull("released:1.*.*", directory, tmp_path, use_lock=False).path.name == "1.1.0"
+    lock(Manifest.read(built()).content.digest)
+    assert pull("released:1.*.*", directory, tmp_path).path.name == "1.0.0"
 
 
 class Cuts(LocalStore):

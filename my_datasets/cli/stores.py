@@ -1,0 +1,136 @@
+"""What the commands about stores share: which store, by which keys, and how far it is."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from my_datasets.cli.output import error_console
+
+if TYPE_CHECKING:
+    from my_datasets.publishing.ledger import Ledger
+    from my_datasets.publishing.signing import Signer, TrustedKeys
+    from my_datasets.publishing.transfer import Progress
+
+_KINDS = "a directory, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER"
+_LOG_EVERY_SECONDS = 10.0
+
+
+def store_option(*names: str, reads: bool) -> Callable[..., Any]:
+    """Returns the option that says which store is meant."""
+    kinds = f"{_KINDS}, or http(s)://HOST/FOLDER" if reads else _KINDS
+    return click.option(
+        *names, "store", required=True, metavar="STORE", envvar="MY_DATASETS_STORE",
+        show_envvar=True, help=f"The store: {kinds}.",
+    )  # fmt: skip
+
+
+_key_path = click.Path(dir_okay=False, path_type=Path)
+
+sign_key_option: Callable[..., Any] = click.option(
+    "--sign-key", type=_key_path, metavar="FILE", envvar="MY_DATASETS_SIGN_KEY", show_envvar=True,
+    help="Sign by this Ed25519 key, such as ~/.ssh/id_ed25519.",
+)  # fmt: skip
+trusted_keys_option: Callable[..., Any] = click.option(
+    "--trusted-keys", type=_key_path, metavar="FILE", envvar="MY_DATASETS_TRUSTED_KEYS",
+    show_envvar=True, help="Public keys whose signatures count, one a line; nothing else is taken.",
+)  # fmt: skip
+
+
+def signer(path: Path | None) -> "Signer | None":
+    """Returns the key to sign by; its password is asked for if it has one."""
+    if path is None:
+        return None
+    from my_datasets.errors import SignatureError
+    from my_datasets.publishing.signing import Signer
+
+    try:
+        return Signer.read(path)
+    except SignatureError as error:
+        if "it is encrypted" not in str(error) or not sys.stdin.isatty():
+            raise
+        password: str = click.prompt(f"Password of {path}", hide_input=True, err=True)
+        return Signer.read(path, password.encode())
+
+
+def trusted(path: Path | None) -> "TrustedKeys | None":
+    """Returns the keys whose signatures count; None if nobody said."""
+    if path is None:
+        return None
+    from my_datasets.publishing.signing import TrustedKeys
+
+    return TrustedKeys.read(path)
+
+
+def ledger(
+    store: str, *, sign_key: Path | None = None, trusted_keys: Path | None = None
+) -> "Ledger":
+    """Returns the ledger of a store."""
+    from my_datasets.publishing.ledger import Ledger
+    from my_datasets.publishing.opening import open_store
+    from my_datasets.publishing.patience import PatientStore
+
+    keys, by = trusted(trusted_keys), signer(sign_key)
+    return Ledger(PatientStore(open_store(store)), keys=keys, signer=by)
+
+
+@contextlib.contextmanager
+def progress(*, shown: bool) -> "Iterator[Callable[[Progress], None]]":
+    """Shows how far it is on stderr: a bar on a terminal, lines in a log, or nothing.
+
+    Yields:
+      What is to be told.
+    """
+    out = error_console()
+    if not shown:
+        yield lambda _: None
+    elif out.is_terminal:
+        with _bar(out) as tell:
+            yield tell
+    else:
+        yield _LogLines()
+
+
+@contextlib.contextmanager
+def _bar(out: Any) -> "Iterator[Callable[[Progress], None]]":
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(),
+               TransferSpeedColumn(), TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=out, transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def tell(now: "Any") -> None:
+            if now.stage not in tasks:
+                tasks[now.stage] = bar.add_task(now.stage, total=now.total)
+            bar.update(tasks[now.stage], completed=now.done, total=now.total)
+
+        yield tell
+
+
+class _LogLines:
+    """Prints the first line of each stage, then one every ten seconds."""
+
+    def __init__(self) -> None:
+        self._stage = ""
+        self._told = 0.0
+
+    def __call__(self, now: "Progress") -> None:
+        is_new = now.stage != self._stage
+        if now.total and (is_new or now.seconds - self._told >= _LOG_EVERY_SECONDS):
+            self._stage, self._told = now.stage, now.seconds
+            left = now.seconds_left
+            ending = "" if left is None else f", {left:,.0f} s left"
+            click.echo(
+                f"{now.stage} {now.done / 1e6:,.1f} of {now.total / 1e6:,.1f} MB{ending}", err=True
+            )
