@@ -49,6 +49,7 @@ def test_the_metadata_names_the_extras_and_the_command(distributions):
         "audio",
         "beam",
         "bigquery",
+        "catalog",
         "dev",
         "compressed",
         "gcs",

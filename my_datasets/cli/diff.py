@@ -4,7 +4,14 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.output import console, data_dir_option, json_option, print_json
+from my_datasets.cli.output import (
+    console,
+    data_dir_option,
+    html_option,
+    json_option,
+    print_json,
+    write_page,
+)
 
 if TYPE_CHECKING:
     from my_datasets.comparison.diff import Diff
@@ -15,6 +22,7 @@ if TYPE_CHECKING:
 @click.argument("new", metavar="NAME[/CONFIG]:VERSION|PATH")
 @data_dir_option
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a core]")
+@html_option
 @json_option
 @click.pass_context
 def command(
@@ -23,6 +31,7 @@ def command(
     new: str,
     data_dir: str | None,
     workers: int | None,
+    html: str | None,
     as_json: bool,
 ) -> None:
     """Show what is different between two prepared versions.
@@ -37,7 +46,15 @@ def command(
     from my_datasets.comparison.diff import diff
     from my_datasets.verification.finding import version_dir
 
-    found = diff(version_dir(old, data_dir), version_dir(new, data_dir), workers=workers)
+    old_dir, new_dir = version_dir(old, data_dir), version_dir(new, data_dir)
+    found = diff(old_dir, new_dir, workers=workers)
+    if html:
+        from my_datasets.catalog.reports import diff_page
+        from my_datasets.core.manifest import Manifest
+
+        statistics = [made.statistics if made else None
+                      for made in map(Manifest.read, (old_dir, new_dir))]  # fmt: skip
+        write_page(html, diff_page(found, *statistics))
     if as_json:
         print_json(found.to_json())
     else:

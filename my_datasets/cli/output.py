@@ -11,6 +11,7 @@ from typing import Any
 import rich_click as click
 
 from my_datasets.core import layout
+from my_datasets.core.sizes import human_size as human_size  # the commands take it from here
 from my_datasets.core.sizes import in_bytes
 from my_datasets.errors import (
     BuilderImportError,
@@ -20,8 +21,6 @@ from my_datasets.errors import (
     explain,
 )
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
 data_dir_option: Callable[..., Any] = click.option(
     "--data-dir",
     metavar="DIR",
@@ -29,6 +28,10 @@ data_dir_option: Callable[..., Any] = click.option(
 )
 json_option: Callable[..., Any] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON on stdout, for scripts."
+)
+
+html_option: Callable[..., Any] = click.option(
+    "--html", metavar="FILE", help="Write it as a page, one file that shows anywhere, too."
 )
 
 
@@ -66,6 +69,28 @@ def print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2))
 
 
+def write_page(file: str, page: str) -> None:
+    """Writes a page in HTML, whole or not at all, and says where.
+
+    Raises:
+      InvalidOptionError: It cannot be written there.
+    """
+    target = Path(file)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(page, "utf-8")
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise InvalidOptionError(
+            explain(
+                f"{file} cannot be written: {error.strerror}.",
+                mend="name a file in a directory that is there and may be written",
+            )
+        ) from error
+    click.echo(f"Wrote {file}", err=True)
+
+
 def console() -> Any:
     """Returns a rich console on stdout."""
     from rich.console import Console
@@ -86,16 +111,6 @@ def size(text: str) -> int:
         return in_bytes(text)
     except InvalidOptionError as error:
         raise click.BadParameter(str(error)) from error
-
-
-def human_size(size: int) -> str:
-    """Returns a size in bytes as a short text, such as `1.5 MiB`."""
-    value = float(size)
-    for unit in _UNITS:
-        if value < 1024 or unit == _UNITS[-1]:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    raise AssertionError("unreachable: the last unit always returns")
 
 
 def report_error(error: MyDatasetsError) -> None:

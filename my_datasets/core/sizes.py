@@ -5,6 +5,7 @@ from fractions import Fraction
 
 from my_datasets.errors import InvalidOptionError, explain
 
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])i?)?B?", re.IGNORECASE)
 
 
@@ -28,3 +29,11 @@ def in_bytes(size: int | str) -> int:
         )
     # Exact: a float holds no more than 53 bits of a number.
     return int(Fraction(match[1]) * 1024 ** " KMGT".index((match[2] or " ").upper()))
+
+
+def human_size(size: int) -> str:
+    """Returns a size in bytes as a short text, such as `1.5 MiB`."""
+    value, unit = float(size), 0
+    while value >= 1024 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}" if unit else f"{size} B"

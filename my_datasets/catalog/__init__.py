@@ -1,0 +1,12 @@
+"""Pages in HTML: reports of statistics, checks and differences, and the catalogue of a store."""
+
+from my_datasets.dependencies import missing_dependency
+
+try:
+    import jinja2
+    import markdown_it
+    import markupsafe
+except ModuleNotFoundError as missing:
+    raise missing_dependency(missing.name or "jinja2", needed_for="pages in HTML") from missing
+
+del jinja2, markdown_it, markupsafe

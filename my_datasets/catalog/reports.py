@@ -1,0 +1,100 @@
+"""Reports as one HTML file each, which shows without a network, a server or scripts."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from my_datasets.catalog import plots
+from my_datasets.catalog.pages import render
+from my_datasets.catalog.summaries import distributions, summaries
+from my_datasets.comparison.diff import Diff
+from my_datasets.statistics.drift import Moved
+from my_datasets.verification.verifier import Report
+
+
+def statistics_page(name: str, statistics: Mapping[str, Any]) -> str:
+    """Returns a page with the statistics of a version.
+
+    Args:
+      name: The version's full name.
+      statistics: By split, as in its manifest.
+    """
+    examples = {split: given["examples"] for split, given in statistics.items()}
+    return render(
+        "statistics_report.html",
+        {"name": name, "examples": examples, "features": summaries(statistics)},
+    )
+
+
+def verification_page(reports: Sequence[Report]) -> str:
+    """Returns a page with what was found wrong with versions.
+
+    Args:
+      reports: What was found, of each.
+    """
+    return render("verification_report.html", {"reports": reports})
+
+
+def diff_page(
+    found: Diff, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> str:
+    """Returns a page with what is different between two versions.
+
+    Args:
+      found: The difference.
+      before: The statistics of the one, by split, as in its manifest; None if it has none.
+      after: Those of the other.
+    """
+    values = {
+        "diff": found,
+        "moved": list(moved_plots(found.moved, before or {}, after or {})),
+        "has_statistics": bool(before and after),
+    }
+    return render("diff_report.html", values)
+
+
+@dataclass(frozen=True)
+class MovedPlot:
+    """A statistic that moved.
+
+    Attributes:
+      moved: What moved, and how far.
+      plot: Both versions of it; nothing where that cannot be drawn.
+    """
+
+    moved: Moved
+    plot: Markup
+
+
+def moved_plots(
+    moved: Sequence[Moved], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[MovedPlot]:
+    """Yields the statistics that moved with plots of them, those first that moved farthest.
+
+    Args:
+      moved: Which moved.
+      before: The statistics of one version, by split, as in its manifest.
+      after: Those of another.
+    """
+    for one in sorted(moved, key=lambda one: -one.distance):
+        both = [side[one.split]["features"][one.feature] for side in (before, after)]
+        yield MovedPlot(one, _both(one, *both))
+
+
+def _both(one: Moved, before: Mapping[str, Any], after: Mapping[str, Any]) -> Markup:
+    title = f"{one.statistic.capitalize()} of {one.feature} in {one.split}"
+    counts = before.get("classes"), after.get("classes")
+    if one.statistic == "values" and counts[0] and counts[1]:
+        return plots.compared_bars(counts[0], counts[1], title)
+    drawn = dict(distributions(before)), dict(distributions(after))
+    if one.statistic in drawn[0] and one.statistic in drawn[1]:
+        return plots.overlaid(drawn[0][one.statistic], drawn[1][one.statistic], title)
+    tops = [
+        {str(value["value"]): value["count"] for value in side.get("top", {}).get("values", [])}
+        for side in (before, after)
+    ]
+    if one.statistic == "values" and all(tops):
+        return plots.compared_bars(tops[0], tops[1], title)
+    return Markup("")
