@@ -27,6 +27,8 @@ _JOURNAL = "journal.jsonl"
 # What was left of versions that nobody has verified again for so long is deleted, in seconds.
 _OLD = 14 * 24 * 3600.0
 _READ_AT_ONCE = 4 << 20
+# Processes whose parent was killed finish their shards first, in seconds.
+_PATIENCE = 3.0
 
 
 class Scratch:
@@ -127,7 +129,7 @@ def _begun(
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         _without_old(root)
-        stack.enter_context(filelock.FileLock(f"{directory}.lock", timeout=0))
+        stack.enter_context(filelock.FileLock(f"{directory}.lock", timeout=_PATIENCE))
         directory.mkdir(exist_ok=True)
         journal = directory / _JOURNAL
         is_other = restart or _header(journal) != json.loads(json.dumps(identity))

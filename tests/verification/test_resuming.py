@@ -106,8 +106,10 @@ def test_shards_that_were_looked_at_are_not_read_again(version, cache, level, wo
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
-def test_a_killed_run(version, cache, tmp_path, sent):
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_killed_run(version, cache, tmp_path, sent, workers, monkeypatch):
     told = tmp_path / "told"
+    monkeypatch.setattr(verifier, "FEW_BYTES", 0)
 
     def work():
         os.setsid()
@@ -117,7 +119,7 @@ def test_a_killed_run(version, cache, tmp_path, sent):
                 file.write(looked.shard + "\n")
             time.sleep(0.3)
 
-        verify(version, level=Level.DEEP, workers=1, report=tell, resume_dir=cache)
+        verify(version, level=Level.DEEP, workers=workers, report=tell, resume_dir=cache)
 
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
@@ -126,7 +128,7 @@ def test_a_killed_run(version, cache, tmp_path, sent):
         assert time.monotonic() < deadline
         assert process.is_alive()
         time.sleep(0.02)
-    os.killpg(process.pid, sent)
+    os.kill(process.pid, sent)  # its workers are not told
     process.join()
     assert process.exitcode
     finished = set(told.read_text().splitlines())
@@ -298,7 +300,8 @@ def test_what_could_not_be_read_is_tried_again(version, cache):
     assert gone.name in read
 
 
-def test_two_runs_at_once_do_not_disturb_each_other(version, cache):
+def test_two_runs_at_once_do_not_disturb_each_other(version, cache, monkeypatch):
+    monkeypatch.setattr(resuming, "_PATIENCE", 0.1)
     reports = []
 
     def tell(looked):

@@ -15,7 +15,7 @@ import my_datasets
 from my_datasets import dependencies
 from my_datasets.building.options import BuildOptions
 from my_datasets.errors import InvalidOptionError, MissingDependencyError
-from my_datasets.verification import image_hashes, near_pairs, text_signatures
+from my_datasets.verification import image_hashes, near_pairs, text_signatures, verifier
 from my_datasets.verification.checks.near_duplicates import NearDuplicates
 from my_datasets.verification.verifier import Level, verify
 
@@ -376,6 +376,19 @@ def test_when_too_many_are_alike_it_is_said():
     )  # fmt: skip
     assert not found.is_complete
     assert found.closest == [(0.0, 0, 0), (0.0, 0, 1)]
+
+
+def test_several_processes_find_the_same(tmp_path, monkeypatch):
+    path = built(
+        tmp_path, IMAGE,
+        train=[{"image": jpeg(textured(n))} for n in range(6)],
+        test=[{"image": jpeg(textured(n + 3), 50)} for n in range(6)],
+    )  # fmt: skip
+    expected = looked(path)
+    assert [issue.code for issue in expected[0]] == ["near-duplicate"]
+    monkeypatch.setattr(verifier, "FEW_BYTES", 0)
+    report = verify(path, level=Level.DEEP, workers=2, near_duplicates=NearDuplicates())
+    assert (list(report.issues), list(report.not_checked)) == expected
 
 
 def test_notes_on_images_and_texts_are_kept_when_it_is_interrupted(tmp_path):
