@@ -86,7 +86,8 @@ class Source(Units):
         nullable = frozenset(new for new, old in wanted.items() if old in self.nullable)
         special = {new: self.special[old] for new, old in wanted.items() if old in self.special}
         picked = self._with(functools.partial(_picked, columns=wanted), schema, nullable)
-        return dataclasses.replace(picked, special=special)
+        declared = splitting.renamed(self.declared, wanted)
+        return dataclasses.replace(picked, special=special, declared=declared)
 
     def split(
         self,

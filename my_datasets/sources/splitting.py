@@ -187,6 +187,23 @@ def cuts(parts: Mapping[str, float]) -> dict[str, tuple[int, int]]:
     return ends
 
 
+def renamed(declared: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+    """Returns what is declared of a split after its columns got other names.
+
+    Args:
+      declared: What was declared; `stored` is the name of the column by which rows were split, if
+        that is another one now, and None if it is gone.
+      columns: The old names of the columns, by their new ones.
+    """
+    rule = dict(declared)
+    by = rule.get("group") or rule.get("stratify") or rule.get("column")
+    before = rule.get("stored", by)
+    if before is None or columns.get(before) == before:
+        return rule
+    rule["stored"] = next((new for new, old in columns.items() if old == before), None)
+    return rule
+
+
 def strata(
     read: Callable[[], Iterator[tuple[pa.LargeBinaryArray, pa.Array]]],
     parts: Mapping[str, float],

@@ -29,7 +29,7 @@ class Hashed:
 
     @property
     def column(self) -> str | None:
-        """The column that has to be looked at."""
+        """The column by which rows were split, if they were by one."""
         return self.group
 
 
@@ -74,10 +74,12 @@ class Declaration:
     Attributes:
       rule: The rule.
       splits: The split that is each part; not all parts need be splits.
+      feature: The feature that holds the column by which rows were split; None if none does.
     """
 
     rule: Rule
     splits: Mapping[str, str]
+    feature: str | None
 
     @property
     def is_whole(self) -> bool:
@@ -92,11 +94,12 @@ def read(declared: Mapping[str, Any]) -> tuple[list[Declaration], list[str]]:
       declared: The field `splits` of a manifest.
     """
     by_rule: dict[str, dict[str, str]] = {}
-    rules: dict[str, Rule] = {}
+    rules: dict[str, tuple[Rule, str | None]] = {}
     notes: list[str] = []
     for split, said in declared.items():
         try:
             rule = _rule(said)
+            feature = said.get("stored", rule.column)
             part = said[_OF_ONE]
             if part not in rule.parts:
                 raise ValueError(f"no part is called {part!r}")
@@ -108,7 +111,7 @@ def read(declared: Mapping[str, Any]) -> tuple[list[Declaration], list[str]]:
             )
             continue
         same = json.dumps({**said, _OF_ONE: None}, sort_keys=True)
-        rules[same] = rule
+        rules[same] = rule, feature
         members = by_rule.setdefault(same, {})
         if part in members:
             notes.append(
@@ -119,8 +122,9 @@ def read(declared: Mapping[str, Any]) -> tuple[list[Declaration], list[str]]:
         members[part] = split
     found = []
     for same, members in by_rule.items():
-        in_order = {part: members[part] for part in rules[same].parts if part in members}
-        found.append(Declaration(rules[same], in_order))
+        rule, feature = rules[same]
+        in_order = {part: members[part] for part in rule.parts if part in members}
+        found.append(Declaration(rule, in_order, feature))
     return found, notes
 
 

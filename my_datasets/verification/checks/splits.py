@@ -1,5 +1,6 @@
 """Whether splits are what the manifest declares: proved once more, from the examples alone."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -41,7 +42,7 @@ class SplitDeclarations:
         rule = declaration.rule
         if rule.column is None:
             return None
-        leaf = tree.get(rule.column) if isinstance(tree, Mapping) else None
+        leaf = tree.get(declaration.feature) if isinstance(tree, Mapping) else None
         reason = column_hashes.why_not(leaf) if tree is not None else "the features are not known"
         if leaf is None or reason:
             self.not_checked.append(
@@ -55,7 +56,7 @@ class SplitDeclarations:
         """See `watching.Check`."""
         for declaration, watch in self._columns:
             present = {part: split for part, split in declaration.splits.items() if split in splits}
-            one = Declaration(declaration.rule, present)
+            one = dataclasses.replace(declaration, splits=present)
             if watch is None:
                 yield from self._by_keys(one, splits)
                 continue

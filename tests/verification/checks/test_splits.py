@@ -352,6 +352,25 @@ def test_pieces_of_any_size_give_the_same(tmp_path, monkeypatch):
     assert looked(path) == whole
 
 
+def test_columns_that_have_other_names_now(tmp_path):
+    splits = SOURCE.split(PARTS, group="person")
+    train = rows_of(splits, "train", "person")
+    key = next(k for k, person in train if [p for _, p in train].count(person) > 1)
+    names = {"id": "id", "who": "person", "person": "label"}
+    twice = {"whose": "who", "person": "person"}
+    for chosen, code in ((splits, None), (moved(splits, key), "group-in-two-splits")):
+        renamed = {name: part.select(names).select(twice) for name, part in chosen.items()}
+        issues, notes = looked(build(tmp_path, renamed))
+        assert [issue.code for issue in issues] == ([code] if code else [])
+        assert notes == []
+    assert ", feature whose, value 'p" in issues[0].node
+    # Another column has the name of the one by which rows were split.
+    other = {name: part.select({"person": "label"}) for name, part in splits.items()}
+    issues, notes = looked(build(tmp_path, other))
+    assert issues == []
+    assert "are as declared by person: it is not stored" in notes[0]
+
+
 def test_places_are_those_of_the_split(tmp_path):
     """What is recomputed is what `split` did: an oracle by hand."""
     texts = pa.array([b"p1", b"p2", b""], pa.large_binary())
