@@ -37,9 +37,8 @@ def command(
     """Show what is different between two prepared versions.
 
     Features, splits and examples are compared; each difference says by which number of the version
-    it is to be raised, and why. Of examples it is told which were added, removed, or moved from
-    one split to another; one whose values changed was removed and added. Exits with 1 if the
-    version was raised by too little.
+    it is to be raised, and why. Of examples it is told which were added, removed, changed, or moved
+    from one split to another. Exits with 1 if the version was raised by too little.
 
     Example: my-datasets diff penguins_study:1.0.0 penguins_study:1.1.0
     """

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from my_datasets.comparison import hashing
+from my_datasets.comparison.keyed import Keyed
 from my_datasets.comparison.subject import Subject
 from my_datasets.core import bumps, content, feature_changes, hashes
 from my_datasets.core.bumps import Bump, Change, Kind
@@ -19,6 +20,8 @@ from my_datasets.core.hashes import Hashes, Piece, Places, Texts
 from my_datasets.core.machine import cores
 from my_datasets.core.versioning import Version
 from my_datasets.errors import IncompleteVersionError, explain
+from my_datasets.records import keys
+from my_datasets.records.keys import Keys
 from my_datasets.statistics.drift import Moved, moved
 
 # Examples of each kind that are named.
@@ -34,12 +37,14 @@ class SplitDiff:
       before: How many examples it had.
       after: How many it has.
       added: How many were in no split before.
-      removed: How many are in no split any more. One whose values changed is removed and added.
+      removed: How many are in no split any more.
+      changed: How many have other values. That is known where both versions have the keys of their
+        examples, as those that were built here have; else they are removed and added.
       moved: How many came from another split, by its name.
       moved_away: How many went to other splits.
       is_reordered: Whether the same examples come in another order.
-      examples: The numbers of the first few, for each of `added`, `removed` and `moved`: in the
-        split as it is, except for those that were removed.
+      examples: The numbers of the first few, for each of `added`, `removed`, `changed` and `moved`:
+        in the split as it is, except for those that were removed.
     """
 
     name: str
@@ -47,6 +52,7 @@ class SplitDiff:
     after: int
     added: int = 0
     removed: int = 0
+    changed: int = 0
     moved: dict[str, int] = field(default_factory=dict)
     moved_away: int = 0
     is_reordered: bool = False
@@ -67,6 +73,9 @@ class SplitDiff:
             yield Change(Kind.EXAMPLES_REMOVED, node,
                          f"{self.removed:,} examples: {self._named('removed')}",
                          f"{self.after:,} examples, none with those values")  # fmt: skip
+        if self.changed:
+            yield Change(Kind.EXAMPLES_CHANGED, node, f"{self.changed:,} examples",
+                         f"other values of the same keys: {self._named('changed')}")  # fmt: skip
         for source, count in sorted(self.moved.items()):
             yield Change(Kind.EXAMPLES_MOVED, node, f"{count:,} examples in {source}",
                          f"in {self.name}: {self._named('moved')}")  # fmt: skip
@@ -81,8 +90,8 @@ class SplitDiff:
         """Returns it for scripts."""
         return {
             "before": self.before, "after": self.after, "added": self.added,
-            "removed": self.removed, "moved": self.moved, "moved_away": self.moved_away,
-            "reordered": self.is_reordered, "examples": self.examples,
+            "removed": self.removed, "changed": self.changed, "moved": self.moved,
+            "moved_away": self.moved_away, "reordered": self.is_reordered, "examples": self.examples,
         }  # fmt: skip
 
 
@@ -168,7 +177,8 @@ def diff(
                         workers=workers or cores(),
                     )
                 )  # fmt: skip
-            compared = _compared(sides[0], sides[1], common)
+            keyed = Keyed(before.keys(common), after.keys(common), Path(scratch))
+            compared = _compared(sides[0], sides[1], common, keyed)
             del sides  # mapped files in the directory
     changes += [change for one in compared for change in one.changes()]
     is_same = not without and not any(change.node.startswith("split ") for change in changes)
@@ -209,6 +219,18 @@ class _Side(NamedTuple):
         statistics = subject.manifest.statistics if subject.manifest else {}
         return cls(subject.path, subject.declared, subject.content, statistics, name, version)
 
+    def keys(self, splits: Sequence[str]) -> dict[str, list[Keys]]:
+        """Returns the hashes of the keys of the examples of splits, of which all are known."""
+        found = {}
+        for name in splits:
+            parts = [
+                keys.read(self.path / one.name, one.examples) for one in self.declared.splits[name]
+            ]
+            known = [part for part in parts if part is not None]
+            if len(known) == len(parts):
+                found[name] = known
+        return found
+
     def examples(self, split: str) -> int:
         return sum(one.examples for one in self.declared.splits[split])
 
@@ -233,7 +255,10 @@ def _are_proved_same(old: _Side, new: _Side, common: Sequence[str]) -> bool:
 
 
 def _compared(
-    old: Mapping[str, Sequence[Hashes]], new: Mapping[str, Sequence[Hashes]], common: Sequence[str]
+    old: Mapping[str, Sequence[Hashes]],
+    new: Mapping[str, Sequence[Hashes]],
+    common: Sequence[str],
+    keyed: Keyed,
 ) -> list[SplitDiff]:
     found = {
         name: SplitDiff(name, sum(map(len, old[name])), sum(map(len, new[name]))) for name in common
@@ -256,11 +281,21 @@ def _compared(
                         found[source].moved_away += count
         for name, split in found.items():
             split.added += come[name].total
-            split.note("added", come[name].places)
             split.removed += gone[name].total
-            split.note("removed", gone[name].places)
+            if keyed.knows(name):
+                keyed.note(name, gone[name].places, come[name].places)
+            else:
+                split.note("added", come[name].places)
+                split.note("removed", gone[name].places)
     for name, split in found.items():
-        is_other = split.added or split.removed or split.moved or split.moved_away
+        for one in keyed.matched(name):
+            split.changed += len(one.changed)
+            split.note("changed", one.changed)
+            split.note("removed", one.removed)
+            split.note("added", one.added)
+        split.removed -= split.changed
+        split.added -= split.changed
+        is_other = split.added or split.removed or split.changed or split.moved or split.moved_away
         split.is_reordered = not is_other and content.ordered(old[name]) != content.ordered(
             new[name]
         )

@@ -30,6 +30,7 @@ class Kind(StrEnum):
 
     EXAMPLES_ADDED = "examples-added"
     EXAMPLES_REMOVED = "examples-removed"
+    EXAMPLES_CHANGED = "examples-changed"
     EXAMPLES_MOVED = "examples-moved"
     EXAMPLES_REORDERED = "examples-reordered"
     FEATURE_ADDED = "feature-added"
@@ -60,7 +61,8 @@ class Kind(StrEnum):
 # What each kind of change asks for, and why.
 RULES: dict[Kind, tuple[Bump, str]] = {
     Kind.EXAMPLES_ADDED: (Bump.MAJOR, "slices such as train[:10%] give other examples"),
-    Kind.EXAMPLES_REMOVED: (Bump.MAJOR, "existing examples are gone, or have other values"),
+    Kind.EXAMPLES_REMOVED: (Bump.MAJOR, "existing examples are gone"),
+    Kind.EXAMPLES_CHANGED: (Bump.MAJOR, "existing examples have other values"),
     Kind.EXAMPLES_MOVED: (Bump.MAJOR, "an example that was held out may now be trained on"),
     Kind.EXAMPLES_REORDERED: (Bump.MAJOR, "slices such as train[:10%] give other examples"),
     Kind.FEATURE_ADDED: (Bump.MINOR, "what was there is the same, and there is more"),

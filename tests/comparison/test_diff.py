@@ -113,8 +113,7 @@ def test_a_new_feature_is_minor_if_the_rest_is_the_same(first, build):
 
     found = diff(first, build("1.1.0", features=features, example=other))
     assert kinds(found) == [
-        ("examples-added", "split train"), ("examples-removed", "split train"),
-        ("feature-added", "feature x_squared"),
+        ("examples-changed", "split train"), ("feature-added", "feature x_squared"),
     ]  # fmt: skip
     assert (found.required, found.is_enough) == (Bump.MAJOR, False)
     assert str(found.least) == "2.0.0"
@@ -141,6 +140,36 @@ def test_examples_that_come_and_go_are_named(first, build):
     (gone,) = [c for c in diff(first, new).changes if c.kind is Kind.EXAMPLES_REMOVED]
     assert "train[" in gone.before
     assert gone.bump is Bump.MAJOR
+
+
+def test_examples_that_changed_are_told_by_their_keys(first, build):
+    def splits(self):
+        return {"train": [*range(3, ROWS), 1000], "test": range(ROWS, ROWS + 60)}
+
+    def example(self, row):
+        return {"x": row * 7 + (row % 100 == 50), "label": row % 2}
+
+    new = build(splits=splits, example=example, shards=3)
+    train, test = diff(first, new).splits
+    assert (train.added, train.removed, train.changed) == (1, 3, 3)
+    assert (test.added, test.removed, test.changed) == (0, 0, 1)
+    values, old = stored(new), stored(first)
+    assert sorted(values[place] for place in train.examples["changed"]) == [351, 1051, 1751]
+    assert [values[place] for place in train.examples["added"]] == [7000]
+    assert sorted(old[place] for place in train.examples["removed"]) == [0, 7, 14]
+    (change,) = [one for one in diff(first, new).changes
+                 if (one.kind, one.node) == (Kind.EXAMPLES_CHANGED, "split train")]  # fmt: skip
+    assert change.before == "3 examples"
+    assert change.after.startswith("other values of the same keys: train[")
+
+
+def test_without_keys_they_are_removed_and_added(first, build):
+    new = build(example=lambda self, row: {"x": row * 7 + (row == 11), "label": row % 2})
+    for path in new.glob("*train*.keys.npy"):
+        path.unlink()
+    train, _ = diff(first, new).splits
+    assert (train.added, train.removed, train.changed) == (1, 1, 0)
+    assert stored(new)[train.examples["added"][0]] == 78
 
 
 def test_examples_that_move(first, build):

@@ -12,7 +12,9 @@ from my_datasets.building.job import WriteShard
 from my_datasets.building.journal import Shard
 from my_datasets.building.runs import Columns
 from my_datasets.errors import LostExamplesError, explain
-from my_datasets.records import checksum, tfrecord
+from my_datasets.records import checksum, index, tfrecord
+from my_datasets.records import keys as keys_of
+from my_datasets.records.keys import Keys
 from my_datasets.records.pieces import Bytes
 
 # Framed records one after the other, in portions, with their columns `high`, `low` and `size`.
@@ -21,7 +23,7 @@ Records = Iterator[tuple[Bytes, Columns]]
 
 def write(
     name: str, count: int, path: Path, records: Records, write_shard: WriteShard | None
-) -> tuple[Shard, npt.NDArray[np.uint64] | None]:
+) -> tuple[Shard, npt.NDArray[np.uint64] | None, Keys]:
     """Writes a shard; in the end it has reached the disk.
 
     Args:
@@ -32,13 +34,16 @@ def write(
       write_shard: Writes another format than TFRecord; None for TFRecord.
 
     Returns:
-      The shard, and where its records begin if they are TFRecords.
+      The shard; where its records begin if they are TFRecords; the hashes of its examples' keys,
+      shape [n, 2], which are the numbers that sort them where the order is another one.
 
     Raises:
       LostExamplesError: There are not as many records.
     """
+    keys = [np.zeros((0, 2), np.uint64)]
     if write_shard is not None:
-        return _by_library(name, count, path, records, write_shard), None
+        shard = _by_library(name, count, path, records, write_shard, keys)
+        return shard, None, np.concatenate(keys)
     ends = [np.zeros(1, np.uint64)]
     written = 0
     whole = hashlib.sha256()
@@ -47,6 +52,7 @@ def write(
             file.write(data)
             whole.update(data.data)
             ends.append(ends[-1][-1] + np.cumsum(columns["size"], dtype=np.uint64))
+            keys.append(_keys(columns))
             written += len(columns["size"])
         file.sync()
     if written != count or file.size != int(ends[-1][-1]):
@@ -58,13 +64,22 @@ def write(
             )
         )
     shard = Shard(name, written, file.size, file.checksum, whole.hexdigest())
-    return shard, np.concatenate(ends)
+    return shard, np.concatenate(ends), np.concatenate(keys)
+
+
+def beside(path: Path) -> tuple[Path, ...]:
+    """Returns a shard's file, and those that may belong beside it."""
+    return path, index.path_of(path), keys_of.path_of(path)
+
+
+def _keys(columns: Columns) -> Keys:
+    return np.stack([columns["high"], columns["low"]], axis=1).astype(np.uint64, copy=False)
 
 
 def _by_library(
-    name: str, count: int, path: Path, records: Records, write_shard: WriteShard
+    name: str, count: int, path: Path, records: Records, write_shard: WriteShard, keys: list[Keys]
 ) -> Shard:
-    write_shard(path, _unframed(records))
+    write_shard(path, _unframed(records, keys))
     with path.open("rb") as written:
         os.fsync(written.fileno())
     found, size = checksum.of_file(path)
@@ -73,8 +88,9 @@ def _by_library(
     return Shard(name, count, size, found, whole)
 
 
-def _unframed(records: Records) -> Iterator[tuple[int, bytes]]:
+def _unframed(records: Records, keys: list[Keys]) -> Iterator[tuple[int, bytes]]:
     for data, columns in records:
+        keys.append(_keys(columns))
         start = 0
         hashes = zip(columns["high"].tolist(), columns["low"].tolist(), strict=True)
         for (high, low), size in zip(hashes, columns["size"].tolist(), strict=True):

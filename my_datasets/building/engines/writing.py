@@ -19,6 +19,7 @@ from my_datasets.building.units import SplitInput
 from my_datasets.core.content import ShardContent
 from my_datasets.errors import BuilderError, explain
 from my_datasets.records import index, tfrecord
+from my_datasets.records import keys as keys_of
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -50,12 +51,14 @@ class _ShardWorker:
         records = shards.records(plan, task.begin, task.end, self._space)
         partial = path.with_name(path.name + ".partial")
         count = task.end - task.begin
-        shard, offsets = shard_files.write(
+        shard, offsets, keys = shard_files.write(
             task.name, count, partial, records, self._job.write_shard
         )
         partial.rename(path)
         if offsets is not None:
             index.write(path, offsets)
+        if not self._job.ordered:
+            keys_of.save(keys_of.path_of(path), keys)
         return shard
 
     def finish(self) -> None:
@@ -95,7 +98,7 @@ def write(
         for number, (item, plan) in enumerate(zip(job.inputs, plans, strict=True))
     ]
     for task in tasks:
-        for path in (journal.directory / task.name, index.path_of(journal.directory / task.name)):
+        for path in shard_files.beside(journal.directory / task.name):
             if path.exists():
                 path.rename(target / path.name)
     report_quarantine(results, target)

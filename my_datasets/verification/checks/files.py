@@ -10,7 +10,7 @@ import numpy as np
 
 from my_datasets.comparison.subject import ANEW, Subject
 from my_datasets.core.issues import Issue, Severity
-from my_datasets.records import index
+from my_datasets.records import index, keys
 
 _LOOKS_LIKE_A_SHARD = re.compile(r"-\d{5,}-of-\d{5,}(\.\w+)?$")
 
@@ -94,7 +94,7 @@ def stale_index(path: Path, found: str) -> Issue:
 
 def _others(directory: Path, known: set[str]) -> Iterator[Issue]:
     for path in sorted(directory.iterdir()):
-        name = path.name.removesuffix(index.SUFFIX)
+        name = path.name.removesuffix(index.SUFFIX).removesuffix(keys.SUFFIX)
         if name in known or path.name.startswith("."):
             continue
         if path.name.endswith(".partial"):
