@@ -40,6 +40,7 @@ from my_datasets.publishing.sealing import Trusts
 from my_datasets.publishing.store import Store
 from my_datasets.publishing.transfer import Progress
 from my_datasets.records import index as record_index
+from my_datasets.records import keys as record_keys
 
 _AT_ONCE = 8
 _WORK = ".pull"
@@ -317,7 +318,8 @@ class _Here:
 
 def _files_of(declared: Declared, splits: Collection[str]) -> set[str]:
     shards = [one.name for split in splits for one in declared.splits[split]]
-    return {*shards, *(name + record_index.SUFFIX for name in shards)}
+    suffixes = "", record_index.SUFFIX, record_keys.SUFFIX
+    return {name + suffix for name in shards for suffix in suffixes}
 
 
 def _begin(work: Path, wanted: Record) -> None:

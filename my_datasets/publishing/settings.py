@@ -9,6 +9,7 @@ from my_datasets.publishing.index import number, text
 
 MOST_BYTES = 16 << 20
 _FORMAT = 1
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Settings:
         if value["format"] != _FORMAT or not isinstance(value["requires_signatures"], bool):
             raise ValueError(f"a store of format {value['format']}")
         names = [DatasetReference.parse(name) for name in value["datasets"]]
-        if any(str(one) != one.name for one in names):
+        if any(str(one) != one.name or len(one.name) > _LONGEST_NAME for one in names):
             raise ValueError("no name of a dataset")
         return cls(
             text(value["store"]), number(value["serial"]),

@@ -43,7 +43,7 @@ class HttpStore:
         with self._asked("HEAD", path) as response:
             length = response.headers.get("Content-Length", "")
             if not length.isdigit():
-                raise self._odd(path, "it does not tell the size")
+                raise self._silent(path, "no size came")
             date = email.utils.parsedate_tz(response.headers.get("Last-Modified", ""))
             return Stored(path, int(length), email.utils.mktime_tz(date) if date else 0.0)
 
@@ -64,7 +64,10 @@ class HttpStore:
                 return  # from its end on there is nothing
             skip = begin
             if response.status_code == HTTPStatus.PARTIAL_CONTENT:
-                if not response.headers.get("Content-Range", "").startswith(f"bytes {begin}-"):
+                part = response.headers.get("Content-Range")
+                if part is None:
+                    raise self._silent(path, "it did not come whole")
+                if not part.startswith(f"bytes {begin}-"):
                     raise self._odd(path, "it gave another part than was asked for")
                 skip = 0
             left = None if end is None else end - begin
@@ -147,6 +150,9 @@ class HttpStore:
 
     def _blocks(self, path: str, response: requests.Response) -> Iterator[bytes]:
         length = response.headers.get("Content-Length", "")
+        if not length.isdigit() and "Transfer-Encoding" not in response.headers:
+            # Cut within its head, which urllib3 takes for the end of the whole.
+            raise self._silent(path, "its size did not come")
         came = 0
         try:
             for block in response.raw.stream(BLOCK, decode_content=False):
