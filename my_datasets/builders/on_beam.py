@@ -70,9 +70,9 @@ class OnBeam:
           target: Where the shards come, on the same file system.
           module: The builder's.
         """
-        from my_datasets.building.engines.beam import engine
+        from my_datasets.building.engines.beam import driving, engine
 
-        how = engine.OnBeam(
+        how = driving.OnBeam(
             submission=self._submit(), pipeline=self._pipeline, directory=work, identity=identity,
             modules=() if module == "__main__" else (module,),
             file_format=str(identity["options"]["file_format"]),

@@ -21,3 +21,14 @@ def steer(monkeypatch):
 
     steer(lambda unit, i: None)
     return steer
+
+
+@pytest.fixture
+def dask_in_process():
+    """The address of a Dask cluster within this process, whose tasks see what tests change."""
+    import distributed
+
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        yield cluster.scheduler_address

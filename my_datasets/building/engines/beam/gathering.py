@@ -50,6 +50,7 @@ class Gatherer:
     def __init__(self, gathering: Gathering) -> None:
         """Starts an attempt."""
         self.attempt = secrets.token_hex(8)
+        self._units: set[int] = set()
         self.reports = 0
         self._directory = gathering.work.generated(gathering.rules.split)
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -58,6 +59,13 @@ class Gatherer:
             self._directory, gathering.rules, gathering.encoder, int(gathering.memory * _HELD),
             self._report,
         )  # fmt: skip
+
+    def begins(self, unit: int) -> bool:
+        """Returns whether a unit is to be gathered: not if a runner gives it a second time."""
+        if unit in self._units:
+            return False
+        self._units.add(unit)
+        return True
 
     def _report(self, run: Run | None, states: dict[int, dict[str, Any]]) -> None:
         entry: dict[str, Any] = {

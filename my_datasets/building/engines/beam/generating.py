@@ -148,6 +148,8 @@ class GatherUnits(beam.DoFn):  # type: ignore[misc]
             if task.split not in self._gatherers:
                 self._gatherers[task.split] = Gatherer(gathering)
             generate: Callable[[Any], Iterable[tuple[Any, Any]]] = self._generators[task.split]
+            if not self._gatherers[task.split].begins(task.unit):
+                return
             examples = examples_of(gathering.rules.split, task.name, generate, task.item)
             collector = self._gatherers[task.split].collector
             collector.generate(task.unit, task.name, examples, lambda *_: None)

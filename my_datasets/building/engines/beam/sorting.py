@@ -307,6 +307,8 @@ def _first(
         raise _lost_bundle(sorting.buckets.split, key)
     if len(counting) == 1:
         return int(counting[0]), counting[1:]
+    if sorting.has_units and len(set(_places(counting, index))) < len(counting):
+        raise _doubled(sorting.buckets.split, key)
     if not sorting.ignore_duplicates:
         raise _duplicate(sorting, key, [int(row) for row in counting[:2]], index)
     if not sorting.has_units:
@@ -319,8 +321,23 @@ def _duplicate(sorting: Sorting, key: str, rows: Sequence[int], index: Columns) 
     if not sorting.has_units:
         return duplicate_key(key, ())
     names = unit_names(sorting.work, sorting.buckets.split)
-    places = [(int(index["unit"][row]), int(index["position"][row])) for row in rows]
+    places = _places(rows, index)
     return duplicate_key(key, [(names[unit], position) for unit, position in places])
+
+
+def _places(rows: Sequence[int] | _Rows, index: Columns) -> list[tuple[int, int]]:
+    return [(int(index["unit"][row]), int(index["position"][row])) for row in rows]
+
+
+def _doubled(split: str, key: str) -> LostExamplesError:
+    return LostExamplesError(
+        explain(
+            f"Examples of split {split!r} were doubled while they were sorted.",
+            f"The runner gave one twice that was made once; it has the key {key!r}.",
+            "Nothing is published.",
+            mend="run the same again; if it stays, use another runner, and please report it",
+        )
+    )
 
 
 def _lost_bundle(split: str, key: str) -> LostExamplesError:

@@ -98,6 +98,14 @@ class Work:
         """Removes all that was gathered of a split."""
         shutil.rmtree(self.generated(split), ignore_errors=True)
 
+    def forget_parts(self, split: str) -> None:
+        """Removes the sorted parts of a split."""
+        shutil.rmtree(self.parts(split), ignore_errors=True)
+
+    def forget_shards(self) -> None:
+        """Removes the shards."""
+        shutil.rmtree(self.shards, ignore_errors=True)
+
     def forget_runs(self) -> None:
         """Removes the runs, of which sorted parts were made; their reports stay."""
         for path in (self.directory / "generated").glob("*/*.run"):

@@ -21,6 +21,7 @@ from my_datasets.building.journal import Shard
 from my_datasets.building.runs import Columns, Run
 from my_datasets.errors import CorruptShardError, LostExamplesError, explain
 from my_datasets.records import index, stored, tfrecord
+from my_datasets.records import keys as keys_of
 from my_datasets.records.pieces import Bytes
 
 # Records of about so many bytes are copied, and read back, at once.
@@ -94,7 +95,7 @@ def tasks(parts: Sequence[Part], count: int, names: Sequence[str]) -> Iterator[S
 
 def add_writing(
     pipeline: beam.Pipeline, paths: Sequence[str], work: Work, write_shard: WriteShard | None,
-    file_format: str, surroundings: Surroundings,
+    file_format: str, surroundings: Surroundings, *, with_keys: bool,
 ) -> None:  # fmt: skip
     """Adds the writing of shards to a pipeline.
 
@@ -105,8 +106,9 @@ def add_writing(
       write_shard: Writes a shard in another format than TFRecord; None for TFRecord.
       file_format: The format.
       surroundings: What workers must find.
+      with_keys: Whether the hashes of keys are written beside shards.
     """
-    writer = WriteShards(work, write_shard, file_format, surroundings)
+    writer = WriteShards(work, write_shard, file_format, surroundings, with_keys=with_keys)
     _ = (
         pipeline
         | "Files of shards" >> beam.Create(list(paths), reshuffle=False)
@@ -121,9 +123,10 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
 
     def __init__(
         self, work: Work, write_shard: WriteShard | None, file_format: str,
-        surroundings: Surroundings,
+        surroundings: Surroundings, *, with_keys: bool,
     ) -> None:  # fmt: skip
         """Takes what a worker needs."""
+        self._with_keys = with_keys
         self._work = work
         self._write_shard = write_shard
         self._file_format = file_format
@@ -139,7 +142,7 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         with self._work.telling_failures():
             path = self._work.shards / task.name
             with published(path) as partial:
-                shard, _ = shard_files.write(
+                shard, _, keys = shard_files.write(
                     task.name, task.count, partial, _records(task), self._write_shard
                 )
                 found, offsets = _read_back(partial, self._file_format)
@@ -147,6 +150,9 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
                 if self._write_shard is None:
                     with published(index.path_of(path)) as sidecar:
                         index.save(sidecar, offsets)
+                if self._with_keys:
+                    with published(keys_of.path_of(path)) as sidecar:
+                        keys_of.save(sidecar, keys)
             said = {"shard": asdict(shard), "tally": found.to_json()}
             write_json(report_path(self._work, task.name), said)
 

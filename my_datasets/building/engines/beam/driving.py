@@ -1,0 +1,88 @@
+"""What the stages of a build on Beam share in the building process."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.runners.runner import PipelineState
+
+from my_datasets.building.engines.beam.runners import Submission
+from my_datasets.building.engines.beam.surroundings import Surroundings
+from my_datasets.building.engines.beam.watching import watching
+from my_datasets.building.engines.beam.work import Work
+from my_datasets.building.job import Job
+from my_datasets.building.options import BuildOptions
+from my_datasets.building.progress import Meter
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnBeam:
+    """Where and how a version is built on Beam.
+
+    Attributes:
+      submission: Where its pipelines run.
+      pipeline: The one that the builder has added its collections to; None if it has not.
+      directory: The work directory.
+      identity: What the work depends on.
+      modules: What workers must be able to import: the builder's module.
+      file_format: The format of the shards.
+    """
+
+    submission: Submission
+    pipeline: beam.Pipeline | None
+    directory: Path
+    identity: Mapping[str, Any]
+    modules: tuple[str, ...]
+    file_format: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driver:
+    """A build that runs.
+
+    Attributes:
+      job: What is built.
+      options: How.
+      how: On Beam.
+      work: The work directory.
+      meter: Tells how far it is.
+      surroundings: What workers must find.
+    """
+
+    job: Job
+    options: BuildOptions
+    how: OnBeam
+    work: Work
+    meter: Meter
+    surroundings: Surroundings
+
+    def run_pipeline(self, stage: str, pipeline: beam.Pipeline, look: Callable[[], None]) -> None:
+        """Runs a pipeline to its end.
+
+        Args:
+          stage: What it does, for messages.
+          pipeline: The pipeline.
+          look: Brings the progress up to date.
+
+        Raises:
+          MyDatasetsError: What a worker said, or that the runner failed.
+        """
+        self.work.forget_failures()
+        try:
+            with watching(look, self.meter):
+                result = pipeline.run()
+                try:
+                    state = result.wait_until_finish()
+                except KeyboardInterrupt:
+                    result.cancel()
+                    raise
+            # The in-process runner has none.
+            if state not in (None, PipelineState.DONE):
+                raise RuntimeError(f"The pipeline ended as {state}.")
+        except Exception as error:
+            raise self.work.failure(stage, error) from error
+        finally:
+            self.work.forget_tasks()
+        look()

@@ -1,0 +1,114 @@
+"""The first stage, in the building process: what is left to be gathered is handed to Beam."""
+
+from collections.abc import Callable, Sequence
+
+from my_datasets.building.engines.beam import gathered, generating
+from my_datasets.building.engines.beam.driving import Driver
+from my_datasets.building.engines.beam.gathered import Gathered
+from my_datasets.building.engines.beam.gathering import Gathering
+from my_datasets.building.engines.beam.generating import UnitTask
+from my_datasets.building.engines.beam.tally import Tally
+from my_datasets.building.engines.beam.watching import NewFiles
+from my_datasets.building.engines.beam.work import read_json
+from my_datasets.building.units import SplitInput
+from my_datasets.errors import LostExamplesError
+
+
+def generate(driver: Driver) -> list[Gathered]:
+    """Gathers the examples of all splits.
+
+    Returns:
+      What was gathered of each.
+
+    Raises:
+      MyDatasetsError: See `engine.build`.
+    """
+    inputs, progress = driver.job.inputs, driver.meter.progress
+    progress.units = sum(len(item.units.items) for item in inputs)
+    driver.meter.begin("generating")
+    _gather_plain(driver)
+    tasks = _units_left(driver)
+    progress.units_done = progress.units - len(tasks)
+    collections = [item for item in inputs if _is_left(driver, item)]
+    if tasks or collections:
+        _gather(driver, tasks, collections)
+    found = []
+    for item in inputs:
+        try:
+            found.append(gathered.complete(driver.work, item, driver.options))
+        except LostExamplesError:
+            driver.work.forget_generated(item.name)  # for the next run to mend
+            raise
+    return found
+
+
+def _gather(driver: Driver, tasks: Sequence[UnitTask], collections: Sequence[SplitInput]) -> None:
+    pipeline = driver.how.pipeline if collections else None
+    if pipeline is None:
+        pipeline = driver.how.submission.pipeline()
+    if tasks:
+        inputs = driver.job.inputs
+        gatherings = [_gathering(driver, item) for item in inputs]
+        generators = [item.units.generate for item in inputs]
+        paths = driver.work.write_tasks("units", tasks)
+        generating.add_units(pipeline, paths, gatherings, generators, driver.surroundings)
+    for item in collections:
+        driver.work.forget_generated(item.name)
+        gathering = _gathering(driver, item)
+        generating.add_collection(pipeline, item, gathering, driver.surroundings)
+    driver.run_pipeline("generating", pipeline, _look(driver))
+
+
+def _is_left(driver: Driver, item: SplitInput) -> bool:
+    committed = driver.work.generated(item.name) / gathered.COMMITTED
+    return item.collection is not None and not committed.is_file()
+
+
+def _gathering(driver: Driver, item: SplitInput) -> Gathering:
+    return generating.gathering_of(driver.work, driver.job, item, driver.options)
+
+
+def _gather_plain(driver: Driver) -> None:
+    for item in driver.job.inputs:
+        if item.is_plain and not gathered.read(driver.work, item).state.is_complete(0):
+            driver.work.forget_generated(item.name)
+            gathered.write_unit_names(driver.work, item)
+            threads = driver.options.worker_count
+            generating.gather_here(_gathering(driver, item), item, threads, driver.meter)
+
+
+def _units_left(driver: Driver) -> list[UnitTask]:
+    left = []
+    for number, item in enumerate(driver.job.inputs):
+        if item.is_plain or item.collection is not None:
+            continue
+        gathered.write_unit_names(driver.work, item)
+        state = gathered.read(driver.work, item).state
+        left += [
+            UnitTask(number, unit, item.unit_name(unit), item.units.items[unit])
+            for unit in range(len(item.units.items))
+            if not state.is_complete(unit)
+        ]
+    return left
+
+
+def _look(driver: Driver) -> Callable[[], None]:
+    """Returns what counts the reports that have come."""
+    new = [
+        (item, NewFiles(driver.work.generated(item.name), "[!.]*-*.json"))
+        for item in driver.job.inputs
+    ]
+    for _, files in new:
+        files.look()
+
+    def look() -> None:
+        for item, files in new:
+            for path in files.look():
+                report = read_json(path) or {"units": {}}
+                if item.collection is None:
+                    done = sum(state["complete"] for state in report["units"].values())
+                    driver.meter.progress.units_done += done
+                total = sum(map(Tally.from_json, report.get("tallies", {}).values()), Tally())
+                driver.meter.add(item.name, total.count, total.bytes)
+
+    return look

@@ -1,0 +1,141 @@
+"""The second stage, in the building process: buckets are cut, handed to Beam and reconciled."""
+
+from collections.abc import Callable, Sequence
+
+from my_datasets.building.engines.beam import buckets, gathered, sorting
+from my_datasets.building.engines.beam.driving import Driver
+from my_datasets.building.engines.beam.gathered import Gathered
+from my_datasets.building.engines.beam.sorting import Part, Sorting
+from my_datasets.building.engines.beam.tally import Tally
+from my_datasets.building.engines.beam.watching import NewFiles
+from my_datasets.building.engines.beam.work import write_json
+from my_datasets.building.engines.planning import limit
+from my_datasets.building.units import SplitInput
+from my_datasets.errors import DuplicateKeyError, LostExamplesError, explain
+
+_ALL_SORTED = "sorted.json"
+
+
+def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[Part]]:
+    """Sorts what was gathered of all splits.
+
+    Returns:
+      The parts of each split, in their order.
+
+    Raises:
+      MyDatasetsError: See `engine.build`.
+    """
+    inputs = driver.job.inputs
+    driver.meter.begin("sorting", expected_bytes=sum(one.data_bytes for one in found))
+    sortings = [_sorting(driver, *pair) for pair in zip(inputs, found, strict=True)]
+    there: list[dict[int, Part]] = [{} for _ in sortings]
+    marker = driver.work.directory / _ALL_SORTED
+    waves = _waves(driver, sortings, there)
+    if waves and marker.is_file():
+        raise LostExamplesError(
+            explain(
+                f"Sorted parts are gone from {driver.work.directory}.",
+                mend="build with --restart; if it stays, please report it",
+            )
+        )
+    for wave in waves:
+        _sort_wave(driver, sortings, found, wave)
+        _read_parts(driver, sortings, wave, there)
+    parts = [[each[number] for number in sorted(each)] for each in there]
+    for item, one, its in zip(inputs, found, parts, strict=True):
+        total = sum((part.kept + part.dropped for part in its), Tally())
+        if total != one.tally:
+            driver.work.forget_parts(item.name)  # for the next run to mend
+            raise gathered.lost(item.name, "sorted", one.tally, total)
+    if not marker.is_file():
+        write_json(marker, [])
+    driver.work.forget_runs()
+    return parts
+
+
+def _sort_wave(
+    driver: Driver,
+    sortings: Sequence[Sorting],
+    found: Sequence[Gathered],
+    wave: Sequence[Sequence[int]],
+) -> None:
+    tasks = [
+        (number, counted)
+        for number, one in enumerate(found)
+        if wave[number]
+        for counted in one.runs
+    ]
+    pipeline = driver.how.submission.pipeline()
+    paths = driver.work.write_tasks("runs", tasks)
+    sorting.add_sorting(pipeline, paths, sortings, wave, driver.surroundings)
+    try:
+        driver.run_pipeline("sorting", pipeline, _look(driver))
+    except (DuplicateKeyError, LostExamplesError):
+        for item in driver.job.inputs:
+            if item.collection is not None:
+                # A runner may have doubled or lost what only it knows; the next run asks again.
+                driver.work.forget_generated(item.name)
+                driver.work.forget_parts(item.name)
+        raise
+
+
+def _sorting(driver: Driver, item: SplitInput, found: Gathered) -> Sorting:
+    is_collection = item.collection is not None
+    is_ordered = driver.job.ordered
+    return Sorting(
+        driver.work,
+        buckets.cut(driver.work, item.name, found, spread_evenly=not is_ordered),
+        driver.job.ignore_duplicates,
+        None if is_collection else limit(driver.job, item, found.state.units),
+        has_units=not is_collection,
+        by_text=is_collection and is_ordered,
+    )
+
+
+def _waves(
+    driver: Driver, sortings: Sequence[Sorting], there: Sequence[dict[int, Part]]
+) -> list[list[tuple[int, ...]]]:
+    """Returns which buckets of each split are sorted by one pipeline after the other."""
+    _read_parts(driver, sortings, [range(one.buckets.count) for one in sortings], there)
+    left = [
+        [number for number in range(one.buckets.count) if number not in parts]
+        for one, parts in zip(sortings, there, strict=True)
+    ]
+    at_once = driver.how.submission.at_once(driver.options.memory)
+    if at_once is None:
+        return [[tuple(numbers) for numbers in left]] if any(left) else []
+    return [
+        [some if other == number else () for other in range(len(sortings))]
+        for number, one in enumerate(sortings)
+        for some in one.buckets.waves(left[number], at_once)
+    ]
+
+
+def _read_parts(
+    driver: Driver,
+    sortings: Sequence[Sorting],
+    wanted: Sequence[Sequence[int]],
+    there: Sequence[dict[int, Part]],
+) -> None:
+    for one, numbers, parts in zip(sortings, wanted, there, strict=True):
+        for number in numbers:
+            part = Part.read(driver.work, one.buckets.split, number)
+            if part is not None:
+                parts[number] = part
+
+
+def _look(driver: Driver) -> Callable[[], None]:
+    """Returns what counts the parts that have come."""
+    new = [
+        (item.name, NewFiles(driver.work.parts(item.name), "*/[!.]*.run"))
+        for item in driver.job.inputs
+    ]
+    for _, files in new:
+        files.look()
+
+    def look() -> None:
+        for split, files in new:
+            for path in files.look():
+                driver.meter.add(split, 0, path.stat().st_size)
+
+    return look

@@ -1,0 +1,114 @@
+"""The third stage, in the building process: shards are cut, handed to Beam and reconciled."""
+
+from collections.abc import Callable, Sequence
+
+from my_datasets.building.engines import writing as local_writing
+from my_datasets.building.engines.beam import gathered, writing
+from my_datasets.building.engines.beam.driving import Driver
+from my_datasets.building.engines.beam.gathered import Gathered
+from my_datasets.building.engines.beam.sorting import Part
+from my_datasets.building.engines.beam.tally import Tally
+from my_datasets.building.engines.beam.watching import NewFiles
+from my_datasets.building.engines.beam.writing import ShardTask, WrittenShard
+from my_datasets.building.job import SplitResult
+from my_datasets.building.units import SplitInput
+from my_datasets.core.content import ShardContent
+from my_datasets.errors import LostExamplesError
+from my_datasets.records import tfrecord
+
+
+def write(
+    driver: Driver, found: Sequence[Gathered], parts: Sequence[Sequence[Part]]
+) -> list[SplitResult]:
+    """Writes the shards of all splits into the work directory.
+
+    Returns:
+      The splits.
+
+    Raises:
+      MyDatasetsError: See `engine.build`.
+    """
+    inputs = driver.job.inputs
+    kept = [sum((part.kept for part in its), Tally()) for its in parts]
+    driver.meter.begin("writing", expected_bytes=sum(one.bytes for one in kept))
+    tasks = [_tasks(driver, *each) for each in zip(inputs, parts, kept, strict=True)]
+    there = driver.work
+    left = [one for some in tasks for one in some if WrittenShard.read(there, one.name) is None]
+    if left:
+        pipeline = driver.how.submission.pipeline()
+        paths = there.write_tasks("shards", left)
+        writing.add_writing(
+            pipeline, paths, there, driver.job.write_shard, driver.how.file_format,
+            driver.surroundings, with_keys=not driver.job.ordered,
+        )  # fmt: skip
+        driver.run_pipeline("writing", pipeline, _look(driver))
+    try:
+        every = zip(inputs, found, tasks, kept, strict=True)
+        return [_result(driver, *each) for each in every]
+    except LostExamplesError:
+        there.forget_shards()  # for the next run to mend
+        raise
+
+
+def _tasks(driver: Driver, item: SplitInput, parts: Sequence[Part], kept: Tally) -> list[ShardTask]:
+    count, size = _wanted(driver, item, parts, kept)
+    num_bytes = size - count * tfrecord.OVERHEAD
+    number = local_writing.number_of_shards(driver.job, item, num_bytes, count)
+    names = [driver.job.shard_name(item.name, i, number) for i in range(number)]
+    return list(writing.tasks(parts, count, names))
+
+
+def _wanted(
+    driver: Driver, item: SplitInput, parts: Sequence[Part], kept: Tally
+) -> tuple[int, int]:
+    """Returns how many records are written, the first ones, and their size with framing."""
+    most = driver.job.max_examples
+    if item.collection is None or most is None or most >= kept.count:
+        return kept.count, kept.bytes
+    count = size = 0
+    for run in (part.run for part in parts if part.run is not None):
+        rows = min(run.count, most - count)
+        if not rows:
+            break
+        count += rows
+        size += int(run.mapped("size")[:rows].sum())
+    return count, size
+
+
+def _look(driver: Driver) -> Callable[[], None]:
+    """Returns what counts the shards that have come."""
+    files = NewFiles(driver.work.shards, "[!.]*-of-*[0-9]")
+    files.look()
+
+    def look() -> None:
+        for path in files.look():
+            driver.meter.add(driver.meter.progress.split, 0, path.stat().st_size)
+
+    return look
+
+
+def _result(
+    driver: Driver, item: SplitInput, found: Gathered, tasks: Sequence[ShardTask], kept: Tally
+) -> SplitResult:
+    """Returns a split of which all shards are there, and add up to what was gathered."""
+    written = []
+    for task in tasks:
+        one = WrittenShard.read(driver.work, task.name)
+        if one is None:
+            raise gathered.lost(item.name, "written", f"the shard {task.name}", "no such file")
+        written.append(one)
+    total = sum((one.tally for one in written), Tally())
+    expected = sum(task.count for task in tasks)
+    # Of a sample only the number is known beforehand.
+    is_right = total == kept if expected == kept.count else total.count == expected
+    if not is_right:
+        raise gathered.lost(item.name, "written", kept, total)
+    shards = tuple(
+        ShardContent(one.name, one.bytes, one.count, one.sha256)
+        for one in (each.shard for each in written)
+    )
+    quarantined = [
+        entry for _, unit in sorted(found.state.units.items()) for entry in unit.quarantined
+    ]
+    num_bytes = total.bytes - total.count * tfrecord.OVERHEAD
+    return SplitResult(item.name, shards, num_bytes, quarantined)
