@@ -1,5 +1,6 @@
 """Images and texts that are nearly the same in two splits are found, and no others."""
 
+import functools
 import io
 import itertools
 import re
@@ -45,7 +46,7 @@ def built(directory, features, **splits):
         download_config=tfds.download.DownloadConfig(num_shards=shards),
         build_options=BuildOptions(workers=1),
     )
-    return builder.data_path
+    return Path(builder.data_dir)
 
 
 def looked(path, **options):
@@ -227,13 +228,15 @@ def test_edited_texts(tmp_path, edit):
     assert similarity == pytest.approx(jaccard(SENTENCES[3], other), abs=0.15)
 
 
+@functools.cache
+def runs_of(text):
+    plain = " ".join("".join(c if c.isalnum() else " " for c in text.casefold()).split())
+    return frozenset(plain[i : i + 5] for i in range(len(plain) - 4))
+
+
 def jaccard(one, other):
     """Returns the similarity of two texts, by its definition."""
-    sets = []
-    for text in (one, other):
-        plain = " ".join("".join(c if c.isalnum() else " " for c in text.casefold()).split())
-        sets.append({plain[i : i + 5] for i in range(len(plain) - 4)})
-    return len(sets[0] & sets[1]) / len(sets[0] | sets[1])
+    return len(runs_of(one) & runs_of(other)) / len(runs_of(one) | runs_of(other))
 
 
 def messages():
@@ -376,6 +379,30 @@ def test_when_too_many_are_alike_it_is_said():
     )  # fmt: skip
     assert not found.is_complete
     assert found.closest == [(0.0, 0, 0), (0.0, 0, 1)]
+
+
+def test_records_far_back_in_a_shard_are_named(tmp_path):
+    """More than are taken apart at once, in two shards."""
+    rng = np.random.default_rng(0)
+    letters = np.array(list("abcdefghijklmnopqrstuvwxyz "))
+    texts = ["".join(rng.choice(letters, 80)) for _ in range(700)]
+    images = [jpeg(textured(seed, (40, 40))) for seed in range(700)]
+    path = built(
+        tmp_path, {**IMAGE, **TEXT},
+        train=[{"image": images[n], "text": texts[n], "n": n} for n in range(700)],
+        test=[{"image": jpeg(textured(n, (40, 40)), 60), "text": texts[n] + "!", "n": n}
+              for n in range(0, 700, 100)],
+    )  # fmt: skip
+    train, test = as_read(path, "train"), as_read(path, "test")
+    last = list(train)[-1].split(", ")[0]
+    rows = []
+    for found in looked(path)[0]:
+        for _, place, _, other, _ in PAIR.findall(found.found):
+            assert train[place]["n"] == test[other]["n"]
+            rows.append((place.startswith(last), int(place.rpartition(" ")[2])))
+    assert len(rows) == 6
+    assert max(row for _, row in rows) > 256
+    assert {is_last for is_last, _ in rows} == {False, True}
 
 
 def test_several_processes_find_the_same(tmp_path, monkeypatch):

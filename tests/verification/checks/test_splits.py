@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +13,13 @@ import tensorflow_datasets as tfds
 import my_datasets
 from my_datasets import sources
 from my_datasets.building.options import BuildOptions
+from my_datasets.core import schema
+from my_datasets.core.declared import Declared
 from my_datasets.core.manifest import Manifest
 from my_datasets.records import hashing
 from my_datasets.sources import splitting
+from my_datasets.verification import column_hashes, watching
+from my_datasets.verification.distinct_values import Column, Values
 from my_datasets.verification.verifier import Level, verify
 
 PARTS = {"train": 0.7, "validation": 0.1, "test": 0.2}
@@ -88,7 +93,7 @@ def build(directory, splits, columns=None, *, limit=None, labels=None, **options
     builder.download_and_prepare(
         download_config=config, build_options=BuildOptions(workers=1, **options)
     )
-    return builder.data_path
+    return Path(builder.data_dir)
 
 
 def looked(path):
@@ -345,11 +350,47 @@ def test_pieces_of_any_size_give_the_same(tmp_path, monkeypatch):
     path = build(tmp_path, moved(splits, *keys), ALL)
     whole = looked(path)
     assert {i.code for i in whole[0]} >= {"group-in-two-splits"}
-    from my_datasets.verification.distinct_values import Column
-
     pieces = Column.pieces
     monkeypatch.setattr(Column, "pieces", lambda self, at_once: pieces(self, 500))
     assert looked(path) == whole
+
+
+@pytest.mark.parametrize("at_once", [1 << 20, 900])
+def test_each_value_is_counted_and_placed(tmp_path, at_once):
+    """Against the examples as they are read, over both shards of each split."""
+    path = build(tmp_path, SOURCE.split(PARTS), ["person", "number"])
+    declared, content = Declared.read(path), Manifest.read(path).content
+    (leaf,) = [leaf for leaf in schema.leaves_of(schema.read_tree(path)) if leaf.name == "person"]
+    watch = column_hashes.ColumnHashes("w", leaf, "salt")
+    shards = {}
+    for split, some in declared.splits.items():
+        begin, examples = 0, list(my_datasets.source(str(path), split=split))
+        shards[split] = []
+        for number, one in enumerate(some):
+            notes = tmp_path / f"{split}{number}"
+            noted = watching.Noted(path / one.name, "tfrecord", one.examples, notes)
+            with watch.noting(noted.of(watch)) as take:
+                people = [example["person"] for example in examples[begin:][: one.examples]]
+                for first in range(0, len(people), 100):
+                    take({"person": np.array(people[first : first + 100], object)})
+            begin += one.examples
+            shards[split].append(noted)
+        assert begin == content.splits[split].examples
+    column = Column(watch, shards)
+    found = {split: {} for split in shards}
+    for piece in column.pieces(at_once):
+        for split, values in piece.items():
+            for first, count in zip(values.first.tolist(), values.counts.tolist(), strict=True):
+                value = column.value(split, first)
+                assert value not in found[split]
+                found[split][value] = first, count
+    for split in shards:
+        people = [
+            example["person"].decode() for example in my_datasets.source(str(path), split=split)
+        ]
+        assert found[split] == {
+            repr(person): (people.index(person), people.count(person)) for person in people
+        }
 
 
 def test_columns_that_have_other_names_now(tmp_path):
@@ -374,9 +415,6 @@ def test_columns_that_have_other_names_now(tmp_path):
 def test_places_are_those_of_the_split(tmp_path):
     """What is recomputed is what `split` did: an oracle by hand."""
     texts = pa.array([b"p1", b"p2", b""], pa.large_binary())
-    from my_datasets.verification import column_hashes
-    from my_datasets.verification.distinct_values import Values
-
     keys = column_hashes.hashes("s", texts)
     values = Values(keys, np.zeros(3, np.int64), np.ones(3, np.int64))
     expected = hashing.hash_keys("my_datasets split s", texts)[0]
