@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from my_datasets.comparison import hashing
+from my_datasets.comparison.examining import Wanted, examine
 from my_datasets.comparison.keyed import Keyed
 from my_datasets.comparison.subject import Subject
 from my_datasets.core import bumps, content, feature_changes, hashes
@@ -91,7 +91,8 @@ class SplitDiff:
         return {
             "before": self.before, "after": self.after, "added": self.added,
             "removed": self.removed, "changed": self.changed, "moved": self.moved,
-            "moved_away": self.moved_away, "reordered": self.is_reordered, "examples": self.examples,
+            "moved_away": self.moved_away, "reordered": self.is_reordered,
+            "examples": self.examples,
         }  # fmt: skip
 
 
@@ -171,12 +172,7 @@ def diff(
             for number, side in enumerate((before, after)):
                 directory = Path(scratch) / str(number)
                 directory.mkdir()
-                sides.append(
-                    hashing.hashes_of(
-                        side.path, side.declared, directory, without=without,
-                        workers=workers or cores(),
-                    )
-                )  # fmt: skip
+                sides.append(side.hashes(directory, without, workers or cores()))
             keyed = Keyed(before.keys(common), after.keys(common), Path(scratch))
             compared = _compared(sides[0], sides[1], common, keyed)
             del sides  # mapped files in the directory
@@ -200,6 +196,7 @@ class _Side(NamedTuple):
     declared: Declared
     content: content.Content | None
     statistics: Mapping[str, Any]
+    is_canonical: bool
     dataset: str
     version: Version
 
@@ -217,7 +214,11 @@ class _Side(NamedTuple):
                 )
             )
         statistics = subject.manifest.statistics if subject.manifest else {}
-        return cls(subject.path, subject.declared, subject.content, statistics, name, version)
+        # As this package writes records; those that were adopted have no fingerprint.
+        is_canonical = subject.manifest is not None and bool(subject.manifest.fingerprint)
+        return cls(
+            subject.path, subject.declared, subject.content, statistics, is_canonical, name, version
+        )
 
     def keys(self, splits: Sequence[str]) -> dict[str, list[Keys]]:
         """Returns the hashes of the keys of the examples of splits, of which all are known."""
@@ -230,6 +231,14 @@ class _Side(NamedTuple):
             if len(known) == len(parts):
                 found[name] = known
         return found
+
+    def hashes(
+        self, directory: Path, without: frozenset[str], workers: int
+    ) -> dict[str, list[Hashes]]:
+        """Returns the hashes of the examples of each split, of some of their features."""
+        wanted = Wanted(without=without, is_canonical=self.is_canonical and not without)
+        found = examine(self.path, self.declared, directory, wanted, workers=workers)
+        return {name: one.hashes for name, one in found.items()}
 
     def examples(self, split: str) -> int:
         return sum(one.examples for one in self.declared.splits[split])

@@ -16,10 +16,10 @@ from my_datasets.core.declared import Declared
 from my_datasets.core.hashes import Hashes, mapped, pieces
 from my_datasets.core.schema import Leaf
 from my_datasets.errors import CorruptShardError, DataDirError, explain
-from my_datasets.records import canonical, index, stored, tfrecord
+from my_datasets.records import canonical, index, stored
 from my_datasets.records.columns import PADDING, UnreadableRecordError
 from my_datasets.records.parsing import Parser
-from my_datasets.records.reading import Batch
+from my_datasets.records.reading import Batch, Records, Shard
 from my_datasets.statistics.constraints import Checking, Constraint, Violation
 from my_datasets.statistics.numbers import Labels
 from my_datasets.statistics.split import SplitStatistics
@@ -85,11 +85,13 @@ class Wanted:
       leaves: The features whose statistics are made; None for none.
       constraints: What was declared of them, by their names.
       is_canonical: Whether the records are known to be in their canonical form.
+      without: Features that are left out of the hashes.
     """
 
     leaves: Sequence[Leaf] | None = None
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
     is_canonical: bool = False
+    without: frozenset[str] = frozenset()
 
 
 def examine(
@@ -343,8 +345,9 @@ def _batches(task: _Task, wanted: Wanted) -> Iterator[tuple[Batch, Hashes]]:
     most = _most_bytes(wanted)
     if task.end is not None:
         step = max(1, (task.end - task.begin) * most // max(task.size, 1))
+        shard = Records([Shard(task.shard, task.examples)], [(0, task.examples)])
         for begin in range(task.begin, task.end, step):
-            batch = _range(task.shard, begin, min(begin + step, task.end))
+            batch = shard.read(np.arange(begin, min(begin + step, task.end)))
             view, sha256 = batch.data.data, hashlib.sha256
             places = zip(batch.starts.tolist(), batch.stops.tolist(), strict=True)
             yield batch, canonical.joined([sha256(view[a:b]).digest() for a, b in places])
@@ -355,7 +358,7 @@ def _batches(task: _Task, wanted: Wanted) -> Iterator[tuple[Batch, Hashes]]:
             if wanted.is_canonical:
                 hashes = canonical.joined([hashlib.sha256(one).digest() for one in records])
             else:
-                hashes = canonical.hashes(records)
+                hashes = canonical.hashes(records, wanted.without)
             yield _batch(records), hashes
             row += len(records)
     except stored.UnknownFormatError as error:
@@ -377,20 +380,6 @@ def _most_bytes(wanted: Wanted) -> int:
     numbers = [leaf for leaf in wanted.leaves or () if leaf.form == "number"]
     has_lists = any(leaf.sequence or leaf.shape for leaf in numbers if leaf.encoding == "none")
     return _BYTES_OF_LISTS if has_lists else _BYTES
-
-
-def _range(shard: Path, begin: int, end: int) -> Batch:
-    """Returns records of a shard that this package has just written."""
-    offsets = index.read(shard)[begin : end + 1].astype(np.int64)
-    first, size = int(offsets[0]), int(offsets[-1] - offsets[0])
-    data = np.zeros(size + PADDING, np.uint8)
-    with shard.open("rb", buffering=0) as file:
-        file.seek(first)
-        done = 0
-        while done < size and (count := file.readinto(data.data[done:size])):
-            done += count
-    offsets -= first
-    return Batch(data, offsets[:-1] + tfrecord.HEADER, offsets[1:] - tfrecord.FOOTER)
 
 
 def _gathered(parts: Iterator[list[bytes]], most: int) -> Iterator[list[bytes]]:

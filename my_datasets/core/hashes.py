@@ -3,6 +3,7 @@
 They are spread evenly, so parts of them are of about one size, whatever the examples are.
 """
 
+import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -33,6 +34,12 @@ def pieces(*all_parts: Sequence[Hashes], at_once: int = AT_ONCE) -> Iterator[lis
     for number in range(count):
         low, high = (round(edge * 2**32 / count) for edge in (number, number + 1))
         yield [Piece.of(parts, low, high) for parts in all_parts]
+
+
+def of_file(path: Path) -> str:
+    """Returns the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb", buffering=0) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def mapped(path: Path) -> Hashes:

@@ -7,9 +7,8 @@ from typing import Any
 from my_datasets._version import __version__
 from my_datasets.comparison import examining
 from my_datasets.comparison.examining import Wanted
-from my_datasets.comparison.hashing import sha256_of
 from my_datasets.comparison.subject import Subject
-from my_datasets.core import schema
+from my_datasets.core import hashes, schema
 from my_datasets.core.content import Content, ShardContent, schema_of
 from my_datasets.core.declared import Declared, DeclaredShard, essentials
 from my_datasets.core.machine import cores
@@ -94,4 +93,4 @@ def looked_into(
 
 
 def _shard(path: Path, declared: DeclaredShard) -> ShardContent:
-    return ShardContent(path.name, path.stat().st_size, declared.examples, sha256_of(path))
+    return ShardContent(path.name, path.stat().st_size, declared.examples, hashes.of_file(path))

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from my_datasets.comparison.hashing import sha256_of
 from my_datasets.comparison.subject import ANEW
+from my_datasets.core import hashes
 from my_datasets.core.issues import Issue
 from my_datasets.records import index, stored
 from my_datasets.verification.checks import files
@@ -22,7 +22,7 @@ def check(
       sha256: Of the file as it was made; None if nobody noted it.
       known: The name of the shard that was made with a SHA-256, for all of them.
     """
-    found = sha256_of(path) if sha256 is not None else None
+    found = hashes.of_file(path) if sha256 is not None else None
     if found is not None and found == sha256:
         if not index.is_of(path):
             yield files.stale_index(path, "other places")
