@@ -36,6 +36,7 @@ def only_splits(version_dir: Path, splits: Collection[str], content: Content) ->
         splits={name: one for name, one in made.splits.items() if name in splits},
         content=Content(content.schema, kept),
         metadata=essentials(version_dir),
+        statistics={name: one for name, one in made.statistics.items() if name in splits},
     ).write(version_dir)
 
 

@@ -3,6 +3,7 @@
 It can be interrupted anywhere, and completed by anybody who may write to the store.
 """
 
+import hashlib
 from dataclasses import replace
 
 from my_datasets.core.layout import METADATA_FILES
@@ -10,7 +11,7 @@ from my_datasets.errors import CorruptReleaseError, NotInStoreError, explain
 from my_datasets.publishing import places, record
 from my_datasets.publishing.index import Index, State
 from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.record import Record
+from my_datasets.publishing.record import Record, ReleasedFile
 from my_datasets.publishing.store import Store
 
 # TFDS takes a directory for a dataset from features.json on: as long as that is missing it finds
@@ -42,6 +43,7 @@ def place(ledger: Ledger, dataset: str, key: str) -> Index:
         wanted = ledger.record(dataset, key, found, source)
     except NotInStoreError:
         wanted = ledger.record(dataset, key, found)
+    _refuse_others(ledger.store, wanted, target)
     ledger.store.move(source, target, LAST)
     missing = lacking(ledger.store, wanted)
     if missing:
@@ -61,6 +63,35 @@ def place(ledger: Ledger, dataset: str, key: str) -> Index:
         return now.with_release(key, replace(state, state=State.PUBLISHED), "placed", by=ledger.by)
 
     return ledger.change(dataset, published)
+
+
+def is_same(store: Store, path: str, one: ReleasedFile) -> bool:
+    """Returns whether a file in a store is one of a release; it is read, if need be."""
+    stored = store.stat(path)
+    if stored.bytes != one.bytes:
+        return False
+    if stored.sha256 is not None:
+        return stored.sha256 == one.sha256
+    found = hashlib.sha256()
+    for block in store.read(path):
+        found.update(block)
+    return found.hexdigest() == one.sha256
+
+
+def _refuse_others(store: Store, wanted: Record, folder: str) -> None:
+    """Sees that what lies where a release is to lie is a part of it: who began was interrupted."""
+    files = {one.name: one for one in wanted.files}
+    files[record.FILE_NAME] = ReleasedFile(record.FILE_NAME, len(wanted.data), wanted.identity)
+    for there in list(store.list(folder)):
+        one = files.get(there.path.removeprefix(f"{folder}/"))
+        if one is None or not is_same(store, there.path, one):
+            raise CorruptReleaseError(
+                explain(
+                    f"{there.path} in {store.url} is in the way: it is no part of the release that "
+                    "is to lie there.",
+                    mend="delete it there, and run the same again",
+                )
+            )
 
 
 def lacking(store: Store, wanted: Record) -> list[str]:

@@ -19,7 +19,7 @@ from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.memory import Memory
 from my_datasets.publishing.opening import open_store
 from my_datasets.publishing.patience import Patience, PatientStore
-from my_datasets.publishing.placing import LAST, lacking, place
+from my_datasets.publishing.placing import LAST, is_same, lacking, place
 from my_datasets.publishing.record import Record, ReleasedFile
 from my_datasets.publishing.sealing import Signs, Trusts
 from my_datasets.publishing.store import Store, read_only
@@ -184,7 +184,7 @@ class _Job:
         def is_there(one: ReleasedFile) -> bool:
             for folder, paths in ((self._upload_folder, there), (self._folder, placed)):
                 path = f"{folder}/{one.name}"
-                if path in paths and self._is_same(path, one):
+                if path in paths and is_same(self._store, path, one):
                     return True
             return False
 
@@ -268,23 +268,11 @@ class _Job:
             self._store.create(path, source, one.sha256, transfer)
         except AlreadyInStoreError:
             # By somebody who publishes the same; or damaged, and of use to nobody.
-            if not self._is_same(path, one):
+            if not is_same(self._store, path, one):
                 self._store.delete(path)
                 self._store.create(path, source, one.sha256, transfer)
             else:
                 transfer(one.bytes)
-
-    def _is_same(self, path: str, one: ReleasedFile) -> bool:
-        """Returns whether a file in the store is the one that is wanted; read, if need be."""
-        stored = self._store.stat(path)
-        if stored.bytes != one.bytes:
-            return False
-        if stored.sha256 is not None:
-            return stored.sha256 == one.sha256
-        found = hashlib.sha256()
-        for block in self._store.read(path):
-            found.update(block)
-        return found.hexdigest() == one.sha256
 
     def _refuse_others(self) -> None:
         """Sees that there is nothing where the release is to lie."""

@@ -286,7 +286,7 @@ class _Job:
                 explain(
                     f"The metadata of {mine.name}:{mine.key} in {self._ledger.store.url} do not "
                     "fit together.",
-                    f"Found: {str(error).splitlines()[0] if str(error) else type(error).__name__}",
+                    f"Found: {str(error).partition(chr(10))[0][:200] or type(error).__name__}",
                     mend="ask who publishes there to look at it; nothing of it is used here",
                 )
             ) from error

@@ -150,7 +150,7 @@ def test_networks_and_servers_that_fail(
     with through(monkeypatch, variable, seed) as proxy:
         publish(str(built()), address, patience=patience)
         done = pull("released:1.0.0", address, tmp_path, patience=patience)
-    assert sum(proxy.faults.values()) > 3, proxy.faults
+    assert sum(proxy.faults.values()) > 1, proxy.faults
     is_published(direct, built())
     same_as_built(done.path, built())
     assert "hunter2" not in caplog.text + "".join(capfd.readouterr())

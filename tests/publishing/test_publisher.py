@@ -11,6 +11,7 @@ import tensorflow_datasets as tfds
 
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import (
+    CorruptReleaseError,
     PublishError,
     ReleaseConflictError,
     StoreError,
@@ -214,6 +215,32 @@ def test_whoever_comes_next_completes_a_release(store, built, tmp_path, stop):
         publish(str(other(built, tmp_path)), store, version_gate=False)
     assert release(store).state is State.PUBLISHED
     assert publish(str(built()), store).outcome is Outcome.ALREADY
+    there = files(store, "released/1.0.0")
+    del there[record.FILE_NAME]
+    assert there == made.contents(built())
+
+
+def test_what_gets_in_the_way_while_it_is_placed(address, store, built):
+    """A file of the same name and size, that is another one, never becomes part of a release."""
+    shard = next(built().glob("*train*-00001-of-?????"))
+    wrong = bytes(shard.stat().st_size)
+
+    class Crossed:
+        def __getattr__(self, name):
+            return getattr(store, name)
+
+        def replace(self, path, data, tag):
+            found = store.replace(path, data, tag)
+            if path.startswith("my-datasets/index"):
+                path = f"released/1.0.0/{shard.name}"
+                store.create(path, wrong, hashlib.sha256(wrong).hexdigest())
+            return found
+
+    with pytest.raises(CorruptReleaseError, match="is in the way"):
+        publish(str(built()), Crossed())
+    assert release(store).state is State.PLACING
+    store.delete(f"released/1.0.0/{shard.name}")
+    assert publish(str(built()), store).outcome is Outcome.PUBLISHED
     there = files(store, "released/1.0.0")
     del there[record.FILE_NAME]
     assert there == made.contents(built())

@@ -12,6 +12,7 @@ import urllib3
 
 from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError, explain
 from my_datasets.publishing.store import BLOCK, OnBytes, Stored, read_only, too_large, untold
+from my_datasets.publishing.stores.whole_answers import WholeAnswers
 
 # Statuses after which asking again may help (RFC 9110, and RFC 6585 for 429).
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -150,9 +151,6 @@ class HttpStore:
 
     def _blocks(self, path: str, response: requests.Response) -> Iterator[bytes]:
         length = response.headers.get("Content-Length", "")
-        if not length.isdigit() and "Transfer-Encoding" not in response.headers:
-            # Cut within its head, which urllib3 takes for the end of the whole.
-            raise self._silent(path, "its size did not come")
         came = 0
         try:
             for block in response.raw.stream(BLOCK, decode_content=False):
@@ -169,6 +167,8 @@ class HttpStore:
         found: requests.Session | None = getattr(self._sessions, "one", None)
         if found is None:
             found = self._sessions.one = requests.Session()
+            for scheme in ("https://", "http://"):
+                found.mount(scheme, WholeAnswers())
         return found
 
     def _silent(self, path: str, found: str) -> StoreUnavailableError:

@@ -3,7 +3,7 @@
 import base64
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from my_datasets.publishing.store import (
     untold,
 )
 from my_datasets.publishing.stores import copying
+from my_datasets.publishing.stores.whole_answers import is_whole
 
 try:
     import boto3
@@ -37,7 +38,7 @@ except ModuleNotFoundError as missing:
     raise missing_dependency(missing.name or "boto3", needed_for="stores in S3") from missing
 
 # S3 takes parts of 5 MiB to 5 GiB, 10,000 at most.
-_PART = 64 << 20
+_PART = 16 << 20
 _MOST_PARTS = 10_000
 _SHA256 = "sha256"
 _CONNECTIONS = 32
@@ -77,6 +78,7 @@ class S3Store:
         )  # fmt: skip
         # A session of its own: the default one is not made for threads.
         self._client: Any = boto3.session.Session().client("s3", config=config)
+        self._client.meta.events.register("before-parse.s3", self._refuse_cut)
 
     def __repr__(self) -> str:
         return f"S3Store({self.url!r})"
@@ -92,6 +94,7 @@ class S3Store:
     def stat(self, path: str) -> Stored:
         with self._explained(path):
             found = self._client.head_object(Bucket=self._bucket, Key=self._key(path))
+            self._require(found, "ContentLength", "LastModified", "Metadata")
         return Stored(
             path, found["ContentLength"], found["LastModified"].timestamp(),
             found["Metadata"].get(_SHA256),
@@ -102,6 +105,7 @@ class S3Store:
         pages = self._client.get_paginator("list_objects_v2")
         with self._explained(folder):
             for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
+                self._require(page, "IsTruncated")
                 for one in page.get("Contents", ()):
                     path = one["Key"].removeprefix(f"{self._folder}/" if self._folder else "")
                     if not path.endswith("/"):  # which consoles make for folders
@@ -129,6 +133,7 @@ class S3Store:
     def state(self, path: str, most: int) -> tuple[bytes, str]:
         with self._explained(path):
             found = self._client.get_object(Bucket=self._bucket, Key=self._key(path))
+            self._require(found, "ContentLength", "ETag")
             with contextlib.closing(found["Body"]) as body:
                 data = body.read(most + 1) if found["ContentLength"] > most else body.read()
         if len(data) > most:
@@ -156,10 +161,11 @@ class S3Store:
         if found != sha256:
             raise altered(source, sha256, found)
         with self._explained(path):
-            self._client.put_object(
+            done = self._client.put_object(
                 Bucket=self._bucket, Key=self._key(path), Body=source_bytes, IfNoneMatch="*",
                 Metadata={_SHA256: sha256}, ChecksumSHA256=_base64(sha256),
             )  # fmt: skip
+            self._require(done, "ETag")
         on_bytes(len(source_bytes))
 
     def _create_in_parts(
@@ -170,6 +176,7 @@ class S3Store:
         begun = self._client.create_multipart_upload(
             **where, Metadata={_SHA256: sha256}, ChecksumAlgorithm="SHA256"
         )
+        self._require(begun, "UploadId")
         upload = {**where, "UploadId": begun["UploadId"]}
         whole, told = hashlib.sha256(), 0
         parts: list[dict[str, Any]] = []
@@ -181,6 +188,7 @@ class S3Store:
                 done = self._client.upload_part(
                     **upload, PartNumber=number, Body=data, ChecksumSHA256=checksum
                 )
+                self._require(done, "ETag")
                 parts.append(
                     {"PartNumber": number, "ETag": done["ETag"], "ChecksumSHA256": checksum}
                 )
@@ -188,9 +196,10 @@ class S3Store:
                 on_bytes(len(data))
             if whole.hexdigest() != sha256:
                 raise altered(source, sha256, whole.hexdigest())
-            self._client.complete_multipart_upload(
+            done = self._client.complete_multipart_upload(
                 **upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*"
             )
+            self._require(done, "ETag")
         except BaseException:
             on_bytes(-told)
             with contextlib.suppress(failures.BotoCoreError, failures.ClientError):
@@ -205,6 +214,7 @@ class S3Store:
                     Bucket=self._bucket, Key=self._key(path), Body=data,
                     ContentType="application/json", CacheControl="no-cache", **condition,
                 )  # fmt: skip
+                self._require(done, "ETag")
         except (AlreadyInStoreError, NotInStoreError) as error:
             raise ChangedInStoreError(
                 explain(
@@ -227,6 +237,15 @@ class S3Store:
     def delete(self, path: str) -> None:
         with self._explained(path):
             self._client.delete_object(Bucket=self._bucket, Key=self._key(path))
+
+    def _refuse_cut(self, response_dict: dict[str, Any], **_: Any) -> None:
+        if not is_whole(response_dict["status_code"], response_dict["headers"]):
+            raise failures.ConnectionClosedError(endpoint_url=self.url)
+
+    def _require(self, found: Mapping[str, Any], *fields: str) -> None:
+        """Sees that an answer has what all such answers have; otherwise its head was cut."""
+        if not all(field in found for field in fields):
+            raise failures.ConnectionClosedError(endpoint_url=self.url)
 
     def _key(self, path: str) -> str:
         return "/".join(filter(None, (self._folder, path.strip("/"))))
