@@ -11,6 +11,9 @@ from markupsafe import Markup
 from my_datasets.catalog import formats
 from my_datasets.core.sizes import human_size
 
+# What a template raises of data that lack something.
+UnshowableError = jinja2.UndefinedError
+
 
 def render(template: str, values: Mapping[str, Any]) -> str:
     """Returns a page.

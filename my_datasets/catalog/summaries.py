@@ -1,6 +1,6 @@
 """The statistics of features as pages show them: facts in words, and plots."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,7 @@ def summaries(statistics: Mapping[str, Any]) -> list[FeatureSummary]:
     """
     names = dict.fromkeys(name for split in statistics.values() for name in split["features"])
     found = []
-    in_order = sorted(statistics, key=lambda split: (_FIRST.get(split, len(_FIRST)), split))
+    in_order = in_usual_order(statistics)
     for name in names:
         splits = {
             split: statistics[split]["features"][name]
@@ -93,6 +93,11 @@ def summaries(statistics: Mapping[str, Any]) -> list[FeatureSummary]:
         parts = [_split(split, given, name) for split, given in splits.items()]
         found.append(FeatureSummary(name, " or ".join(kinds), tuple(parts)))
     return found
+
+
+def in_usual_order(splits: Iterable[str]) -> list[str]:
+    """Returns splits with `train` first, then `validation` and `test`."""
+    return sorted(splits, key=lambda split: (_FIRST.get(split, len(_FIRST)), split))
 
 
 def distributions(feature: Mapping[str, Any]) -> Iterator[tuple[str, Histogram]]:
@@ -168,7 +173,7 @@ def _facts(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _plots(given: Mapping[str, Any], name: str) -> Iterator[tuple[str, Markup]]:
     """Yields what a plot shows, and the plot."""
     if given.get("classes"):
-        yield "classes", plots.bars(_texts(given["classes"]), f"Classes of {name}")
+        yield "classes", plots.bars(_texts(_by_number(given["classes"])), f"Classes of {name}")
         return
     top = {one["value"]: int(one["count"]) for one in given.get("top", {}).get("values", [])}
     is_few = given.get("distinct", {}).get("number", 0) <= _FEW
@@ -176,7 +181,7 @@ def _plots(given: Mapping[str, Any], name: str) -> Iterator[tuple[str, Markup]]:
         yield "values", plots.bars(_texts(dict(sorted(top.items()))), f"Values of {name}")
         return
     for part, found in distributions(given):
-        if len(set(found.edges)) > 1:
+        if found.ends[0] < found.ends[1]:
             words = _PARTS.get(part, part)
             yield words, plots.histogram(found, f"{words.capitalize()} of {name}")
     # A value that comes once is not frequent.
@@ -185,6 +190,13 @@ def _plots(given: Mapping[str, Any], name: str) -> Iterator[tuple[str, Markup]]:
         title = f"Frequent values of {name}"
         drawn = plots.bars(_texts(often), title, total=given["values"], most_bars=_OFTEN)
         yield "frequent values", drawn
+
+
+def _by_number(classes: Mapping[str, int]) -> Mapping[str, int]:
+    """Returns classes in the order of their numbers, if they have no other names."""
+    if all(name.isascii() and name.isdigit() for name in classes):
+        return dict(sorted(classes.items(), key=lambda one: int(one[0])))
+    return classes
 
 
 def _texts(counts: Mapping[Any, int]) -> dict[str, int]:

@@ -18,6 +18,7 @@ COMMANDS = {
     "adopt": "my_datasets.cli.adopt",
     "bench": "my_datasets.cli.bench",
     "build": "my_datasets.cli.build",
+    "catalog": "my_datasets.cli.catalog",
     "check": "my_datasets.cli.check",
     "checksums": "my_datasets.cli.checksums",
     "demo": "my_datasets.cli.demo",

@@ -1,0 +1,254 @@
+"""What the page of a dataset shows: all that is known of it, ready for the template."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from my_datasets.catalog.changes import Changes, Comparing
+from my_datasets.catalog.collect import Collected, Dataset, Offered
+from my_datasets.catalog.features import Feature, features, modalities
+from my_datasets.catalog.pages import web_address
+from my_datasets.catalog.prose import first_words, prose
+from my_datasets.catalog.samples import Samples, samples
+from my_datasets.catalog.snippets import Snippet, snippets
+from my_datasets.catalog.summaries import FeatureSummary, in_usual_order, summaries
+from my_datasets.core.blocked import reason_in_metadata
+from my_datasets.core.content import ShardContent
+from my_datasets.core.declared import MALFORMED, Declared
+from my_datasets.core.manifest import Manifest
+from my_datasets.errors import MyDatasetsError
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split: its examples, the number of its shards, and their size in bytes."""
+
+    name: str
+    examples: int
+    shards: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class VersionRow:
+    """A version in the list of all.
+
+    Attributes:
+      offered: The version.
+      notes: Its release notes.
+      digest: That of its content; empty if it is not known.
+      examples: How many it has.
+      changes: What changed since the one before it; None if it is the first.
+    """
+
+    offered: Offered
+    notes: Markup
+    digest: str
+    examples: int
+    changes: Changes | None
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the page of a dataset shows.
+
+    Attributes:
+      dataset: The dataset.
+      offered: The version that is shown.
+      problem: Why there is nothing to show; empty if there is.
+      info: What `dataset_info.json` says.
+      splits: Its splits.
+      features: Its features.
+      modalities: What it is of.
+      summaries: Its statistics.
+      samples: Some of its examples.
+      versions: All its versions, newest first.
+      snippets: Code that loads it.
+      manifest: Its manifest; None if it has none.
+      blocked: Why it must not be used; empty if it may.
+    """
+
+    dataset: Dataset
+    offered: Offered
+    problem: str = ""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    splits: tuple[Split, ...] = ()
+    features: tuple[Feature, ...] = ()
+    modalities: tuple[str, ...] = ()
+    summaries: tuple[FeatureSummary, ...] = ()
+    samples: Samples = field(default_factory=Samples)
+    versions: tuple[VersionRow, ...] = ()
+    snippets: tuple[Snippet, ...] = ()
+    manifest: Manifest | None = None
+    blocked: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name with the config."""
+        return self.dataset.full_name
+
+    @property
+    def reference(self) -> str:
+        """Its name with the config and the version."""
+        return f"{self.name}:{self.offered.version}"
+
+    @cached_property
+    def description(self) -> Markup:
+        """What its builder says of it."""
+        return prose(_text(self.info, "description"), self.dataset.name)
+
+    @cached_property
+    def summary(self) -> str:
+        """The first words of that."""
+        return first_words(_text(self.info, "description"), self.dataset.name)
+
+    @property
+    def citation(self) -> str:
+        """How it is to be cited."""
+        return _text(self.info, "citation")
+
+    @property
+    def licence(self) -> str:
+        """Its licence."""
+        declared = self.info.get("redistributionInfo", {}).get("license") or ""
+        made = self.manifest.provenance.get("licence") if self.manifest else ""
+        return str(declared or made or "").strip()
+
+    @property
+    def homepages(self) -> list[str]:
+        """Where there is more about it."""
+        given = self.info.get("location", {}).get("urls", [])
+        return [found for one in given if (found := web_address(one))]
+
+    @property
+    def examples(self) -> int:
+        """How many examples it has."""
+        return sum(one.examples for one in self.splits)
+
+    @property
+    def bytes(self) -> int:
+        """The size of its shards."""
+        return sum(one.bytes for one in self.splits)
+
+    @property
+    def digest(self) -> str:
+        """That of its content; empty if it is not known."""
+        return self.manifest.content.digest if self.manifest and self.manifest.content else ""
+
+    @property
+    def shards(self) -> list[ShardContent]:
+        """Its shards, where the manifest has them."""
+        content = self.manifest.content if self.manifest else None
+        return [one for split in content.splits.values() for one in split.shards] if content else []
+
+    @property
+    def supervised(self) -> str:
+        """Which features are input and target, if that is declared."""
+        keys = self.info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
+        return " → ".join(str(one.get("featureKey", "several")) for one in keys)
+
+
+def card(
+    where: Collected, dataset: Dataset, comparing: Comparing | None, *, with_samples: bool = True
+) -> Card:
+    """Returns what the page of a dataset shows.
+
+    Whatever is wrong with its metadata is told there; other datasets are shown all the same.
+
+    Args:
+      where: Where it is.
+      dataset: The dataset.
+      comparing: Finds what changed; None to leave that out.
+      with_samples: Whether examples are read.
+    """
+    shown = dataset.shown
+    if shown.path is None:
+        return Card(dataset, shown, problem=shown.message or "It cannot be read.")
+    try:
+        return _card(where, dataset, shown, shown.path, comparing, with_samples=with_samples)
+    except (MyDatasetsError, OSError, *MALFORMED) as error:
+        lines = str(error).splitlines() or [""]
+        return Card(dataset, shown, problem=f"{type(error).__name__}: {lines[0]}")
+
+
+def _card(
+    where: Collected, dataset: Dataset, shown: Offered, path: Path, comparing: Comparing | None, *,
+    with_samples: bool,
+) -> Card:  # fmt: skip
+    info = _info(path)
+    declared = Declared.read(path)
+    manifest = Manifest.read(path)
+    found = features(path)
+    splits = tuple(_splits(info, declared, manifest))
+    statistics = manifest.statistics if manifest else {}
+    filled = in_usual_order(one.name for one in splits if one.examples)
+    taken = Samples(note="Its examples are in a store elsewhere.")
+    if not with_samples:
+        taken = Samples()
+    elif shown.has_shards:
+        taken = samples(path, filled, found)
+    has_sizes = any(one.kind == "image" and "?" in one.shape.split(" x ")[:2] for one in found)
+    return Card(
+        dataset, shown, "", info, splits, tuple(found), modalities(found, statistics),
+        tuple(summaries(statistics)), taken, tuple(_versions(dataset, info, comparing)),
+        tuple(snippets(where, dataset, shown, filled[0] if filled else "train",
+                       has_sizes=has_sizes)),
+        manifest, reason_in_metadata(path) or "",
+    )  # fmt: skip
+
+
+def _splits(info: Mapping[str, Any], declared: Declared, manifest: Manifest | None) -> list[Split]:
+    noted = {str(one["name"]): int(one.get("numBytes", 0)) for one in info.get("splits", [])}
+    content = manifest.content if manifest else None
+    if content:
+        noted |= {
+            name: sum(one.bytes for one in split.shards) for name, split in content.splits.items()
+        }
+    return [
+        Split(name, sum(one.examples for one in shards), len(shards), noted.get(name, 0))
+        for name, shards in declared.splits.items()
+    ]
+
+
+def _versions(
+    dataset: Dataset, info: Mapping[str, Any], comparing: Comparing | None
+) -> list[VersionRow]:
+    rows = []
+    older = [*dataset.versions[1:], None]
+    for one, before in zip(dataset.versions, older, strict=True):
+        changes = comparing.changes(before, one) if comparing and before else None
+        rows.append(_version(one, info, changes))
+    return rows
+
+
+def _version(offered: Offered, newest: Mapping[str, Any], changes: Changes | None) -> VersionRow:
+    notes = newest.get("releaseNotes", {}).get(str(offered.version), "")
+    digest, examples = "", 0
+    try:
+        if offered.path is not None:
+            own = _info(offered.path)
+            notes = own.get("releaseNotes", {}).get(str(offered.version), "") or notes
+            declared = Declared.read(offered.path)
+            examples = sum(one.examples for some in declared.splits.values() for one in some)
+            manifest = Manifest.read(offered.path)
+            digest = manifest.content.digest if manifest and manifest.content else ""
+    except (MyDatasetsError, OSError, *MALFORMED) as error:
+        lines = str(error).splitlines() or [""]
+        notes = f"It cannot be read: {lines[0]}"
+    return VersionRow(offered, prose(str(notes)), digest, examples, changes)
+
+
+def _info(path: Path) -> dict[str, Any]:
+    found = json.loads((path / "dataset_info.json").read_text("utf-8"))
+    if not isinstance(found, dict):
+        raise TypeError("dataset_info.json is no object")
+    return found
+
+
+def _text(info: Mapping[str, Any], name: str) -> str:
+    return str(info.get(name) or "").strip()

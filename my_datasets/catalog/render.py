@@ -1,0 +1,170 @@
+"""The catalogue as a static site: an index, and a page for each dataset."""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from my_datasets.catalog.cards import Card, card
+from my_datasets.catalog.changes import Comparing
+from my_datasets.catalog.collect import Collected, Dataset
+from my_datasets.catalog.pages import UnshowableError, render, static
+from my_datasets.catalog.site import Site, plain
+from my_datasets.core.declared import MALFORMED
+
+_ASSETS = ("catalog.css", "catalog.js")
+# Sizes by which datasets are found, in bytes.
+_SIZES = (
+    (10 << 20, "up to 10 MiB"),
+    (1 << 30, "up to 1 GiB"),
+    (100 << 30, "up to 100 GiB"),
+)
+_LARGER = "larger than 100 GiB"
+_UNKNOWN = "not declared"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A dataset in the index.
+
+    Attributes:
+      card: That of its default config.
+      page: Its page.
+      configs: Its other configs, and their pages.
+    """
+
+    card: Card
+    page: str
+    configs: Mapping[str, str]
+
+    @property
+    def licence(self) -> str:
+        """Its licence, for finding it."""
+        return self.card.licence or _UNKNOWN
+
+    @property
+    def size(self) -> str:
+        """About how large it is, for finding it."""
+        return next((name for most, name in _SIZES if self.card.bytes <= most), _LARGER)
+
+    @property
+    def words(self) -> str:
+        """What it is found by."""
+        labels = [name for one in self.card.features for name in one.class_names]
+        names = [one.name for one in self.card.features]
+        words = [self.card.name, self.card.summary, self.licence, *self.configs, *names, *labels]
+        return " ".join(dict.fromkeys(" ".join(words).lower().split()))[:2000]
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What was made.
+
+    Attributes:
+      datasets: How many datasets, configs counted.
+      versions: How many versions of them.
+      problems: What cannot be shown, and why, by dataset.
+    """
+
+    datasets: int
+    versions: int
+    problems: Mapping[str, str]
+
+
+def write(
+    where: Collected,
+    directory: Path,
+    *,
+    title: str = "Datasets",
+    comparing: Comparing | None = None,
+    with_samples: bool = True,
+    report: Callable[[str], None] = lambda _: None,
+) -> Rendered:
+    """Writes a catalogue, or renews it.
+
+    Args:
+      where: What there is.
+      directory: Where to.
+      title: What it is called.
+      comparing: Finds what changed from version to version; None to leave that out.
+      with_samples: Whether examples are read and shown.
+      report: Is told of each dataset when its page is written.
+
+    Raises:
+      DataDirError: The directory holds something else, or cannot be written.
+    """
+    site = Site(directory)
+    site.begin()
+    for name in _ASSETS:
+        site.write(f"assets/{name}", static(name))
+    entries: list[Entry] = []
+    problems: dict[str, str] = {}
+    for _, group in itertools.groupby(where.datasets, key=lambda one: one.name):
+        some = list(group)
+        pages = {one.config: _page_of(one) for one in some}
+        for one in some:
+            made = card(where, one, comparing, with_samples=with_samples)
+            try:
+                _write_page(site, title, where, made, pages)
+            except (UnshowableError, *MALFORMED) as error:
+                # Metadata that say other things than they should.
+                made = Card(one, one.shown, problem=f"{type(error).__name__}: {error}")
+                _write_page(site, title, where, made, pages)
+            if made.problem:
+                problems[made.name] = made.problem
+            if one.is_default:
+                others = {config: page for config, page in pages.items() if config != one.config}
+                entries.append(
+                    Entry(
+                        made, pages[one.config], {str(name): page for name, page in others.items()}
+                    )
+                )
+            report(made.name)
+    index = {"title": title, "root": "", "where": where, "entries": entries}
+    site.write("index.html", render("index.html", {**index, "facets": _facets(entries)}))
+    site.finish()
+    versions = sum(len(one.versions) for one in where.datasets)
+    return Rendered(len(where.datasets), versions, problems)
+
+
+def _page_of(dataset: Dataset) -> str:
+    """Returns the folder of a dataset's page."""
+    name = f"datasets/{plain(dataset.name)}"
+    return name if dataset.is_default else f"{name}/configs/{plain(dataset.config or 'none')}"
+
+
+def _write_page(
+    site: Site, title: str, where: Collected, made: Card, pages: Mapping[str | None, str]
+) -> None:
+    page = pages[made.dataset.config]
+    root = "../" * (page.count("/") + 1)
+    for name, data in made.samples.files.items():
+        site.write(f"{page}/samples/{name}", data)
+    values = {
+        "title": title,
+        "root": root,
+        "where": where,
+        "card": made,
+        "configs": {name: f"{root}{one}/index.html" for name, one in pages.items()},
+    }
+    site.write(f"{page}/index.html", render("dataset.html", values))
+
+
+def _facets(entries: Sequence[Entry]) -> list[tuple[str, str, list[tuple[str, int]]]]:
+    """Returns by what datasets are found: a name, a title, and each value with its number."""
+    sizes = [*(name for _, name in _SIZES), _LARGER]
+
+    def counted(values: Iterator[str]) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for value in values:
+            found[value] = found.get(value, 0) + 1
+        return found
+
+    kinds = counted(kind for one in entries for kind in one.card.modalities)
+    licences = counted(one.licence for one in entries)
+    by_size = counted(one.size for one in entries)
+    return [
+        ("kind", "Kind", sorted(kinds.items())),
+        ("licence", "Licence", sorted(licences.items(), key=lambda one: (-one[1], one[0]))),
+        ("size", "Size", [(name, by_size[name]) for name in sizes if name in by_size]),
+    ]

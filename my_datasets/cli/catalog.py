@@ -1,0 +1,166 @@
+"""`my-datasets catalog`: a static site about the datasets in a store, or in a data directory."""
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from my_datasets.cli.output import error_console, json_option, print_json, quiet_tensorflow
+from my_datasets.cli.places import cache_dir
+from my_datasets.cli.stores import trusted, trusted_keys_option
+
+if TYPE_CHECKING:
+    from my_datasets.catalog.render import Rendered
+
+
+@click.command("catalog", short_help="Make a site about the datasets in a store.")
+@click.option(
+    "--from", "source", required=True, metavar="STORE|DIR", envvar="MY_DATASETS_STORE",
+    show_envvar=True, help="A store, or a data directory.",
+)  # fmt: skip
+@click.option(
+    "--to", metavar="DIR", type=click.Path(path_type=Path), help="The directory of the site."
+)
+@click.option("--serve", is_flag=True, help="Show it at an address of this machine, until Ctrl-C.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
+    help="With --serve; 0 for any that is free.",
+)  # fmt: skip
+@click.option("--title", default="Datasets", show_default=True, help="What the site is called.")
+@click.option(
+    "--address", metavar="STORE",
+    help="The address that pages name, if others reach the store by another one.",
+)  # fmt: skip
+@click.option("--no-examples", is_flag=True, help="Show no examples: no shard is read for them.")
+@click.option("--no-changes", is_flag=True, help="Do not compare each version with the one before.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a core]")
+@trusted_keys_option
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, source: str, to: Path | None, serve: bool, port: int, title: str,
+    address: str | None, no_examples: bool, no_changes: bool, workers: int | None,
+    trusted_keys: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Make a static site about the datasets in a store, or renew one.
+
+    For each dataset there is a page with its description, versions and what changed between them,
+    features, statistics, examples, code that loads it, and checksums. The site needs no server and
+    fetches nothing from elsewhere: open index.html, or copy it to any web server. What was found by
+    comparing versions is kept, so that renewing takes seconds. Exits with 1 if a dataset cannot be
+    shown.
+
+    Example: my-datasets catalog --from gs://our-bucket/datasets --to site
+
+    Example: my-datasets catalog --from ~/tensorflow_datasets --serve
+    """
+    if to is None and not serve:
+        raise click.UsageError("say where to: --to DIR, or --serve to only look at it")
+    if serve and as_json:
+        raise click.UsageError("--serve prints an address, --json a report: give one of the two")
+    quiet_tensorflow()
+    with contextlib.ExitStack() as stack:
+        if to is None:
+            to = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="catalog-"))) / "site"
+        done = _made(
+            source, to, title, address, None if no_changes else (workers or 0),
+            trusted_keys, with_samples=not no_examples,
+        )  # fmt: skip
+        for name, problem in done.problems.items():
+            click.echo(f"{name} cannot be shown: {problem}", err=True)
+        if as_json:
+            print_json({"path": str(to), **vars(done)})
+        else:
+            click.echo(f"{done.datasets} datasets, {done.versions} versions in {to}")
+        if serve:
+            _serve(to, port)
+    if done.problems:
+        context.exit(1)
+
+
+def _made(
+    source: str, to: Path, title: str, address: str | None, workers: int | None,
+    trusted_keys: Path | None, *, with_samples: bool,
+) -> "Rendered":  # fmt: skip
+    import dataclasses
+
+    from my_datasets.catalog.changes import Comparing
+    from my_datasets.catalog.collect import collect
+    from my_datasets.catalog.render import write
+
+    cache = cache_dir("catalog")
+    with _bar() as (begin, tell):
+        begin("Reading metadata", None)
+        found = collect(
+            source, keys=trusted(trusted_keys), cache=cache / "metadata" if cache else None,
+            report=tell,
+        )  # fmt: skip
+        if address:
+            found = dataclasses.replace(found, origin=address)
+        comparing = None
+        if workers is not None:
+            comparing = Comparing(cache / "changes" if cache else None, workers=workers or None)
+        begin("Writing pages", len(found.datasets))
+        return write(
+            found, to, title=title, comparing=comparing, with_samples=with_samples, report=tell
+        )
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[tuple[Callable[[str, int | None], None], Callable[[str], None]]]:
+    """Yields what begins a stage, and what is told of each dataset."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+               TimeRemainingColumn(), TextColumn("{task.fields[dataset]}"))  # fmt: skip
+    out = error_console()
+    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
+        task = bar.add_task("", total=None, dataset="")
+
+        def begin(stage: str, total: int | None) -> None:
+            bar.reset(task, description=stage, total=total, dataset="")
+
+        def tell(dataset: str) -> None:
+            bar.update(task, advance=1, dataset=dataset)
+
+        yield begin, tell
+
+
+def _serve(directory: Path, port: int) -> None:
+    """Serves a directory to this machine only, until it is interrupted.
+
+    Raises:
+      InvalidOptionError: The port is not free.
+    """
+    import functools
+    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+    from my_datasets.errors import InvalidOptionError, explain
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(directory))
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        raise InvalidOptionError(
+            explain(
+                f"The port {port} cannot be used: {error.strerror}.",
+                mend="give another one: --port 0 takes any that is free",
+            )
+        ) from error
+    with server:
+        click.echo(f"See http://127.0.0.1:{server.server_port}/ (Ctrl-C ends it)")
+        with contextlib.suppress(KeyboardInterrupt):
+            server.serve_forever()
