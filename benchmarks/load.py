@@ -54,8 +54,10 @@ OURS = {"table": ["ours", "ours-numpy"], "texts": ["ours", "ours-numpy"],
 # --- The data -----------------------------------------------------------------------------------
 
 
-def build(kind: str, directory: Path, total: int, photos: Path | None) -> None:
-    """Builds a dataset of some examples."""
+def build(
+    kind: str, directory: Path, total: int, photos: Path | None, report: Any = None
+) -> None:
+    """Builds a dataset of some examples; `report` is told how far it is."""
     import tensorflow_datasets as tfds
 
     import my_datasets
@@ -108,7 +110,8 @@ def build(kind: str, directory: Path, total: int, photos: Path | None) -> None:
             return {"train": source}
 
     Benchmark(data_dir=directory).download_and_prepare(
-        download_config=tfds.download.DownloadConfig(num_shards=8)
+        download_config=tfds.download.DownloadConfig(num_shards=8),
+        build_options=my_datasets.BuildOptions(report=report),
     )
 
 

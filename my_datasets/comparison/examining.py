@@ -196,6 +196,8 @@ class _Task:
     target: Path
     examples: int
     size: int
+    # How many examples the split has.
+    of: int
     # The records; all of them if there is no end.
     begin: int = 0
     end: int | None = None
@@ -215,6 +217,7 @@ def _tasks(version_dir: Path, declared: Declared, scratch: Path, wanted: Wanted)
     number = 0
     form = declared.file_format
     for name, shards in declared.splits.items():
+        total = sum(shard.examples for shard in shards)
         for shard in shards:
             path = version_dir / shard.name
             if not path.is_file():
@@ -222,7 +225,9 @@ def _tasks(version_dir: Path, declared: Declared, scratch: Path, wanted: Wanted)
                     explain(f"{path} is not there.", mend="build or pull the version anew")
                 )
             size = path.stat().st_size
-            whole = _Task(number, name, path, form, scratch / str(number), shard.examples, size)
+            whole = _Task(
+                number, name, path, form, scratch / str(number), shard.examples, size, total
+            )
             if form == "tfrecord" and wanted.is_canonical and shard.examples:
                 parts = list(_parts(whole))
             else:
@@ -294,7 +299,7 @@ class _Worker:
 
     def handle(self, task: _Task) -> _Result:
         wanted = self._wanted
-        statistics = None if wanted.leaves is None else SplitStatistics(wanted.leaves)
+        statistics = None if wanted.leaves is None else SplitStatistics(wanted.leaves, task.of)
         result = _Result(statistics, {})
         with task.target.open("xb") as file, contextlib.ExitStack() as stack:
             values = {

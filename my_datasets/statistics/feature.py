@@ -29,18 +29,20 @@ class FeatureStatistics:
 
     Attributes:
       leaf: The leaf.
+      expected: How many examples there will be.
       values: Those of its values.
       missing: How many examples have none, of a feature that has to have one, or may be missing.
       lengths: How many values an example has, where that differs.
     """
 
     leaf: Leaf
+    expected: int = 0
     values: Numbers | Labels | Texts | Images = field(init=False)
     missing: int = 0
     lengths: Distribution = field(default_factory=lambda: Distribution(whole=True))
 
     def __post_init__(self) -> None:
-        self.values = _of(self.leaf)
+        self.values = _of(self.leaf, self.expected)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -146,9 +148,9 @@ def stored_kind(leaf: Leaf) -> Kind:
     return Kind.FLOAT if np.dtype(leaf.dtype).kind == "f" else Kind.INT64
 
 
-def _of(leaf: Leaf) -> Numbers | Labels | Texts | Images:
+def _of(leaf: Leaf, expected: int) -> Numbers | Labels | Texts | Images:
     if leaf.form == "image":
-        return Images()
+        return Images(expected)
     if leaf.form == "bytes":
         return Texts()
     if leaf.classes and leaf.classes <= _CLASSES:
@@ -160,11 +162,10 @@ def _every(values: int, examples: int) -> int:
     return max(1, values // (_VALUES * examples))
 
 
-def _chosen(column: Column, hashes: Hashes) -> list[int]:
-    """Returns a number for each value: from its example's hash and its place in the example."""
-    rows = np.repeat(np.arange(len(column.counts)), column.counts)
-    words = np.ascontiguousarray(hashes[:, :8]).view("<u8").reshape(-1)
+def _chosen(column: Column, hashes: Hashes) -> npt.NDArray[np.uint64]:
+    """Returns a number for each value: the hash of an example for its first one, else the most."""
+    found = np.full(int(column.counts.sum()), np.iinfo(np.uint64).max, np.uint64)
+    given = column.counts > 0
     firsts = np.cumsum(column.counts) - column.counts
-    places = (np.arange(len(rows)) - firsts[rows]).astype(np.uint64)
-    found: list[int] = (words[rows] ^ (places * np.uint64(0x9E3779B97F4A7C15))).tolist()
+    found[firsts[given]] = np.ascontiguousarray(hashes[given, :8]).view("<u8").reshape(-1)
     return found

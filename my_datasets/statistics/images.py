@@ -8,18 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from my_datasets.statistics.distribution import Distribution
 from my_datasets.statistics.numbers import summary_of
 
-# So many images are decoded for the statistics of their colours: those of the smallest hashes.
-_SAMPLE = 200
+# Of so many images, about, the colours are looked at: those of examples with small hashes.
+_SAMPLE = 100
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"
 # ITU T.81, table B.1: markers that begin a frame, which tells the size of the image.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 # JPEG files of more pixels are decoded at a quarter of their sides.
-_LARGE = 512 * 512
+_LARGE = 128 * 128
 
 
 def _whole() -> Distribution:
@@ -35,22 +36,27 @@ class Images:
       heights: In pixels.
       widths: In pixels.
       formats: How many are of each format; `other` if it is not PNG or JPEG, or damaged.
-      sample: (hash, mean and mean square of each channel, from 0 to the most of its type) of the
-        images with the smallest hashes.
+      expected: How many examples there will be, of which some images are looked at.
+      looked_at: How many of those have so many channels, by that number.
+      sums: Of the means of each channel of those images, from 0 to the most of their type; and of
+        the means of the squares.
     """
+
+    expected: int
 
     sizes: Distribution = field(default_factory=_whole)
     heights: Distribution = field(default_factory=_whole)
     widths: Distribution = field(default_factory=_whole)
     formats: Counter[str] = field(default_factory=Counter)
-    sample: list[tuple[int, tuple[float, ...], tuple[float, ...]]] = field(default_factory=list)
+    looked_at: Counter[int] = field(default_factory=Counter)
+    sums: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict)
 
-    def add(self, files: Sequence[memoryview], hashes: Sequence[int]) -> None:
+    def add(self, files: Sequence[memoryview], hashes: npt.NDArray[np.uint64]) -> None:
         """Adds images.
 
         Args:
           files: Their files.
-          hashes: A number of each that chooses the sample, 64 random bits that are always the same.
+          hashes: A number of each that chooses those that are looked at; shape [n].
         """
         sizes = []
         for file in files:
@@ -61,16 +67,19 @@ class Images:
         both = np.array(sizes, np.int64).reshape(-1, 2)
         self.heights.add(both[:, 0])
         self.widths.add(both[:, 1])
-        if importlib.util.find_spec("cv2") is not None:
-            for place in np.argsort(np.array(hashes, np.uint64), kind="stable")[:_SAMPLE].tolist():
-                if len(self.sample) == _SAMPLE and hashes[place] >= self.sample[-1][0]:
-                    break
-                found = _colours(files[place])
-                if found is not None:
-                    self._keep([(hashes[place], *found)])
+        share = min(1.0, _SAMPLE / max(self.expected, 1))
+        # Which ones depends on the images and their number alone, not on their order.
+        chosen = np.flatnonzero(hashes < share * 2.0**64)
+        if len(chosen) and importlib.util.find_spec("cv2") is not None:
+            for place in chosen.tolist():
+                self._look(files[place])
 
-    def _keep(self, more: Sequence[tuple[int, tuple[float, ...], tuple[float, ...]]]) -> None:
-        self.sample = sorted([*self.sample, *more])[:_SAMPLE]
+    def _look(self, file: memoryview) -> None:
+        found = _colours(file)
+        if found is not None:
+            channels = found.shape[1]
+            self.looked_at[channels] += 1
+            self.sums[channels] = self.sums.get(channels, np.zeros_like(found)) + found
 
     def merge(self, other: "Images") -> None:
         """Adds others."""
@@ -78,7 +87,9 @@ class Images:
         self.heights.merge(other.heights)
         self.widths.merge(other.widths)
         self.formats.update(other.formats)
-        self._keep(other.sample)
+        self.looked_at.update(other.looked_at)
+        for channels, sums in other.sums.items():
+            self.sums[channels] = self.sums.get(channels, np.zeros_like(sums)) + sums
 
     def summary(self) -> dict[str, Any]:
         """Returns what the manifest tells of them."""
@@ -89,16 +100,13 @@ class Images:
             "heights": summary_of(self.heights),
             "widths": summary_of(self.widths),
         }
-        channels = Counter(len(means) for _, means, _ in self.sample)
-        if channels:
+        if self.looked_at:
             # Grey images among coloured ones have no red to speak of.
-            usual = min(channels, key=lambda number: (-channels[number], number))
-            some = [one for one in self.sample if len(one[1]) == usual]
-            means = np.mean([means for _, means, _ in some], axis=0)
-            squares = np.mean([squares for _, _, squares in some], axis=0)
+            usual = min(self.looked_at, key=lambda number: (-self.looked_at[number], number))
+            means, squares = self.sums[usual] / self.looked_at[usual]
             deviations = np.sqrt(np.maximum(squares - means**2, 0))
             found["channels"] = {
-                "images": len(some),
+                "images": self.looked_at[usual],
                 "means": [round(float(one), 6) for one in means],
                 "stds": [round(float(one), 6) for one in deviations],
             }
@@ -123,8 +131,11 @@ def looked_at(file: memoryview) -> tuple[str] | tuple[str, int, int]:
     return ("other",)
 
 
-def _colours(file: memoryview) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Returns the mean and the mean square of each channel; None of what cannot be decoded."""
+def _colours(file: memoryview) -> npt.NDArray[np.float64] | None:
+    """Returns the mean and the mean square of each channel, from 0 to 1; shape [2, channels].
+
+    None of what cannot be decoded.
+    """
     import cv2
 
     _, *size = looked_at(file)
@@ -134,13 +145,9 @@ def _colours(file: memoryview) -> tuple[tuple[float, ...], tuple[float, ...]] | 
         image = cv2.imdecode(np.frombuffer(file, np.uint8), flags) if len(file) else None
     except cv2.error:
         return None
-    if image is None:
+    if image is None or image.dtype.kind != "u":
         return None
-    pixels = image.reshape(image.shape[0] * image.shape[1], -1)
-    if pixels.shape[1] >= 3:
-        pixels = pixels[:, [2, 1, 0, 3][: pixels.shape[1]]]  # of blue, green, red
-    scaled = pixels / np.float64(np.iinfo(pixels.dtype).max)
-    return (
-        tuple(round(float(one), 9) for one in scaled.mean(0)),
-        tuple(round(float(one), 9) for one in np.square(scaled).mean(0)),
-    )
+    means, deviations = (one[:, 0] / np.iinfo(image.dtype).max for one in cv2.meanStdDev(image))
+    found = np.stack([means, deviations**2 + means**2])
+    # OpenCV's are blue, green, red.
+    return found[:, [2, 1, 0, 3][: found.shape[1]]] if found.shape[1] >= 3 else found

@@ -18,16 +18,18 @@ class SplitStatistics:
 
     Attributes:
       leaves: The leaves of the features.
+      expected: How many examples the whole split has.
       examples: How many examples there are.
       features: The statistics of each leaf.
     """
 
     leaves: Sequence[Leaf]
+    expected: int = 0
     examples: int = 0
     features: list[FeatureStatistics] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.features = [FeatureStatistics(leaf) for leaf in self.leaves]
+        self.features = [FeatureStatistics(leaf, self.expected) for leaf in self.leaves]
 
     @property
     def keys(self) -> list[str]:

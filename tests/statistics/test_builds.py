@@ -87,9 +87,9 @@ def test_images(told):
     assert found["formats"] == {"png": rows.ROWS}
     assert (found["heights"]["min"], found["heights"]["max"]) == (4, 6)
     assert (found["widths"]["min"], found["widths"]["max"]) == (8, 12)
-    assert found["channels"]["images"] == 200
-    assert found["channels"]["means"] == pytest.approx([0.5] * 3, abs=0.02)
-    assert found["channels"]["stds"] == pytest.approx([np.sqrt(1 / 12)] * 3, abs=0.02)
+    assert 70 < found["channels"]["images"] < 130
+    assert found["channels"]["means"] == pytest.approx([0.5] * 3, abs=0.03)
+    assert found["channels"]["stds"] == pytest.approx([np.sqrt(1 / 12)] * 3, abs=0.03)
 
 
 def test_sounds(told):
