@@ -12,7 +12,7 @@ from typing import Any
 
 from my_datasets._version import __version__
 from my_datasets.building.engines import processes
-from my_datasets.comparison.hashing import FEW_BYTES
+from my_datasets.comparison.examining import FEW_BYTES
 from my_datasets.comparison.subject import Subject
 from my_datasets.core import content, schema
 from my_datasets.core.declared import MALFORMED
@@ -28,7 +28,15 @@ from my_datasets.errors import (
 )
 from my_datasets.input_pipeline.decoding import Decoder
 from my_datasets.verification import resuming, watching
-from my_datasets.verification.checks import digests, drift, examples, files, metadata, shards
+from my_datasets.verification.checks import (
+    constraints,
+    digests,
+    drift,
+    examples,
+    files,
+    metadata,
+    shards,
+)
 from my_datasets.verification.checks.near_duplicates import NearDuplicateCheck, NearDuplicates
 from my_datasets.verification.checks.splits import SplitDeclarations
 from my_datasets.verification.watching import Check, Noted, Watch
@@ -159,7 +167,7 @@ def verify(
         )
     subject = Subject.read(path)
     issues = [*subject.issues, *metadata.check(subject), *files.check(subject)]
-    issues += drift.check(subject)
+    issues += [*constraints.check_noted(subject), *drift.check(subject)]
     not_checked: list[str] = []
     tasks = _tasks(subject, {issue.node for issue in issues if issue.code in _NOT_TO_BE_READ})
     digest, resumed = None, 0
@@ -191,6 +199,8 @@ def verify(
                     issues += digests.check(subject.content, splits)
                     noted = _noted(subject, worker, tasks)
                     issues += [issue for check in checks for issue in check.issues(noted)]
+                    again = scratch.directory / "constraints"
+                    issues += constraints.check_again(subject, again, workers or cores())
                 if not any(i.severity is Severity.ERROR for i in issues):
                     digest = _digest(subject, splits)
                 del found, splits  # mapped files in the directory
