@@ -114,7 +114,8 @@ class Source(Units):
           salt: Another text makes another choice of rows.
 
         Raises:
-          SourceError: There is no such column, or the shares are none.
+          SourceError: There is no such column, or the shares are none; or a part is split again
+            with its salt.
         """
         cuts = splitting.cuts(parts)
         # The cuts follow from the order, which a JSON object may lose.
@@ -128,6 +129,15 @@ class Source(Units):
                     f"A split cannot be grouped by {group!r} and stratified by {stratify!r}.",
                     "Whole groups cannot have exact shares of each class",
                     mend="choose one of them",
+                )
+            )
+        before = self.declared
+        if stratify is None and (before.get("salt"), before.get("group")) == (salt, group):
+            raise SourceError(
+                explain(
+                    f"This part of a source was split with the salt {salt!r} already.",
+                    "By the same numbers, all its rows could fall on one side",
+                    mend=f"give another one, such as salt={salt + 'again'!r}",
                 )
             )
         if stratify is None:

@@ -163,3 +163,15 @@ def test_what_was_declared_is_in_the_manifest(tmp_path):
         "parts": PARTS, "order": list(PARTS), "group": "person", "stratify": None, "salt": "",
     }  # fmt: skip
     assert manifest["splits"] == {name: {**rule, "part": name} for name in PARTS}
+
+
+def test_a_part_is_not_split_again_by_the_same_numbers():
+    source = sources.arrays({"n": np.arange(1000)})
+    part = source.split({"train": 0.5, "rest": 0.5})["rest"]
+    with pytest.raises(SourceError, match="give another one, such as salt='again'"):
+        part.split({"validation": 0.5, "test": 0.5})
+    halves = part.split({"validation": 0.5, "test": 0.5}, salt="again")
+    assert all(200 < len(rows_of(half)[0]) < 300 for half in halves.values())
+    # Groups, and classes, have numbers of their own.
+    part.split({"a": 0.5, "b": 0.5}, group="n")
+    part.split({"a": 0.5, "b": 0.5}, stratify="n")
