@@ -1,6 +1,8 @@
 # make demo   build the digits dataset, look at it and train on it, in an environment of its own
 # make test   run the tests, in an environment of its own
 # make soak   run those that take long: many kills, much data
+# make runners  fetch what builds on other runners of Beam need: Prism, and job servers of Flink and
+#             Spark; or one of `make prism`, `make flink`, `make spark`
 # make lock   renew constraints.txt, the exact versions that both use
 # make clean  remove those environments and everything made in them
 
@@ -22,7 +24,7 @@ $(1)/bin/uv pip install --python $(1) --constraint constraints.txt \
 @touch $@
 endef
 
-.PHONY: demo test soak lock clean
+.PHONY: demo test soak runners prism flink spark lock clean
 
 demo: $(DEMO_ENV)/.installed
 	$(DEMO_ENV)/bin/my-datasets demo --data-dir .demo/tensorflow_datasets --output .demo
@@ -40,9 +42,26 @@ EVERYTHING := --editable '.[beam,dev,test]'
 $(TEST_ENV)/.installed: setup.py constraints.txt
 	$(call install,$(TEST_ENV),$(EVERYTHING))
 
+# Exact versions, as of the apache-beam in constraints.txt; Go and Maven compare checksums.
+BEAM := 2.77.0
+FLINK := beam-runners-flink-2.2-job-server
+SPARK := beam-runners-spark-3-job-server
+
+runners: prism flink spark
+prism: .beam/prism
+flink: .beam/$(FLINK)-$(BEAM).jar
+spark: .beam/$(SPARK)-$(BEAM).jar
+
+.beam/prism:
+	GOBIN=$(CURDIR)/.beam go install github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM)
+
+.beam/%-$(BEAM).jar:
+	mvn --batch-mode --quiet --strict-checksums dependency:copy \
+	    -Dartifact=org.apache.beam:$*:$(BEAM) -DoutputDirectory=$(CURDIR)/.beam
+
 lock: $(TEST_ENV)/.installed
 	$(TEST_ENV)/bin/uv pip compile setup.py --all-extras --upgrade --no-header --no-annotate \
 	    --python-version 3.11 --output-file constraints.txt
 
 clean:
-	rm -rf .venv .demo build dist
+	rm -rf .venv .demo .beam build dist

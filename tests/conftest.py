@@ -54,6 +54,7 @@ class TogetherScheduling(LoadScopeScheduling):
         (r"tests/test_ways_in\.py.*\b(wheel|checkout)\b.*\]$", r"\1"),
         (r"tests/(test_ways_in|test_docs|test_public_api|builders/test_registry)\.py", "editable"),
         (r"tests/(datasets|testing)/", "cases"),
+        (r"tests/building/engines/test_beam_(runners|faults)\.py", "dask"),
     )
 
     def _split_scope(self, nodeid: str) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.building.engines import toys
+from tests.building.engines import dask_processes, toys
 from tests.building.engines.builds import build, hashes
 
 
@@ -32,3 +32,10 @@ def dask_in_process():
         n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
     ) as cluster:
         yield cluster.scheduler_address
+
+
+@pytest.fixture(scope="session")
+def dask_cluster(tmp_path_factory):
+    """A real Dask cluster: a scheduler and two workers, each a process."""
+    with dask_processes.started(tmp_path_factory.mktemp("dask")) as cluster:
+        yield cluster

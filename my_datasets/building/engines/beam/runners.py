@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from my_datasets.building.engines.beam.dask_cluster import Cluster
 
 _LOSING_MODES = ("multi_threading", "multi_processing")
-_LOOPBACK = {"environment_type": "LOOPBACK"}
+# Workers are threads of the building process; a job server answers within seconds, or never.
+_LOOPBACK = {"environment_type": "LOOPBACK", "job_server_timeout": "30"}
 # Options of the Dask runner, which is this package's own.
 _OF_DASK = ("dask_client_address", "dask_scheduler_file", "dask_npartitions")
 
@@ -115,6 +116,14 @@ class Submission:
         _check(self.preset, self.options)
         self._cluster: Cluster | None = None
 
+    def cluster(self) -> "Cluster":
+        """Returns the connection to Dask, which all pipelines share."""
+        from my_datasets.building.engines.beam import dask_cluster
+
+        if self._cluster is None:
+            self._cluster = dask_cluster.Cluster(self.options)
+        return self._cluster
+
     def close(self) -> None:
         """Lets go of what pipelines have shared. A pipeline after that starts it anew."""
         if self._cluster is not None:
@@ -145,11 +154,7 @@ class Submission:
             # Not DirectRunner, which looks for another runner to download before it does the same.
             return FnApiRunner()
         if self.preset == DASK:
-            from my_datasets.building.engines.beam import dask_cluster
-
-            if self._cluster is None:
-                self._cluster = dask_cluster.Cluster(self.options)
-            return self._cluster.runner()
+            return self.cluster().runner()
         return _BEAMS_NAMES[self.preset.name]
 
 
@@ -268,6 +273,13 @@ _SHIPPING = ("setup_file", "extra_packages", "extra_package", "sdk_container_ima
 
 
 def _check_dataflow(options: Mapping[str, Any]) -> None:
+    if importlib.util.find_spec("apitools") is None:
+        raise InvalidOptionError(
+            explain(
+                "The runner dataflow needs the part of Beam for Google Cloud.",
+                mend="pip install 'apache-beam[gcp]'",
+            )
+        )
     missing = [name for name in ("project", "region") if not options.get(name)]
     if missing:
         raise InvalidOptionError(

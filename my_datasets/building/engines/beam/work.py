@@ -31,8 +31,10 @@ _IDENTITY = "beam.json"
 _TASKS = 500
 # Files of a directory: some file systems get slow beyond tens of thousands.
 _FILES = 1000
-# Lines of a worker's traceback that are told.
-_LINES = 20
+# Lines of a worker's traceback that are told, and characters of each.
+_LINES, _WIDTH = 20, 300
+# Before the message of an error that only a runner tells of.
+_OURS = "BuildInterruptedError: "
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,9 @@ class Work:
         # What a builder or its data have wrong comes before what may be a consequence of it.
         said.sort(key=lambda one: not one["is_ours"])
         if not said:
+            told = _told_by_runner(str(error))
+            if told is not None:
+                return told
             return BuildInterruptedError(
                 explain(
                     f"The runner failed while {stage}.",
@@ -253,5 +258,16 @@ def read_json(path: Path) -> Any:
         return None
 
 
+def _told_by_runner(text: str) -> MyDatasetsError | None:
+    """Returns an error of ours in what a runner passed on, of a worker that could not tell it."""
+    begin = text.find(_OURS)
+    end = text.find("To mend: ", begin)
+    if begin < 0 or end < 0:
+        return None
+    end = text.find("\n", end)
+    message = text[begin + len(_OURS) : end if end >= 0 else None]
+    return BuildInterruptedError(message.partition(" [while running")[0])
+
+
 def _last_lines(text: str) -> str:
-    return "\n  ".join(text.strip().splitlines()[-_LINES:])
+    return "\n  ".join(line[:_WIDTH] for line in text.strip().splitlines()[-_LINES:])

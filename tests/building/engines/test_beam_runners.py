@@ -1,0 +1,245 @@
+"""The runners: what is asked before a build, and builds on real ones in other processes."""
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
+
+from my_datasets import errors
+from my_datasets.building.engines.beam import preflight, runners, surroundings
+from my_datasets.building.engines.beam.runners import Submission
+from tests.building.engines import beam_toys, toys
+from tests.building.engines.builds import build, hashes
+from tests.conftest import ROOT
+
+BEAM_FILES = ROOT / ".beam"
+
+
+@pytest.mark.parametrize("cls", [toys.InUnits, beam_toys.OfPipeline])
+def test_dask_with_two_workers_gives_the_same_bytes(reference, tmp_path, dask_cluster, cls):
+    options = {**dask_cluster.options, "dask_npartitions": 5}
+    assert hashes(build(cls, tmp_path, engine="beam", beam_options=options)) == reference
+
+
+def test_dask_keeps_what_the_runner_of_beam_loses(tmp_path, dask_in_process):
+    """All leaves, what bundles give when they finish, side inputs, metrics that can be asked."""
+    import apache_beam as beam
+
+    class Finishing(beam.DoFn):
+        def start_bundle(self):
+            self.seen = 0
+
+        def process(self, element):
+            self.seen += element
+            yield element
+
+        def finish_bundle(self):
+            yield beam.utils.windowed_value.WindowedValue(
+                1000 * self.seen, 0, [beam.transforms.window.GlobalWindow()]
+            )
+
+    def note(name):
+        return lambda value: (tmp_path / name).write_text(repr(value))
+
+    submission = Submission(
+        {"runner": "dask", "dask_client_address": dask_in_process, "dask_npartitions": 3}
+    )
+    pipeline = submission.pipeline()
+    numbers = pipeline | beam.Create(range(10))
+    total = numbers | "Total" >> beam.CombineGlobally(sum)
+    _ = total | "First leaf" >> beam.Map(note("total"))
+    finished = numbers | beam.ParDo(Finishing()) | "All" >> beam.CombineGlobally(sum)
+    _ = finished | "Second leaf" >> beam.Map(note("finished"))
+    pairs = numbers | beam.Map(lambda n, whole: (n % 3, n + whole), beam.pvalue.AsSingleton(total))
+    groups = pairs | beam.GroupByKey() | beam.MapTuple(lambda key, values: (key, sorted(values)))
+    looked_up = numbers | "Look up" >> beam.Map(
+        lambda n, table: len(table[n % 3]), beam.pvalue.AsDict(groups)
+    )
+    both = (looked_up, numbers) | beam.Flatten() | "Count" >> beam.combiners.Count.Globally()
+    _ = both | "Third leaf" >> beam.Map(note("both"))
+    result = pipeline.run()
+    assert result.wait_until_finish() == "DONE"
+    assert result.metrics().query()["counters"] == []
+    submission.close()
+    assert (tmp_path / "total").read_text() == "45"
+    assert (tmp_path / "finished").read_text() == str(45 + 45_000)
+    assert (tmp_path / "both").read_text() == "20"
+
+
+def test_an_error_in_a_worker_of_dask_is_the_builders_own(tmp_path, dask_cluster, monkeypatch):
+    monkeypatch.setattr(beam_toys.Given, "pairs", [("a", {"n": 1}), ("b", {"n": "x"})])
+    options = dask_cluster.options
+    with pytest.raises(errors.ExampleError, match="Key: b\n  Feature: n"):
+        build(beam_toys.Given, tmp_path, config=None, beam_options=options)
+
+
+def _fetched(name, target):
+    """Returns a file that make fetches or builds, or leaves the test out."""
+    found = sorted(BEAM_FILES.glob(name))
+    if not found:
+        pytest.skip(f"there is no .beam/{name}: run `make {target}` first")
+    return str(found[-1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", [toys.InUnits, beam_toys.OfPipeline])
+def test_prism_gives_the_same_bytes(reference, tmp_path, cls):
+    options = {"runner": "prism", "prism_location": _fetched("prism", "prism")}
+    assert hashes(build(cls, tmp_path, engine="beam", beam_options=options)) == reference
+
+
+@pytest.mark.slow
+def test_prism_whose_workers_cannot_start_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(preflight, "_BEGIN", 5.0)
+    options = {
+        "runner": "prism", "prism_location": _fetched("prism", "prism"),
+        "environment_type": "PROCESS", "environment_config": '{"command": "/bin/cat"}',
+    }  # fmt: skip
+    begin = time.monotonic()
+    with pytest.raises(errors.BuildInterruptedError, match="No worker has begun within 5 seconds"):
+        build(toys.InUnits, tmp_path, engine="beam", beam_options=options)
+    assert time.monotonic() - begin < 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", [toys.InUnits, beam_toys.OfPipeline])
+@pytest.mark.parametrize("name", ["flink", "spark"])
+def test_job_servers_give_the_same_bytes(reference, tmp_path, name, cls):
+    jar = _fetched(f"beam-runners-{name}-*-job-server-*.jar", name)
+    options = {"runner": name, f"{name}_job_server_jar": jar}
+    assert hashes(build(cls, tmp_path, engine="beam", beam_options=options)) == reference
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"runner": "nix"}, "There is no preset for the runner 'nix'"),
+        ({"runner": "dask", "dask_npartition": 3}, "Did you mean 'dask_npartitions'"),
+        ({"runner": "prism"}, "`make prism` builds it with Go"),
+        ({"runner": "prism", "prism_location": "/nowhere"}, "no program that can be run"),
+        ({"runner": "flink"}, "needs flink_job_server_jar, or the job_endpoint"),
+        ({"runner": "spark", "spark_job_server_jar": "/no.jar"}, "which is no file"),
+        ({"runner": "portable"}, "needs the address of a job server"),
+        ({"runner": "dataflow"}, r"pip install 'apache-beam\[gcp\]'"),
+    ],
+)
+def test_options_that_cannot_work_are_told_at_once(tmp_path, options, said):
+    with pytest.raises(errors.InvalidOptionError, match=said):
+        build(toys.InUnits, tmp_path, beam_options=options)
+    assert not list(tmp_path.glob("*/1.0.0"))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "needs project and region"),
+        ({"project": "p"}, "needs region"),
+        ({"project": "p", "region": "r"}, "temp_location is ''"),
+        (
+            {"project": "p", "region": "r", "temp_location": "gs://b/t"},
+            "Nothing brings this package and the builder's",
+        ),
+    ],
+)
+def test_options_of_dataflow_are_complete_before_anything_is_sent(monkeypatch, given, said):
+    monkeypatch.setattr(runners.importlib.util, "find_spec", lambda name: name)
+    with pytest.raises(errors.InvalidOptionError, match=said):
+        Submission({"runner": "dataflow", **given})
+    whole = {"project": "p", "region": "r", "temp_location": "gs://b/t", "setup_file": "./setup.py"}
+    assert Submission({"runner": "dataflow", **whole}).at_once(1) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"job_endpoint": "127.0.0.1:1"}, "where a job server should answer"),
+        ({"flink_master": "127.0.0.1:1"}, "where a Flink JobManager should answer"),
+        ({"spark_master_url": "spark://127.0.0.1:1"}, "where a Spark master should answer"),
+    ],
+)
+def test_addresses_where_nobody_answers_are_told_within_seconds(options, said):
+    submission = Submission({"runner": "portable", "job_endpoint": "127.0.0.1:1"})
+    submission.options = options
+    begin = time.monotonic()
+    with pytest.raises(errors.BuildInterruptedError, match=said):
+        preflight.check(submission, None, None)
+    assert time.monotonic() - begin < 10
+
+
+def test_loopback_is_refused_where_workers_are_elsewhere(monkeypatch, tmp_path):
+    monkeypatch.setattr(preflight, "_check_addresses", lambda options: None)
+    monkeypatch.setattr(runners.shutil, "which", lambda name: name)
+    jar = tmp_path / "x.jar"
+    jar.touch()
+    options = {"runner": "flink", "flink_job_server_jar": str(jar), "flink_master": "cluster:8081"}
+    with pytest.raises(errors.InvalidOptionError, match="an address that only this machine"):
+        preflight.check(Submission(options), None, None)
+
+
+def test_a_command_of_workers_that_is_none_is_refused(tmp_path):
+    command = '{"command": "/nonexistent/boot"}'
+    options = {
+        "runner": "portable", "job_endpoint": "[auto]", "environment_type": "PROCESS",
+        "environment_config": command,
+    }  # fmt: skip
+    with pytest.raises(errors.InvalidOptionError, match="'/nonexistent/boot'"):
+        preflight.check(Submission(options), None, None)
+
+
+def test_a_scheduler_that_is_not_there_is_told_within_seconds(tmp_path, monkeypatch):
+    from my_datasets.building.engines.beam import dask_cluster
+
+    monkeypatch.setattr(dask_cluster, "_TIMEOUT", 2)
+    options = {"runner": "dask", "dask_client_address": "tcp://127.0.0.1:1"}
+    with pytest.raises(errors.BuildInterruptedError, match="does not answer, or has no worker"):
+        build(toys.InUnits, tmp_path, beam_options=options)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"versions": {"numpy": "0.1", "zlib": "9"}}, r"has numpy .* 0\.1\), zlib .* 9\)"),
+        ({"directory": Path("/nowhere")}, "does not see /nowhere"),
+        ({"modules": ("no_such_package.builder",)}, "cannot import no_such_package.builder"),
+    ],
+)
+def test_what_a_worker_lacks_is_told(tmp_path, changed, said):
+    wanted = surroundings.Surroundings(**{"directory": tmp_path, **changed})
+    with pytest.raises(errors.BuildInterruptedError, match=said):
+        wanted.check()
+    assert surroundings.Surroundings(tmp_path, ("json",)).check()
+
+
+def test_workers_without_the_builder_are_told_before_anything_is_generated(
+    tmp_path, dask_cluster, monkeypatch
+):
+    """The builder's module is one that only this process has."""
+    (tmp_path / "only_here.py").write_text(
+        "from tests.building.engines import toys\n"
+        "class Toy(toys.InUnits, skip_registration=True):\n    name = 'toy_engine'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import only_here
+
+    options = dask_cluster.options
+    with pytest.raises(errors.BuildInterruptedError, match="A worker cannot import only_here"):
+        build(only_here.Toy, tmp_path / "data", beam_options=options)
+
+
+def test_options_of_beam_and_tfds_come_together():
+    given = PipelineOptions(["--runner=FlinkRunner", "--flink_master=[local]", "--experiments=a"])
+    submission = Submission({"job_endpoint": "127.0.0.1:1"}, beam_options=given)
+    assert submission.preset is runners.FLINK
+    options = submission.pipeline()._options
+    assert "a" in options.view_as(DebugOptions).experiments
+    assert submission.options["environment_type"] == "LOOPBACK"
+    assert submission.at_once(1 << 30) is None
+
+
+def test_the_in_process_runner_is_beams_own_and_looks_for_nothing_to_download(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda *_: pytest.fail("looked for a program"))
+    for name in ("", "in-process", "DirectRunner", "FnApiRunner"):
+        runner = Submission({"runner": name}).pipeline().runner
+        assert type(runner).__name__ == "FnApiRunner"
