@@ -89,6 +89,9 @@ setup(
         "sql": ["adbc-driver-postgresql>=1.3", "adbc-driver-sqlite>=1.3"],
         "test": [
             "av>=12",
+            # Accessibility, and a browser's driver; the browser itself is installed on its own.
+            "axe-playwright-python>=0.1.4",
+            "playwright>=1.50",
             "adbc-driver-postgresql>=1.3",
             "adbc-driver-sqlite>=1.3",
             "build>=1.2",

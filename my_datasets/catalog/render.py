@@ -12,7 +12,7 @@ from my_datasets.catalog.pages import UnshowableError, render, static
 from my_datasets.catalog.site import Site, plain
 from my_datasets.core.declared import MALFORMED
 
-_ASSETS = ("catalog.css", "catalog.js")
+_ASSETS = ("catalog.css", "catalog.js", "icon.svg")
 # Sizes by which datasets are found, in bytes.
 _SIZES = (
     (10 << 20, "up to 10 MiB"),

@@ -11,7 +11,7 @@ from my_datasets.catalog.pages import render
 from my_datasets.catalog.summaries import distributions, summaries
 from my_datasets.comparison.diff import Diff
 from my_datasets.statistics.drift import Moved
-from my_datasets.verification.verifier import Report
+from my_datasets.verification.report import Report
 
 
 def statistics_page(name: str, statistics: Mapping[str, Any]) -> str:

@@ -234,11 +234,11 @@ def test_statistics_that_are_none(data_dir, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", [*HOSTILE[:3], "..", "a b", "ä" * 60, "con", "%2e%2e", "index.html"]
+    "name", [*HOSTILE[:3], "a..b", "a b", "ä" * 60, "con", "%2e%2e", "index.html"]
 )
 def test_names_that_no_dataset_has(data_dir, tmp_path, name):
     """Whoever can write into a data directory can call things as they like."""
-    safe = name.replace("/", "|").replace("..", "..x")
+    safe = name.replace("/", "|")
     version = tmp_path / "data" / safe / "1.0.0"
     shutil.copytree(data_dir / "weights/1.0.0", version)
     write(collect(tmp_path / "data"), tmp_path / "site")

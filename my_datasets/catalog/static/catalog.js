@@ -79,7 +79,8 @@
         values.some((value) => entry.facets[facet].includes(value)));
   }
 
-  function show() {
+  // Shows what fits; returns the values that are chosen.
+  function filter() {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     const facets = chosen();
     let count = 0;
@@ -93,7 +94,7 @@
       any ? `${count} of ${entries.length} shown` : `${entries.length} shown`;
     document.getElementById("nothing").hidden = count > 0 || entries.length === 0;
     document.getElementById("clear").hidden = !any;
-    remember(facets);
+    return facets;
   }
 
   function sort() {
@@ -109,7 +110,8 @@
   }
 
   // What is shown stands in the address, so that it can be sent, and comes back with "back".
-  function remember(facets) {
+  function show() {
+    const facets = filter();
     const state = new URLSearchParams();
     if (search.value) state.set("q", search.value);
     for (const [facet, values] of Object.entries(facets)) {
@@ -129,7 +131,7 @@
     const wanted = state.get("order");
     order.value = [...order.options].some((one) => one.value === wanted) ? wanted : "name";
     sort();
-    show();
+    filter();
   }
 
   function clear() {
