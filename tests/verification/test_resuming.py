@@ -13,8 +13,9 @@ import pytest
 
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import DiskFullError
-from my_datasets.verification import resuming, verifier
-from my_datasets.verification.verifier import Level, verify
+from my_datasets.verification import resuming, shard_reading, verifier
+from my_datasets.verification.report import Level
+from my_datasets.verification.verifier import verify
 from tests.building.engines import toys
 from tests.building.engines.builds import build
 
@@ -92,7 +93,7 @@ def assert_same(report, expected):
 @pytest.mark.parametrize("level", [Level.BYTES, Level.DEEP])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_shards_that_were_looked_at_are_not_read_again(version, cache, level, workers, monkeypatch):
-    monkeypatch.setattr(verifier, "FEW_BYTES", 0)
+    monkeypatch.setattr(shard_reading, "FEW_BYTES", 0)
     expected = verify(version, level=level, workers=1)
     seen = interrupted(version, cache, level, workers=workers)
     report, read = read_by(version, cache, level)
@@ -109,7 +110,7 @@ def test_shards_that_were_looked_at_are_not_read_again(version, cache, level, wo
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_killed_run(version, cache, tmp_path, sent, workers, monkeypatch):
     told = tmp_path / "told"
-    monkeypatch.setattr(verifier, "FEW_BYTES", 0)
+    monkeypatch.setattr(shard_reading, "FEW_BYTES", 0)
 
     def work():
         os.setsid()
@@ -330,6 +331,6 @@ def test_what_is_old_is_deleted(version, cache, good, monkeypatch):
 
 
 def test_a_full_disk_is_no_damaged_shard(version, cache, monkeypatch):
-    monkeypatch.setattr(verifier._Worker, "hashes_of", lambda self, task: Path("/dev/full"))
+    monkeypatch.setattr(shard_reading.Worker, "hashes_of", lambda self, task: Path("/dev/full"))
     with pytest.raises(DiskFullError, match="notes on the examples cannot be written"):
         verify(version, level=Level.DEEP, workers=1, resume_dir=cache)

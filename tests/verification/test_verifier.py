@@ -19,9 +19,10 @@ from my_datasets.core import manifest
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import CorruptShardError, DataDirError, IncompleteVersionError
 from my_datasets.records import index, tfrecord
-from my_datasets.verification import verifier
+from my_datasets.verification import shard_reading
 from my_datasets.verification.adopting import adopt
-from my_datasets.verification.verifier import Level, verify
+from my_datasets.verification.report import Level
+from my_datasets.verification.verifier import verify
 from tests.building.engines import toys
 from tests.building.engines.builds import THREE_SHARDS, build
 
@@ -430,7 +431,7 @@ def test_what_is_found_without_reading(version, damage, expected):
 )
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_found_in_the_bytes(version, damage, expected, workers, monkeypatch):
-    monkeypatch.setattr(verifier, "FEW_BYTES", 0)
+    monkeypatch.setattr(shard_reading, "FEW_BYTES", 0)
     damage(version)
     report = verify(version, workers=workers)
     assert not report.is_good

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from my_datasets.core.manifest import Manifest
 from my_datasets.verification.adopting import adopt
-from my_datasets.verification.verifier import Level, verify
+from my_datasets.verification.report import Level
+from my_datasets.verification.verifier import verify
 from tests.statistics import rows
 from tests.statistics.test_constraints import GOOD, of
 

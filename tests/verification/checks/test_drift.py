@@ -10,7 +10,8 @@ import my_datasets
 from my_datasets.comparison.diff import diff
 from my_datasets.core.issues import Severity
 from my_datasets.statistics.constraints import Constraint
-from my_datasets.verification.verifier import Level, verify
+from my_datasets.verification.report import Level
+from my_datasets.verification.verifier import verify
 from tests.building.engines.builds import build
 
 

@@ -16,9 +16,10 @@ import my_datasets
 from my_datasets import dependencies
 from my_datasets.building.options import BuildOptions
 from my_datasets.errors import InvalidOptionError, MissingDependencyError
-from my_datasets.verification import image_hashes, near_pairs, text_signatures, verifier
+from my_datasets.verification import image_hashes, near_pairs, shard_reading, text_signatures
 from my_datasets.verification.checks.near_duplicates import NearDuplicates
-from my_datasets.verification.verifier import Level, verify
+from my_datasets.verification.report import Level
+from my_datasets.verification.verifier import verify
 
 names = (f"near_duplicates_{number}" for number in itertools.count())
 PHOTOS = Path("/work/shared/data/images")
@@ -413,7 +414,7 @@ def test_several_processes_find_the_same(tmp_path, monkeypatch):
     )  # fmt: skip
     expected = looked(path)
     assert [issue.code for issue in expected[0]] == ["near-duplicate"]
-    monkeypatch.setattr(verifier, "FEW_BYTES", 0)
+    monkeypatch.setattr(shard_reading, "FEW_BYTES", 0)
     report = verify(path, level=Level.DEEP, workers=2, near_duplicates=NearDuplicates())
     assert (list(report.issues), list(report.not_checked)) == expected
 

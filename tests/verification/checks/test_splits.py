@@ -20,7 +20,8 @@ from my_datasets.records import hashing
 from my_datasets.sources import splitting
 from my_datasets.verification import column_hashes, watching
 from my_datasets.verification.distinct_values import Column, Values
-from my_datasets.verification.verifier import Level, verify
+from my_datasets.verification.report import Level
+from my_datasets.verification.verifier import verify
 
 PARTS = {"train": 0.7, "validation": 0.1, "test": 0.2}
 ROWS = 2000
