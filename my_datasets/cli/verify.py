@@ -15,15 +15,17 @@ from my_datasets.cli.output import (
     console,
     data_dir_option,
     error_console,
+    html_option,
     human_size,
     json_option,
     print_json,
     quiet_tensorflow,
+    write_page,
 )
 
 if TYPE_CHECKING:
     from my_datasets.core.issues import Issue
-    from my_datasets.verification.verifier import Looked, Report
+    from my_datasets.verification.report import Looked, Report
 
 
 # What says which builder makes it, and what it made.
@@ -68,6 +70,7 @@ _NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unre
 )
 @click.option("--strict", is_flag=True, help="Count warnings as errors.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a core]")
+@html_option
 @json_option
 @click.pass_context
 def command(
@@ -83,6 +86,7 @@ def command(
     restart: bool,
     strict: bool,
     workers: int | None,
+    html: str | None,
     as_json: bool,
 ) -> None:
     """Look whether prepared versions are what their manifests say they are.
@@ -101,7 +105,8 @@ def command(
         raise click.UsageError("--near-duplicates takes examples apart: give --deep, too")
     from my_datasets.verification.checks.near_duplicates import NearDuplicates
     from my_datasets.verification.finding import version_dir
-    from my_datasets.verification.verifier import Level, verify
+    from my_datasets.verification.report import Level
+    from my_datasets.verification.verifier import verify
 
     near = NearDuplicates(image_distance, text_similarity) if near_duplicates else None
     level = Level.FAST if fast else Level.DEEP if deep else Level.BYTES
@@ -122,6 +127,10 @@ def command(
         reports.append(report)
         if not as_json:
             _show(reports[-1])
+    if html:
+        from my_datasets.catalog.reports import verification_page
+
+        write_page(html, verification_page(reports))
     if as_json:
         print_json([report.to_json() for report in reports])
     if any(not report.is_good or (strict and report.issues) for report in reports):
