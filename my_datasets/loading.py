@@ -19,7 +19,12 @@ from my_datasets.builders.refusals import reference_to
 from my_datasets.core import layout
 from my_datasets.core.lock import Lock
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import NotPreparedError, SplitNotFoundError, explain
+from my_datasets.errors import (
+    InvalidOptionError,
+    NotPreparedError,
+    SplitNotFoundError,
+    explain,
+)
 from my_datasets.input_pipeline.prepared import folder_of
 from my_datasets.publishing.held import held
 from my_datasets.publishing.sealing import Trusts
@@ -80,6 +85,13 @@ def load(
       ReleaseNotFoundError, YankedError, CorruptReleaseError, SignatureError, StoreError: As `pull`.
     """
     if store is not None:
+        if builder_kwargs or download_and_prepare_kwargs:
+            raise InvalidOptionError(
+                explain(
+                    "What is loaded from a store is not built, so nothing can be said of building.",
+                    mend="leave out builder_kwargs and download_and_prepare_kwargs, or store",
+                )
+            )
         builder = _released(reference, store, data_dir, keys, download=download)
         options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
         return _dataset(builder, split, with_info, *options)

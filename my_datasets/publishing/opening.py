@@ -7,7 +7,7 @@ from pathlib import Path
 from my_datasets.errors import StoreError, explain
 from my_datasets.publishing.store import Store
 
-_KNOWN = "a directory, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, or http(s)://HOST/FOLDER"
+_KNOWN = "a directory, s3://BUCKET/FOLDER, gs://..., http(s)://HOST/FOLDER, or what fsspec reads"
 
 
 def open_store(address: "str | os.PathLike[str] | Store") -> Store:
@@ -15,8 +15,8 @@ def open_store(address: "str | os.PathLike[str] | Store") -> Store:
 
     Args:
       address: A directory; or `s3://BUCKET/FOLDER`, `gs://BUCKET/FOLDER`,
-        `gs://anonymous@BUCKET/FOLDER` (what everybody may read), `https://HOST/FOLDER` or
-        `file:///FOLDER`. A store is returned as it is.
+        `gs://anonymous@BUCKET/FOLDER` (what everybody may read), `https://HOST/FOLDER`,
+        `file:///FOLDER`, or what else fsspec reads. A store is returned as it is.
 
     Raises:
       StoreError: It is none of these, or has a password in it.
@@ -32,7 +32,7 @@ def open_store(address: "str | os.PathLike[str] | Store") -> Store:
         host, user = parts.netloc.rpartition("@")[2], parts.username
     except ValueError as error:
         raise _unknown(parts_without_secrets(text)) from error
-    is_anonymous = parts.scheme == "gs" and user == "anonymous" and parts.password is None
+    is_anonymous = parts.scheme in ("gs", "s3") and user == "anonymous" and not parts.password
     if (parts.netloc != host and not is_anonymous) or parts.query or parts.fragment:
         raise StoreError(
             explain(
@@ -48,7 +48,7 @@ def open_store(address: "str | os.PathLike[str] | Store") -> Store:
     if parts.scheme == "s3":
         from my_datasets.publishing.stores.s3 import S3Store
 
-        return S3Store(host, parts.path)
+        return S3Store(host, parts.path, anonymous=is_anonymous)
     if parts.scheme == "gs":
         from my_datasets.publishing.stores.gcs import GcsStore
 
@@ -57,6 +57,10 @@ def open_store(address: "str | os.PathLike[str] | Store") -> Store:
         from my_datasets.publishing.stores.http import HttpStore
 
         return HttpStore(text)
+    from my_datasets.publishing.stores import other
+
+    if other.is_known(parts.scheme):
+        return other.OtherStore(text)
     raise _unknown(text)
 
 

@@ -4,13 +4,14 @@ import hashlib
 import json
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from my_datasets.core.blocked import reason_in_metadata
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import AlreadyInStoreError, PublishError, ReleaseConflictError, explain
 from my_datasets.publishing import places, record, release_gate
@@ -25,7 +26,8 @@ from my_datasets.publishing.sealing import Signs, Trusts
 from my_datasets.publishing.store import Store, read_only
 from my_datasets.publishing.transfer import Progress, Transfer
 from my_datasets.verification import finding
-from my_datasets.verification.verifier import Level, verify
+from my_datasets.verification.report import Level
+from my_datasets.verification.verifier import verify
 
 _AT_ONCE = 8
 _SHOWN = 5
@@ -120,7 +122,7 @@ def publish(
     """
     version_dir = finding.version_dir(reference, data_dir)
     wanted = Record.of(version_dir)
-    _refuse_samples(version_dir)
+    _refuse_unfit(version_dir)
     patient = PatientStore(open_store(store), patience)
     if not patient.is_writable:
         raise read_only(patient.url)
@@ -199,8 +201,11 @@ class _Job:
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="my_datasets_upload")
         try:
             futures = [pool.submit(self._upload, one, transfer) for one in missing]
-            for future in futures:
+            for future in as_completed(futures):
                 future.result()
+        except BaseException:
+            transfer.stop()
+            raise
         finally:
             pool.shutdown(cancel_futures=True)
         with suppress(AlreadyInStoreError):
@@ -330,7 +335,16 @@ def _verify(version_dir: Path, level: Level, report: Callable[[Progress], None])
         )
 
 
-def _refuse_samples(version_dir: Path) -> None:
+def _refuse_unfit(version_dir: Path) -> None:
+    blocked = reason_in_metadata(version_dir)
+    if blocked is not None:
+        raise PublishError(
+            explain(
+                f"{version_dir} must not be used: {blocked}",
+                mend="publish another version; one that is published is withdrawn by my-datasets "
+                "yank",
+            )
+        )
     made = Manifest.read(version_dir)
     limits = [name for name in (made.options if made else {}) if name != "on_error"]
     if limits:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,9 +77,12 @@ def fetch(
     """
     directory.mkdir(parents=True, exist_ok=True)
     some = sorted(wanted.files if files is None else files, key=lambda one: -one.bytes)
-    missing = [one for one in some if not _is_whole(directory / one.name, one)]
-    linked = [one for one in missing if _linked(directory / one.name, one, known or {})]
-    missing = [one for one in missing if one not in set(linked)]
+    with ThreadPoolExecutor(workers) as pool:
+        whole = list(pool.map(lambda one: _is_whole(directory / one.name, one), some))
+        some = [one for one, is_whole in zip(some, whole, strict=True) if not is_whole]
+        there = list(pool.map(lambda one: _linked(directory / one.name, one, known or {}), some))
+    linked = [one for one, is_linked in zip(some, there, strict=True) if is_linked]
+    missing = [one for one, is_linked in zip(some, there, strict=True) if not is_linked]
     came = {one.name: _came(directory / f"{one.name}{_PARTIAL}", one) for one in missing}
     need = sum(one.bytes - came[one.name] for one in missing)
     room.require(need + _SPARE, directory, "The files that are to be downloaded have")
@@ -91,8 +94,11 @@ def fetch(
             pool.submit(_download, ledger, f"{folder}/{one.name}", directory, one, transfer)
             for one in missing
         ]
-        for future in futures:
+        for future in as_completed(futures):
             future.result()
+    except BaseException:
+        transfer.stop()
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
     return Fetched(need, sum(one.bytes for one in linked))

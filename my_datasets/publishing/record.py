@@ -123,8 +123,12 @@ class Record:
             ReleasedFile(path.name, path.stat().st_size, known.get(path.name) or _sha256(path))
             for path in _files(version_dir)
         )
-        name, config = reference.name, reference.config
-        return cls.parse(cls(name, config, version, made.content.digest, files).data, name)
+        found = cls(reference.name, reference.config, version, made.content.digest, files)
+        try:
+            return cls.parse(found.data, str(version_dir))
+        except CorruptReleaseError as error:
+            reason = str(error).split("\n")[1].strip()
+            raise _unfit(version_dir, f"nobody could pull it. {reason}") from error
 
     @classmethod
     def parse(cls, data: bytes, place: str) -> "Record":

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from my_datasets.errors import StoreError
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -45,10 +47,17 @@ class Transfer:
         self._done = 0
         self._begin = time.monotonic()
         self._lock = threading.Lock()
+        self._is_stopped = False
         self(0)
+
+    def stop(self) -> None:
+        """Ends all threads that tell of more bytes, by an error that nobody is shown."""
+        self._is_stopped = True
 
     def __call__(self, count: int) -> None:
         """Tells of bytes that moved; of a negative number where they must move again."""
+        if self._is_stopped and count > 0:
+            raise StoreError("It was stopped, as another one failed.")
         with self._lock:
             self._done += count
             seconds = time.monotonic() - self._begin

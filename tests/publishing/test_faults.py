@@ -22,7 +22,8 @@ from my_datasets.publishing.opening import open_store
 from my_datasets.publishing.patience import Patience, PatientStore
 from my_datasets.publishing.publisher import Outcome, publish
 from my_datasets.publishing.puller import pull
-from my_datasets.verification.verifier import Level, verify
+from my_datasets.verification.report import Level
+from my_datasets.verification.verifier import verify
 from tests.publishing import made
 from tests.publishing.apart import Apart, Looking, LookingHere, seconds_of
 from tests.publishing.faulty import Proxy

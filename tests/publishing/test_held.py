@@ -8,6 +8,7 @@ from my_datasets.core.lock import Lock, Locked
 from my_datasets.core.manifest import Manifest
 from my_datasets.core.versioning import Version
 from my_datasets.errors import (
+    InvalidOptionError,
     LockError,
     NotPreparedError,
     ReleaseNotFoundError,
@@ -56,6 +57,11 @@ def test_load(store, here):
         my_datasets.load("released", split="valid", store=store, data_dir=here)
     with pytest.raises(ReleaseNotFoundError):
         my_datasets.load("released:3.*.*", store=store, data_dir=here)
+
+
+def test_nothing_is_said_of_building_what_is_not_built(store, here):
+    with pytest.raises(InvalidOptionError, match="is not built"):
+        my_datasets.load("released", store=store, data_dir=here, builder_kwargs={"x": 1})
 
 
 def test_nothing_is_downloaded_unasked(store, here):

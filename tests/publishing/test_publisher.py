@@ -123,6 +123,13 @@ def test_what_is_not_fit_is_refused(store, built, tmp_path):
     manifest.options["max_examples_per_split"] = 3
     manifest.write(version)
     refused("not the whole dataset")
+    shutil.copytree(built(), version)
+    (version / "a:b.txt").write_text("")
+    refused(r"nobody could pull it\. Found: ValueError: no name of a file: 'a:b\.txt'")
+    shutil.copytree(built(), version)
+    info = json.loads((version / "dataset_info.json").read_text())
+    (version / "dataset_info.json").write_text(json.dumps({**info, "isBlocked": "Wrong."}))
+    refused(r"must not be used: Wrong\.")
     assert list(store.list("")) == []
 
 

@@ -29,7 +29,8 @@ from my_datasets.publishing.opening import open_store
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 from my_datasets.publishing.stores.local import LocalStore
-from my_datasets.verification.verifier import Level, verify
+from my_datasets.verification.report import Level
+from my_datasets.verification.verifier import verify
 from tests.publishing import made
 from tests.publishing.web import serving
 

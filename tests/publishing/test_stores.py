@@ -2,12 +2,14 @@
 
 import hashlib
 
+import boto3
 import pytest
 
 from my_datasets.errors import DiskFullError, NotInStoreError, StoreError, StoreUnavailableError
 from my_datasets.publishing.opening import open_store
 from my_datasets.publishing.stores.http import HttpStore
 from my_datasets.publishing.stores.local import LocalStore
+from my_datasets.publishing.stores.other import OtherStore
 from my_datasets.testing.store_contract import ReadingContract, StoreContract
 from tests.publishing.web import serving
 
@@ -63,6 +65,43 @@ class TestHttp(ReadingContract):
             list(store.list(""))
 
 
+class TestOthers(ReadingContract):
+    """What fsspec reads: here its own files in memory, and those of a directory."""
+
+    @pytest.fixture(params=["memory", "local"])
+    def held(self, request, tmp_path):
+        import fsspec
+
+        root = f"{request.param}://{tmp_path}"
+        system = fsspec.filesystem(request.param)
+
+        def put(path, data):
+            system.makedirs(f"{tmp_path}/{path}".rpartition("/")[0], exist_ok=True)
+            system.pipe_file(f"{tmp_path}/{path}", data)
+
+        return OtherStore(root), put
+
+    def test_nothing_can_be_written(self, held):
+        store, put = held
+        put("folder/a", b"1")
+        assert [(one.path, one.bytes) for one in store.list("folder")] == [("folder/a", 1)]
+        for act in (
+            lambda: store.create("a", b"", hashlib.sha256().hexdigest()),
+            lambda: store.replace("a", b"", None),
+            lambda: store.delete("a"),
+            lambda: store.move("a", "b", []),
+        ):
+            with pytest.raises(StoreError, match="can only be read"):
+                act()
+
+
+def test_others_are_known_by_their_scheme(tmp_path):
+    assert isinstance(open_store("memory://folder"), OtherStore)
+    with pytest.raises(StoreError, match="fsspec says") as caught:
+        open_store("abfs://container/folder")
+    assert "install the fsspec backend" in str(caught.value)
+
+
 def test_addresses(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert open_store("folder").url == str(tmp_path / "folder")
@@ -71,7 +110,7 @@ def test_addresses(tmp_path, monkeypatch):
     assert open_store("http://host/x/").url == "http://host/x"
     store = open_store(tmp_path)
     assert open_store(store) is store
-    for wrong in ("ftp://host/x", "s3://", "http:///x", "http://[x/y"):
+    for wrong in ("nothing://host/x", "s3://", "http:///x", "http://[x/y"):
         with pytest.raises(StoreError, match="is no address of a store"):
             open_store(wrong)
 
@@ -121,6 +160,25 @@ def test_a_server_that_answers_otherwise(tmp_path):
         with pytest.raises(StoreUnavailableError):
             came.extend(store.read("short"))
         assert b"".join(came) in (b"01234", b"")
+
+
+def test_what_everybody_may_read(s3_bucket, gcs_bucket, monkeypatch):
+    stores = [open_store("s3://releases/open"), open_store(f"{gcs_bucket}/open")]
+    for store in stores:
+        store.create("a", b"1", hashlib.sha256(b"1").hexdigest())
+    boto3.client("s3").put_object_acl(Bucket="releases", Key="open/a", ACL="public-read")
+    stores[0].create("b", b"1", hashlib.sha256(b"1").hexdigest())
+    with pytest.raises(StoreError, match="refuses"):
+        b"".join(open_store("s3://anonymous@releases/open").read("b"))
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for url in ("s3://anonymous@releases/open", "gs://anonymous@releases/open"):
+        store = open_store(url)
+        assert b"".join(store.read("a")) == b"1"
+        assert "@" not in store.url
+    with pytest.raises(StoreError, match="There are no credentials"):
+        open_store("s3://releases/open").stat("a")
 
 
 def test_a_bucket_that_is_not_there(s3_bucket, gcs_bucket):

@@ -31,6 +31,7 @@ from my_datasets.publishing.stores.whole_answers import is_whole
 try:
     import boto3
     from boto3.s3.transfer import TransferConfig
+    from botocore import UNSIGNED
     from botocore import exceptions as failures
     from botocore.config import Config
     from botocore.response import StreamingBody
@@ -58,13 +59,16 @@ class S3Store:
     configuration of AWS's tools, the machine's role.
     """
 
-    def __init__(self, bucket: str, folder: str = "", *, part: int = _PART) -> None:
+    def __init__(
+        self, bucket: str, folder: str = "", *, part: int = _PART, anonymous: bool = False
+    ) -> None:
         """Connects when something is asked for.
 
         Args:
           bucket: The bucket.
           folder: What all names begin with.
           part: From which size on files go in parts, and how large those are.
+          anonymous: Use no credentials, for what everybody may read.
         """
         self._bucket = bucket
         self._folder = folder.strip("/")
@@ -75,6 +79,7 @@ class S3Store:
             # Only what we ask for: not all that speak the protocol know newer checksums.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
+            **({"signature_version": UNSIGNED} if anonymous else {}),
         )  # fmt: skip
         # A session of its own: the default one is not made for threads.
         self._client: Any = boto3.session.Session().client("s3", config=config)
