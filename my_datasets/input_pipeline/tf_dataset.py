@@ -1,23 +1,25 @@
 """A plan as a `tf.data.Dataset`."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from my_datasets.core.machine import cores
-from my_datasets.errors import FeatureError, explain
-from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.augment import Augmentation
-from my_datasets.input_pipeline.batching import Piece
 from my_datasets.input_pipeline.ending import calls
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.input_pipeline.stages import Prefetch
 from my_datasets.input_pipeline.state import State
+from my_datasets.input_pipeline.tensors import (
+    Draws,
+    Form,
+    change_of,
+    opened_for_tensors,
+    piece_arrays,
+)
 from my_datasets.input_pipeline.waiting import Clock, Stats
 
 
@@ -49,12 +51,7 @@ class Pipeline(tf.data.Dataset):
         """
         self.plan = plan
         self.augment = augment
-        self._engine = Engine(plan, state)
-        # For its form.
-        first = self._engine.load(Piece(self._engine.batching.start.epoch, 0, 1, 1))
-        if any(isinstance(column, Ragged) for column in trees.columns_of(first)):
-            # TensorFlow cannot cut lists of different lengths into batches.
-            self._engine = Engine(plan, state, single=True)
+        self._engine, first = opened_for_tensors(plan, state)
         self._clock = Clock()
         self._dataset = _built(self._engine, first, augment, self._clock)
         super().__init__(self._dataset._variant_tensor)
@@ -133,40 +130,16 @@ def _built(
     that wants a batch, the first one when it begins to wait.
     """
     batching = engine.batching
-    size = batching.batch.size if batching.batch.drop_remainder else None
-    columns = trees.columns_of(first)
-    types = [kind for column in columns for kind in _types(column)]
-    shapes = [shape for column in columns for shape in _shapes(column, size)]
-    # Cutting pieces into batches is a copy of them.
-    is_single = batching.at_once == 1
-    if augment is not None:
-        types.append(tf.float32)
-        shapes.append((size, augment.draws))
+    draws = None if augment is None else Draws(augment.seed, augment.draws)
+    form = Form(engine, first, draws)
     prefetch = engine.plan.the(Prefetch)
 
     def load(number: Any) -> list[Any]:
         with calls:
-            return arrays_of(int(number))
-
-    def arrays_of(number: int) -> list[Any]:
-        piece = batching.piece(number)
-        arrays = [
-            array
-            for column in trees.columns_of(engine.load(piece))
-            for array in _arrays(column, piece, is_single)
-        ]
-        if augment is not None:
-            draws = augment.numbers(piece.epoch, batching.numbers(piece))
-            arrays += _arrays(draws, piece, is_single)
-        return arrays
+            return piece_arrays(engine, int(number), draws)
 
     def loaded(number: Any) -> Any:
-        found = tf.numpy_function(load, [number], types, stateful=False)
-        for tensor, shape in zip(found, shapes, strict=True):
-            tensor.set_shape(shape if is_single else (None, *shape))
-        rest = iter(found)
-        batch = trees.map_columns(lambda column: _tensor(column, rest), first)
-        return (batch, *rest)
+        return form.batch(tf.numpy_function(load, [number], form.types, stateful=False))
 
     count = batching.total_pieces
     pieces = tf.data.Dataset.range(count if count is not None else tf.int64.max)
@@ -174,9 +147,9 @@ def _built(
     if prefetch.ahead:
         in_parallel = {"num_parallel_calls": prefetch.workers, "deterministic": True}
     dataset = pieces.map(loaded, **in_parallel)
-    if not is_single:
+    if not form.is_single:
         dataset = dataset.unbatch()
-    change = _change(engine, augment)
+    change = change_of(engine, augment)
     if change is not None:
         dataset = dataset.map(change, **in_parallel)
     if prefetch.ahead:
@@ -205,87 +178,3 @@ def _options(prefetch: Prefetch) -> tf.data.Options:
         # Its own pool has a thread for each core.
         options.threading.private_threadpool_size = prefetch.workers + 1
     return options
-
-
-def _change(engine: Engine, augment: Augmentation | None) -> Callable[..., Any] | None:
-    """Returns what is done to the images of a batch; None for nothing.
-
-    Raises:
-      FeatureError: There are not just images of one feature to augment.
-    """
-    if augment is None:
-        return None
-    is_image = trees.map_columns(lambda leaf: leaf.form == "image", engine.tree)
-    count = trees.columns_of(is_image).count(True)
-    if count != 1:
-        raise FeatureError(
-            explain(
-                f"There are {count} columns of images, one of which would be augmented.",
-                mend="choose one with columns=[...], or leave augment out",
-            )
-        )
-
-    def augmented(batch: Any, draws: Any) -> Any:
-        if is_image == (True, False):
-            images, targets = batch
-            return augment(images, targets, draws)
-        return trees.map_columns(
-            lambda is_one, tensor: augment(tensor, None, draws)[0] if is_one else tensor,
-            is_image, batch,
-        )  # fmt: skip
-
-    return augmented
-
-
-def _types(column: Any) -> list[Any]:
-    if isinstance(column, Ragged):
-        return [*_types(column.values), *(tf.int64 for _ in column.lengths)]
-    if column.dtype != object:
-        return [tf.as_dtype(column.dtype)]
-    if len(column) and isinstance(column.reshape(-1)[0], np.ndarray):
-        raise FeatureError(
-            explain(
-                "Images or tensors of different sizes cannot be put into batches.",
-                mend="give image_size=(height, width), or leave the column out with columns=[...]",
-            )
-        )
-    return [tf.string]
-
-
-def _shapes(column: Any, size: int | None) -> list[Any]:
-    """Returns the shapes of a batch's arrays: [rows, ...].
-
-    Args:
-      column: The column.
-      size: The rows of all batches; None if there may be fewer in some.
-    """
-    if isinstance(column, Ragged):
-        _, *inner = column.lengths
-        values = (None, *column.values.shape[1:])
-        return [values, (size,), *((None,) for _ in inner)]
-    return [(size, *column.shape[1:])]
-
-
-def _arrays(column: Any, piece: Piece, is_single: bool) -> list[Any]:
-    """Returns a column for TensorFlow: of shape [rows, ...], or [batches, rows, ...].
-
-    Args:
-      column: The column; one of lists comes in single batches only.
-      piece: The piece.
-      is_single: Whether it is one batch.
-    """
-    if isinstance(column, Ragged):
-        return [*_arrays(column.values, piece, is_single), *column.lengths]
-    values = column.astype("S1") if column.dtype == object and not len(column) else column
-    if not is_single:
-        values = values.reshape(piece.batches, piece.rows, *values.shape[1:])
-    return [np.ascontiguousarray(values)]
-
-
-def _tensor(column: Any, tensors: Iterator[Any]) -> Any:
-    """Returns the tensor of a column, from what came of it."""
-    values = next(tensors)
-    if not isinstance(column, Ragged):
-        return values
-    lengths = [next(tensors) for _ in column.lengths]
-    return tf.RaggedTensor.from_nested_row_lengths(values, lengths, validate=False)

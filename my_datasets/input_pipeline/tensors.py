@@ -1,0 +1,194 @@
+"""Columns of arrays as tensors: of which types and shapes they are, and how images are changed."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from my_datasets.errors import FeatureError, explain
+from my_datasets.input_pipeline import trees
+from my_datasets.input_pipeline.augment import Augmentation
+from my_datasets.input_pipeline.batching import Piece
+from my_datasets.input_pipeline.engine import Engine
+from my_datasets.input_pipeline.order import uniform
+from my_datasets.input_pipeline.plan import Plan
+from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.input_pipeline.state import State
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The random numbers of examples, for their augmentation.
+
+    Attributes:
+      seed: Makes others.
+      count: How many each example has.
+    """
+
+    seed: int
+    count: int
+
+
+class Form:
+    """Of what tensors batches are, and how they are made of arrays.
+
+    Attributes:
+      types: The types of the arrays of a piece.
+      shapes: Their shapes, None where it is not known.
+      is_single: Whether a piece is one batch; else its arrays have one dimension more, in front.
+    """
+
+    def __init__(self, engine: Engine, first: Any, draws: Draws | None) -> None:
+        """Looks at one example.
+
+        Args:
+          engine: Makes the batches.
+          first: The columns of an example of it.
+          draws: The random numbers that come with each example.
+
+        Raises:
+          FeatureError: Values of different shapes cannot be put into batches.
+        """
+        batch = engine.batching.batch
+        size = batch.size if batch.drop_remainder else None
+        columns = trees.columns_of(first)
+        types = [kind for column in columns for kind in _types(column)]
+        shapes = [shape for column in columns for shape in _shapes(column, size)]
+        if draws is not None:
+            types.append(tf.float32)
+            shapes.append((size, draws.count))
+        # Cutting pieces into batches is a copy of them.
+        self.is_single = engine.batching.at_once == 1
+        self.types = types
+        self.shapes = shapes if self.is_single else [(None, *shape) for shape in shapes]
+        self._first = first
+
+    def batch(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns the tensors of a piece, nested as its columns, and its random numbers, if any."""
+        for tensor, shape in zip(arrays, self.shapes, strict=True):
+            tensor.set_shape(shape)
+        rest = iter(arrays)
+        batch = trees.map_columns(lambda column: _tensor(column, rest), self._first)
+        return (batch, *rest)
+
+
+def opened_for_tensors(plan: Plan, state: State | None) -> tuple[Engine, Any]:
+    """Returns what makes the batches of a plan, and the columns of an example, for its form.
+
+    Args:
+      plan: The plan.
+      state: Where to begin; None for the beginning.
+
+    Raises:
+      PlanError: The state belongs to another plan, or the data changed.
+    """
+    engine = Engine(plan, state)
+    first = engine.load(Piece(engine.batching.start.epoch, 0, 1, 1))
+    if any(isinstance(column, Ragged) for column in trees.columns_of(first)):
+        # TensorFlow cannot cut lists of different lengths into batches.
+        engine = Engine(plan, state, single=True)
+    return engine, first
+
+
+def piece_arrays(engine: Engine, number: int, draws: Draws | None) -> list[npt.NDArray[Any]]:
+    """Returns the arrays of a piece: of shape [rows, ...], or [batches, rows, ...].
+
+    Args:
+      engine: Makes it.
+      number: Which piece, from 0.
+      draws: The random numbers that come with each example.
+    """
+    batching = engine.batching
+    piece, is_single = batching.piece(number), batching.at_once == 1
+    columns = trees.columns_of(engine.load(piece))
+    if draws is not None:
+        numbers = batching.numbers(piece)
+        columns.append(uniform(draws.seed, piece.epoch, numbers, draws.count))
+    return [array for column in columns for array in _arrays(column, piece, is_single)]
+
+
+def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any] | None:
+    """Returns what is done to the images of a batch; None for nothing.
+
+    Raises:
+      FeatureError: There are not just images of one feature to augment.
+    """
+    if augment is None:
+        return None
+    is_image = trees.map_columns(lambda leaf: leaf.form == "image", engine.tree)
+    count = trees.columns_of(is_image).count(True)
+    if count != 1:
+        raise FeatureError(
+            explain(
+                f"There are {count} columns of images, one of which would be augmented.",
+                mend="choose one with columns=[...], or leave augment out",
+            )
+        )
+
+    def augmented(batch: Any, draws: Any) -> Any:
+        if is_image == (True, False):
+            images, targets = batch
+            return augment(images, targets, draws)
+        return trees.map_columns(
+            lambda is_one, tensor: augment(tensor, None, draws)[0] if is_one else tensor,
+            is_image, batch,
+        )  # fmt: skip
+
+    return augmented
+
+
+def _types(column: Any) -> list[Any]:
+    if isinstance(column, Ragged):
+        return [*_types(column.values), *(tf.int64 for _ in column.lengths)]
+    if column.dtype != object:
+        return [tf.as_dtype(column.dtype)]
+    if len(column) and isinstance(column.reshape(-1)[0], np.ndarray):
+        raise FeatureError(
+            explain(
+                "Images or tensors of different sizes cannot be put into batches.",
+                mend="give image_size=(height, width), or leave the column out with columns=[...]",
+            )
+        )
+    return [tf.string]
+
+
+def _shapes(column: Any, size: int | None) -> list[Any]:
+    """Returns the shapes of a batch's arrays: [rows, ...].
+
+    Args:
+      column: The column.
+      size: The rows of all batches; None if there may be fewer in some.
+    """
+    if isinstance(column, Ragged):
+        _, *inner = column.lengths
+        values = (None, *column.values.shape[1:])
+        return [values, (size,), *((None,) for _ in inner)]
+    return [(size, *column.shape[1:])]
+
+
+def _arrays(column: Any, piece: Piece, is_single: bool) -> list[Any]:
+    """Returns a column for TensorFlow: of shape [rows, ...], or [batches, rows, ...].
+
+    Args:
+      column: The column; one of lists comes in single batches only.
+      piece: The piece.
+      is_single: Whether it is one batch.
+    """
+    if isinstance(column, Ragged):
+        return [*_arrays(column.values, piece, is_single), *column.lengths]
+    values = column.astype("S1") if column.dtype == object and not len(column) else column
+    if not is_single:
+        values = values.reshape(piece.batches, piece.rows, *values.shape[1:])
+    return [np.ascontiguousarray(values)]
+
+
+def _tensor(column: Any, tensors: Iterator[Any]) -> Any:
+    """Returns the tensor of a column, from what came of it."""
+    values = next(tensors)
+    if not isinstance(column, Ragged):
+        return values
+    lengths = [next(tensors) for _ in column.lengths]
+    return tf.RaggedTensor.from_nested_row_lengths(values, lengths, validate=False)
