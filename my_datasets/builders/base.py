@@ -78,14 +78,18 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         try:
             super().__init_subclass__(skip_registration=skip_registration, **kwargs)
         except ValueError:
-            twin = registered._DATASET_REGISTRY.get(cls.name)
-            if twin is None:
+            # A class that Beam sends to workers by value is made without its methods at first,
+            # and counts as an abstract one.
+            registries = (registered._DATASET_REGISTRY, registered._ABSTRACT_DATASET_REGISTRY)
+            registry = next((one for one in registries if cls.name in one), None)
+            if registry is None:
                 raise
+            twin = registry[cls.name]
             place = refusals.source_file
             if (place(twin), twin.__qualname__) != (place(cls), cls.__qualname__):
                 raise refusals.two_of_a_name(cls.name, twin, cls) from None
             # One file under two module names, or reloaded: the latest code is the one meant.
-            registered._DATASET_REGISTRY[cls.name] = cls
+            registry[cls.name] = cls
 
     # Those of SUPPORTED_VERSIONS that this code still builds; TFDS only loads them.
     BUILDABLE_VERSIONS: ClassVar[Sequence[tfds.core.Version]] = ()

@@ -28,7 +28,7 @@ READ = {
     "_original_state",
     "_recorded_url_infos",
 }
-REGISTRY = {"_DATASET_REGISTRY"}
+REGISTRY = {"_DATASET_REGISTRY", "_ABSTRACT_DATASET_REGISTRY"}
 
 
 @pytest.mark.parametrize("name", sorted(OVERRIDDEN))
@@ -65,6 +65,7 @@ def test_shards_are_named_by_a_template(tmp_path):
 
 def test_the_registry_maps_names_to_classes():
     assert isinstance(registered._DATASET_REGISTRY, dict)
+    assert isinstance(registered._ABSTRACT_DATASET_REGISTRY, dict)
 
 
 def protected_names(source: Path) -> set[str]:

@@ -215,3 +215,14 @@ def test_overwriting_builds_beside(reference, tmp_path):
     assert first == again
     assert hashes(again) == reference
     assert THREE_SHARDS.num_shards == 3
+
+
+def test_builders_of_notebooks_go_to_workers_by_value(reference, tmp_path, dask_in_process):
+    """A class that no worker could import, and that each of them makes anew more than once."""
+
+    class OnlyHere(toys.InUnits, skip_registration=True):
+        name = "toy_engine"
+
+    options = {"runner": "dask", "dask_client_address": dask_in_process}
+    found = build(OnlyHere, tmp_path, engine="beam", beam_options=options)
+    assert hashes(found) == reference
