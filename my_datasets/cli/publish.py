@@ -16,7 +16,7 @@ from my_datasets.cli.stores import (
 )
 
 if TYPE_CHECKING:
-    from my_datasets.publishing.publisher import Published
+    from my_datasets.publishing.releasing import Published
 
 
 @click.command("publish")
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     "[default: refuse]",
 )
 @click.option("--note", default="", metavar="TEXT", help="What the store's history says of it.")
+@click.option(
+    "--read-back", is_flag=True,
+    help="Read every byte again where it lies; of what is published already, put back the damaged.",
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Verify and compare only; write nothing.")
 @sign_key_option
 @trusted_keys_option
@@ -46,6 +50,7 @@ def command(
     deep: bool,
     version_gate: bool,
     note: str,
+    read_back: bool,
     dry_run: bool,
     sign_key: Path | None,
     trusted_keys: Path | None,
@@ -60,7 +65,7 @@ def command(
     Example: my-datasets publish digits:1.0.0 --to gs://our-bucket/datasets
     """
     from my_datasets.publishing.publisher import publish
-    from my_datasets.verification.verifier import Level
+    from my_datasets.verification.report import Level
 
     keys, by = trusted(trusted_keys), signer(sign_key)
     results = []
@@ -69,7 +74,7 @@ def command(
             done = publish(
                 one, store, data_dir=data_dir, level=Level.DEEP if deep else Level.BYTES,
                 version_gate=version_gate, dry_run=dry_run, signer=by, keys=keys, note=note,
-                workers=workers, report=tell,
+                read_back=read_back, workers=workers, report=tell,
             )  # fmt: skip
         results.append(done)
         if not as_json:

@@ -9,7 +9,7 @@ from my_datasets.cli.output import console, data_dir_option, human_size, json_op
 from my_datasets.cli.stores import progress, store_option, trusted, trusted_keys_option
 
 if TYPE_CHECKING:
-    from my_datasets.publishing.puller import Pulled
+    from my_datasets.publishing.bringing import Pulled
 
 
 @click.command("pull")

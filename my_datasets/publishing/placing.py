@@ -12,7 +12,7 @@ from my_datasets.publishing import places, record
 from my_datasets.publishing.index import Index, State
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.record import Record, ReleasedFile
-from my_datasets.publishing.store import Store
+from my_datasets.publishing.store import OnBytes, Store, untold
 
 # TFDS takes a directory for a dataset from features.json on: as long as that is missing it finds
 # nothing there, and with it, all.
@@ -65,16 +65,25 @@ def place(ledger: Ledger, dataset: str, key: str) -> Index:
     return ledger.change(dataset, published)
 
 
-def is_same(store: Store, path: str, one: ReleasedFile) -> bool:
-    """Returns whether a file in a store is one of a release; it is read, if need be."""
+def is_same(store: Store, path: str, one: ReleasedFile, on_bytes: OnBytes | None = None) -> bool:
+    """Returns whether a file in a store is one of a release.
+
+    Args:
+      store: The store.
+      path: The file.
+      one: What it should be.
+      on_bytes: If given, it is read, and this is told of the bytes; otherwise it is read only if
+        the store does not know its SHA-256.
+    """
     stored = store.stat(path)
     if stored.bytes != one.bytes:
         return False
-    if stored.sha256 is not None:
+    if stored.sha256 is not None and on_bytes is None:
         return stored.sha256 == one.sha256
     found = hashlib.sha256()
     for block in store.read(path):
         found.update(block)
+        (on_bytes or untold)(len(block))
     return found.hexdigest() == one.sha256
 
 

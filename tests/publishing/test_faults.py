@@ -20,8 +20,9 @@ from my_datasets.publishing.collecting import collect
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.opening import open_store
 from my_datasets.publishing.patience import Patience, PatientStore
-from my_datasets.publishing.publisher import Outcome, publish
+from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
+from my_datasets.publishing.releasing import Outcome
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.publishing import made

@@ -22,8 +22,10 @@ from my_datasets.publishing import places, publisher, record
 from my_datasets.publishing.index import State
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.patience import PatientStore
-from my_datasets.publishing.publisher import Outcome, publish
+from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.record import Record
+from my_datasets.publishing.releasing import Outcome
+from my_datasets.publishing.stores.local import LocalStore
 from tests.publishing import made
 from tests.publishing.web import serving
 
@@ -264,6 +266,62 @@ def test_what_was_lost_is_put_back(store, built):
     del there[record.FILE_NAME]
     assert there == made.contents(built())
     assert not list(store.list(places.UPLOADS))
+
+
+def test_what_was_damaged_is_put_back(address, store, built):
+    publish(str(built()), store, read_back=True)
+    path = f"released/1.0.0/{next(built().glob('*train*-00001-of-?????')).name}"
+    data = bytearray(b"".join(store.read(path)))
+    data[100] ^= 1
+    known = store.stat(path).sha256
+
+    class Lies:
+        """Damages a file behind the back of what it says of it."""
+
+        def __getattr__(self, name):
+            return getattr(store, name)
+
+        def read(self, wanted, begin=0, end=None):
+            given = bytes(data) if wanted == path and path in damaged else None
+            yield from [given[begin:end]] if given else store.read(wanted, begin, end)
+
+        def delete(self, wanted):
+            damaged.discard(wanted)
+            store.delete(wanted)
+
+    damaged = {path}
+    if known is not None:  # a directory is always read
+        assert publish(str(built()), Lies()).note == "the same bytes"
+    told = []
+    done = publish(str(built()), Lies(), read_back=True, report=told.append)
+    assert (done.note, done.uploaded) == ("files were put back", len(data))
+    assert not damaged
+    assert "reading back" in {one.stage for one in told}
+    assert publish(str(built()), store, read_back=True).note == "the same bytes"
+    damaged = {path}
+    store.delete(path)  # and what is written again is damaged, too
+    with pytest.raises(CorruptReleaseError, match="does not give what was written"):
+        publish(str(built()), Lies(), read_back=True)
+
+
+def test_one_that_fails_stops_the_others(built, tmp_path):
+    slow = threading.Event()
+
+    class Fails(LocalStore):
+        went = 0
+
+        def create(self, path, source, sha256, on_bytes=None):
+            if "train" not in path:
+                raise StoreError("no room")
+            while on_bytes is not None:  # as a large file, piece by piece
+                slow.wait(0.01)
+                on_bytes(1)
+                self.went += 1
+
+    store = Fails(tmp_path)
+    with pytest.raises(StoreError, match="no room"):
+        publish(str(built()), store)
+    assert store.went < 10_000
 
 
 def together(*works):

@@ -13,8 +13,9 @@ from my_datasets.publishing.ledger import RELEASE_PURPOSE, Ledger
 from my_datasets.publishing.memory import Memory
 from my_datasets.publishing.opening import open_store
 from my_datasets.publishing.patience import PatientStore
-from my_datasets.publishing.publisher import Outcome, publish
+from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
+from my_datasets.publishing.releasing import Outcome
 from my_datasets.publishing.signing import Signer, TrustedKeys
 
 
