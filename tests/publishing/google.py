@@ -23,7 +23,7 @@ _HOSTS = ("storage.googleapis.com", "www.googleapis.com")
 @contextlib.contextmanager
 def leading_to(server, directory):
     """Gives the environment in which TensorFlow reads gs:// from a server at an http:// address."""
-    _certify(directory / "cert.pem")
+    certify(directory / "cert.pem", *_HOSTS)
     parts = urllib.parse.urlsplit(server)
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:
         threading.Thread(
@@ -41,11 +41,12 @@ def leading_to(server, directory):
         }  # fmt: skip
 
 
-def _certify(path):
+def certify(path, *hosts):
+    """Writes a key and a certificate for some hosts, which nobody trusts yet."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _HOSTS[0])])
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
     now = datetime.datetime.now(datetime.UTC)
-    names = x509.SubjectAlternativeName([x509.DNSName(host) for host in _HOSTS])
+    names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
     made = (
         x509.CertificateBuilder()
         .subject_name(name)

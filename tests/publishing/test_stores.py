@@ -1,6 +1,12 @@
 """Each kind of store does what the contract says, on a real server; addresses, and their faults."""
 
 import hashlib
+import http.server
+import ssl
+import subprocess
+import sys
+import threading
+from functools import partial
 
 import boto3
 import pytest
@@ -11,6 +17,7 @@ from my_datasets.publishing.stores.http import HttpStore
 from my_datasets.publishing.stores.local import LocalStore
 from my_datasets.publishing.stores.other import OtherStore
 from my_datasets.testing.store_contract import ReadingContract, StoreContract
+from tests.publishing.google import certify
 from tests.publishing.web import serving
 
 
@@ -179,6 +186,38 @@ def test_what_everybody_may_read(s3_bucket, gcs_bucket, monkeypatch):
         assert "@" not in store.url
     with pytest.raises(StoreError, match="There are no credentials"):
         open_store("s3://releases/open").stat("a")
+
+
+def test_certificates_are_verified(tmp_path, monkeypatch):
+    certify(tmp_path / "cert.pem", "localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "cert.pem")
+    (tmp_path / "file").write_bytes(b"1")
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        store = open_store(f"https://localhost:{server.server_port}")
+        with pytest.raises(StoreError, match=r"certificate of .* is not to be trusted") as caught:
+            store.stat("file")
+        assert not isinstance(caught.value, StoreUnavailableError)
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "cert.pem"))
+        assert store.stat("file").bytes == 1
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("module", "ours", "extra"),
+    [("boto3", "stores.s3", "s3"), ("google.cloud.storage", "stores.gcs", "gcs"),
+     ("cryptography", "signing", "signing")],
+)  # fmt: skip
+def test_an_extra_that_is_not_installed_is_named(module, ours, extra):
+    script = f"import sys; sys.modules['{module}'] = None; import my_datasets.publishing.{ours}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "MissingDependencyError" in done.stderr
+    assert f"pip install 'my_datasets[{extra}]'" in done.stderr
 
 
 def test_a_bucket_that_is_not_there(s3_bucket, gcs_bucket):
