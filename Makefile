@@ -3,6 +3,7 @@
 # make soak   run those that take long: many kills, much data
 # make runners  fetch what builds on other runners of Beam need: Prism, and job servers of Flink and
 #             Spark; or one of `make prism`, `make flink`, `make spark`
+# make kafka  fetch the Kafka broker that tests of streaming need
 # make lock   renew constraints.txt, the exact versions that both use
 # make clean  remove those environments and everything made in them
 
@@ -24,13 +25,13 @@ $(1)/bin/uv pip install --python $(1) --constraint constraints.txt \
 @touch $@
 endef
 
-.PHONY: demo test soak runners prism flink spark lock clean
+.PHONY: demo test soak runners prism flink spark kafka lock clean
 
 demo: $(DEMO_ENV)/.installed
 	$(DEMO_ENV)/bin/my-datasets demo --data-dir .demo/tensorflow_datasets --output .demo
 
 test: $(TEST_ENV)/.installed
-	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow" --cov --cov-report=term $(PYTEST_ARGS)
+	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow$(WITHOUT)" --cov --cov-report=term $(PYTEST_ARGS)
 
 soak: $(TEST_ENV)/.installed
 	$(TEST_ENV)/bin/python -m pytest -m slow --timeout 3600 $(PYTEST_ARGS)
@@ -58,6 +59,23 @@ spark: .beam/$(SPARK)-$(BEAM).jar
 .beam/%-$(BEAM).jar:
 	mvn --batch-mode --quiet --strict-checksums dependency:copy \
 	    -Dartifact=org.apache.beam:$*:$(BEAM) -DoutputDirectory=$(CURDIR)/.beam
+
+# The broker comes by its exact coordinates, once for all checkouts of this machine.
+KAFKA_SOURCE := tests/streaming/broker
+KAFKA_VERSION := $(shell sed -n 's:.*<version>\(.*\..*\)</version>.*:\1:p' $(KAFKA_SOURCE)/pom.xml)
+KAFKA := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/my_datasets_tests/kafka-$(KAFKA_VERSION)
+
+# Tests that need it are left out where it was not fetched.
+WITHOUT = $(if $(wildcard $(KAFKA)/.fetched),, and not kafka)
+
+kafka: $(KAFKA)/.fetched
+
+$(KAFKA)/.fetched: $(KAFKA_SOURCE)/pom.xml $(KAFKA_SOURCE)/SHA256SUMS
+	mvn --batch-mode --quiet --strict-checksums --file $< \
+	    org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+	    -DincludeScope=runtime -DoutputDirectory=$(@D)
+	cd $(@D) && sha256sum --check --strict --quiet $(CURDIR)/$(KAFKA_SOURCE)/SHA256SUMS
+	touch $@
 
 lock: $(TEST_ENV)/.installed
 	$(TEST_ENV)/bin/uv pip compile setup.py --all-extras --upgrade --no-header --no-annotate \

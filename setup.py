@@ -59,6 +59,7 @@ setup(
         "numpy>=1.26",
         "protobuf>=4.21",
         "pyarrow>=16",
+        "pyyaml>=6",
         "requests>=2.31",
         "rich>=13.7",
         "rich-click>=1.9,<2",
@@ -78,6 +79,8 @@ setup(
         "images": ["pillow>=10", "opencv-python-headless>=4.10", "simplejpeg>=1.8"],
         "gcs": ["google-cloud-storage>=3.1"],  # stores in gs://
         "grain": ["grain>=0.2.10"],  # grain_dataset
+        # stream, my-datasets snapshot
+        "kafka": ["confluent-kafka>=2.6", "fastavro>=1.9"],
         # my-datasets verify --near-duplicates
         "near-duplicates": ["datasketch>=1.6.5", "imagehash>=4.3", "pillow>=10"],
         "plots": ["matplotlib>=3.8"],  # my-datasets bench --plot
@@ -98,10 +101,16 @@ setup(
             "dask>=2024.8",
             "distributed>=2024.8",
             "datasketch>=1.6.5",
+            # They read what is exported.
+            "datasets>=4",
+            "duckdb>=1.1",
+            "polars>=1",
             # tfds.testing imports it without declaring it.
             "dill>=0.3.8",
             "boto3>=1.36",
+            "confluent-kafka>=2.6",
             "cryptography[ssh]>=43",
+            "fastavro>=1.9",
             "google-cloud-storage>=3.1",
             "grain>=0.2.10",
             "hypothesis>=6.100",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from my_datasets.publishing.publisher import publish
     from my_datasets.publishing.puller import pull
     from my_datasets.statistics.constraints import Constraint
+    from my_datasets.streaming.entry_point import stream
 
 __all__ = [
     "BuildOptions",
@@ -57,6 +58,7 @@ __all__ = [
     "pull",
     "register",
     "source",
+    "stream",
     "torch_loader",
 ]
 
@@ -82,6 +84,7 @@ _LAZY = {
     "publish": "my_datasets.publishing.publisher",
     "pull": "my_datasets.publishing.puller",
     "source": "my_datasets.input_pipeline.source",
+    "stream": "my_datasets.streaming.entry_point",
     "torch_loader": "my_datasets.input_pipeline.entry_points",
 }
 

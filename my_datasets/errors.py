@@ -204,6 +204,22 @@ class SignatureError(MyDatasetsError, ValueError):
     """A signature is missing, wrong, or by nobody who is trusted; or a state is an older one."""
 
 
+class ServiceError(MyDatasetsError, RuntimeError):
+    """A tf.data service does not do what is asked of it, or not in time."""
+
+
+class StreamError(MyDatasetsError, RuntimeError):
+    """A stream of messages cannot be read, or not as it was asked."""
+
+
+class StreamUnavailableError(StreamError, ConnectionError):
+    """No broker of a stream answers; asking again may help."""
+
+
+class LostMessagesError(StreamError, LookupError):
+    """Messages that were to be read are not in the topic any more."""
+
+
 class DemoError(MyDatasetsError):
     """The demonstration did not reach the accuracy it promises."""
 

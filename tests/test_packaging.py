@@ -55,6 +55,7 @@ def test_the_metadata_names_the_extras_and_the_command(distributions):
         "gcs",
         "grain",
         "images",
+        "kafka",
         "plots",
         "s3",
         "signing",

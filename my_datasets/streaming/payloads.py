@@ -1,0 +1,239 @@
+"""What a message is: a `tf.Example`, or JSON or Avro of which one is made."""
+
+import base64
+import binascii
+import functools
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from my_datasets.building.units import Misfit
+from my_datasets.core.schema import Leaf
+from my_datasets.dependencies import missing_dependency
+from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.input_pipeline import trees
+from my_datasets.records import pieces, tfrecord
+from my_datasets.records.columns import PADDING
+from my_datasets.records.reading import Batch
+
+# How schema registries frame a message: a zero, and the number of its schema.
+_MAGIC = 0
+_HEADER = 5
+
+
+class Payload(Protocol):
+    """Makes records of messages."""
+
+    def records(self, values: Sequence[bytes]) -> Batch:
+        """Returns the messages as `tf.Example`s.
+
+        Raises:
+          Misfit: At least one of them is not what it should be.
+        """
+
+
+class Encoder(Protocol):
+    """What makes records of examples: `my_datasets.builders.encoding.ExampleEncoder`."""
+
+    def rows(self, examples: Sequence[Any]) -> Any:
+        """Returns a framed record for each example; raises anything if one does not fit."""
+
+    def row(self, item: Any) -> Any:
+        """Returns one example's framed record; raises `Misfit`."""
+
+
+class Records:
+    """Messages that are `tf.Example`s, as TFDS writes them."""
+
+    def records(self, values: Sequence[bytes]) -> Batch:
+        """Returns the messages, side by side."""
+        sizes = np.fromiter(map(len, values), np.int64, len(values))
+        data = np.frombuffer(b"".join([*values, bytes(PADDING)]), np.uint8)
+        stops = np.cumsum(sizes)
+        return Batch(data, stops - sizes, stops)
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Messages that hold an example in another form.
+
+    Attributes:
+      tree: The leaves of an example, nested as it is.
+      encoder: Makes records of examples.
+    """
+
+    tree: Any
+    encoder: Encoder
+
+    def records(self, values: Sequence[bytes]) -> Batch:
+        """Returns the messages' examples as records."""
+        examples = [self.example(value) for value in values]
+        try:
+            framed = self.encoder.rows(examples)
+        except Exception:
+            if len(examples) > 1:
+                raise Misfit("", "examples", "one that does not fit") from None
+            framed = self.encoder.row(examples[0])  # raises what is wrong with it
+        offsets = pieces.offsets_of(framed)
+        begins = offsets - offsets[0]
+        padded = np.append(pieces.bytes_of(framed), np.zeros(PADDING, np.uint8))
+        return Batch(padded, begins[:-1] + tfrecord.HEADER, begins[1:] - tfrecord.FOOTER)
+
+    def example(self, value: bytes) -> Any:
+        """Returns a message's example.
+
+        Raises:
+          Misfit: It is none.
+        """
+        return _fitted(self.tree, self.parsed(value))
+
+    def parsed(self, value: bytes) -> Any:
+        """Returns what a message holds."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Json(Objects):
+    """Messages in JSON: an object with a member for each feature; images in base64."""
+
+    def parsed(self, value: bytes) -> Any:
+        """Returns what a message holds."""
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise Misfit("", "JSON", str(error)) from error
+
+
+@dataclass(frozen=True)
+class Avro(Objects):
+    """Messages in Avro: a record with a field for each feature.
+
+    Attributes:
+      schema: The schema they were written with; or those of a schema registry, by their numbers,
+        which the messages then begin with.
+    """
+
+    schema: Any = None
+    _parsed: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Looks at the schema.
+
+        Raises:
+          InvalidOptionError: It is none.
+          MissingDependencyError: fastavro is not installed.
+        """
+        avro = _avro()
+        of_registry = isinstance(self.schema, Mapping) and all(
+            isinstance(number, int) for number in self.schema
+        )
+        given = dict(self.schema) if of_registry and self.schema else {-1: self.schema}
+        try:
+            for number, one in given.items():
+                read = json.loads(one) if isinstance(one, (str, bytes)) else one
+                self._parsed[number] = avro.parse_schema(read)
+        except Exception as error:
+            raise InvalidOptionError(
+                explain(
+                    f"This is no Avro schema: {type(error).__name__}: {error}",
+                    mend="give the schema that the messages were written with, as a dict or JSON",
+                )
+            ) from error
+
+    def parsed(self, value: bytes) -> Any:
+        """Returns what a message holds."""
+        file = io.BytesIO(value)
+        schema = self._parsed.get(-1)
+        if schema is None:
+            header = file.read(_HEADER)
+            if len(header) < _HEADER or header[0] != _MAGIC:
+                raise Misfit("", "Avro with the number of a schema", f"{value[:_HEADER]!r}")
+            number = int.from_bytes(header[1:], "big")
+            schema = self._parsed.get(number)
+            if schema is None:
+                raise Misfit("", f"one of the schemas {sorted(self._parsed)}", f"schema {number}")
+        try:
+            found = _avro().schemaless_reader(file, schema, None)
+        except Exception as error:
+            raise Misfit("", "Avro of the schema", f"{type(error).__name__}: {error}") from error
+        left = len(value) - file.tell()
+        if left:
+            raise Misfit("", "Avro of the schema", f"{left} more bytes behind it")
+        return found
+
+
+@functools.cache
+def _avro() -> Any:
+    try:
+        import fastavro
+    except ModuleNotFoundError as error:
+        raise missing_dependency("fastavro", needed_for="messages in Avro") from error
+    return fastavro
+
+
+def _fitted(tree: Any, value: Any, path: str = "") -> Any:
+    """Returns a value as the encoder takes it: no text may be the path of a file there.
+
+    Args:
+      tree: The leaves.
+      value: The value, nested as they are; also as a list where leaves are in sequences.
+      path: The feature's name.
+
+    Raises:
+      Misfit: It is something else.
+    """
+    if isinstance(tree, Mapping):
+        if isinstance(value, list) and _in_sequence(tree):
+            return [_fitted(tree, one, path) for one in value]
+        if not isinstance(value, Mapping):
+            raise Misfit(path, f"an object with {sorted(tree)}", _shown(value))
+        missing = sorted(set(tree) - set(value))
+        if missing:
+            raise Misfit(path, f"a value for {missing[0]!r}", "none")
+        prefix = f"{path}/" if path else ""
+        return {name: _fitted(node, value[name], f"{prefix}{name}") for name, node in tree.items()}
+    leaf: Leaf = tree
+    if leaf.form == "image":
+        return _image(leaf, value)
+    if leaf.form == "number" and leaf.labels is None:
+        _refuse_texts(leaf, value)
+    return value
+
+
+def _in_sequence(tree: Any) -> bool:
+    return any(leaf.sequence for leaf in trees.columns_of(tree))
+
+
+def _image(leaf: Leaf, value: Any) -> Any:
+    if isinstance(value, list) and leaf.sequence:
+        return [_image(leaf, one) for one in value]
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        try:
+            return base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise Misfit(leaf.name, "an image's file in base64", str(error)) from error
+    if isinstance(value, list):
+        try:
+            return np.array(value, leaf.dtype)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise Misfit(leaf.name, f"pixels of {leaf.dtype}", str(error)) from error
+    raise Misfit(leaf.name, "an image", _shown(value))
+
+
+def _refuse_texts(leaf: Leaf, value: Any) -> None:
+    if isinstance(value, list):
+        for one in value:
+            _refuse_texts(leaf, one)
+    elif isinstance(value, (str, bytes, Mapping)):
+        raise Misfit(leaf.name, f"numbers of {leaf.dtype}", _shown(value))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
