@@ -19,12 +19,13 @@ _KINDS = "a directory, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER"
 _LOG_EVERY_SECONDS = 10.0
 
 
-def store_option(*names: str, reads: bool) -> Callable[..., Any]:
+def store_option(*names: str, reads: bool, required: bool = True) -> Callable[..., Any]:
     """Returns the option that says which store is meant."""
     kinds = f"{_KINDS}, or http(s)://HOST/FOLDER" if reads else _KINDS
     return click.option(
-        *names, "store", required=True, metavar="STORE", envvar="MY_DATASETS_STORE",
-        show_envvar=True, help=f"The store: {kinds}.",
+        *names, "store", required=required, metavar="STORE",
+        # Where no store is the usual case, one in the environment would change what is meant.
+        envvar="MY_DATASETS_STORE" if required else None, show_envvar=required, help=f"The store: {kinds}.",
     )  # fmt: skip
 
 

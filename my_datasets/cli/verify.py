@@ -22,6 +22,7 @@ from my_datasets.cli.output import (
     quiet_tensorflow,
     write_page,
 )
+from my_datasets.cli.stores import progress, store_option, trusted, trusted_keys_option
 
 if TYPE_CHECKING:
     from my_datasets.core.issues import Issue
@@ -35,6 +36,8 @@ _NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unre
 @click.command("verify")
 @click.argument("versions", metavar="[NAME[/CONFIG][:VERSION]|PATH]...", nargs=-1, required=True)
 @data_dir_option
+@store_option("--from", reads=True, required=False)
+@trusted_keys_option
 @click.option("--fast", is_flag=True, help="Compare metadata, names and sizes; read no shard.")
 @click.option(
     "--deep", is_flag=True, help="Take each example apart, and compare digests of the content."
@@ -77,6 +80,8 @@ def command(
     context: click.Context,
     versions: tuple[str, ...],
     data_dir: str | None,
+    store: str | None,
+    trusted_keys: Path | None,
     fast: bool,
     deep: bool,
     near_duplicates: bool,
@@ -95,6 +100,8 @@ def command(
     record is named. Nothing is changed. Exits with 1 if there are errors. If it is interrupted, the
     same command goes on with the shards that were not looked at.
 
+    With --from, releases in a store are looked at: each is brought to a temporary directory first.
+
     With --rebuild, whoever has the builder and its input proves that the version is what they make.
 
     Example: my-datasets verify digits --deep --rebuild
@@ -103,6 +110,8 @@ def command(
         raise click.UsageError("--fast reads no shard, --deep all of them: give one of the two")
     if near_duplicates and not deep:
         raise click.UsageError("--near-duplicates takes examples apart: give --deep, too")
+    if store is not None and rebuild:
+        raise click.UsageError("--rebuild is for versions that are here: pull it, then verify it")
     from my_datasets.verification.checks.near_duplicates import NearDuplicates
     from my_datasets.verification.finding import version_dir
     from my_datasets.verification.report import Level
@@ -112,10 +121,16 @@ def command(
     level = Level.FAST if fast else Level.DEEP if deep else Level.BYTES
     reports = []
     for one in versions:
-        path = version_dir(one, data_dir)
-        with _bar(path, shown=not (as_json or fast)) as tell, _told_to_go_on(fast):
+        with contextlib.ExitStack() as stack:
+            if store is not None:
+                path = stack.enter_context(_brought(one, store, trusted_keys, shown=not as_json))
+                resume_dir = None  # what is brought anew was not looked at before
+            else:
+                path, resume_dir = version_dir(one, data_dir), _resume_dir()
+            tell = stack.enter_context(_bar(path, shown=not (as_json or fast)))
+            stack.enter_context(_told_to_go_on(resume_dir is not None and not fast))
             report = verify(
-                path, level=level, workers=workers, report=tell, resume_dir=_resume_dir(),
+                path, level=level, workers=workers, report=tell, resume_dir=resume_dir,
                 restart=restart, near_duplicates=near,
             )  # fmt: skip
         if rebuild and any(issue.code in _NOT_TO_BE_REBUILT for issue in report.issues):
@@ -137,6 +152,20 @@ def command(
         context.exit(1)
 
 
+@contextlib.contextmanager
+def _brought(
+    reference: str, store: str, trusted_keys: Path | None, *, shown: bool
+) -> Iterator[Path]:
+    """Gives the directory of a release that was brought here only to look at it."""
+    from my_datasets.publishing.puller import pull
+
+    keys = trusted(trusted_keys)
+    with tempfile.TemporaryDirectory(prefix="my_datasets_verify-") as directory:
+        with progress(shown=shown) as tell:
+            done = pull(reference, store, directory, use_lock=False, keys=keys, report=tell)
+        yield done.path
+
+
 def _resume_dir() -> Path | None:
     """Returns where interrupted runs leave what they have found; None if there is no such place."""
     given = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -145,11 +174,11 @@ def _resume_dir() -> Path | None:
 
 
 @contextlib.contextmanager
-def _told_to_go_on(is_fast: bool) -> Iterator[None]:
+def _told_to_go_on(goes_on: bool) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if not is_fast and _resume_dir() is not None:
+        if goes_on:
             click.echo("Interrupted. The same command goes on where this one ended.", err=True)
         raise
 

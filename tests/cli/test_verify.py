@@ -161,6 +161,20 @@ def test_what_cannot_be_read_is_not_built_again(data_dir, tmp_path, name):
             my_datasets.source(str(version))
 
 
+def test_releases_in_a_store(data_dir, tmp_path):
+    store = tmp_path / "store"
+    my_datasets.publish("digits", store, data_dir=data_dir)
+    done = run("verify", "digits:1.*.*", "--from", store, "--deep")
+    assert done.exit_code == 0, done.output
+    assert "digits:1.0.0: good (every byte and example of 1,797 examples" in done.output
+    shard = store / "digits" / "1.0.0" / "digits-train.tfrecord-00001-of-00002"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"?")
+    damaged = run("verify", "digits", "--from", store)
+    assert isinstance(damaged.exception, errors.CorruptReleaseError)
+    assert shard.name in str(damaged.exception)
+    assert run("verify", "digits", "--from", store, "--rebuild").exit_code == 2
+
+
 def test_near_duplicates(data_dir):
     done = run("verify", data_dir / "digits" / "1.0.0", "--deep", "--near-duplicates")
     assert done.exit_code == 0, done.output
