@@ -25,7 +25,8 @@ def store_option(*names: str, reads: bool, required: bool = True) -> Callable[..
     return click.option(
         *names, "store", required=required, metavar="STORE",
         # Where no store is the usual case, one in the environment would change what is meant.
-        envvar="MY_DATASETS_STORE" if required else None, show_envvar=required, help=f"The store: {kinds}.",
+        envvar="MY_DATASETS_STORE" if required else None, show_envvar=required,
+        help=f"The store: {kinds}.",
     )  # fmt: skip
 
 
