@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,6 @@ from markupsafe import Markup
 
 from my_datasets.catalog.changes import Changes, Comparing
 from my_datasets.catalog.collect import Collected, Dataset, Offered
-from my_datasets.catalog.features import Feature, features, modalities
 from my_datasets.catalog.pages import web_address
 from my_datasets.catalog.prose import first_words, prose
 from my_datasets.catalog.samples import Samples, samples
@@ -22,6 +21,7 @@ from my_datasets.core.content import ShardContent
 from my_datasets.core.declared import MALFORMED, Declared
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import MyDatasetsError
+from my_datasets.exporting.about import About
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,9 @@ class Card:
       dataset: The dataset.
       offered: The version that is shown.
       problem: Why there is nothing to show; empty if there is.
-      info: What `dataset_info.json` says.
+      about: What its metadata say.
+      supervised: Which features are input and target, if that is declared.
       splits: Its splits.
-      features: Its features.
-      modalities: What it is of.
       summaries: Its statistics.
       samples: Some of its examples.
       versions: All its versions, newest first.
@@ -76,10 +75,9 @@ class Card:
     dataset: Dataset
     offered: Offered
     problem: str = ""
-    info: Mapping[str, Any] = field(default_factory=dict)
+    about: About = field(default_factory=lambda: About("", ""))
+    supervised: str = ""
     splits: tuple[Split, ...] = ()
-    features: tuple[Feature, ...] = ()
-    modalities: tuple[str, ...] = ()
     summaries: tuple[FeatureSummary, ...] = ()
     samples: Samples = field(default_factory=Samples)
     versions: tuple[VersionRow, ...] = ()
@@ -100,30 +98,17 @@ class Card:
     @cached_property
     def description(self) -> Markup:
         """What its builder says of it."""
-        return prose(_text(self.info, "description"), self.dataset.name)
+        return prose(self.about.description, self.dataset.name)
 
     @cached_property
     def summary(self) -> str:
         """The first words of that."""
-        return first_words(_text(self.info, "description"), self.dataset.name)
-
-    @property
-    def citation(self) -> str:
-        """How it is to be cited."""
-        return _text(self.info, "citation")
-
-    @property
-    def licence(self) -> str:
-        """Its licence."""
-        declared = self.info.get("redistributionInfo", {}).get("license") or ""
-        made = self.manifest.provenance.get("licence") if self.manifest else ""
-        return str(declared or made or "").strip()
+        return first_words(self.about.description, self.dataset.name)
 
     @property
     def homepages(self) -> list[str]:
         """Where there is more about it."""
-        given = self.info.get("location", {}).get("urls", [])
-        return [found for one in given if (found := web_address(one))]
+        return [found for one in self.about.urls if (found := web_address(one))]
 
     @property
     def examples(self) -> int:
@@ -136,21 +121,10 @@ class Card:
         return sum(one.bytes for one in self.splits)
 
     @property
-    def digest(self) -> str:
-        """That of its content; empty if it is not known."""
-        return self.manifest.content.digest if self.manifest and self.manifest.content else ""
-
-    @property
     def shards(self) -> list[ShardContent]:
         """Its shards, where the manifest has them."""
         content = self.manifest.content if self.manifest else None
         return [one for split in content.splits.values() for one in split.shards] if content else []
-
-    @property
-    def supervised(self) -> str:
-        """Which features are input and target, if that is declared."""
-        keys = self.info.get("supervisedKeys", {}).get("tuple", {}).get("items", [])
-        return " → ".join(str(one.get("featureKey", "several")) for one in keys)
 
 
 def card(
@@ -181,21 +155,25 @@ def _card(
     with_samples: bool,
 ) -> Card:  # fmt: skip
     info = _info(path)
+    about = replace(About.read(path), published=shown.published)
     declared = Declared.read(path)
     manifest = Manifest.read(path)
-    found = features(path)
     splits = tuple(_splits(info, declared, manifest))
-    statistics = manifest.statistics if manifest else {}
     filled = in_usual_order(one.name for one in splits if one.examples)
     taken = Samples(note="Its examples are in a store elsewhere.")
     if not with_samples:
         taken = Samples()
     elif shown.has_shards:
-        taken = samples(path, filled, found)
-    has_sizes = any(one.kind == "image" and "?" in one.shape.split(" x ")[:2] for one in found)
+        taken = samples(path, filled, about.features)
+    has_sizes = any(
+        one.kind == "image" and "?" in one.shape.split(" x ")[:2] for one in about.features
+    )
+    keys = (info.get("supervisedKeys") or {}).get("tuple", {}).get("items", [])
     return Card(
-        dataset, shown, "", info, splits, tuple(found), modalities(found, statistics),
-        tuple(summaries(statistics)), taken, tuple(_versions(dataset, info, comparing)),
+        dataset, shown, "", about,
+        " → ".join(str(one.get("featureKey", "several")) for one in keys), splits,
+        tuple(summaries(manifest.statistics if manifest else {})), taken,
+        tuple(_versions(dataset, info, comparing)),
         tuple(snippets(where, dataset, shown, filled[0] if filled else "train",
                        has_sizes=has_sizes)),
         manifest, reason_in_metadata(path) or "",
@@ -248,7 +226,3 @@ def _info(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise TypeError("dataset_info.json is no object")
     return found
-
-
-def _text(info: Mapping[str, Any], name: str) -> str:
-    return str(info.get(name) or "").strip()

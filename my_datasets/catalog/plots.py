@@ -25,6 +25,8 @@ _NUMBERS = 52
 _LETTERS = 15
 _WIDE = 1.7
 MOST_BARS = 20
+# Of histograms that are compared: how many times as high one may be as the other.
+_FLAT = 8
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,13 @@ def overlaid(before: Histogram, after: Histogram, title: str) -> Markup:
     )  # fmt: skip
     # Bins of different widths compare by what falls on a piece of the axis.
     dense = [_densities(one, axis) for one in (before, after)]
-    most = max((value for some in dense for value in some), default=0) or 1
-    old, new = ([_HEIGHT * value / most for value in some] for some in dense)
+    highest = [max(some, default=0) or 1 for some in dense]
+    # The same area for each, unless one of the two would then be flat.
+    is_flat = max(highest) > _FLAT * min(highest)
+    tops = highest if is_flat else [max(highest)] * 2
+    old, new = (
+        [_HEIGHT * value / top for value in some] for some, top in zip(dense, tops, strict=True)
+    )
     parts = [
         Markup('<path class="bars" d="{}"/>').format(_bars(axis, after.edges, new)),
         Markup('<path class="before" d="{}"/>').format(_outline(axis, before.edges, old)),

@@ -5,9 +5,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from jinja2.utils import htmlsafe_json_dumps
+
 from my_datasets.catalog.cards import Card, card
 from my_datasets.catalog.changes import Comparing
 from my_datasets.catalog.collect import Collected, Dataset
+from my_datasets.catalog.markup import (
+    EXAMPLES,
+    croissant,
+    examples_file,
+    schema_org,
+)
 from my_datasets.catalog.pages import UnshowableError, render, static
 from my_datasets.catalog.site import Site, plain
 from my_datasets.core.declared import MALFORMED
@@ -40,7 +48,7 @@ class Entry:
     @property
     def licence(self) -> str:
         """Its licence, for finding it."""
-        return self.card.licence or _UNKNOWN
+        return self.card.about.licence or _UNKNOWN
 
     @property
     def size(self) -> str:
@@ -50,8 +58,8 @@ class Entry:
     @property
     def words(self) -> str:
         """What it is found by."""
-        labels = [name for one in self.card.features for name in one.class_names]
-        names = [one.name for one in self.card.features]
+        labels = [name for one in self.card.about.features for name in one.class_names]
+        names = [one.name for one in self.card.about.features]
         words = [self.card.name, self.card.summary, self.licence, *self.configs, *names, *labels]
         return " ".join(dict.fromkeys(" ".join(words).lower().split()))[:2000]
 
@@ -140,8 +148,18 @@ def _write_page(
     root = "../" * (page.count("/") + 1)
     for name, data in made.samples.files.items():
         site.write(f"{page}/samples/{name}", data)
+    described = ""
+    if not made.problem:
+        first = examples_file(made)
+        if first is not None:
+            site.write(f"{page}/{EXAMPLES}", first)
+        described = croissant(where, made, has_examples=first is not None)
+        if described:
+            site.write(f"{page}/croissant.json", described)
     values = {
         "title": title,
+        "has_croissant": bool(described),
+        "schema_org": "" if made.problem else htmlsafe_json_dumps(schema_org(made)),
         "root": root,
         "where": where,
         "card": made,
@@ -160,7 +178,7 @@ def _facets(entries: Sequence[Entry]) -> list[tuple[str, str, list[tuple[str, in
             found[value] = found.get(value, 0) + 1
         return found
 
-    kinds = counted(kind for one in entries for kind in one.card.modalities)
+    kinds = counted(kind for one in entries for kind in one.card.about.modalities)
     licences = counted(one.licence for one in entries)
     by_size = counted(one.size for one in entries)
     return [

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from my_datasets.catalog import pictures, sounds
-from my_datasets.catalog.features import Feature
 from my_datasets.catalog.formats import number, shortened
 from my_datasets.core.schema import Leaf, leaves_of
 from my_datasets.errors import MyDatasetsError
+from my_datasets.exporting.features import Feature
 from my_datasets.input_pipeline.source import source
 
 Array = npt.NDArray[Any]

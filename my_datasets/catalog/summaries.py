@@ -156,13 +156,10 @@ def _facts(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         of = f", of {channels['images']:,} images" if channels["images"] < given["values"] else ""
         yield "colours, from 0 to 1", ", ".join(told) + of
     if given.get("lengths"):
-        yield (
-            "characters",
-            f"{_range(given['lengths'])}, {number(given['lengths']['mean'])} on average",
-        )
+        yield "characters", _range_and_mean(given["lengths"])
     if given.get("values_per_example"):
         each = given["values_per_example"]
-        yield "values in an example", f"{_range(each)}, {number(each['mean'])} on average"
+        yield "values in an example", _range_and_mean(each)
     if "sample_rate" in given:
         yield "samples per second", f"{given['sample_rate']:,}"
         if given.get("values_per_example"):
@@ -209,3 +206,9 @@ def _texts(counts: Mapping[Any, int]) -> dict[str, int]:
 def _range(distribution: Mapping[str, Any]) -> str:
     least, most = number(distribution["min"]), number(distribution["max"])
     return least if least == most else f"{least} to {most}"
+
+
+def _range_and_mean(distribution: Mapping[str, Any]) -> str:
+    if distribution["min"] == distribution["max"]:
+        return number(distribution["min"])
+    return f"{_range(distribution)}, {number(distribution['mean'])} on average"

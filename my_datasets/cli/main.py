@@ -23,6 +23,7 @@ COMMANDS = {
     "checksums": "my_datasets.cli.checksums",
     "demo": "my_datasets.cli.demo",
     "diff": "my_datasets.cli.diff",
+    "export": "my_datasets.cli.export",
     "gc": "my_datasets.cli.collect",
     "history": "my_datasets.cli.history",
     "index": "my_datasets.cli.index",

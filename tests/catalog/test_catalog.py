@@ -24,7 +24,18 @@ from my_datasets.publishing.signing import Signer
 from tests.catalog.markup import HOSTILE, Page, require_harmless
 from tests.publishing.web import serving
 
-SCRIPTS = 1  # our own
+
+def require_site_page(text: str) -> Page:
+    """Fails if anything runs but our own script; what is said to machines is JSON."""
+    count = Page(text).tags.count("script")
+    page = require_harmless(text, scripts=count)
+    ours, *others = sorted(page.scripts, key=len)
+    assert ours == ""
+    for one in others:
+        assert json.loads(one)["@type"] == "Dataset"
+    kinds = [value for tag, name, value in page.attributes if (tag, name) == ("script", "type")]
+    assert kinds == ["application/ld+json"] * len(others)
+    return page
 
 
 def pages_of(directory: Path) -> dict[str, Page]:
@@ -33,8 +44,7 @@ def pages_of(directory: Path) -> dict[str, Page]:
         if path.is_dir():
             continue
         name = path.relative_to(directory).parent.as_posix()
-        page = require_harmless(path.read_text("utf-8"), scripts=SCRIPTS)
-        assert [one for one in page.scripts if one.strip()] == []
+        page = require_site_page(path.read_text("utf-8"))
         for address in [*page.values("src"), *page.values("href")]:
             if "://" not in address and not address.startswith("#"):
                 assert (path.parent / address).resolve().is_file(), (name, address)
@@ -137,6 +147,41 @@ def test_nothing_that_is_hostile_becomes_markup(pages):
         assert text in page.text, text
     assert "49" not in page.text.split()
     assert "evil.example" not in " ".join(page.values("src"))
+
+
+def test_mlcroissant_validates_and_loads(site, data_dir, pages):
+    import mlcroissant as mlc
+    import numpy as np
+
+    from my_datasets.input_pipeline.source import source
+
+    for name in ("hostile", "shapes", "stories", "tones", "weights"):
+        found = mlc.Dataset(str(site / "datasets" / name / "croissant.json"))
+        assert not found.metadata.issues.errors
+        assert found.metadata.name == name
+        assert "croissant.json" in pages[f"datasets/{name}"].values("href")
+        version = sorted((data_dir / name).iterdir())[-1]
+        assert {one.name: one.sha256 for one in found.metadata.file_objects} == {
+            one.name: one.sha256
+            for split in Manifest.read(version).content.splits.values()
+            for one in split.shards
+        }
+        records = list(found.records("examples"))
+        expected = source(version)[: len(records)]
+        assert len(records) == min(20, len(source(version)))
+        for mine, theirs in zip(records, expected, strict=True):
+            for feature in {*theirs} - {"objects"}:
+                given = mine[f"examples/{feature}"]
+                np.testing.assert_array_equal(np.array(given), theirs[feature])
+
+
+def test_search_engines_are_told(pages):
+    (said,) = [json.loads(one) for one in pages["datasets/weights"].scripts if one]
+    assert said["name"] == "weights"
+    assert said["license"] == "CC BY 4.0"
+    assert said["version"] == "2.0.0"
+    (said,) = [json.loads(one) for one in pages["datasets/hostile"].scripts if one]
+    assert said["license"] == HOSTILE[0]
 
 
 def test_the_same_again_writes_nothing(site, data_dir):
@@ -365,7 +410,7 @@ def test_it_is_served_to_this_machine(data_dir):
             connection.request("GET", "/datasets/tones/index.html")
             answer = connection.getresponse()
             assert answer.status == 200
-            require_harmless(answer.read().decode(), scripts=SCRIPTS)
+            require_site_page(answer.read().decode())
             connection.close()
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=20) == 0

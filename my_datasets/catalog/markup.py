@@ -1,0 +1,86 @@
+"""What pages say to machines: schema.org's terms, and Croissant."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from my_datasets.catalog.cards import Card
+from my_datasets.catalog.collect import Collected
+from my_datasets.catalog.pages import web_address
+from my_datasets.core.declared import MALFORMED
+from my_datasets.core.schema import Leaf, known_leaves
+from my_datasets.errors import FeatureError, MyDatasetsError
+from my_datasets.exporting import croissant as writing
+from my_datasets.exporting.about import File
+from my_datasets.exporting.parquet import first_examples
+from my_datasets.input_pipeline.prepared import find
+
+EXAMPLES = "samples/examples.parquet"
+# Examples for whoever loads the description, and the room they may take.
+_EXAMPLES = 20
+_MOST_BYTES = 4 << 20
+
+
+def schema_org(card: Card) -> dict[str, Any]:
+    """Returns a dataset in the terms of https://schema.org/Dataset, for search engines."""
+    about = card.about
+    found: dict[str, Any] = {
+        "@context": "https://schema.org/",
+        "@type": "Dataset",
+        "name": card.name,
+        "description": card.summary or card.name,
+        "version": about.version,
+        "license": about.licence,
+        "citation": about.citation,
+        "url": card.homepages[0] if card.homepages else "",
+        "datePublished": about.published,
+        "keywords": list(about.modalities),
+        "variableMeasured": [one.name for one in about.features if one.name][:50],
+        "size": f"{card.bytes} B",
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def examples_file(card: Card) -> bytes | None:
+    """Returns the first examples as a Parquet file; None if they cannot be had."""
+    path = card.offered.path
+    if path is None or not card.samples.samples:
+        return None
+    try:
+        return first_examples(find(path), card.samples.split, _EXAMPLES, _MOST_BYTES)
+    except (MyDatasetsError, OSError, *MALFORMED):
+        return None
+
+
+def croissant(where: Collected, card: Card, *, has_examples: bool) -> str:
+    """Returns a dataset's description for Croissant; nothing if there can be none.
+
+    Args:
+      where: Where it is.
+      card: The dataset.
+      has_examples: Whether the first examples lie beside it.
+    """
+    leaves: list[Leaf] = []
+    if has_examples and card.offered.path is not None:
+        leaves = known_leaves(card.offered.path) or []
+    about = dataclasses.replace(
+        card.about, name=card.name, files=tuple(_files(where, card)), urls=card.homepages
+    )
+    try:
+        made = writing.croissant(
+            about, leaves, includes=EXAMPLES if leaves else "",
+            records=f"The first examples of {card.samples.split}.",
+        )  # fmt: skip
+    except FeatureError:
+        return ""
+    return writing.as_text(made)
+
+
+def _files(where: Collected, card: Card) -> Iterator[File]:
+    config = f"{card.dataset.config}/" if card.dataset.config else ""
+    folder = f"{card.dataset.name}/{config}{card.offered.version}"
+    origin = where.origin.rstrip("/")
+    if not (web_address(origin) or origin.startswith(("gs://", "s3://", "/"))):
+        origin = "."
+    for one in card.shards:
+        yield File(one.name, f"{origin}/{folder}/{one.name}", one.bytes, one.sha256)

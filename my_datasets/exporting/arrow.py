@@ -1,0 +1,201 @@
+"""Columns of examples as Arrow's arrays, with what Hugging Face's `datasets` notes of them.
+
+Image files stay as they are, as bytes: `datasets` shows them as images, and every other reader of
+Parquet gets the files. Class labels are numbers, and their names are in the schema.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from my_datasets.core.schema import Leaf
+from my_datasets.errors import FeatureError, explain
+from my_datasets.input_pipeline import trees
+from my_datasets.input_pipeline.decoding import Decoder
+from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.records.parsing import Parser
+from my_datasets.records.reading import Batch
+
+# What an example is called that is one value.
+ALONE = "value"
+_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Makes tables of records.
+
+    Attributes:
+      tree: The leaves of an example, nested as it is.
+      binary: The names of features whose bytes are no text.
+    """
+
+    tree: Any
+    binary: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        whole = _filled(self.tree) if isinstance(self.tree, Mapping) else {ALONE: self.tree}
+        leaves = trees.columns_of(self.tree)
+        optional = [leaf.name for leaf in leaves if leaf.is_optional]
+        object.__setattr__(self, "_whole", whole)
+        tree = whole if isinstance(self.tree, Mapping) else self.tree
+        object.__setattr__(self, "_decoder", Decoder(trees.map_columns(_as_file, tree)))
+        object.__setattr__(self, "_optional", Parser(optional) if optional else None)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the tables."""
+        whole: Mapping[str, Any] = self._whole  # type: ignore[attr-defined]
+        features = {name: _noted(node, self.binary) for name, node in whole.items()}
+        noted = json.dumps({"info": {"features": features}}, sort_keys=True)
+        fields = [(name, _type(node, self.binary)) for name, node in whole.items()]
+        return pa.schema(fields, metadata={"huggingface": noted})
+
+    def table(self, batch: Batch) -> pa.Table:
+        """Returns records as a table.
+
+        Raises:
+          MisfitError: A record is not what the features declare.
+          FeatureError: What should be text is none.
+        """
+        values = self._decoder(batch)  # type: ignore[attr-defined]
+        values = values if isinstance(self.tree, Mapping) else {ALONE: values}
+        parser: Parser | None = self._optional  # type: ignore[attr-defined]
+        given = parser(batch.data, batch.starts, batch.stops) if parser else {}
+        missing = {name: column.counts == 0 for name, column in given.items()}
+        whole: Mapping[str, Any] = self._whole  # type: ignore[attr-defined]
+        arrays = [self._array(node, values[name], missing) for name, node in whole.items()]
+        return pa.table(arrays, schema=self.schema)
+
+    def _array(self, node: Any, values: Any, missing: Mapping[str, Any]) -> pa.Array:
+        if isinstance(node, Mapping):
+            arrays = [self._array(one, values[name], missing) for name, one in node.items()]
+            return pa.StructArray.from_arrays(arrays, fields=list(_type(node, self.binary)))
+        found = _values(node, values, _type(node, self.binary), self.binary)
+        is_missing = missing.get(node.name)
+        if is_missing is not None and is_missing.any():
+            found = pc.if_else(pa.array(~is_missing), found, pa.scalar(None, found.type))
+        return found
+
+
+def _filled(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a tree without features that hold none."""
+    inner = {
+        name: _filled(node) if isinstance(node, Mapping) else node for name, node in tree.items()
+    }
+    return {name: node for name, node in inner.items() if node != {}}
+
+
+def _as_file(leaf: Leaf) -> Leaf:
+    """Returns the same leaf, with the files of images as they are."""
+    if leaf.form != "image":
+        return leaf
+    return replace(leaf, form="bytes", dtype="object", shape=())
+
+
+def _type(node: Any, binary: frozenset[str]) -> pa.DataType:
+    if isinstance(node, Mapping):
+        return pa.struct([(name, _type(one, binary)) for name, one in node.items()])
+    found = _value_type(node, binary)
+    for _ in range(_depth(node)):
+        found = pa.list_(found)
+    return found
+
+
+def _value_type(leaf: Leaf, binary: frozenset[str]) -> pa.DataType:
+    if leaf.form == "image":
+        return _IMAGE
+    if leaf.form == "bytes":
+        return pa.binary() if leaf.name in binary else pa.string()
+    return pa.from_numpy_dtype(_dtype(leaf))
+
+
+def _dtype(leaf: Leaf) -> np.dtype[Any]:
+    """Returns the type of a leaf's numbers; few readers of Parquet know those of 16 bits."""
+    dtype = np.dtype(leaf.dtype)
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
+
+
+def _depth(leaf: Leaf) -> int:
+    """Returns how many lists are around a value."""
+    return len(leaf.sequence) + (len(leaf.shape) if leaf.form == "number" else 0)
+
+
+def _values(leaf: Leaf, values: Any, wanted: pa.DataType, binary: frozenset[str]) -> pa.Array:
+    if isinstance(values, Ragged):
+        inner = wanted
+        for _ in values.lengths:
+            inner = inner.value_type
+        found = _values(leaf, values.values, inner, binary)
+        for lengths in reversed(values.lengths):
+            found = _listed(found, lengths)
+        return found
+    if values.dtype != object:
+        return _nested(pa.array(values.astype(_dtype(leaf), copy=False).reshape(-1)), values.shape)
+    if leaf.form == "number":  # tensors of different shapes
+        return pa.array([one.tolist() for one in values], wanted)
+    if len(values) and isinstance(values.flat[0], np.ndarray):  # lists of other lengths in lists
+        each = [(_texts(leaf, one.reshape(-1).tolist(), binary), one.shape) for one in values]
+        lists = [_nested(texts, (1, *shape)).to_pylist()[0] for texts, shape in each]
+        return pa.array(lists, wanted)
+    return _nested(_texts(leaf, values.reshape(-1).tolist(), binary), values.shape)
+
+
+def _texts(leaf: Leaf, given: list[bytes], binary: frozenset[str]) -> pa.Array:
+    if leaf.form == "image":
+        files = pa.array(given, pa.binary())
+        return pa.StructArray.from_arrays(
+            [files, pa.nulls(len(given), pa.string())], fields=list(_IMAGE)
+        )
+    if leaf.name in binary:
+        return pa.array(given, pa.binary())
+    try:
+        return pa.array(given, pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise FeatureError(
+            explain(
+                f"Not all values of the feature {leaf.name!r} are text.",
+                "Expected: UTF-8",
+                mend=f"write them as bytes: --binary {leaf.name}",
+            )
+        ) from error
+
+
+def _nested(flat: pa.Array, shape: Sequence[int]) -> pa.Array:
+    """Returns values in lists as long as the dimensions behind the first."""
+    found = flat
+    for at in range(len(shape) - 1, 0, -1):
+        count = int(np.prod(shape[:at]))
+        found = _listed(found, np.full(count, shape[at], np.int64))
+    return found
+
+
+def _listed(values: pa.Array, lengths: Any) -> pa.Array:
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), values)
+
+
+def _noted(node: Any, binary: frozenset[str]) -> Any:
+    """Returns a feature as `datasets` notes it."""
+    if isinstance(node, Mapping):
+        return {name: _noted(one, binary) for name, one in node.items()}
+    found: Any
+    names = node.labels or ()
+    if node.form == "image":
+        found = {"_type": "Image"}
+    elif names and len(set(names)) == len(names):
+        found = {"names": list(names), "_type": "ClassLabel"}
+    else:
+        found = {"dtype": str(_value_type(node, binary)).replace("double", "float64"),
+                 "_type": "Value"}  # fmt: skip
+        if found["dtype"] == "float":
+            found["dtype"] = "float32"
+    for _ in range(_depth(node)):
+        found = {"feature": found, "_type": "List"}
+    return found

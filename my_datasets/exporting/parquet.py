@@ -1,0 +1,314 @@
+"""`export`: the examples of a version as Parquet files that every tool for tables reads."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from my_datasets.building.storage import explained
+from my_datasets.core.manifest import Manifest
+from my_datasets.errors import (
+    ExampleError,
+    FeatureError,
+    LostExamplesError,
+    OverwriteError,
+    SplitNotFoundError,
+    explain,
+)
+from my_datasets.exporting.arrow import Columns
+from my_datasets.input_pipeline import trees
+from my_datasets.input_pipeline.decoding import MisfitError
+from my_datasets.input_pipeline.prepared import Prepared
+
+# Says that a directory holds an export, which may be replaced.
+MARKER = "my-datasets-export.json"
+_MOST_ROWS = 8192
+_CHUNK_BYTES = 16 << 20
+_FILE_BYTES = 500 << 20
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """A file that was written.
+
+    Attributes:
+      name: Its path in the export, such as `data/train-00000-of-00001.parquet`.
+      split: The split it belongs to.
+      examples: How many it has.
+      bytes: Its size.
+      sha256: Of its contents, in hexadecimal.
+    """
+
+    name: str
+    split: str
+    examples: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written.
+
+    Attributes:
+      name: The version's full name.
+      path: The directory.
+      files: Its Parquet files.
+    """
+
+    name: str
+    path: Path
+    files: tuple[ExportedFile, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it for scripts."""
+        return {"name": self.name, "path": str(self.path), "files": [vars(f) for f in self.files]}
+
+
+def export(
+    prepared: Prepared,
+    directory: Path,
+    *,
+    splits: Collection[str] | None = None,
+    binary: Collection[str] = (),
+    file_bytes: int = _FILE_BYTES,
+    overwrite: bool = False,
+    complete: Callable[[Path, Sequence[ExportedFile]], None] = lambda *_: None,
+    report: Callable[[str, int, int], None] = lambda *_: None,
+) -> Exported:
+    """Writes the examples of a version as Parquet files, in their order.
+
+    A few megabytes of them are in memory at a time. The directory is there whole or not at all.
+
+    Args:
+      prepared: The version.
+      directory: Where to.
+      splits: Only these; None for all.
+      binary: Features whose bytes are no text.
+      file_bytes: About how large a file may be.
+      overwrite: Replace an earlier export.
+      complete: Is given the directory before it is in its place, to write more into it.
+      report: Is told the split, how many of all its examples are written, and all.
+
+    Returns:
+      What was written.
+
+    Raises:
+      SplitNotFoundError: There is no such split.
+      FeatureError: There is no such feature, a feature is of a kind that only TFDS reads, or a
+        text is none.
+      ExampleError: An example is not what its features declare.
+      CorruptShardError: A shard is damaged.
+      OverwriteError: There is something else.
+      DiskFullError: There is no room.
+    """
+    target = directory.expanduser().absolute()
+    _check_target(target, overwrite=overwrite)
+    wanted = _chosen_splits(prepared, splits)
+    columns = Columns(prepared.schema.tree, _binary(prepared, binary))
+    with explained(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staged = Path(tempfile.mkdtemp(prefix=f".{target.name}.exporting-", dir=target.parent))
+        try:
+            staged.chmod(0o777 & ~_umask())
+            (staged / "data").mkdir()
+            files: list[ExportedFile] = []
+            for split in wanted:
+                files += _Split(prepared, split, columns, file_bytes, report).write(staged)
+            complete(staged, files)
+            (staged / MARKER).write_text('{"format": 1}\n', "utf-8")
+            _swap(staged, target)
+        finally:
+            shutil.rmtree(staged, ignore_errors=True)
+    return Exported(prepared.name, target, tuple(files))
+
+
+class _Split:
+    """A split that is written."""
+
+    def __init__(
+        self, prepared: Prepared, split: str, columns: Columns, file_bytes: int,
+        report: Callable[[str, int, int], None],
+    ) -> None:  # fmt: skip
+        self._name = prepared.name
+        self._split = split
+        self._records = prepared.records(split)
+        self._columns = columns
+        self._file_bytes = file_bytes
+        self._report = report
+        size = sum(one.path.stat().st_size for one in prepared.shards[split])
+        each = max(1, size // max(1, len(self._records)))
+        self._rows = int(np.clip(min(_CHUNK_BYTES, file_bytes) // each, 1, _MOST_ROWS))
+
+    def write(self, directory: Path) -> list[ExportedFile]:
+        """Writes it; returns the files."""
+        written: list[tuple[Path, int]] = []
+        total, at = len(self._records), 0
+        while at < total or not written:
+            path = directory / "data" / f"{self._split}-{len(written):05}.partial"
+            end = self._write_file(path, at)
+            written.append((path, end - at))
+            at = end
+        if sum(count for _, count in written) != total:
+            raise LostExamplesError(f"{total:,} examples in {self._split}, others were written")
+        return [
+            self._finished(path, f"{i:05}-of-{len(written):05}", count)
+            for i, (path, count) in enumerate(written)
+        ]
+
+    def _write_file(self, path: Path, begin: int) -> int:
+        """Writes a file; returns the example that comes after it."""
+        total, at = len(self._records), begin
+        with (
+            path.open("wb") as file,
+            pq.ParquetWriter(file, self._columns.schema, compression="zstd") as writer,
+        ):
+            while at < total and (at == begin or file.tell() < self._file_bytes):
+                end = min(at + self._rows, total)
+                writer.write_table(self.table(at, end))
+                at = end
+                self._report(self._split, at, total)
+        with path.open("rb") as written:
+            os.fsync(written.fileno())
+        return at
+
+    @property
+    def examples(self) -> int:
+        """How many examples it has."""
+        return len(self._records)
+
+    def table(self, begin: int, end: int) -> pa.Table:
+        """Returns some of its examples.
+
+        Raises:
+          ExampleError: One of them is not what its features declare.
+        """
+        batch = self._records.read(np.arange(begin, end))
+        try:
+            return self._columns.table(batch)
+        except MisfitError as error:
+            place = self._records.place(begin + error.rows[0])
+            raise ExampleError(
+                explain(
+                    f"The feature {error.feature!r} of {place} cannot be written.",
+                    f"Expected: {error.expected}",
+                    f"Found: {error.found}",
+                    mend="see my-datasets verify --deep, and build or pull the version anew",
+                )
+            ) from error
+
+    def _finished(self, path: Path, number: str, count: int) -> ExportedFile:
+        name = f"{self._split}-{number}.parquet"
+        final = path.replace(path.with_name(name))
+        found = hashlib.sha256()
+        with final.open("rb") as file:
+            while block := file.read(_BLOCK):
+                found.update(block)
+        return ExportedFile(
+            f"data/{name}", self._split, count, final.stat().st_size, found.hexdigest()
+        )
+
+
+def _chosen_splits(prepared: Prepared, splits: Collection[str] | None) -> list[str]:
+    missing = sorted(set(splits or ()) - set(prepared.shards))
+    if missing:
+        raise SplitNotFoundError(
+            explain(
+                f"{prepared.name} has no split {', '.join(missing)}.",
+                f"Its splits: {', '.join(prepared.shards)}",
+                mend="choose among those",
+            )
+        )
+    return [name for name in prepared.shards if splits is None or name in splits]
+
+
+def _binary(prepared: Prepared, named: Collection[str]) -> frozenset[str]:
+    """Returns the features whose bytes are no text: as named, or as the manifest says."""
+    leaves = {leaf.name for leaf in trees.columns_of(prepared.schema.tree) if leaf.form == "bytes"}
+    unknown = sorted(set(named) - leaves)
+    if unknown:
+        raise FeatureError(
+            explain(
+                f"{prepared.name} has no feature of texts or bytes {', '.join(unknown)}.",
+                f"Those it has: {', '.join(sorted(leaves)) or 'none'}",
+                mend="choose among those",
+            )
+        )
+    manifest = Manifest.read(prepared.path)
+    statistics: Mapping[str, Any] = manifest.statistics if manifest else {}
+    known = {
+        name
+        for split in statistics.values()
+        for name, one in split["features"].items()
+        if one.get("not_text")
+    }
+    return frozenset(named) | (frozenset(known) & leaves)
+
+
+def _check_target(target: Path, *, overwrite: bool) -> None:
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    if not (target.exists() or target.is_symlink()):
+        return
+    is_ours = (target / MARKER).is_file()
+    if not (is_ours and overwrite):
+        raise OverwriteError(
+            explain(
+                f"{target} is there already" + (", an earlier export." if is_ours else "."),
+                mend="give --overwrite, or another directory" if is_ours
+                else "name a directory that does not exist",
+            )
+        )  # fmt: skip
+
+
+def _swap(staged: Path, target: Path) -> None:
+    """Puts a directory into its place; what was there goes when the new one is there."""
+    if not target.exists():
+        staged.replace(target)
+        return
+    if not any(target.iterdir()):
+        target.rmdir()
+        staged.replace(target)
+        return
+    old = target.with_name(f".{target.name}.old-{os.getpid()}")
+    target.replace(old)
+    staged.replace(target)
+    shutil.rmtree(old)
+
+
+def _umask() -> int:
+    found = os.umask(0o022)
+    os.umask(found)
+    return found
+
+
+def first_examples(prepared: Prepared, split: str, count: int, most_bytes: int) -> bytes | None:
+    """Returns the first examples of a split as a Parquet file; None if they take too much room.
+
+    Args:
+      prepared: The version.
+      split: The split.
+      count: How many examples; all, if there are fewer.
+      most_bytes: How large the file may be.
+
+    Raises:
+      FeatureError, ExampleError, CorruptShardError: As `export`.
+    """
+    columns = Columns(prepared.schema.tree, _binary(prepared, ()))
+    part = _Split(prepared, split, columns, most_bytes, lambda *_: None)
+    table = part.table(0, min(count, part.examples))
+    if table.nbytes > most_bytes:
+        return None
+    file = pa.BufferOutputStream()
+    pq.write_table(table, file, compression="zstd")
+    found: bytes = file.getvalue().to_pybytes()
+    return found
