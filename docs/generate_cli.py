@@ -37,9 +37,11 @@ def page() -> str:
 def _section(command: Any, context: Any) -> Iterator[str]:
     usage = " ".join(piece for piece in command.collect_usage_pieces(context))
     yield f"## `my-datasets {command.name} {usage}`\n"
-    text, _, example = inspect.cleandoc(command.help).partition("Example:")
+    text, *examples = inspect.cleandoc(command.help).split("Example:")
     yield f"{text.strip()}\n"
-    yield f"```\n{' '.join(example.split())}\n```\n"
+    examples += (command.epilog or "").split("Example:")[1:]
+    if examples:
+        yield "```\n" + "\n".join(" ".join(one.split()) for one in examples) + "\n```\n"
     yield "| option | |"
     yield "|---|---|"
     for parameter in command.get_params(context):
