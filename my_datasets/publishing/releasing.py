@@ -127,16 +127,16 @@ class Releasing:
 
     def missing(self) -> list[ReleasedFile]:
         """Returns the files that are not in the store yet, the largest first."""
-        there = {one.path for one in self._store.list(self._upload_folder)}
+        uploaded = {one.path: one.bytes for one in self._store.list(self._upload_folder)}
         placed = {one.path for one in self._store.list(self._folder)}
 
         def is_there(one: ReleasedFile) -> bool:
-            for folder, paths in ((self._upload_folder, there), (self._folder, placed)):
-                path = f"{folder}/{one.name}"
-                is_damaged = folder == self._folder and one.name in self._damaged
-                if path in paths and not is_damaged and is_same(self._store, path, one):
-                    return True
-            return False
+            # The folder is for these bytes only, and files get their names there when verified.
+            if uploaded.get(f"{self._upload_folder}/{one.name}") == one.bytes:
+                return True
+            path = f"{self._folder}/{one.name}"
+            is_good = path in placed and one.name not in self._damaged
+            return is_good and is_same(self._store, path, one)
 
         files = sorted(self._record.files, key=lambda one: -one.bytes)
         with ThreadPoolExecutor(self._workers) as pool:
