@@ -6,7 +6,7 @@ from pathlib import Path
 
 from my_datasets.core.lock import Lock
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import NotPreparedError, StoreUnavailableError
+from my_datasets.errors import NotPreparedError, StoreUnavailableError, VersionBlockedError
 from my_datasets.input_pipeline.prepared import folder_of
 from my_datasets.publishing.memory import Memory
 from my_datasets.publishing.patience import Patience
@@ -15,6 +15,9 @@ from my_datasets.publishing.sealing import Trusts
 from my_datasets.publishing.store import Store
 
 _LOGGER = logging.getLogger(__name__)
+
+# Where there is a copy already, nobody waits long for a store that cannot be reached.
+_LITTLE_PATIENCE = Patience(tries=2)
 
 
 def held(
@@ -33,19 +36,27 @@ def held(
 
     The arguments and errors are those of `pull`.
     """
+    parsed = DatasetReference.of(reference)
+    lock = Lock.find()
+    here = _here(lock.exact(parsed) if lock is not None else parsed, data_dir)
+    if here is not None:
+        patience = patience or _LITTLE_PATIENCE
     try:
-        return pull(reference, store, data_dir, keys=keys, patience=patience, memory=memory).path
-    except StoreUnavailableError as error:
-        parsed = DatasetReference.of(reference)
-        lock = Lock.find()
-        try:
-            found = folder_of(lock.exact(parsed) if lock is not None else parsed, data_dir)
-        except NotPreparedError:
-            raise error from None
+        return pull(parsed, store, data_dir, keys=keys, patience=patience, memory=memory).path
+    except StoreUnavailableError:
+        if here is None:
+            raise
         if lock is not None:
-            lock.check(parsed, found, has_shards=True)
+            lock.check(parsed, here, has_shards=True)
         _LOGGER.warning(
             "%s does not answer; taken is what is here: %s. Whether it was withdrawn is not known.",
-            store if isinstance(store, (str, os.PathLike)) else store.url, found,
+            store if isinstance(store, (str, os.PathLike)) else store.url, here,
         )  # fmt: skip
-        return found
+        return here
+
+
+def _here(reference: DatasetReference, data_dir: str | os.PathLike[str] | None) -> Path | None:
+    try:
+        return folder_of(reference, data_dir)
+    except (NotPreparedError, VersionBlockedError):
+        return None

@@ -101,6 +101,9 @@ class StoreContract(ReadingContract):
         _same(b"".join(store.read("a/b/file")), data)
         found = store.stat("a/b/file")
         _same((found.bytes, found.sha256) in ((len(data), _sha256(data)), (len(data), None)), True)
+        moved.clear()
+        store.create("a/b/small", b"12345", _sha256(b"12345"), moved.append)
+        _same(sum(moved), 5)
         for source in (b"other", tmp_path / "file"):
             expected = _sha256(source if isinstance(source, bytes) else data)
             with pytest.raises(AlreadyInStoreError):

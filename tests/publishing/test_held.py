@@ -1,5 +1,7 @@
 """Loading from a store: the copy that is here, else the release; no builder's code."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -95,6 +97,13 @@ def test_a_store_that_does_not_answer(store, here, caplog, tmp_path, monkeypatch
     digest = Manifest.read(path).content.digest
     Lock(tmp_path / "lock", {"released": Locked(None, Version(1, 0, 0), digest)}).write()
     assert held("released", silent, here, patience=NO_PATIENCE) == path
+
+
+def test_without_a_network_nobody_waits_for_long(store, here):
+    path = held("released:1.0.0", store, here)
+    begin = time.monotonic()
+    assert held("released:1.0.0", Silent(store), here) == path
+    assert time.monotonic() - begin < 5
 
 
 def test_what_was_pulled_feeds_training(store, here):

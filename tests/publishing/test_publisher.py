@@ -23,6 +23,7 @@ from my_datasets.publishing.index import State
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.patience import PatientStore
 from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.puller import pull
 from my_datasets.publishing.record import Record
 from my_datasets.publishing.releasing import Outcome
 from my_datasets.publishing.stores.local import LocalStore
@@ -365,6 +366,16 @@ def test_of_several_with_the_same_bytes_one_publishes(address, store, built):
     there = files(store, "released/1.0.0")
     del there[record.FILE_NAME]
     assert there == made.contents(built())
+
+
+def test_a_release_that_was_pulled_is_the_same_elsewhere(built, tmp_path):
+    first = publish(str(built()), tmp_path / "store")
+    pulled = pull("released", tmp_path / "store", tmp_path / "here")
+    mirrored = publish(str(pulled.path), tmp_path / "mirror")
+    assert (mirrored.outcome, mirrored.identity) == (Outcome.PUBLISHED, first.identity)
+    some = pull("released", tmp_path / "store", tmp_path / "some", splits=["test"])
+    with pytest.raises(PublishError, match="not the whole dataset"):
+        publish(str(some.path), tmp_path / "mirror")
 
 
 def test_nobody_may_write(tmp_path, built):

@@ -150,7 +150,7 @@ class LocalStore:
         with _explained(path, self.url):
             target.unlink(missing_ok=True)
             for parent in target.parents:
-                if parent == self._root:
+                if parent in (self._root, self._half_written):
                     return
                 try:
                     parent.rmdir()
