@@ -69,7 +69,7 @@ setup(
     extras_require={
         "audio": ["soundfile>=0.12"],  # sources.audio_folder
         # Already in the base while the `tfds` command needs it; ask for it by this name.
-        "beam": [BEAM],
+        "beam": [BEAM, "grpcio>=1.60"],  # my-datasets beam-worker
         "bigquery": ["adbc-driver-bigquery>=1.3"],
         "dask": [BEAM, "dask>=2024.8", "distributed>=2024.8"],  # build --beam-option runner=dask
         # Pages in HTML, and examples as pictures in them.

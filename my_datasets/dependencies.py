@@ -23,6 +23,7 @@ _INSTALLS = {
     "google.cloud.storage": "my_datasets[gcs]",
     "grain": "my_datasets[grain]",
     "imagehash": "my_datasets[near-duplicates]",
+    "grpc": "my_datasets[beam]",
     "jinja2": "my_datasets[catalog]",
     "markdown_it": "my_datasets[catalog]",
     "markupsafe": "my_datasets[catalog]",

@@ -69,7 +69,7 @@ def test_every_import_is_declared(root):
     third_party = modules - set(sys.stdlib_module_names) - {"my_datasets"}
     distributions = {
         "PIL": "pillow", "absl": "absl-py", "cv2": "opencv-python-headless",
-        "google": "protobuf", "rich_click": "rich-click", "yaml": "pyyaml",
+        "google": "protobuf", "grpc": "grpcio", "rich_click": "rich-click", "yaml": "pyyaml",
     }  # fmt: skip
     base, extras = (root / "setup.py").read_text().split("extras_require")
     for module in third_party:

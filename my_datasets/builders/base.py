@@ -297,9 +297,10 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 # the end, with what it adds.
                 self.info.write_to_directory(target)
                 content, statistics = recording.examined(
-                    target, results, work / "examined", self.CONSTRAINTS, options
+                    target, results, work / "examined", self.CONSTRAINTS, options, beam.distribute
                 )
             finally:
+                beam.close()
                 if isinstance(options.report, ProgressBar):
                     options.report.close()
             Manifest(

@@ -1,5 +1,6 @@
 """A builder's way to the engine on Beam; Beam itself is loaded only if it is wanted."""
 
+import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,8 +10,10 @@ import tensorflow_datasets as tfds
 from my_datasets.builders import preparing
 from my_datasets.building.job import Job, SplitResult
 from my_datasets.building.options import BuildOptions
+from my_datasets.comparison.examining import Distribute
 
 if TYPE_CHECKING:
+    from my_datasets.building.engines.beam.driving import Driver
     from my_datasets.building.engines.beam.runners import Submission
 
 
@@ -47,6 +50,7 @@ class OnBeam:
             or config.beam_runner is not None
         )
         self._pipeline: Any = None
+        self._driver: Driver | None = None
         self.arguments: dict[str, Any] = {}
         if self._is_asked_for:
             self._submit()
@@ -77,7 +81,23 @@ class OnBeam:
             modules=() if module == "__main__" else (module,),
             file_format=str(identity["options"]["file_format"]),
         )  # fmt: skip
-        return engine.build(job, self._options, how, target)
+        self._driver = engine.opened(job, self._options, how)
+        return engine.build(self._driver, target)
+
+    @property
+    def distribute(self) -> Distribute | None:
+        """What spreads the work on finished shards over workers; None if there are none."""
+        driver = self._driver
+        if driver is None or not driver.how.submission.preset.has_workers:
+            return None
+        from my_datasets.building.engines.beam import distributing
+
+        return functools.partial(distributing.distribute, driver, "examining")
+
+    def close(self) -> None:
+        """Lets go of the runner."""
+        if self._submission is not None:
+            self._submission.close()
 
     def _submit(self) -> "Submission":
         if self._submission is None:

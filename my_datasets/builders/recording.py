@@ -17,7 +17,7 @@ from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter, log_progress
 from my_datasets.building.units import SplitInput
 from my_datasets.comparison import examining
-from my_datasets.comparison.examining import Examined, Wanted
+from my_datasets.comparison.examining import Distribute, Examined, Wanted
 from my_datasets.core import content, schema
 from my_datasets.core.content import Content
 from my_datasets.core.declared import Declared
@@ -61,6 +61,7 @@ def examined(
     scratch: Path,
     declared: Mapping[str, Constraint],
     options: BuildOptions,
+    distribute: Distribute | None = None,
 ) -> tuple[Content, dict[str, Any]]:
     """Returns what is in a version that was built, and the statistics of its splits.
 
@@ -70,6 +71,7 @@ def examined(
       scratch: A directory for what is needed only now; it is removed.
       declared: What the builder declares of its features.
       options: Those of the build.
+      distribute: Spreads the work over other machines; None for processes of this one.
 
     Raises:
       ConstraintError: Values are not what was declared of them.
@@ -84,7 +86,7 @@ def examined(
             version_dir, Declared.read(version_dir), scratch,
             Wanted(schema.known_leaves(version_dir), declared, is_canonical=True),
             workers=max(1, min(options.worker_count, options.memory // _MEMORY)),
-            report=lambda split, size: meter.add(split, 0, size),
+            report=lambda split, size: meter.add(split, 0, size), distribute=distribute,
         )  # fmt: skip
         _refuse_violations(found, declared)
         splits = {one.name: found[one.name].content(one.shards) for one in results}

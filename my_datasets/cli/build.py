@@ -150,12 +150,10 @@ def command(
 
     A version that is already prepared is left as it is. With --overwrite it is built anew beside
     the old one, which stays readable until the new one is whole, and survives a failure. A build
-    that was killed goes on where it was when the same command is run again.
+    that was killed goes on where it was when the same command is run again. With --engine beam the
+    same bytes are made on other machines: --beam-option runner=dask, and see docs/scaling.md.
 
     Example: my-datasets build digits --data-dir /data --workers 8 --max-memory 4G
-
-    Example: my-datasets build digits --data-dir /shared --engine beam --beam-option runner=dask
-    --beam-option dask_client_address=tcp://scheduler:8786
     """
     parsed = [_with_config(DatasetReference.parse(text), config) for text in references]
     quiet_tensorflow()

@@ -16,6 +16,7 @@ from my_datasets.errors import MyDatasetsError
 # Command -> module. A command's module imports only what its help needs; its work imports the rest.
 COMMANDS = {
     "adopt": "my_datasets.cli.adopt",
+    "beam-worker": "my_datasets.cli.beam_worker",
     "bench": "my_datasets.cli.bench",
     "build": "my_datasets.cli.build",
     "catalog": "my_datasets.cli.catalog",

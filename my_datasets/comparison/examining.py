@@ -1,11 +1,13 @@
 """One pass over all examples of a version: hashes, statistics, and what is not as declared."""
 
 import contextlib
+import functools
 import hashlib
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -34,6 +36,9 @@ _BYTES_OF_LISTS = 1 << 20
 _MOST_TOLD = 5
 # Less than this is read by one process.
 FEW_BYTES = 16 << 20
+
+# What spreads work over other machines: yields tasks with what a function makes of them.
+Distribute = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[tuple[Any, Any]]]
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,7 @@ def examine(
     *,
     workers: int,
     report: Callable[[str, int], None] = lambda _split, _bytes: None,
+    distribute: Distribute | None = None,
 ) -> dict[str, Examined]:
     """Reads all examples of a version once.
 
@@ -112,6 +118,8 @@ def examine(
       wanted: What is looked for.
       workers: How many processes read.
       report: Is told the split and the bytes of each part that was read.
+      distribute: Does the work elsewhere: gets a function and tasks, and yields each task with
+        what the function makes of it, in any order. None for processes here.
 
     Returns:
       What was found, by split. It is of no use once `scratch` is gone.
@@ -123,9 +131,12 @@ def examine(
     """
     tasks = list(_tasks(version_dir, declared, scratch, wanted))
     found = {name: Examined() for name in declared.splits}
-    worker = _Worker(wanted)
     waiting: dict[int, _Result] = {}
-    for task, result in _results(tasks, worker, workers):
+    if distribute is None:
+        done = _results(tasks, _Worker(wanted), workers)
+    else:
+        done = distribute(functools.partial(_handled, wanted), tasks)
+    for task, result in done:
         waiting[task.number] = result
         if task.end is None:
             _check_count(task.shard, task.examples, len(mapped(task.target)))
@@ -247,6 +258,16 @@ def _parts(whole: _Task) -> Iterator[_Task]:
             whole, number=number, target=whole.target.with_name(str(number)), begin=begin, end=end,
             size=whole.size * (end - begin) // whole.examples,
         )  # fmt: skip
+
+
+def _handled(wanted: Wanted, task: _Task) -> _Result:
+    """Examines a part of a shard, in whichever process; also while another one does the same."""
+    mark = secrets.token_hex(6)
+    own = replace(task, target=task.target.with_name(f"{task.target.name}.{mark}"))
+    result = _Worker(wanted).handle(own)
+    for path in own.target.parent.glob(f"{own.target.name}*"):
+        path.rename(path.with_name(path.name.replace(f".{mark}", "")))
+    return result
 
 
 def _results(

@@ -20,6 +20,41 @@ def test_what_is_no_size_is_an_error_of_the_command_line():
     assert "is no size" in result.output
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--engine", "beam"],
+        ["--beam-option", "runner=in-process", "--beam-option", "experiments=a"],
+        ["--beam-pipeline-options", "runner=FnApiRunner"],
+    ],
+    ids=["engine", "option", "as tfds"],
+)
+def test_a_build_on_beam_is_the_same(tmp_path, monkeypatch, options):
+    from my_datasets.building.engines.beam import engine
+
+    ran = []
+    original = engine.build
+    monkeypatch.setattr(engine, "build", lambda *args: ran.append(1) or original(*args))
+    digests = []
+    for place, more in (("local", []), ("beam", options)):
+        command = ["build", "digits", "--data-dir", str(tmp_path / place), *more, "--json"]
+        result = CliRunner().invoke(cli, command)
+        assert result.exit_code == 0, result.output
+        manifest = tmp_path / place / "digits/1.0.0/my_datasets_manifest.json"
+        digests.append(json.loads(manifest.read_text())["content"])
+    assert digests[0] == digests[1]
+    assert ran == [1]
+
+
+def test_options_of_beam_that_lose_examples_are_refused(tmp_path):
+    result = CliRunner().invoke(
+        cli,
+        ["build", "digits", "--data-dir", str(tmp_path), "--engine", "beam", "--beam-option",
+         "direct_running_mode=multi_threading"],
+    )  # fmt: skip
+    assert "loses examples with it" in str(result.exception)
+
+
 def test_options_reach_the_engine(tmp_path):
     result = CliRunner().invoke(
         cli,

@@ -226,3 +226,14 @@ def test_builders_of_notebooks_go_to_workers_by_value(reference, tmp_path, dask_
     options = {"runner": "dask", "dask_client_address": dask_in_process}
     found = build(OnlyHere, tmp_path, engine="beam", beam_options=options)
     assert hashes(found) == reference
+
+
+def test_units_that_cannot_be_sent_to_workers_are_told(tmp_path):
+    class OfGenerators(toys.InUnits, skip_registration=True):
+        name = "toy_engine"
+
+        def _split_generators(self, dl_manager):
+            return {"train": self.units(self._generate_examples, [(n for n in range(3))])}
+
+    with pytest.raises(errors.BuilderError, match=r"cannot be sent to workers\.\n.*TypeError"):
+        build(OfGenerators, tmp_path, config=None, engine="beam")

@@ -1,6 +1,12 @@
 """The runners: what is asked before a build, and builds on real ones in other processes."""
 
+import json
+import os
+import re
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -243,3 +249,83 @@ def test_the_in_process_runner_is_beams_own_and_looks_for_nothing_to_download(mo
     for name in ("", "in-process", "DirectRunner", "FnApiRunner"):
         runner = Submission({"runner": name}).pipeline().runner
         assert type(runner).__name__ == "FnApiRunner"
+
+
+def test_workers_examine_the_shards_too(reference, tmp_path, dask_in_process, monkeypatch):
+    """Digests and statistics are made where the workers are, and are the same."""
+    from my_datasets.comparison import examining
+
+    local = build(toys.InUnits, tmp_path / "local", workers=1)
+    monkeypatch.setattr(examining, "_results", lambda *_: pytest.fail("examined here"))
+    options = {"runner": "dask", "dask_client_address": dask_in_process}
+    on_beam = build(toys.InUnits, tmp_path / "beam", engine="beam", beam_options=options)
+    manifests = [
+        json.loads((place / "my_datasets_manifest.json").read_text()) for place in (local, on_beam)
+    ]
+    for member in ("content", "statistics"):
+        assert manifests[0][member] == manifests[1][member]
+    assert [path.name for path in sorted(on_beam.parent.iterdir())] == [".1.0.0.lock", "1.0.0"]
+
+
+def test_a_task_that_is_lost_while_shards_are_examined_is_noticed(
+    tmp_path, dask_in_process, monkeypatch
+):
+    from my_datasets.building.engines.beam import distributing
+
+    original = distributing.Handle.process
+    monkeypatch.setattr(
+        distributing.Handle,
+        "process",
+        lambda self, task: None if task[0] == 0 else original(self, task),
+    )
+    options = {"runner": "dask", "dask_client_address": dask_in_process}
+    with pytest.raises(errors.LostExamplesError, match="has lost a task while examining"):
+        build(toys.InUnits, tmp_path, engine="beam", beam_options=options)
+    assert not (tmp_path / "toy_engine/1.0.0").exists()
+
+
+@pytest.fixture
+def worker_pool(tmp_path):
+    """The address of a pool of workers, started by the command."""
+    script = Path(sys.executable).parent / "my-datasets"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    process = subprocess.Popen(
+        [script, "beam-worker", "--port", "0"],
+        env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        yield re.search(r"127\.0\.0\.1:\d+", process.stdout.readline()).group()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(20)
+
+
+def test_a_pool_of_workers_listens_where_it_is_told_to(worker_pool):
+    port = int(worker_pool.rpartition(":")[2])
+    listening = {
+        line.split()[1]
+        for table in ("tcp", "tcp6")
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+        if line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A"
+    }
+    # 127.0.0.1, as it is or as an address of IPv6.
+    loopback = {f"{before}0100007F:{port:04X}" for before in ("", f"{'0' * 16}FFFF0000")}
+    assert listening
+    assert listening <= loopback
+
+
+def test_a_pool_that_cannot_listen_says_so():
+    from my_datasets.building.engines.beam import worker_pool
+
+    with pytest.raises(errors.InvalidOptionError, match=r"can listen on 192\.0\.2\.1:1"):
+        worker_pool.start("192.0.2.1", 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cls", [toys.InUnits, beam_toys.OfPipeline])
+def test_workers_of_another_process_give_the_same_bytes(reference, tmp_path, worker_pool, cls):
+    options = {
+        "runner": "prism", "prism_location": _fetched("prism", "prism"),
+        "environment_type": "EXTERNAL", "environment_config": worker_pool,
+    }  # fmt: skip
+    assert hashes(build(cls, tmp_path, engine="beam", beam_options=options)) == reference

@@ -14,18 +14,21 @@ from tests.building.engines import toys
 from tests.building.engines.builds import build, hashes, run_apart, shards
 
 
+@pytest.mark.parametrize("engine", ["local", "beam"])
 @pytest.mark.parametrize(
     ("cap", "units", "beside"),
     [(8 << 20, 12, 150 << 20), pytest.param(64 << 20, 70, 300 << 20, marks=pytest.mark.slow)],
 )
-def test_memory_stays_within_its_cap(tmp_path, monkeypatch, cap, units, beside):
+def test_memory_stays_within_its_cap(tmp_path, monkeypatch, cap, units, beside, engine):
     """Ten times the cap, in units of two processes; `beside` is for all that is no record."""
     from my_datasets.building import options
 
     monkeypatch.setattr(options, "LEAST_MEMORY", cap)
     monkeypatch.setattr(toys.LargeInUnits, "units_of_it", units)
     before = anonymous_memory()
-    process = run_apart(tmp_path, toys.LargeInUnits, config=None, workers=2, max_memory=cap)
+    process = run_apart(
+        tmp_path, toys.LargeInUnits, config=None, workers=2, max_memory=cap, engine=engine
+    )
     peak = 0
     while process.is_alive():
         peak = max(peak, anonymous_memory())

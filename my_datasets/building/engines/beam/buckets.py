@@ -12,8 +12,11 @@ import numpy.typing as npt
 from my_datasets.building.engines.beam.gathered import Gathered
 from my_datasets.building.engines.beam.work import Work, published
 
-# A bucket has about so many bytes at most: a worker holds it twice, with its index.
+# A bucket has about so many bytes at most: a worker holds it twice, with its index, and the runner
+# may hand it over in a copy of its own.
 MOST_BYTES = 32 << 20
+# ... and this part of what a worker may use.
+_OF_MEMORY = 1 / 16
 # A split is cut into so many buckets, if each then has as many bytes as this at least: so that all
 # workers have something to do, and each has more than a few records.
 _WANTED = 64
@@ -56,19 +59,21 @@ class Buckets:
             yield tuple(numbers[begin : begin + size])
 
 
-def cut(work: Work, split: str, gathered: Gathered, *, spread_evenly: bool) -> Buckets:
+def cut(work: Work, split: str, gathered: Gathered, memory: int, *, spread_evenly: bool) -> Buckets:
     """Cuts a split into buckets, or returns how an earlier build has cut it.
 
     Args:
       work: The work directory.
       split: The split.
       gathered: What was gathered of it.
+      memory: What a worker may use, in bytes.
       spread_evenly: Whether the numbers that give the order are hashes, which are.
     """
     path = work.directory / "buckets" / f"{split}.npy"
     total = gathered.data_bytes
     if not path.is_file():
-        wanted = max(1, math.ceil(total / MOST_BYTES), min(_WANTED, total // _LEAST_BYTES))
+        most = min(MOST_BYTES, memory * _OF_MEMORY)
+        wanted = max(1, math.ceil(total / most), min(_WANTED, total // _LEAST_BYTES))
         edges = _even(wanted) if spread_evenly else _by_samples(gathered.samples, wanted)
         with published(path) as partial, partial.open("xb") as file:
             np.save(file, edges)

@@ -19,13 +19,27 @@ from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter, log_progress
 
 
-def build(job: Job, options: BuildOptions, how: OnBeam, target: Path) -> list[SplitResult]:
-    """Builds all splits of a version, and puts the shards into `target`.
+def opened(job: Job, options: BuildOptions, how: OnBeam) -> Driver:
+    """Returns a build, with what an earlier one has left of it.
 
     Args:
       job: What to build.
       options: How.
       how: On Beam.
+    """
+    there = work.opened(how.directory, {**how.identity, "engine": "beam"}, resume=options.resume)
+    return Driver(
+        job=job, options=options, how=how, work=there,
+        meter=Meter(options.report or log_progress),
+        surroundings=Surroundings(there.directory, how.modules),
+    )  # fmt: skip
+
+
+def build(driver: Driver, target: Path) -> list[SplitResult]:
+    """Builds all splits of a version, and puts the shards into `target`.
+
+    Args:
+      driver: The build.
       target: A directory on the same file system as the work directory.
 
     Returns:
@@ -39,22 +53,13 @@ def build(job: Job, options: BuildOptions, how: OnBeam, target: Path) -> list[Sp
       BuildInterruptedError: A worker, or the runner, failed; or workers lack something.
       DiskFullError: There is not enough room.
     """
-    there = work.opened(how.directory, {**how.identity, "engine": "beam"}, resume=options.resume)
-    driver = Driver(
-        job=job, options=options, how=how, work=there,
-        meter=Meter(options.report or log_progress),
-        surroundings=Surroundings(there.directory, how.modules),
-    )  # fmt: skip
-    try:
-        preflight.check(how.submission, there, driver.surroundings)
-        found = first_stage.generate(driver)
-        parts = second_stage.sort(driver, found)
-        results = third_stage.write(driver, found, parts)
-    finally:
-        how.submission.close()
+    preflight.check(driver.how.submission, driver.work, driver.surroundings)
+    found = first_stage.generate(driver)
+    parts = second_stage.sort(driver, found)
+    results = third_stage.write(driver, found, parts)
     for result in results:
         for shard in result.shards:
-            for each in shard_files.beside(there.shards / shard.name):
+            for each in shard_files.beside(driver.work.shards / shard.name):
                 if each.exists():
                     each.rename(target / each.name)
     local_writing.report_quarantine(results, target)

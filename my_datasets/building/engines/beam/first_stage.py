@@ -1,6 +1,10 @@
 """The first stage, in the building process: what is left to be gathered is handed to Beam."""
 
-from collections.abc import Callable, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from apache_beam.internal import cloudpickle_pickler
 
 from my_datasets.building.engines.beam import gathered, generating
 from my_datasets.building.engines.beam.driving import Driver
@@ -11,7 +15,7 @@ from my_datasets.building.engines.beam.tally import Tally
 from my_datasets.building.engines.beam.watching import NewFiles
 from my_datasets.building.engines.beam.work import read_json
 from my_datasets.building.units import SplitInput
-from my_datasets.errors import LostExamplesError
+from my_datasets.errors import BuilderError, LostExamplesError, explain
 
 
 def generate(driver: Driver) -> list[Gathered]:
@@ -49,14 +53,37 @@ def _gather(driver: Driver, tasks: Sequence[UnitTask], collections: Sequence[Spl
     if tasks:
         inputs = driver.job.inputs
         gatherings = [_gathering(driver, item) for item in inputs]
-        generators = [item.units.generate for item in inputs]
-        paths = driver.work.write_tasks("units", tasks)
+        # A plain generator has been gathered, and cannot be sent to workers.
+        generators = [iter if item.is_plain else item.units.generate for item in inputs]
+        with _sent_to_workers():
+            cloudpickle_pickler.dumps((generators, gatherings))
+            paths = driver.work.write_tasks("units", tasks)
         generating.add_units(pipeline, paths, gatherings, generators, driver.surroundings)
     for item in collections:
         driver.work.forget_generated(item.name)
         gathering = _gathering(driver, item)
         generating.add_collection(pipeline, item, gathering, driver.surroundings)
     driver.run_pipeline("generating", pipeline, _look(driver))
+
+
+@contextmanager
+def _sent_to_workers() -> Iterator[None]:
+    """Explains that something cannot be sent to workers.
+
+    Raises:
+      BuilderError: It cannot.
+    """
+    try:
+        yield
+    except (TypeError, AttributeError, pickle.PicklingError, NotImplementedError) as error:
+        raise BuilderError(
+            explain(
+                "The units cannot be sent to workers.",
+                f"The error was: {type(error).__name__}: {error}",
+                mend="give self.units a function and items without open files, locks or "
+                "connections: open what is needed inside of the generator",
+            )
+        ) from error
 
 
 def _is_left(driver: Driver, item: SplitInput) -> bool:

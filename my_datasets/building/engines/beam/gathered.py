@@ -48,12 +48,14 @@ class Gathered:
       state: The units; of a collection, the attempts that count.
       tally: What the records that count add up to, as those said who made them.
       samples: Upper halves of hashes and how many bytes each stands for, where they were taken.
+      chosen: The attempt that counts of each unit that is complete.
     """
 
     runs: list[CountedRun] = field(default_factory=list)
     state: SplitState = field(default_factory=SplitState)
     tally: Tally = field(default_factory=Tally)
     samples: list[tuple[int, float]] = field(default_factory=list)
+    chosen: dict[int, str] = field(default_factory=dict)
 
     @property
     def data_bytes(self) -> int:
@@ -101,7 +103,7 @@ def _of_units(directory: Path, attempts: Mapping[str, _Attempt]) -> Gathered:
             for unit, state in attempts[name].units.items():
                 if state.complete:
                     chosen.setdefault(unit, name)
-    found = Gathered()
+    found = Gathered(chosen=chosen)
     for unit, name in sorted(chosen.items()):
         found.state.units[unit] = attempts[name].units[unit]
     for name, attempt in attempts.items():
@@ -170,7 +172,10 @@ def complete(work: Work, item: SplitInput, options: BuildOptions) -> Gathered:
     found = read(work, item)
     planning.check_complete(item, found.state)
     if item.collection is None:
-        _keep_choice(work, item)
+        place = work.generated(item.name) / _CHOSEN
+        if not place.is_file():
+            # Of a worker given up for dead, more may come at any time.
+            write_json(place, found.chosen)
     _check_counts(item, found)
     planning.check_keys_and_quarantine(item, found.state, options)
     if not found.tally.count:
@@ -196,20 +201,6 @@ def unit_names(work: Work, split: str) -> list[str]:
     """Returns what messages call the units of a split."""
     names: list[str] = read_json(work.generated(split) / _NAMES)
     return names
-
-
-def _keep_choice(work: Work, item: SplitInput) -> None:
-    """Fixes which attempts count: of a worker given up for dead, more may come at any time."""
-    directory = work.generated(item.name)
-    if read_json(directory / _CHOSEN) is not None:
-        return
-    chosen: dict[int, str] = {}
-    for path in reports_in(directory):
-        report = read_json(path)
-        for unit, state in report["units"].items():
-            if state["complete"]:
-                chosen.setdefault(int(unit), report["attempt"])
-    write_json(directory / _CHOSEN, chosen)
 
 
 def _check_counts(item: SplitInput, found: Gathered) -> None:

@@ -145,7 +145,10 @@ class Submission:
           memory: What a worker may use, in bytes.
         """
         # The runner holds them as they come and as they are grouped, and the worker sorts some.
-        return memory // 4 if self.preset.in_memory else None
+        if not self.preset.in_memory:
+            return None
+        workers = 1 if self._cluster is None else len(self._cluster.client.nthreads())
+        return memory // 4 * max(1, workers)
 
     def _make_runner(self) -> Any:
         if self._runner is not None:

@@ -1,7 +1,10 @@
 """The second stage, in the building process: buckets are cut, handed to Beam and reconciled."""
 
+import functools
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
+from my_datasets.building.engines import room
 from my_datasets.building.engines.beam import buckets, gathered, sorting
 from my_datasets.building.engines.beam.driving import Driver
 from my_datasets.building.engines.beam.gathered import Gathered
@@ -14,6 +17,7 @@ from my_datasets.building.units import SplitInput
 from my_datasets.errors import DuplicateKeyError, LostExamplesError, explain
 
 _ALL_SORTED = "sorted.json"
+_READERS = 16
 
 
 def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[Part]]:
@@ -38,6 +42,12 @@ def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[Part]]:
                 mend="build with --restart; if it stays, please report it",
             )
         )
+    if waves:
+        left = sum(
+            one.buckets.bucket_bytes * sum(len(wave[i]) for wave in waves)
+            for i, one in enumerate(sortings)
+        )
+        room.require(int(left), driver.work.directory, "The sorted parts take")
     for wave in waves:
         _sort_wave(driver, sortings, found, wave)
         _read_parts(driver, sortings, wave, there)
@@ -84,7 +94,9 @@ def _sorting(driver: Driver, item: SplitInput, found: Gathered) -> Sorting:
     is_ordered = driver.job.ordered
     return Sorting(
         driver.work,
-        buckets.cut(driver.work, item.name, found, spread_evenly=not is_ordered),
+        buckets.cut(
+            driver.work, item.name, found, driver.options.memory, spread_evenly=not is_ordered
+        ),
         driver.job.ignore_duplicates,
         None if is_collection else limit(driver.job, item, found.state.units),
         has_units=not is_collection,
@@ -117,11 +129,12 @@ def _read_parts(
     wanted: Sequence[Sequence[int]],
     there: Sequence[dict[int, Part]],
 ) -> None:
-    for one, numbers, parts in zip(sortings, wanted, there, strict=True):
-        for number in numbers:
-            part = Part.read(driver.work, one.buckets.split, number)
-            if part is not None:
-                parts[number] = part
+    # Reading waits for the shared file system, and there may be millions of reports.
+    with ThreadPoolExecutor(_READERS) as pool:
+        for one, numbers, parts in zip(sortings, wanted, there, strict=True):
+            read = functools.partial(Part.read, driver.work, one.buckets.split)
+            found = pool.map(read, numbers)
+            parts |= {part.number: part for part in found if part is not None}
 
 
 def _look(driver: Driver) -> Callable[[], None]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from my_datasets.building.engines import room
 from my_datasets.building.engines import writing as local_writing
 from my_datasets.building.engines.beam import gathered, writing
 from my_datasets.building.engines.beam.driving import Driver
@@ -35,6 +36,10 @@ def write(
     there = driver.work
     left = [one for some in tasks for one in some if WrittenShard.read(there, one.name) is None]
     if left:
+        need = sum(
+            sum(run.data_bytes * (b - a) // run.count for run, a, b in one.pieces) for one in left
+        )
+        room.require(need, there.directory, "The shards take")
         pipeline = driver.how.submission.pipeline()
         paths = there.write_tasks("shards", left)
         writing.add_writing(
