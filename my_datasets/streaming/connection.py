@@ -1,5 +1,6 @@
 """The way to a cluster: options, what they may not be, and consumers made of them."""
 
+import importlib
 import logging
 import time
 import uuid
@@ -125,6 +126,20 @@ class Connection:
                     mend="correct them; their names are librdkafka's, such as security.protocol",
                 )
             ) from None
+
+    def admin(self) -> Any:
+        """Returns a client that asks about topics."""
+        given = {
+            **self.options,
+            "bootstrap.servers": self.address.brokers,
+            "logger": _Logger(self.redact),
+        }
+        return self.admin_module().AdminClient(given)
+
+    @staticmethod
+    def admin_module() -> Any:
+        """Returns the module of that client."""
+        return importlib.import_module("confluent_kafka.admin")
 
     def failed(self, error: Any, *facts: str) -> StreamError:
         """Returns the error for what librdkafka reports.

@@ -130,12 +130,22 @@ def stream(url: str, *, as_numpy: bool = False, **options: Unpack[Options]) -> "
     return Stream(recipe, state)
 
 
-def payload_of(name: str, features: Described, schema: Any = None) -> payloads.Payload:
-    """Returns what makes records of messages.
+def _payload(name: str, features: Described, schema: Any) -> payloads.Payload:
+    parser = parser_of(name, features.tree, schema)
+    if parser is None:
+        return payloads.Records()
+    # It is TFDS that knows how features are encoded.
+    from my_datasets.builders.encoding import ExampleEncoder
+
+    return payloads.Objects(parser, ExampleEncoder(features.loaded()))
+
+
+def parser_of(name: str, tree: Any, schema: Any = None) -> payloads.Parser | None:
+    """Returns what makes examples of messages; None if they are `tf.Example`s.
 
     Args:
       name: `example`, `json` or `avro`.
-      features: What an example is.
+      tree: The leaves of an example.
       schema: Avro's.
 
     Raises:
@@ -154,14 +164,8 @@ def payload_of(name: str, features: Described, schema: Any = None) -> payloads.P
             )
         )
     if name == "example":
-        return payloads.Records()
-    # It is TFDS that knows how features are encoded.
-    from my_datasets.builders.encoding import ExampleEncoder
-
-    encoder = ExampleEncoder(features.loaded())
-    if name == "json":
-        return payloads.Json(features.tree, encoder)
-    return payloads.Avro(features.tree, encoder, schema)
+        return None
+    return payloads.Json(tree) if name == "json" else payloads.Avro(tree, schema)
 
 
 def _recipe(url: str, options: Options) -> tuple[Recipe, Position | None]:
@@ -181,7 +185,7 @@ def _recipe(url: str, options: Options) -> tuple[Recipe, Position | None]:
     connection = Connection(Address.parse(url), dict(options.get("options") or {}))
     features = described(options["features"], options.get("data_dir"))
     tree = features.chosen(options.get("as_supervised", False), options.get("columns"))
-    payload = payload_of(options.get("payload", "example"), features, options.get("schema"))
+    payload = _payload(options.get("payload", "example"), features, options.get("schema"))
     form = Form(
         reading.batch_size, options.get("max_wait"), bool(options.get("drop_remainder", False))
     )

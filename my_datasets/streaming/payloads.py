@@ -23,6 +23,8 @@ from my_datasets.records.reading import Batch
 # How schema registries frame a message: a zero, and the number of its schema.
 _MAGIC = 0
 _HEADER = 5
+# The number of a schema that messages do not begin with.
+_ONLY = -1
 
 
 class Payload(Protocol):
@@ -57,21 +59,32 @@ class Records:
         return Batch(data, stops - sizes, stops)
 
 
+class Parser(Protocol):
+    """Makes an example, as `_generate_examples` yields them, of a message."""
+
+    def example(self, value: bytes) -> Any:
+        """Returns a message's example.
+
+        Raises:
+          Misfit: It is none.
+        """
+
+
 @dataclass(frozen=True)
 class Objects:
     """Messages that hold an example in another form.
 
     Attributes:
-      tree: The leaves of an example, nested as it is.
+      parser: Makes examples of messages.
       encoder: Makes records of examples.
     """
 
-    tree: Any
+    parser: Parser
     encoder: Encoder
 
     def records(self, values: Sequence[bytes]) -> Batch:
         """Returns the messages' examples as records."""
-        examples = [self.example(value) for value in values]
+        examples = list(map(self.parser.example, values))
         try:
             framed = self.encoder.rows(examples)
         except Exception:
@@ -83,41 +96,38 @@ class Objects:
         padded = np.append(pieces.bytes_of(framed), np.zeros(PADDING, np.uint8))
         return Batch(padded, begins[:-1] + tfrecord.HEADER, begins[1:] - tfrecord.FOOTER)
 
-    def example(self, value: bytes) -> Any:
-        """Returns a message's example.
-
-        Raises:
-          Misfit: It is none.
-        """
-        return _fitted(self.tree, self.parsed(value))
-
-    def parsed(self, value: bytes) -> Any:
-        """Returns what a message holds."""
-        raise NotImplementedError
-
 
 @dataclass(frozen=True)
-class Json(Objects):
-    """Messages in JSON: an object with a member for each feature; images in base64."""
+class Json:
+    """Messages in JSON: an object with a member for each feature; images in base64.
 
-    def parsed(self, value: bytes) -> Any:
-        """Returns what a message holds."""
+    Attributes:
+      tree: The leaves of an example, nested as it is.
+    """
+
+    tree: Any
+
+    def example(self, value: bytes) -> Any:
+        """Returns a message's example."""
         try:
-            return json.loads(value)
+            found = json.loads(value)
         except (ValueError, RecursionError) as error:
             raise Misfit("", "JSON", str(error)) from error
+        return _fitted(self.tree, found)
 
 
 @dataclass(frozen=True)
-class Avro(Objects):
+class Avro:
     """Messages in Avro: a record with a field for each feature.
 
     Attributes:
+      tree: The leaves of an example, nested as it is.
       schema: The schema they were written with; or those of a schema registry, by their numbers,
         which the messages then begin with.
     """
 
-    schema: Any = None
+    tree: Any
+    schema: Any
     _parsed: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -131,7 +141,7 @@ class Avro(Objects):
         of_registry = isinstance(self.schema, Mapping) and all(
             isinstance(number, int) for number in self.schema
         )
-        given = dict(self.schema) if of_registry and self.schema else {-1: self.schema}
+        given = dict(self.schema) if of_registry and self.schema else {_ONLY: self.schema}
         try:
             for number, one in given.items():
                 read = json.loads(one) if isinstance(one, (str, bytes)) else one
@@ -144,18 +154,10 @@ class Avro(Objects):
                 )
             ) from error
 
-    def parsed(self, value: bytes) -> Any:
-        """Returns what a message holds."""
+    def example(self, value: bytes) -> Any:
+        """Returns a message's example."""
         file = io.BytesIO(value)
-        schema = self._parsed.get(-1)
-        if schema is None:
-            header = file.read(_HEADER)
-            if len(header) < _HEADER or header[0] != _MAGIC:
-                raise Misfit("", "Avro with the number of a schema", f"{value[:_HEADER]!r}")
-            number = int.from_bytes(header[1:], "big")
-            schema = self._parsed.get(number)
-            if schema is None:
-                raise Misfit("", f"one of the schemas {sorted(self._parsed)}", f"schema {number}")
+        schema = self._parsed.get(_ONLY) or self._numbered(file.read(_HEADER))
         try:
             found = _avro().schemaless_reader(file, schema, None)
         except Exception as error:
@@ -163,7 +165,15 @@ class Avro(Objects):
         left = len(value) - file.tell()
         if left:
             raise Misfit("", "Avro of the schema", f"{left} more bytes behind it")
-        return found
+        return _fitted(self.tree, found)
+
+    def _numbered(self, header: bytes) -> Any:
+        if len(header) < _HEADER or header[0] != _MAGIC:
+            raise Misfit("", "Avro with the number of a schema", repr(header))
+        number = int.from_bytes(header[1:], "big")
+        if number not in self._parsed:
+            raise Misfit("", f"one of the schemas {sorted(self._parsed)}", f"schema {number}")
+        return self._parsed[number]
 
 
 @functools.cache

@@ -50,4 +50,4 @@ def mock_topic(mock_address):
     return f"kafka://{mock_address}/t{next(_numbers)}"
 
 
-_PLAIN = str.maketrans(dict.fromkeys("[]/ :,()'\"", "_"))
+_PLAIN = str.maketrans(dict.fromkeys("*[]/ :,()'\"", "_"))

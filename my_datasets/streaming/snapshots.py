@@ -1,0 +1,337 @@
+"""`snapshot`: a range of a topic's offsets as an immutable prepared version."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import tensorflow_datasets as tfds
+
+from my_datasets.builders.base import Builder
+from my_datasets.building.options import BuildOptions
+from my_datasets.core import layout
+from my_datasets.core.manifest import Manifest
+from my_datasets.core.reference import DatasetReference
+from my_datasets.core.schema import Leaf
+from my_datasets.errors import InvalidOptionError, StaleDataError, StreamError, explain
+from my_datasets.input_pipeline import trees
+from my_datasets.input_pipeline.decoding import Decoder
+from my_datasets.input_pipeline.prepared import root_of
+from my_datasets.streaming import offsets, payloads, ranges
+from my_datasets.streaming.address import Address
+from my_datasets.streaming.connection import ANSWER_SECONDS, Connection, Topic, kafka
+from my_datasets.streaming.decoding import Decoding
+from my_datasets.streaming.entry_point import parser_of
+from my_datasets.streaming.features import Described, described
+from my_datasets.streaming.offsets import When
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """What a snapshot is of.
+
+    Attributes:
+      topic: The topic.
+      ends: By partition, the first offset and the one after the last.
+    """
+
+    topic: Topic
+    ends: Mapping[int, tuple[int, int]]
+
+    def sources(self, address: Address) -> list[dict[str, Any]]:
+        """Returns where the messages come from, for the manifest: an entry for each partition."""
+        return [
+            {"url": self._url(address, partition), "bytes": None, "sha256": None}
+            for partition in sorted(self.ends)
+        ]
+
+    def says(self, url: str) -> bool:
+        """Returns whether a source is one of these; brokers may have moved since."""
+        return any(url.endswith(self._suffix(partition)) for partition in self.ends)
+
+    def given(self, which: int) -> str:
+        """Returns the first offsets (0) or the ones after the last (1), as options take them."""
+        return ",".join(f"{p}={self.ends[p][which]}" for p in sorted(self.ends))
+
+    def _url(self, address: Address, partition: int) -> str:
+        return f"kafka://{address.brokers}{self._suffix(partition)}"
+
+    def _suffix(self, partition: int) -> str:
+        begin, end = self.ends[partition]
+        return (
+            f"/{self.topic.name}?cluster={self.topic.cluster}&partition={partition}"
+            f"&from={begin}&until={end}"
+        )
+
+
+class SnapshotBuilder(Builder, skip_registration=True):
+    """Builds a version of a topic's messages; `snapshot` makes a class of it for each dataset."""
+
+    FROZEN: ClassVar[Frozen]
+    CONNECTION: ClassVar[Connection]
+    DESCRIBED: ClassVar[Described]
+    READER: ClassVar[ranges.RangeReader]
+    UNITS: ClassVar[list[ranges.Range]]
+    SPLIT: ClassVar[str]
+    IN_ORDER: ClassVar[bool]
+    REPRODUCE: ClassVar[str]
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        supervised = self.DESCRIBED.supervised
+        keys = None
+        if supervised is not None and all(isinstance(one, Leaf) for one in supervised):
+            keys = tuple(one.path[0] for one in supervised)
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description=f"Messages of the Kafka topic {self.FROZEN.topic.name}.",
+            features=self.DESCRIBED.loaded(),
+            supervised_keys=keys,
+            disable_shuffling=self.IN_ORDER,
+        )
+
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Any]:  # noqa: ARG002
+        return {self.SPLIT: self.units(self.READER, self.UNITS)}
+
+    def _download_and_prepare(
+        self,
+        dl_manager: tfds.download.DownloadManager,
+        download_config: tfds.download.DownloadConfig,
+    ) -> None:
+        """Builds, and notes the offsets in the manifest before anybody sees the version."""
+        super()._download_and_prepare(dl_manager, download_config)
+        directory = Path(self.data_dir)
+        manifest = Manifest.read(directory)
+        if manifest is None:
+            return
+        sources = self.FROZEN.sources(self.CONNECTION.address)
+        noted = [one["url"].partition("/")[2].partition("/")[2] for one in sources]
+        whole = hashlib.sha256(
+            json.dumps([noted, self.UNITS[0].payload if self.UNITS else ""]).encode()
+        )
+        replace(
+            manifest,
+            fingerprint={**manifest.fingerprint, "messages": whole.hexdigest()},
+            provenance={
+                **manifest.provenance,
+                "sources": sources,
+                "reproduce": self.REPRODUCE,
+            },
+        ).write(directory)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What `snapshot` did.
+
+    Attributes:
+      dataset: The version's full name.
+      path: Its directory.
+      built: Whether it was made now; otherwise the same was there.
+      examples: How many it has.
+      frozen: What it is of.
+      reproduce: The command that makes it again.
+    """
+
+    dataset: str
+    path: Path
+    built: bool
+    examples: int
+    frozen: Frozen
+    reproduce: str
+
+
+def snapshot(
+    url: str,
+    reference: str,
+    *,
+    features: Any,
+    payload: str = "example",
+    schema: Any = None,
+    begin: When = "earliest",
+    end: When = "latest",
+    split: str = "train",
+    in_order: bool = False,
+    allow_gaps: bool = False,
+    options: Mapping[str, Any] | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    build_options: BuildOptions | None = None,
+) -> Snapshot:
+    """Freezes a range of offsets of all partitions of a topic into a prepared version.
+
+    The same offsets give the same bytes: keys are made of partition and offset.
+
+    Args:
+      url: The topic: `kafka://BROKER[:PORT]/TOPIC`.
+      reference: What it is to be: `NAME:VERSION`.
+      features: What an example is, as for `stream`.
+      payload: What a message is, as for `stream`.
+      schema: Avro's, as for `stream`.
+      begin: Where to begin.
+      end: Where to end: the offsets of the first messages that are left out.
+      split: The split's name.
+      in_order: Keep the order of partitions and offsets; otherwise examples are shuffled.
+      allow_gaps: Freeze a compacted topic, of which nobody can make the same again.
+      options: librdkafka's options.
+      data_dir: Where prepared data is; TFDS's default if None.
+      build_options: How it is built.
+
+    Raises:
+      LostMessagesError: The range is not there as a whole.
+      StreamError: The topic cannot be read.
+      StaleDataError: The version is there, of other messages.
+      InvalidOptionError: An option cannot be what it is.
+      MyDatasetsError: As a build does.
+    """
+    name, version = _named(reference)
+    connection = Connection(Address.parse(url), dict(options or {}))
+    root = root_of(data_dir)
+    if layout.is_remote(root):
+        raise InvalidOptionError(
+            explain(
+                f"The data directory {root} is in an object store.",
+                mend="make the snapshot in a local directory, then publish it",
+            )
+        )
+    declared = described(features, data_dir)
+    parser = parser_of(payload, declared.tree, schema)
+    decoding = None if parser is not None else _as_files(declared.tree)
+    frozen, has_gaps = _looked_at(connection, begin, end)
+    how = json.dumps([payload, schema, declared.loaded().to_json()], sort_keys=True)
+    reader = ranges.RangeReader(connection, parser, decoding, allow_gaps or not has_gaps)
+    # A path says nothing on another machine.
+    of = f" --features {features}" if isinstance(features, str) and os.sep not in features else ""
+    reproduce = (
+        f"my-datasets snapshot {connection.address} --as {name}:{version}"
+        f" --from-offsets {frozen.given(0)} --until {frozen.given(1)} --payload {payload}{of}"
+        f"{' --in-order' if in_order else ''}"
+    )
+    values = {
+        "__module__": __name__,
+        "name": name,
+        "VERSION": tfds.core.Version(version),
+        "FROZEN": frozen,
+        "CONNECTION": connection,
+        "DESCRIBED": declared,
+        "READER": reader,
+        "UNITS": ranges.cut(frozen.topic.cluster, frozen.topic.name, frozen.ends, how),
+        "SPLIT": split,
+        "IN_ORDER": in_order,
+        "REPRODUCE": reproduce,
+    }
+    title = "".join(part.capitalize() for part in name.split("_"))
+    kind: Any = types.new_class(
+        title, (SnapshotBuilder,), {"skip_registration": True}, lambda body: body.update(values)
+    )
+    version_dir = Path(root).expanduser() / name / version
+    existed = layout.is_prepared(version_dir)
+    if existed:
+        _refuse_another(version_dir, frozen)
+    builder = kind(data_dir=str(Path(root).expanduser()))
+    if not existed:
+        builder.download_and_prepare(build_options=build_options)
+    count = int(builder.info.splits[split].num_examples)
+    return Snapshot(
+        builder.info.full_name, Path(builder.data_dir), not existed, count, frozen, reproduce
+    )
+
+
+def _named(reference: str) -> tuple[str, str]:
+    parsed = DatasetReference.parse(reference)
+    version = str(parsed.version or "")
+    if parsed.config or not version or "*" in version:
+        raise InvalidOptionError(
+            explain(
+                f"{reference!r} does not name one version.",
+                mend="give the name and the version: clicks:1.0.0",
+            )
+        )
+    return parsed.name, version
+
+
+def _as_files(tree: Any) -> Decoding:
+    """Returns what decodes `tf.Example`s, but leaves images the files that they are."""
+
+    def as_file(leaf: Leaf) -> Leaf:
+        if leaf.form != "image":
+            return leaf
+        return dataclasses.replace(leaf, form="bytes", dtype="object", shape=())
+
+    return Decoding(payloads.Records(), Decoder(trees.map_columns(as_file, tree)))
+
+
+def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, bool]:
+    """Returns which offsets are meant, and whether some of them may have been compacted away.
+
+    Raises:
+      StreamError: The topic cannot be read.
+      LostMessagesError: The range is not there as a whole.
+    """
+    reported: list[Any] = []
+    consumer = connection.consumer({}, reported.append)
+    try:
+        topic = connection.describe(consumer, reported)
+        first = offsets.resolved(connection, consumer, begin, topic.partitions)
+        last = offsets.resolved(connection, consumer, end, topic.partitions)
+        for one in topic.partitions:
+            low, high = offsets.watermarks(connection, consumer, one)
+            unit = ranges.Range(topic.cluster, topic.name, one, first[one], last[one], "")
+            if first[one] > last[one]:
+                raise InvalidOptionError(
+                    explain(
+                        f"The range of partition {one} ends before it begins.",
+                        f"From {first[one]} until {last[one]}",
+                        mend="exchange them",
+                    )
+                )
+            if first[one] < last[one] and (first[one] < low or last[one] > high):
+                raise ranges.lost(unit, low, high)
+    finally:
+        consumer.close()
+    if first == last:
+        raise StreamError(
+            explain(
+                f"There is no message in this range of {topic.name}.",
+                mend="give a later --until, or an earlier --from-offsets",
+            )
+        )
+    frozen = Frozen(topic, {one: (first[one], last[one]) for one in topic.partitions})
+    return frozen, _is_compacted(connection, topic)
+
+
+def _is_compacted(connection: Connection, topic: Topic) -> bool:
+    """Returns whether messages may be removed from the middle; also if nobody may know."""
+    module = connection.admin_module()
+    asked = module.ConfigResource(module.ResourceType.TOPIC, topic.name)
+    admin = connection.admin()
+    try:
+        found = admin.describe_configs([asked])[asked].result(ANSWER_SECONDS)
+    except (kafka().KafkaException, TimeoutError):
+        return True
+    return "compact" in str(found["cleanup.policy"].value)
+
+
+def _refuse_another(version_dir: Path, frozen: Frozen) -> None:
+    """Sees that a version that is there is of the same messages.
+
+    Raises:
+      StaleDataError: It is not.
+    """
+    manifest = Manifest.read(version_dir)
+    sources: Iterable[Any] = manifest.provenance.get("sources", []) if manifest else []
+    urls = [one["url"] for one in sources]
+    if len(urls) == len(frozen.ends) and all(map(frozen.says, urls)):
+        return
+    said = manifest.provenance.get("reproduce", "") if manifest else ""
+    raise StaleDataError(
+        explain(
+            f"{version_dir} is there already, and is not of these messages.",
+            f"It was made by: {said}" if said else "",
+            f"Now asked for: {frozen.topic.name}, from {frozen.given(0)} until {frozen.given(1)}",
+            mend="raise the version, or name the same offsets",
+        )
+    )
