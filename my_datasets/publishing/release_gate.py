@@ -4,6 +4,9 @@ import tempfile
 from pathlib import Path
 
 from my_datasets.comparison import gate
+from my_datasets.core import bumps, feature_changes
+from my_datasets.core.bumps import Bump
+from my_datasets.core.declared import Declared
 from my_datasets.core.manifest import Manifest
 from my_datasets.core.versioning import Version
 from my_datasets.errors import MyDatasetsError
@@ -11,7 +14,7 @@ from my_datasets.publishing import places
 from my_datasets.publishing.index import Index, Release, State
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.pulling import fetch
-from my_datasets.publishing.record import Record, key_of
+from my_datasets.publishing.record import FIRST, Record, key_of
 from my_datasets.publishing.stores.local import LocalStore
 
 
@@ -19,7 +22,8 @@ def check(version_dir: Path, wanted: Record, index: Index, ledger: Ledger) -> No
     """Compares a version with the releases next to it: the one below, and the one above.
 
     Where a version with the same content lies beside it on this machine, or the store is a
-    directory, that is read; otherwise the release is downloaded, and deleted again.
+    directory, that is read; otherwise the release is downloaded, and deleted again: its metadata
+    only, if they prove what changed.
 
     Args:
       version_dir: The version that is to be published.
@@ -37,7 +41,12 @@ def check(version_dir: Path, wanted: Record, index: Index, ledger: Ledger) -> No
     }
     below = [version for version in there if version < wanted.version]
     above = [version for version in there if version > wanted.version]
-    neighbours = [*below[-1:], *above[:1]]
+    # Any change may come with a new major version.
+    neighbours = [
+        one
+        for one in (*below[-1:], *above[:1])
+        if bumps.between(*sorted((one, wanted.version))) is not Bump.MAJOR
+    ]
     if not neighbours:
         return
     # Beside it, as that is where there is room for data.
@@ -49,7 +58,8 @@ def check(version_dir: Path, wanted: Record, index: Index, ledger: Ledger) -> No
         for version in neighbours:
             found = _here(version_dir, version, there[version])
             if found is None:
-                found = _there(ledger, wanted, version, there[version], Path(directory))
+                target = Path(directory) / "downloaded" / str(version)
+                found = _there(ledger, wanted, version, there[version], version_dir, target)
             (siblings / str(version)).symlink_to(found, target_is_directory=True)
         gate.check(version_dir, siblings)
 
@@ -67,15 +77,33 @@ def _here(version_dir: Path, version: Version, release: Release) -> Path | None:
 
 
 def _there(
-    ledger: Ledger, wanted: Record, version: Version, release: Release, directory: Path
+    ledger: Ledger, wanted: Record, version: Version, release: Release, new: Path, target: Path
 ) -> Path:
+    """Returns a directory with as much of a release as is needed to compare it with another."""
     key = key_of(wanted.config, version)
     store = ledger.store.origin
     if isinstance(store, LocalStore):
         return store.path_of(places.release_of(wanted.name, key))
-    target = directory / "downloaded" / str(version)
-    fetch(ledger, ledger.record(wanted.name, key, release), target)
+    found = ledger.record(wanted.name, key, release)
+    fetch(ledger, found, target, [one for one in found.files if one.name in FIRST])
+    shards = {one.name for some in Declared.read(target).splits.values() for one in some}
+    # What lies beside a shard, for readers, ends so.
+    metadata = [
+        one for one in found.files if one.name not in shards and not one.name.endswith(".npy")
+    ]
+    fetch(ledger, found, target, metadata)
+    if not _are_proved_same(target, new):
+        fetch(ledger, found, target)
     return target
+
+
+def _are_proved_same(one: Path, other: Path) -> bool:
+    """Returns whether manifests prove that two versions have the same examples in common splits."""
+    made = Manifest.read(one), Manifest.read(other)
+    splits = [each.content.splits if each and each.content else {} for each in made]
+    common = [name for name in splits[0] if name in splits[1]]
+    is_same = all(splits[0][name].ordered == splits[1][name].ordered for name in common)
+    return bool(common) and is_same and not feature_changes.not_in_both(one, other)
 
 
 def _writable(directory: Path) -> Path | None:

@@ -6,6 +6,7 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
@@ -21,6 +22,7 @@ from my_datasets.errors import (
 from my_datasets.publishing import places, publisher, record
 from my_datasets.publishing.index import State
 from my_datasets.publishing.ledger import Ledger
+from my_datasets.publishing.opening import open_store
 from my_datasets.publishing.patience import PatientStore
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
@@ -159,6 +161,34 @@ def test_the_number_must_say_what_changed(store, built, tmp_path):
         publish(str(other(built, tmp_path, "2.0.1")), store)
     publish(str(other(built, tmp_path, "2.0.1")), store, version_gate=False)
     assert sorted(path.name for path in lonely.parent.iterdir()) == ["1.1.0"]
+
+
+@pytest.mark.parametrize("change", ["shards", "feature", "major"])
+def test_no_more_is_downloaded_for_the_gate_than_proves_it(
+    s3_bucket, built, tmp_path, impatient, change
+):
+    address = f"{s3_bucket}/gate_{change}"
+    publish(str(built()), address)
+    how = {
+        "shards": ("1.0.1", {"shards": 2}), "feature": ("1.1.0", {"more": {"again": np.int64}}),
+        "major": ("2.0.0", {"salt": "others"}),
+    }  # fmt: skip
+    version, changed = how[change]
+    path = made.make(tmp_path, version, **changed)
+    store, came = open_store(address), []
+
+    class Counts:
+        def __getattr__(self, name):
+            return getattr(store, name)
+
+        def read(self, path, *part):
+            came.append(path.rpartition("/")[2])
+            return store.read(path, *part)
+
+    assert publish(str(path), Counts()).outcome is Outcome.PUBLISHED
+    shards = [name for name in came if "-of-" in name]
+    assert bool(shards) == (change == "feature")
+    assert bool(came) == (change != "major")
 
 
 def test_plain_tfds_reads_a_directory(tmp_path, built):
