@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jinja2.utils import htmlsafe_json_dumps
@@ -83,7 +83,8 @@ def write(
     where: Collected,
     directory: Path,
     *,
-    title: str = "Datasets",
+    title: str | None = None,
+    address: str | None = None,
     comparing: Comparing | None = None,
     with_samples: bool = True,
     report: Callable[[str], None] = lambda _: None,
@@ -93,7 +94,9 @@ def write(
     Args:
       where: What there is.
       directory: Where to.
-      title: What it is called.
+      title: What it is called; None for what it is called already.
+      address: The address that pages name as that of the store, if others reach it by another
+        one; None for the one they name already.
       comparing: Finds what changed from version to version; None to leave that out.
       with_samples: Whether examples are read and shown.
       report: Is told of each dataset when its page is written.
@@ -102,6 +105,10 @@ def write(
       DataDirError: The directory holds something else, or cannot be written.
     """
     site = Site(directory)
+    title = title or site.told.get("title") or "Datasets"
+    address = address or site.told.get("address")
+    site.told = {"title": title, **({"address": address} if address else {})}
+    where = replace(where, origin=address) if address else where
     site.begin()
     for name in _ASSETS:
         site.write(f"assets/{name}", static(name))

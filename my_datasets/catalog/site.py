@@ -18,6 +18,9 @@ class Site:
     """A static site that is written anew.
 
     While it is written, readers find old pages and new ones; each of them is whole.
+
+    Attributes:
+      told: What it is to be told the next time it is written: texts by name.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -27,7 +30,7 @@ class Site:
           DataDirError: There is something else, or it cannot be written.
         """
         self._directory = directory.expanduser()
-        self._before = self._known()
+        self._before, self.told = self._known()
         self._written: set[str] = set()
 
     def write(self, path: str, contents: str | bytes) -> None:
@@ -76,14 +79,15 @@ class Site:
         self._mark(self._written)
 
     def _mark(self, files: set[str]) -> None:
-        marker = {"format": _FORMAT, "files": sorted(files - {MARKER})}
+        marker = {"format": _FORMAT, "told": self.told, "files": sorted(files - {MARKER})}
         self.write(MARKER, json.dumps(marker, indent=0) + "\n")
 
-    def _known(self) -> set[str]:
-        """Returns the files that an earlier run has written."""
+    def _known(self) -> tuple[set[str], dict[str, str]]:
+        """Returns the files that an earlier run has written, and what it left for this one."""
         try:
             known = json.loads((self._directory / MARKER).read_text("utf-8"))
-            return {one for one in known["files"] if _is_inside(one)}
+            told = {str(name): str(text) for name, text in known.get("told", {}).items()}
+            return {one for one in known["files"] if _is_inside(one)}, told
         except (OSError, *MALFORMED):
             if self._directory.is_dir() and any(self._directory.iterdir()):
                 raise DataDirError(
@@ -92,7 +96,7 @@ class Site:
                         mend="name an empty directory, or one that does not exist",
                     )
                 ) from None
-            return set()
+            return set(), {}
 
 
 def plain(name: str) -> str:

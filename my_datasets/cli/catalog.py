@@ -14,6 +14,7 @@ from my_datasets.cli.stores import trusted, trusted_keys_option
 
 if TYPE_CHECKING:
     from my_datasets.catalog.render import Rendered
+    from my_datasets.publishing.sealing import Trusts
 
 
 @click.command("catalog", short_help="Make a site about the datasets in a store.")
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
     help="With --serve; 0 for any that is free.",
 )  # fmt: skip
-@click.option("--title", default="Datasets", show_default=True, help="What the site is called.")
+@click.option(
+    "--title", help="What the site is called.  [default: Datasets, or what it is called already]"
+)
 @click.option(
     "--address", metavar="STORE",
     help="The address that pages name, if others reach the store by another one.",
@@ -41,7 +44,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def command(
-    context: click.Context, source: str, to: Path | None, serve: bool, port: int, title: str,
+    context: click.Context, source: str, to: Path | None, serve: bool, port: int, title: str | None,
     address: str | None, no_examples: bool, no_changes: bool, workers: int | None,
     trusted_keys: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
@@ -65,9 +68,9 @@ def command(
     with contextlib.ExitStack() as stack:
         if to is None:
             to = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="catalog-"))) / "site"
-        done = _made(
-            source, to, title, address, None if no_changes else (workers or 0),
-            trusted_keys, with_samples=not no_examples,
+        done = made(
+            source, to, trusted(trusted_keys), title=title, address=address, workers=workers,
+            with_changes=not no_changes, with_samples=not no_examples,
         )  # fmt: skip
         for name, problem in done.problems.items():
             click.echo(f"{name} cannot be shown: {problem}", err=True)
@@ -81,12 +84,23 @@ def command(
         context.exit(1)
 
 
-def _made(
-    source: str, to: Path, title: str, address: str | None, workers: int | None,
-    trusted_keys: Path | None, *, with_samples: bool,
+def made(
+    source: str, to: Path, keys: "Trusts | None", *, title: str | None = None,
+    address: str | None = None, workers: int | None = None, with_changes: bool = True,
+    with_samples: bool = True,
 ) -> "Rendered":  # fmt: skip
-    import dataclasses
+    """Makes a catalogue, or renews it, and shows how far it is.
 
+    Args:
+      source: A store's address, or a data directory.
+      to: The directory of the site.
+      keys: Whose signatures count.
+      title: What it is called; None for what it is called already.
+      address: The address that pages name; None for the one they name already.
+      workers: Processes that compare versions.
+      with_changes: Whether versions are compared.
+      with_samples: Whether examples are read.
+    """
     from my_datasets.catalog.changes import Comparing
     from my_datasets.catalog.collect import collect
     from my_datasets.catalog.render import write
@@ -94,19 +108,14 @@ def _made(
     cache = cache_dir("catalog")
     with _bar() as (begin, tell):
         begin("Reading metadata", None)
-        found = collect(
-            source, keys=trusted(trusted_keys), cache=cache / "metadata" if cache else None,
-            report=tell,
-        )  # fmt: skip
-        if address:
-            found = dataclasses.replace(found, origin=address)
-        comparing = None
-        if workers is not None:
-            comparing = Comparing(cache / "changes" if cache else None, workers=workers or None)
+        kept = cache / "metadata" if cache else None
+        found = collect(source, keys=keys, cache=kept, report=tell)
+        comparing = Comparing(cache / "changes" if cache else None, workers=workers)
         begin("Writing pages", len(found.datasets))
         return write(
-            found, to, title=title, comparing=comparing, with_samples=with_samples, report=tell
-        )
+            found, to, title=title, address=address, comparing=comparing if with_changes else None,
+            with_samples=with_samples, report=tell,
+        )  # fmt: skip
 
 
 @contextlib.contextmanager

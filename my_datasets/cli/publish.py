@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     help="Read every byte again where it lies; of what is published already, put back the damaged.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Verify and compare only; write nothing.")
+@click.option(
+    "--catalog", metavar="DIR", type=click.Path(path_type=Path),
+    help="Make or renew the site there that my-datasets catalog makes of the store.",
+)  # fmt: skip
 @sign_key_option
 @trusted_keys_option
 @click.option(
@@ -52,6 +56,7 @@ def command(
     note: str,
     read_back: bool,
     dry_run: bool,
+    catalog: Path | None,
     sign_key: Path | None,
     trusted_keys: Path | None,
     workers: int,
@@ -79,6 +84,10 @@ def command(
         results.append(done)
         if not as_json:
             _show(done)
+    if catalog is not None and not dry_run:
+        from my_datasets.cli.catalog import made
+
+        made(store, catalog, keys or (by.public if by else None))
     if as_json:
         print_json([done.to_json() for done in results])
 

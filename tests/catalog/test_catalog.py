@@ -399,6 +399,22 @@ def test_the_command(data_dir, tmp_path, monkeypatch):
     assert isinstance(missing.exception, errors.DataDirNotFoundError)
 
 
+def test_publishing_renews_it(data_dir, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store, site = tmp_path / "store", tmp_path / "site"
+    first = run("publish", data_dir / "tones/1.0.0", "--to", store)
+    assert first.exit_code == 0, first.output
+    run("catalog", "--from", store, "--to", site, "--title", "Ours", "--address", "gs://ours")
+    done = run("publish", data_dir / "weights/1.0.0", "--to", store, "--catalog", site)
+    assert done.exit_code == 0, done.output
+    pages = pages_of(site)
+    assert set(pages) == {".", "datasets/tones", "datasets/weights"}
+    # It is called what it was called before.
+    assert "Ours" in pages["datasets/weights"].text
+    assert "store='gs://ours'" in pages["datasets/weights"].text
+
+
 def test_it_is_served_to_this_machine(data_dir):
     command = [Path(sys.executable).parent / "my-datasets", "catalog", "--from", data_dir,
                "--serve", "--port", "0", "--no-changes", "--no-examples"]  # fmt: skip
