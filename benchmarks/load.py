@@ -54,9 +54,7 @@ OURS = {"table": ["ours", "ours-numpy"], "texts": ["ours", "ours-numpy"],
 # --- The data -----------------------------------------------------------------------------------
 
 
-def build(
-    kind: str, directory: Path, total: int, photos: Path | None, report: Any = None
-) -> None:
+def build(kind: str, directory: Path, total: int, photos: Path | None, report: Any = None) -> None:
     """Builds a dataset of some examples; `report` is told how far it is."""
     import tensorflow_datasets as tfds
 
