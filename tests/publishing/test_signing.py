@@ -1,13 +1,14 @@
 """Who published what: OpenSSH agrees, and nothing else is taken."""
 
 import base64
+import hashlib
 import json
 import subprocess
 
 import pytest
 
-from my_datasets.errors import SignatureError
-from my_datasets.publishing import keeping
+from my_datasets.errors import CorruptReleaseError, SignatureError
+from my_datasets.publishing import keeping, record
 from my_datasets.publishing.index import claim
 from my_datasets.publishing.ledger import RELEASE_PURPOSE, Ledger
 from my_datasets.publishing.memory import Memory
@@ -198,15 +199,37 @@ def test_what_was_altered_is_refused(signed, trusted, tmp_path, change, memory):
         pull("released", signed, tmp_path / "here", keys=trusted, memory=memory)
 
 
-def test_a_publishers_index_does_not_vouch_for_others_releases(
-    signed, trusted, tmp_path, keys, mallory, built, memory
+def test_other_bytes_with_a_record_that_fits_them_are_refused(signed, trusted, tmp_path, memory):
+    """The index is signed, and names the record; nothing else says what a release is."""
+    folder = signed / "released" / "1.0.0"
+    shard = next(folder.glob("*train*-00001-of-?????"))
+    shard.write_bytes(bytes(shard.stat().st_size))
+    forged = json.loads((folder / record.FILE_NAME).read_bytes())
+    for one in forged["files"]:
+        if one["name"] == shard.name:
+            one["sha256"] = hashlib.sha256(shard.read_bytes()).hexdigest()
+    text = json.dumps(forged, sort_keys=True, indent=1) + "\n"
+    (folder / record.FILE_NAME).write_text(text)
+    with pytest.raises(CorruptReleaseError, match="is not what was published"):
+        pull("released:1.0.0", signed, tmp_path / "here", keys=trusted, memory=memory)
+
+
+def test_who_signs_an_index_does_not_vouch_for_others_releases(
+    signed, trusted, tmp_path, keys, alice, mallory, built, memory
 ):
-    """Who may sign an index, and is not trusted by the reader, cannot publish to the reader."""
+    """A release is its publisher's word, whoever changed the index after that."""
     (tmp_path / "both").write_text("".join(key.with_suffix(".pub").read_text() for key in keys))
     both = TrustedKeys.read(tmp_path / "both")
     publish(str(built("2.0.0")), signed, signer=mallory, keys=both, memory=memory)
-    with pytest.raises(SignatureError, match="not signed by anybody who is trusted"):
+    with pytest.raises(SignatureError, match=r"index of released .* not signed by anybody"):
         pull("released:2.0.0", signed, tmp_path / "here", keys=trusted, memory=memory)
+    store = PatientStore(open_store(signed))
+    ledger = Ledger(store, keys=both, signer=alice, memory=memory)
+    keeping.yank(ledger, "released:1.0.0", "wrong")
+    keeping.require_signatures(ledger, required=True)
+    with pytest.raises(SignatureError, match=r"release released:2\.0\.0 .* not signed by anybody"):
+        pull("released:2.0.0", signed, tmp_path / "here", keys=trusted, memory=memory)
+    pull("released:1.1.0", signed, tmp_path / "here", keys=trusted, memory=memory)
     assert pull("released:2.0.0", signed, tmp_path / "here", keys=both, memory=memory).path.is_dir()
 
 
