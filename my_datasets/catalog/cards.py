@@ -160,11 +160,11 @@ def _card(
     manifest = Manifest.read(path)
     splits = tuple(_splits(info, declared, manifest))
     filled = in_usual_order(one.name for one in splits if one.examples)
-    taken = Samples(note="Its examples are in a store elsewhere.")
+    taken = Samples(note="Its examples are in a store elsewhere, in large files.")
     if not with_samples:
         taken = Samples()
-    elif shown.has_shards:
-        taken = samples(path, filled, about.features)
+    elif shown.has_shards or shown.first_split:
+        taken = samples(path, [shown.first_split] if shown.first_split else filled, about.features)
     has_sizes = any(
         one.kind == "image" and "?" in one.shape.split(" x ")[:2] for one in about.features
     )

@@ -1,20 +1,19 @@
 """What is published: the releases of a store, or what is prepared in a data directory."""
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from my_datasets.catalog.metadata import Metadata
 from my_datasets.core import layout
-from my_datasets.core.declared import is_plain_name
+from my_datasets.core.declared import MALFORMED
 from my_datasets.core.versioning import Version
 from my_datasets.errors import (
     CorruptReleaseError,
     DataDirNotFoundError,
     SignatureError,
-    StoreError,
     explain,
 )
 from my_datasets.publishing import places
@@ -23,15 +22,12 @@ from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.memory import Memory
 from my_datasets.publishing.opening import open_store
 from my_datasets.publishing.patience import PatientStore
-from my_datasets.publishing.record import FIRST, Record, ReleasedFile, parse_key
+from my_datasets.publishing.record import parse_key
 from my_datasets.publishing.sealing import Trusts
 from my_datasets.publishing.store import Store
 from my_datasets.publishing.stores.local import LocalStore
 
 _AT_ONCE = 16
-# Other files than shards are small, and names of classes.
-_LABELS = ".labels.txt"
-_MOST_LABELS = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -42,6 +38,7 @@ class Offered:
       version: The version.
       path: The directory that holds its metadata; None if they are not to be trusted.
       has_shards: Whether its shards are there, too.
+      first_split: The split of which the first shard is there, if only that is.
       is_yanked: Whether it was withdrawn.
       message: Why it was, or why it is not shown.
       published: When, in ISO 8601; empty if it is only prepared.
@@ -53,6 +50,7 @@ class Offered:
     version: Version
     path: Path | None
     has_shards: bool = True
+    first_split: str = ""
     is_yanked: bool = False
     message: str = ""
     published: str = ""
@@ -110,17 +108,21 @@ def collect(
     keys: Trusts | None = None,
     memory: Memory | None = None,
     cache: Path | None = None,
+    with_examples: bool = True,
     report: Callable[[str], None] = lambda _: None,
 ) -> Collected:
     """Returns what is in a store, or in a data directory.
 
     Of a store elsewhere the metadata of each release are brought here; they never change.
+    All of it is compared with what was published.
 
     Args:
       source: A store's address, or a data directory.
       keys: Whose signatures count.
       memory: What this machine has seen of stores.
       cache: Where metadata of stores elsewhere are kept.
+      with_examples: Whether of such stores the first shard of each dataset is brought here, too,
+        if it is not large.
       report: Is told of each dataset whose releases are known.
 
     Raises:
@@ -132,12 +134,15 @@ def collect(
     if isinstance(store, LocalStore) and not (Path(store.url) / places.STORE).is_file():
         return _prepared(Path(store.url))
     ledger = Ledger(PatientStore(store), keys=keys, memory=memory)
-    where = _Metadata(ledger, cache, Path(store.url) if isinstance(store, LocalStore) else None)
+    where = Metadata(ledger, cache, Path(store.url) if isinstance(store, LocalStore) else None)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         indexes = pool.map(ledger.index, ledger.required().datasets)
         datasets = []
         for index in indexes:
-            datasets += _released(index, where, pool, is_checked=keys is not None)
+            found = _released(index, where, pool, is_checked=keys is not None)
+            if not where.has_shards and with_examples:
+                found = [_with_examples(one, where) for one in found]
+            datasets += found
             report(index.dataset)
     return Collected(store.url, True, tuple(datasets))
 
@@ -162,7 +167,7 @@ def _prepared(data_dir: Path) -> Collected:
 
 
 def _released(
-    index: Index, where: "_Metadata", pool: ThreadPoolExecutor, *, is_checked: bool
+    index: Index, where: Metadata, pool: ThreadPoolExecutor, *, is_checked: bool
 ) -> list[Dataset]:
     found: dict[str | None, list[Offered]] = {}
     visible = {key: one for key, one in index.releases.items() if one.is_visible}
@@ -181,7 +186,7 @@ def _released(
 
 
 def _offered(
-    dataset: str, key: str, release: Release, where: "_Metadata", *, is_checked: bool
+    dataset: str, key: str, release: Release, where: Metadata, *, is_checked: bool
 ) -> Offered:
     _, version = parse_key(key)
     signed_by = tuple(one.key for one in release.signatures)
@@ -195,9 +200,23 @@ def _offered(
             published=release.published, signed_by=signed_by, record=release.record,
         )  # fmt: skip
     return Offered(
-        version, path, where.has_shards, is_yanked, release.message, release.published, signed_by,
-        is_checked and bool(signed_by), release.record,
+        version, path, where.has_shards, "", is_yanked, release.message, release.published,
+        signed_by, is_checked and bool(signed_by), release.record,
     )  # fmt: skip
+
+
+def _with_examples(dataset: Dataset, where: Metadata) -> Dataset:
+    """Returns a dataset with the first shard of the version that is shown, if it can be had."""
+    shown = dataset.shown
+    if shown.path is None:
+        return dataset
+    try:
+        split = where.bring_shard(shown.path)
+    except (OSError, *MALFORMED):
+        return dataset  # its page says that there are no examples, or what else is wrong
+    brought = replace(shown, first_split=split)
+    versions = tuple(brought if one is shown else one for one in dataset.versions)
+    return replace(dataset, versions=versions)
 
 
 def _in_order(datasets: Sequence[Dataset]) -> Iterator[Dataset]:
@@ -207,60 +226,3 @@ def _in_order(datasets: Sequence[Dataset]) -> Iterator[Dataset]:
         is_first = one.name != last
         last = one.name
         yield Dataset(one.name, one.config, one.versions, is_first)
-
-
-class _Metadata:
-    """The metadata of releases: where they are, or copies of them."""
-
-    def __init__(self, ledger: Ledger, cache: Path | None, local: Path | None) -> None:
-        self._ledger = ledger
-        self._cache = cache
-        self._local = local
-
-    @property
-    def has_shards(self) -> bool:
-        """Whether shards lie beside them."""
-        return self._local is not None
-
-    def of(self, dataset: str, key: str, release: Release) -> Path:
-        """Returns the directory that holds the metadata of a release.
-
-        Raises:
-          SignatureError, CorruptReleaseError, StoreError: It is not what was published.
-        """
-        record = self._ledger.record(dataset, key, release)
-        if self._local is not None:
-            return self._local / places.release_of(dataset, key)
-        if self._cache is None:
-            raise StoreError(
-                explain(
-                    f"{self._ledger.store.url} is not on this machine.",
-                    mend="name a directory in which metadata can be kept",
-                )
-            )
-        directory = self._cache / record.identity
-        for one in _metadata_of(record):
-            if not (directory / one.name).is_file():
-                self._fetch(f"{places.release_of(dataset, key)}/{one.name}", one, directory)
-        return directory
-
-    def _fetch(self, path: str, wanted: ReleasedFile, directory: Path) -> None:
-        data = b"".join(self._ledger.store.read(path, 0, wanted.bytes))
-        if hashlib.sha256(data).hexdigest() != wanted.sha256:
-            raise CorruptReleaseError(
-                explain(
-                    f"{path} in {self._ledger.store.url} is not what was published.",
-                    mend="ask who publishes there to look at it",
-                )
-            )
-        directory.mkdir(parents=True, exist_ok=True)
-        partial = directory / f".{wanted.name}.{os.getpid()}.partial"
-        partial.write_bytes(data)
-        partial.replace(directory / wanted.name)
-
-
-def _metadata_of(record: Record) -> Iterator[ReleasedFile]:
-    for one in record.files:
-        is_labels = one.name.endswith(_LABELS) and one.bytes <= _MOST_LABELS
-        if is_plain_name(one.name) and (one.name in FIRST or is_labels):
-            yield one

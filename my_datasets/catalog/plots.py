@@ -4,7 +4,6 @@ Colours come from the page: its text colour, and the variables `--plot`, `--plot
 `--plot-faint`. Each plot says in words what it shows, to whoever does not see it.
 """
 
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,18 +11,22 @@ from typing import Any
 
 from markupsafe import Markup
 
+from my_datasets.catalog.drawing import (
+    HEIGHT,
+    ROW,
+    WIDTH,
+    Axis,
+    bar,
+    baseline,
+    name_of_bar,
+    number_of_bar,
+    place,
+    svg,
+)
 from my_datasets.catalog.formats import number, share, shortened
 
-_WIDTH = 240
-_HEIGHT = 64
 _STRIP = 8
 _TEXT = 14
-_ROW = 18
-# Of bars: the width of their names, and of the numbers behind them.
-_NAMES = 92
-_NUMBERS = 52
-_LETTERS = 15
-_WIDE = 1.7
 MOST_BARS = 20
 # Of histograms that are compared: how many times as high one may be as the other.
 _FLAT = 8
@@ -70,17 +73,17 @@ def histogram(given: Histogram, title: str) -> Markup:
       given: The numbers.
       title: What they are.
     """
-    axis = _Axis(given.edges[0], given.edges[-1])
+    axis = Axis(given.edges[0], given.edges[-1])
     most = max(given.counts)
-    heights = [_HEIGHT * count / max(most, 1) for count in given.counts]
+    heights = [HEIGHT * count / max(most, 1) for count in given.counts]
     bars = Markup('<path class="bars" d="{}"/>').format(_bars(axis, given.edges, heights))
     said = f"{given.total:,} values from {number(given.ends[0])} to {number(given.ends[1])}."
     if len(given.percentiles) == 101:
         quarter, middle, last = (given.percentiles[at] for at in (25, 50, 75))
         said += f" Half of them are from {number(quarter)} to {number(last)}."
         said += f" The median is {number(middle)}."
-    parts = [bars, _baseline(), _strip(axis, given.percentiles), _ends(axis, given.ends)]
-    return _svg(_WIDTH, _HEIGHT + _STRIP + _TEXT, title, said, parts)
+    parts = [bars, baseline(), _strip(axis, given.percentiles), _ends(axis, given.ends)]
+    return svg(WIDTH, HEIGHT + _STRIP + _TEXT, title, said, parts)
 
 
 def overlaid(before: Histogram, after: Histogram, title: str) -> Markup:
@@ -91,7 +94,7 @@ def overlaid(before: Histogram, after: Histogram, title: str) -> Markup:
       after: As they are.
       title: What they are.
     """
-    axis = _Axis(
+    axis = Axis(
         min(before.edges[0], after.edges[0]), max(before.edges[-1], after.edges[-1])
     )  # fmt: skip
     # Bins of different widths compare by what falls on a piece of the axis.
@@ -101,12 +104,12 @@ def overlaid(before: Histogram, after: Histogram, title: str) -> Markup:
     is_flat = max(highest) > _FLAT * min(highest)
     tops = highest if is_flat else [max(highest)] * 2
     old, new = (
-        [_HEIGHT * value / top for value in some] for some, top in zip(dense, tops, strict=True)
+        [HEIGHT * value / top for value in some] for some, top in zip(dense, tops, strict=True)
     )
     parts = [
         Markup('<path class="bars" d="{}"/>').format(_bars(axis, after.edges, new)),
         Markup('<path class="before" d="{}"/>').format(_outline(axis, before.edges, old)),
-        _baseline(),
+        baseline(),
         _ends(axis, (min(before.ends[0], after.ends[0]), max(before.ends[1], after.ends[1]))),
     ]
     told = [
@@ -115,7 +118,7 @@ def overlaid(before: Histogram, after: Histogram, title: str) -> Markup:
         for one in (before, after)
     ]
     said = f"Before (dashed): {told[0]}. After (filled): {told[1]}."
-    return _svg(_WIDTH, _HEIGHT + _STRIP + _TEXT, title, said, parts)
+    return svg(WIDTH, HEIGHT + _STRIP + _TEXT, title, said, parts)
 
 
 def bars(
@@ -136,19 +139,19 @@ def bars(
     most = max((count for _, count in shown), default=0)
     parts = []
     for row, (name, count) in enumerate(shown):
-        parts.append(_name(row * _ROW, name))
-        parts.append(_bar("bars", row * _ROW + 3, _ROW - 6, count / max(most, 1)))
-        parts.append(_number(row * _ROW, number(count)))
+        parts.append(name_of_bar(row * ROW, name))
+        parts.append(bar("bars", row * ROW + 3, ROW - 6, count / max(most, 1)))
+        parts.append(number_of_bar(row * ROW, number(count)))
     has_rest = rest > 0 or left_out > 0
     if has_rest:
         name = f"{left_out:,} others" if is_all else "all others"
-        parts.append(_name(len(shown) * _ROW, name, is_ours=True))
-        parts.append(_number(len(shown) * _ROW, number(rest)))
+        parts.append(name_of_bar(len(shown) * ROW, name, is_ours=True))
+        parts.append(number_of_bar(len(shown) * ROW, number(rest)))
     told = [
         f"{shortened(name, 80)}: {count:,} ({share(count, total)})" for name, count in shown[:5]
     ]
     said = "; ".join(told) + (f"; and {len(counts) - 5:,} more" if len(counts) > 5 else "")
-    return _svg(_WIDTH, (len(shown) + has_rest) * _ROW, title, said, parts)
+    return svg(WIDTH, (len(shown) + has_rest) * ROW, title, said, parts)
 
 
 def compared_bars(before: Mapping[str, int], after: Mapping[str, int], title: str) -> Markup:
@@ -169,22 +172,22 @@ def compared_bars(before: Mapping[str, int], after: Mapping[str, int], title: st
     moved = sorted(both.items(), key=lambda one: -abs(one[1][1] - one[1][0]))
     shown, others = moved[: MOST_BARS // 2], moved[MOST_BARS // 2 :]
     most = max((value for _, pair in shown for value in pair), default=0) or 1
-    height = 2 * _ROW - 8
+    height = 2 * ROW - 8
     parts = []
     for row, (name, (old, new)) in enumerate(shown):
         top = row * height
-        parts.append(_name(top + 4, name))
-        parts.append(_bar("before", top + 4, 8, old / most))
-        parts.append(_bar("bars", top + 13, 8, new / most))
-        parts.append(_number(top + 4, f"{number(round(100 * new, 1))} %"))
+        parts.append(name_of_bar(top + 4, name))
+        parts.append(bar("before", top + 4, 8, old / most))
+        parts.append(bar("bars", top + 13, 8, new / most))
+        parts.append(number_of_bar(top + 4, f"{number(round(100 * new, 1))} %"))
     if others:
-        parts.append(_name(len(shown) * height, f"{len(others):,} others", is_ours=True))
+        parts.append(name_of_bar(len(shown) * height, f"{len(others):,} others", is_ours=True))
     told = [
         f"{shortened(name, 80)}: {share(old, 1)} before, {share(new, 1)} after"
         for name, (old, new) in shown[:5]
     ]
-    bottom = len(shown) * height + (_ROW if others else 0)
-    return _svg(_WIDTH, bottom, title, "; ".join(told), parts)
+    bottom = len(shown) * height + (ROW if others else 0)
+    return svg(WIDTH, bottom, title, "; ".join(told), parts)
 
 
 def waveform(peaks: Sequence[tuple[float, float]], title: str, said: str) -> Markup:
@@ -195,44 +198,18 @@ def waveform(peaks: Sequence[tuple[float, float]], title: str, said: str) -> Mar
       title: What it is.
       said: More about it, in words.
     """
-    middle = _HEIGHT / 2
-    wide = _WIDTH / max(len(peaks), 1)
+    middle = HEIGHT / 2
+    wide = WIDTH / max(len(peaks), 1)
     lines = "".join(
-        f"M{_place((at + 0.5) * wide)} {_place(middle * (1 - high) - 0.5)}"
-        f"V{_place(middle * (1 - low) + 0.5)}"
+        f"M{place((at + 0.5) * wide)} {place(middle * (1 - high) - 0.5)}"
+        f"V{place(middle * (1 - low) + 0.5)}"
         for at, (low, high) in enumerate(peaks)
     )
     parts = [Markup('<path class="wave" d="{}"/>').format(lines)]
-    return _svg(_WIDTH, _HEIGHT, title, said, parts)
+    return svg(WIDTH, HEIGHT, title, said, parts)
 
 
-@dataclass(frozen=True)
-class _Axis:
-    """Where numbers are, from left to right."""
-
-    least: float
-    most: float
-
-    @property
-    def length(self) -> float:
-        # Halves, because the length itself may be too large for a number.
-        return self.most / 2 - self.least / 2
-
-    def at(self, value: float) -> float:
-        """Returns how far from the left a number is; all are in the middle if they are the same."""
-        if not self.length:
-            return _WIDTH / 2
-        return _WIDTH * min(1.0, max(0.0, (value / 2 - self.least / 2) / self.length))
-
-
-def _svg(width: int, height: int, title: str, said: str, parts: Iterable[Markup]) -> Markup:
-    return Markup(
-        '<svg class="plot" role="img" viewBox="0 0 {} {}" aria-label="{}: {}">'
-        "<title>{}</title><desc>{}</desc>{}</svg>"
-    ).format(width, height, title, said, title, said, Markup("").join(parts))
-
-
-def _bars(axis: _Axis, edges: Sequence[float], heights: Sequence[float]) -> str:
+def _bars(axis: Axis, edges: Sequence[float], heights: Sequence[float]) -> str:
     drawn = []
     for (left, right), height in zip(pairwise(edges), heights, strict=True):
         if height:
@@ -240,23 +217,23 @@ def _bars(axis: _Axis, edges: Sequence[float], heights: Sequence[float]) -> str:
             if begin == end:  # all numbers are the same
                 begin, end = begin - 6, end + 6
             # What is there is seen, however little it is.
-            top = _HEIGHT - max(height, 1)
-            drawn.append(f"M{_place(begin)} {_HEIGHT}V{_place(top)}H{_place(end - 0.6)}V{_HEIGHT}z")
+            top = HEIGHT - max(height, 1)
+            drawn.append(f"M{place(begin)} {HEIGHT}V{place(top)}H{place(end - 0.6)}V{HEIGHT}z")
     return "".join(drawn)
 
 
-def _outline(axis: _Axis, edges: Sequence[float], heights: Sequence[float]) -> str:
+def _outline(axis: Axis, edges: Sequence[float], heights: Sequence[float]) -> str:
     begin, end = axis.at(edges[0]), axis.at(edges[-1])
     if begin == end:
-        return f"M{_place(begin - 6)} {_HEIGHT}V{_place(_HEIGHT - heights[0])}h12V{_HEIGHT}"
+        return f"M{place(begin - 6)} {HEIGHT}V{place(HEIGHT - heights[0])}h12V{HEIGHT}"
     steps = "".join(
-        f"V{_place(_HEIGHT - height)}H{_place(axis.at(right))}"
+        f"V{place(HEIGHT - height)}H{place(axis.at(right))}"
         for right, height in zip(edges[1:], heights, strict=True)
     )
-    return f"M{_place(begin)} {_HEIGHT}{steps}V{_HEIGHT}"
+    return f"M{place(begin)} {HEIGHT}{steps}V{HEIGHT}"
 
 
-def _densities(given: Histogram, axis: _Axis) -> list[float]:
+def _densities(given: Histogram, axis: Axis) -> list[float]:
     found = []
     for (left, right), count in zip(pairwise(given.edges), given.counts, strict=True):
         width = (axis.at(right) - axis.at(left)) or 12
@@ -264,32 +241,28 @@ def _densities(given: Histogram, axis: _Axis) -> list[float]:
     return found
 
 
-def _baseline() -> Markup:
-    return Markup('<path class="axis" d="M0 {}H{}"/>').format(_HEIGHT, _WIDTH)
-
-
-def _strip(axis: _Axis, percentiles: Sequence[float]) -> Markup:
+def _strip(axis: Axis, percentiles: Sequence[float]) -> Markup:
     if len(percentiles) != 101 or not axis.length:
         return Markup("")
     first, quarter, middle, last, end = (
-        _place(axis.at(percentiles[at])) for at in (5, 25, 50, 75, 95)
+        place(axis.at(percentiles[at])) for at in (5, 25, 50, 75, 95)
     )
-    y = _HEIGHT + 5
+    y = HEIGHT + 5
     return Markup(
         '<path class="range" d="M{} {y}H{}"/><path class="half" d="M{} {y}H{}"/>'
         '<circle class="median" cx="{}" cy="{y}" r="2.5"/>'
     ).format(first, end, quarter, last, middle, y=y)
 
 
-def _ends(axis: _Axis, ends: tuple[float, float]) -> Markup:
-    y = _HEIGHT + _STRIP + _TEXT - 3
+def _ends(axis: Axis, ends: tuple[float, float]) -> Markup:
+    y = HEIGHT + _STRIP + _TEXT - 3
     if not axis.length:
         return Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>').format(
-            _WIDTH / 2, y, number(ends[0])
+            WIDTH / 2, y, number(ends[0])
         )
     return Markup(
         '<text x="0" y="{y}">{}</text><text x="{}" y="{y}" text-anchor="end">{}</text>'
-    ).format(number(ends[0]), _WIDTH, number(ends[1]), y=y)
+    ).format(number(ends[0]), WIDTH, number(ends[1]), y=y)
 
 
 def _first(counts: Iterable[tuple[str, int]], most: int) -> tuple[list[tuple[str, int]], int]:
@@ -299,37 +272,3 @@ def _first(counts: Iterable[tuple[str, int]], most: int) -> tuple[list[tuple[str
         return given, 0
     given.sort(key=lambda one: -one[1])
     return given[: most - 1], len(given) - most + 1
-
-
-def _name(top: int, name: str, *, is_ours: bool = False) -> Markup:
-    shown = _printable(shortened(name, _LETTERS) if name.strip() else repr(name))
-    marks = Markup(' class="note"') if is_ours else Markup("")
-    width = sum(_WIDE if unicodedata.east_asian_width(one) in "FW" else 1 for one in shown)
-    if width >= _LETTERS - 2:  # that may be too wide, by the font
-        marks += Markup(' textLength="{}" lengthAdjust="spacingAndGlyphs"').format(_NAMES - 8)
-    return Markup('<text x="{}" y="{}" text-anchor="end"{}>{}</text>').format(
-        _NAMES - 6, top + _ROW - 5, marks, shown
-    )
-
-
-def _number(top: int, text: str) -> Markup:
-    return Markup('<text x="{}" y="{}" text-anchor="end" class="note">{}</text>').format(
-        _WIDTH, top + _ROW - 5, text
-    )
-
-
-def _bar(kind: str, top: int, height: int, length: float) -> Markup:
-    width = (_WIDTH - _NAMES - _NUMBERS) * length
-    return Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}" rx="1.5"/>').format(
-        kind, _NAMES, top, _place(max(width, 0.5)), height
-    )
-
-
-def _printable(text: str) -> str:
-    """Returns a text without characters that SVG must not have."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
-
-
-def _place(value: float) -> str:
-    """Returns a position with one digit behind the point."""
-    return f"{value:.1f}".removesuffix(".0")

@@ -109,7 +109,7 @@ def made(
     with _bar() as (begin, tell):
         begin("Reading metadata", None)
         kept = cache / "metadata" if cache else None
-        found = collect(source, keys=keys, cache=kept, report=tell)
+        found = collect(source, keys=keys, cache=kept, with_examples=with_samples, report=tell)
         comparing = Comparing(cache / "changes" if cache else None, workers=workers)
         begin("Writing pages", len(found.datasets))
         return write(

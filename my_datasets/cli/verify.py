@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from my_datasets.cli.output import (
     quiet_tensorflow,
     write_page,
 )
+from my_datasets.cli.places import cache_dir
 from my_datasets.cli.stores import progress, store_option, trusted, trusted_keys_option
 
 if TYPE_CHECKING:
@@ -168,9 +168,7 @@ def _brought(
 
 def _resume_dir() -> Path | None:
     """Returns where interrupted runs leave what they have found; None if there is no such place."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    root = given if given.is_absolute() else Path(os.path.expanduser("~"), ".cache")
-    return root / "my_datasets" / "verify" if root.is_absolute() else None
+    return cache_dir("verify")
 
 
 @contextlib.contextmanager

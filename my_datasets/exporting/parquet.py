@@ -2,8 +2,6 @@
 
 import hashlib
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,17 +17,15 @@ from my_datasets.errors import (
     ExampleError,
     FeatureError,
     LostExamplesError,
-    OverwriteError,
     SplitNotFoundError,
     explain,
 )
 from my_datasets.exporting.arrow import Columns
+from my_datasets.exporting.target import check, staged
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.decoding import MisfitError
 from my_datasets.input_pipeline.prepared import Prepared
 
-# Says that a directory holds an export, which may be replaced.
-MARKER = "my-datasets-export.json"
 _MOST_ROWS = 8192
 _CHUNK_BYTES = 16 << 20
 _FILE_BYTES = 500 << 20
@@ -112,23 +108,15 @@ def export(
       DiskFullError: There is no room.
     """
     target = directory.expanduser().absolute()
-    _check_target(target, overwrite=overwrite)
+    check(target, overwrite=overwrite)
     wanted = _chosen_splits(prepared, splits)
     columns = Columns(prepared.schema.tree, _binary(prepared, binary))
-    with explained(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        staged = Path(tempfile.mkdtemp(prefix=f".{target.name}.exporting-", dir=target.parent))
-        try:
-            staged.chmod(0o777 & ~_umask())
-            (staged / "data").mkdir()
-            files: list[ExportedFile] = []
-            for split in wanted:
-                files += _Split(prepared, split, columns, file_bytes, report).write(staged)
-            complete(staged, files)
-            (staged / MARKER).write_text('{"format": 1}\n', "utf-8")
-            _swap(staged, target)
-        finally:
-            shutil.rmtree(staged, ignore_errors=True)
+    files: list[ExportedFile] = []
+    with explained(target), staged(target) as half_made:
+        (half_made / "data").mkdir()
+        for split in wanted:
+            files += _Split(prepared, split, columns, file_bytes, report).write(half_made)
+        complete(half_made, files)
     return Exported(prepared.name, target, tuple(files))
 
 
@@ -139,14 +127,15 @@ class _Split:
         self, prepared: Prepared, split: str, columns: Columns, file_bytes: int,
         report: Callable[[str, int, int], None],
     ) -> None:  # fmt: skip
-        self._name = prepared.name
         self._split = split
         self._records = prepared.records(split)
         self._columns = columns
         self._file_bytes = file_bytes
         self._report = report
-        size = sum(one.path.stat().st_size for one in prepared.shards[split])
-        each = max(1, size // max(1, len(self._records)))
+        # For the first examples only their shards need to be there.
+        there = [one for one in prepared.shards[split] if one.path.exists()]
+        size = sum(one.path.stat().st_size for one in there)
+        each = max(1, size // max(1, sum(one.length for one in there)))
         self._rows = int(np.clip(min(_CHUNK_BYTES, file_bytes) // each, 1, _MOST_ROWS))
 
     def write(self, directory: Path) -> list[ExportedFile]:
@@ -252,43 +241,6 @@ def _binary(prepared: Prepared, named: Collection[str]) -> frozenset[str]:
         if one.get("not_text")
     }
     return frozenset(named) | (frozenset(known) & leaves)
-
-
-def _check_target(target: Path, *, overwrite: bool) -> None:
-    if target.is_dir() and not any(target.iterdir()):
-        return
-    if not (target.exists() or target.is_symlink()):
-        return
-    is_ours = (target / MARKER).is_file()
-    if not (is_ours and overwrite):
-        raise OverwriteError(
-            explain(
-                f"{target} is there already" + (", an earlier export." if is_ours else "."),
-                mend="give --overwrite, or another directory" if is_ours
-                else "name a directory that does not exist",
-            )
-        )  # fmt: skip
-
-
-def _swap(staged: Path, target: Path) -> None:
-    """Puts a directory into its place; what was there goes when the new one is there."""
-    if not target.exists():
-        staged.replace(target)
-        return
-    if not any(target.iterdir()):
-        target.rmdir()
-        staged.replace(target)
-        return
-    old = target.with_name(f".{target.name}.old-{os.getpid()}")
-    target.replace(old)
-    staged.replace(target)
-    shutil.rmtree(old)
-
-
-def _umask() -> int:
-    found = os.umask(0o022)
-    os.umask(found)
-    return found
 
 
 def first_examples(prepared: Prepared, split: str, count: int, most_bytes: int) -> bytes | None:

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from my_datasets import errors
+from my_datasets.catalog import metadata
 from my_datasets.catalog.changes import Comparing
 from my_datasets.catalog.collect import collect
 from my_datasets.catalog.render import write
@@ -23,6 +24,8 @@ from my_datasets.publishing.memory import Memory
 from my_datasets.publishing.signing import Signer
 from tests.catalog.markup import HOSTILE, Page, require_harmless
 from tests.publishing.web import serving
+
+NAMES = ("hostile", "shapes", "stories", "tones", "weights")
 
 
 def require_site_page(text: str) -> Page:
@@ -68,7 +71,7 @@ def pages(site):
 
 def test_the_index_names_each_dataset(pages):
     index = pages["."]
-    assert index.values("data-name") == ["hostile", "shapes", "stories", "tones", "weights"]
+    assert index.values("data-name") == list(NAMES)
     assert index.values("data-kind")[1:] == ["image", "text", "audio", "table"]
     assert index.values("data-licence")[1:] == ["CC BY 4.0", "not declared", "CC0 1.0", "CC BY 4.0"]
     assert "Circles and squares on a ground of two colours" in index.text
@@ -155,7 +158,7 @@ def test_mlcroissant_validates_and_loads(site, data_dir, pages):
 
     from my_datasets.input_pipeline.source import source
 
-    for name in ("hostile", "shapes", "stories", "tones", "weights"):
+    for name in NAMES:
         found = mlc.Dataset(str(site / "datasets" / name / "croissant.json"))
         assert not found.metadata.issues.errors
         assert found.metadata.name == name
@@ -222,22 +225,48 @@ def test_signatures_of_others_are_refused(published, tmp_path):
         collect(published.store, keys=other.public, memory=Memory(tmp_path))
 
 
-def test_a_store_elsewhere_is_shown_by_its_metadata(published, tmp_path):
-    with serving(published.store) as (url, _):
+def test_a_store_elsewhere(published, tmp_path):
+    """Metadata and one shard of each dataset come here, once; nothing else is read."""
+    with serving(published.store) as (url, asked):
         found = collect(url, cache=tmp_path / "cache")
-        done = write(found, tmp_path / "site", comparing=Comparing(tmp_path / "diffs"))
-        assert done.problems == {}
+        assert not [one for one in asked if "weights-test" in one[1] or "-00001-of" in one[1]]
+    done = write(found, tmp_path / "site", comparing=Comparing(tmp_path / "diffs"))
+    assert done.problems == {}
     pages = pages_of(tmp_path / "site")
     page = pages["datasets/weights"]
-    assert "Its examples are in a store elsewhere" in page.text
+    assert "animal 39" in page.text
     assert "not verified here" in page.text
     assert "were not compared" in page.text
-    assert page.tags.count("svg") > 4
-    # What was brought here is not brought again.
+    assert len([one for one in pages["datasets/shapes"].values("src") if "samples" in one]) == 12
     with serving(published.store) as (url, asked):
         collect(url, cache=tmp_path / "cache")
-        assert asked
-        assert not [one for one in asked if "manifest" in one[1] or "features" in one[1]]
+        assert {one[1].rpartition("/")[2] for one in asked} <= {
+            "store.json", "my_datasets_release.json", *(f"{name}.json" for name in NAMES)
+        }  # fmt: skip
+
+
+def test_large_shards_stay_elsewhere(published, tmp_path, monkeypatch):
+    monkeypatch.setattr(metadata, "MOST_SHARD_BYTES", 100)
+    with serving(published.store) as (url, asked):
+        found = collect(url, cache=tmp_path / "cache")
+        assert not [one for one in asked if "tfrecord" in one[1]]
+    write(found, tmp_path / "site")
+    page = pages_of(tmp_path / "site")["datasets/weights"]
+    assert "Its examples are in a store elsewhere" in page.text
+    assert page.tags.count("svg") > 4
+
+
+def test_a_shard_that_was_altered_is_not_shown(published, tmp_path):
+    store = tmp_path / "store"
+    shutil.copytree(published.store, store)
+    shard = next(store.glob("stories/1.0.0/*-train.*-of-00001"))
+    shard.write_bytes(shard.read_bytes().replace(b"upon", b"open"))
+    with serving(store) as (url, _):
+        found = collect(url, cache=tmp_path / "cache")
+    write(found, tmp_path / "site")
+    text = pages_of(tmp_path / "site")["datasets/stories"].text
+    assert "Once open a time" not in text
+    assert "Its examples are in a store elsewhere" in text
 
 
 def test_metadata_that_were_altered_are_not_shown(published, tmp_path):

@@ -23,7 +23,8 @@ from click.testing import CliRunner
 import my_datasets
 from my_datasets import errors
 from my_datasets.cli.main import cli
-from my_datasets.exporting.parquet import MARKER, export
+from my_datasets.exporting.parquet import export
+from my_datasets.exporting.target import MARKER
 from my_datasets.input_pipeline.prepared import find
 from tests.building.engines.builds import build
 from tests.statistics import rows
