@@ -251,7 +251,7 @@ def _tfds(who: str, workload: str, total: int, raw: Path, directory: Path) -> di
 
 
 def _hf(who: str, workload: str, total: int, raw: Path, directory: Path) -> dict[str, Any]:  # noqa: ARG001
-    import datasets  # type: ignore[import-not-found]
+    import datasets
 
     datasets.disable_progress_bars()
 
