@@ -24,9 +24,13 @@ def steer(monkeypatch):
 
 
 @pytest.fixture
-def dask_in_process():
+def dask_in_process(monkeypatch):
     """The address of a Dask cluster within this process, whose tasks see what tests change."""
     import distributed
+
+    from my_datasets.building.engines.beam import driving
+
+    monkeypatch.setattr(driving, "_LATE", 5.0)
 
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import time
 
 import apache_beam as beam
 import pytest
@@ -189,3 +190,23 @@ def test_modes_that_lose_examples_are_refused(tmp_path, options):
     with pytest.raises(errors.InvalidOptionError, match="loses examples with it") as caught:
         build(toys.InUnits, tmp_path, beam_options=options)
     assert "--engine local" in str(caught.value)
+
+
+def test_what_other_machines_have_written_may_be_seen_late(tmp_path, monkeypatch, dask_in_process):
+    """As on NFS: reports that are there are not seen at first, in each stage."""
+    from my_datasets.building.engines.beam import sorting, writing
+
+    expected = hashes(build(toys.InUnits, tmp_path / "expected", workers=1))
+    for name, kind in (("part", sorting.Part), ("shard", writing.WrittenShard)):
+        original, seen = kind.read, []
+
+        def late(*place, original=original, seen=seen):
+            found = original(*place)
+            if found is not None:
+                seen.append(time.monotonic())
+            return found if seen and time.monotonic() > seen[0] + 1.5 else None
+
+        monkeypatch.setattr(kind, "read", late)
+        options = {"runner": "dask", "dask_client_address": dask_in_process}
+        place = tmp_path / name
+        assert hashes(build(toys.InUnits, place, engine="beam", beam_options=options)) == expected

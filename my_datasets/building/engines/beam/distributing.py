@@ -1,5 +1,6 @@
 """Any work on files that all machines see, spread over Beam's workers: a function and its tasks."""
 
+import functools
 import pickle
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -44,17 +45,22 @@ def distribute(
     )  # fmt: skip
     driver.run_pipeline(stage, pipeline, lambda: None)
     for number, task in enumerate(tasks):
-        path = _result(place, number)
-        if not path.is_file():
-            raise LostExamplesError(
-                explain(
-                    f"The runner has lost a task while {stage}.",
-                    f"Expected: its result in {path}",
-                    mend="run the same again; if it stays, use another runner",
-                )
-            )
-        yield task, pickle.loads(path.read_bytes())  # noqa: S301 - our own workers wrote it
+        data = driver.patiently(functools.partial(_read, _result(place, number), stage))
+        yield task, pickle.loads(data)  # noqa: S301 - our own workers wrote it
     shutil.rmtree(place, ignore_errors=True)
+
+
+def _read(path: Path, stage: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise LostExamplesError(
+            explain(
+                f"The runner has lost a task while {stage}.",
+                f"Expected: its result in {path}",
+                mend="run the same again; if it stays, use another runner",
+            )
+        ) from error
 
 
 def _result(place: Path, number: int) -> Path:

@@ -1,9 +1,10 @@
 """What the stages of a build on Beam share in the building process."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineState
@@ -15,6 +16,12 @@ from my_datasets.building.engines.beam.work import Work
 from my_datasets.building.job import Job
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter
+from my_datasets.errors import LostExamplesError
+
+# Seconds after which each machine sees what another has written: NFS looks again at a directory
+# after up to 60 (acdirmax).
+_LATE = 75.0
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +64,24 @@ class Driver:
     work: Work
     meter: Meter
     surroundings: Surroundings
+
+    def patiently(self, look: Callable[[], _Found]) -> _Found:
+        """Returns what is found of what workers have written, once all of it is to be seen.
+
+        Args:
+          look: Returns it, or raises `LostExamplesError`.
+
+        Raises:
+          LostExamplesError: It is not there, also after a while.
+        """
+        until = time.monotonic() + (_LATE if self.how.submission.preset.has_workers else 0.0)
+        while True:
+            try:
+                return look()
+            except LostExamplesError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(1.0)
 
     def run_pipeline(self, stage: str, pipeline: beam.Pipeline, look: Callable[[], None]) -> None:
         """Runs a pipeline to its end.

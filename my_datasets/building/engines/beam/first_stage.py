@@ -1,5 +1,6 @@
 """The first stage, in the building process: what is left to be gathered is handed to Beam."""
 
+import functools
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +40,8 @@ def generate(driver: Driver) -> list[Gathered]:
     found = []
     for item in inputs:
         try:
-            found.append(gathered.complete(driver.work, item, driver.options))
+            look = functools.partial(gathered.complete, driver.work, item, driver.options)
+            found.append(driver.patiently(look))
         except LostExamplesError:
             driver.work.forget_generated(item.name)  # for the next run to mend
             raise

@@ -50,17 +50,44 @@ def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[Part]]:
         room.require(int(left), driver.work.directory, "The sorted parts take")
     for wave in waves:
         _sort_wave(driver, sortings, found, wave)
-        _read_parts(driver, sortings, wave, there)
-    parts = [[each[number] for number in sorted(each)] for each in there]
-    for item, one, its in zip(inputs, found, parts, strict=True):
-        total = sum((part.kept + part.dropped for part in its), Tally())
-        if total != one.tally:
+    try:
+        parts = driver.patiently(lambda: _reconciled(driver, sortings, found, there))
+    except LostExamplesError:
+        for item in inputs:
             driver.work.forget_parts(item.name)  # for the next run to mend
-            raise gathered.lost(item.name, "sorted", one.tally, total)
+        raise
     if not marker.is_file():
         write_json(marker, [])
     driver.work.forget_runs()
     return parts
+
+
+def _reconciled(
+    driver: Driver,
+    sortings: Sequence[Sorting],
+    found: Sequence[Gathered],
+    there: Sequence[dict[int, Part]],
+) -> list[list[Part]]:
+    """Returns the parts of each split, which add up to what was gathered.
+
+    Raises:
+      LostExamplesError: They do not.
+    """
+    left = _left(sortings, there)
+    _read_parts(driver, sortings, left, there)
+    parts = [[each[number] for number in sorted(each)] for each in there]
+    for item, one, its in zip(driver.job.inputs, found, parts, strict=True):
+        total = sum((part.kept + part.dropped for part in its), Tally())
+        if total != one.tally:
+            raise gathered.lost(item.name, "sorted", one.tally, total)
+    return parts
+
+
+def _left(sortings: Sequence[Sorting], there: Sequence[dict[int, Part]]) -> list[list[int]]:
+    return [
+        [number for number in range(one.buckets.count) if number not in parts]
+        for one, parts in zip(sortings, there, strict=True)
+    ]
 
 
 def _sort_wave(
@@ -109,10 +136,7 @@ def _waves(
 ) -> list[list[tuple[int, ...]]]:
     """Returns which buckets of each split are sorted by one pipeline after the other."""
     _read_parts(driver, sortings, [range(one.buckets.count) for one in sortings], there)
-    left = [
-        [number for number in range(one.buckets.count) if number not in parts]
-        for one, parts in zip(sortings, there, strict=True)
-    ]
+    left = _left(sortings, there)
     at_once = driver.how.submission.at_once(driver.options.memory)
     if at_once is None:
         return [[tuple(numbers) for numbers in left]] if any(left) else []

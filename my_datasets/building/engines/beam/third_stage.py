@@ -47,9 +47,9 @@ def write(
             driver.surroundings, with_keys=not driver.job.ordered,
         )  # fmt: skip
         driver.run_pipeline("writing", pipeline, _look(driver))
+    every = list(zip(inputs, found, tasks, kept, strict=True))
     try:
-        every = zip(inputs, found, tasks, kept, strict=True)
-        return [_result(driver, *each) for each in every]
+        return driver.patiently(lambda: [_result(driver, *each) for each in every])
     except LostExamplesError:
         there.forget_shards()  # for the next run to mend
         raise
