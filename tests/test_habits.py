@@ -70,6 +70,7 @@ def test_every_import_is_declared(root):
     distributions = {
         "PIL": "pillow", "absl": "absl-py", "cv2": "opencv-python-headless",
         "google": "protobuf", "grpc": "grpcio", "rich_click": "rich-click", "yaml": "pyyaml",
+        "markdown_it": "markdown-it-py",
     }  # fmt: skip
     base, extras = (root / "setup.py").read_text().split("extras_require")
     for module in third_party:

@@ -163,6 +163,8 @@ def _card(
     taken = Samples(note="Its examples are in a store elsewhere, in large files.")
     if not with_samples:
         taken = Samples()
+    elif shown.no_examples:
+        taken = Samples(note=f"Its examples are not shown: {shown.no_examples}")
     elif shown.has_shards or shown.first_split:
         taken = samples(path, [shown.first_split] if shown.first_split else filled, about.features)
     has_sizes = any(

@@ -38,7 +38,8 @@ class Offered:
       version: The version.
       path: The directory that holds its metadata; None if they are not to be trusted.
       has_shards: Whether its shards are there, too.
-      first_split: The split of which the first shard is there, if only that is.
+      first_split: The split of which the first shard is there, and is what was published.
+      no_examples: Why its examples are not shown, though they are there.
       is_yanked: Whether it was withdrawn.
       message: Why it was, or why it is not shown.
       published: When, in ISO 8601; empty if it is only prepared.
@@ -51,6 +52,7 @@ class Offered:
     path: Path | None
     has_shards: bool = True
     first_split: str = ""
+    no_examples: str = ""
     is_yanked: bool = False
     message: str = ""
     published: str = ""
@@ -134,13 +136,18 @@ def collect(
     if isinstance(store, LocalStore) and not (Path(store.url) / places.STORE).is_file():
         return _prepared(Path(store.url))
     ledger = Ledger(PatientStore(store), keys=keys, memory=memory)
-    where = Metadata(ledger, cache, Path(store.url) if isinstance(store, LocalStore) else None)
+    where = Metadata(
+        ledger,
+        cache,
+        Path(store.url) if isinstance(store, LocalStore) else None,
+        is_checked=keys is not None,
+    )
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         indexes = pool.map(ledger.index, ledger.required().datasets)
         datasets = []
         for index in indexes:
             found = _released(index, where, pool, is_checked=keys is not None)
-            if not where.has_shards and with_examples:
+            if with_examples:
                 found = [_with_examples(one, where) for one in found]
             datasets += found
             report(index.dataset)
@@ -200,7 +207,7 @@ def _offered(
             published=release.published, signed_by=signed_by, record=release.record,
         )  # fmt: skip
     return Offered(
-        version, path, where.has_shards, "", is_yanked, release.message, release.published,
+        version, path, where.has_shards, "", "", is_yanked, release.message, release.published,
         signed_by, is_checked and bool(signed_by), release.record,
     )  # fmt: skip
 
@@ -210,11 +217,14 @@ def _with_examples(dataset: Dataset, where: Metadata) -> Dataset:
     shown = dataset.shown
     if shown.path is None:
         return dataset
+    split, altered = "", ""
     try:
         split = where.bring_shard(shown.path)
-    except (OSError, *MALFORMED):
-        return dataset  # its page says that there are no examples, or what else is wrong
-    brought = replace(shown, first_split=split)
+    except CorruptReleaseError as error:
+        altered = str(error).splitlines()[0]
+    except (OSError, *MALFORMED) as error:
+        altered = f"{type(error).__name__}: {error}"
+    brought = replace(shown, first_split=split, no_examples=altered)
     versions = tuple(brought if one is shown else one for one in dataset.versions)
     return replace(dataset, versions=versions)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from my_datasets.core.content import labels_of
+from my_datasets.core.declared import is_plain_name
 
 # What each kind is called, by its member in TFDS's `feature.proto`.
 _KINDS = {
@@ -113,8 +114,9 @@ def _leaf(
     classes, names = 0, tuple[str, ...]()
     if member == "classLabel":
         dtype, classes = "int64", int(own.get("numClasses", 0))
-        file = version_dir / f"{'-'.join(path)}.labels.txt"
-        names = tuple(labels_of(file)[:_NAMED]) if file.is_file() else ()
+        file = f"{'-'.join(path)}.labels.txt"
+        is_there = is_plain_name(file) and (version_dir / file).is_file()
+        names = tuple(labels_of(version_dir / file)[:_NAMED]) if is_there else ()
     return Feature(
         "/".join(path), _KINDS.get(member) or python or "unknown", dtype, _shape(own), said,
         str(given.get("valueRange", "")), classes, names, is_in_sequence,

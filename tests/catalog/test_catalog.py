@@ -256,17 +256,35 @@ def test_large_shards_stay_elsewhere(published, tmp_path, monkeypatch):
     assert page.tags.count("svg") > 4
 
 
-def test_a_shard_that_was_altered_is_not_shown(published, tmp_path):
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_shard_that_was_altered_is_not_shown(published, tmp_path, is_elsewhere):
     store = tmp_path / "store"
     shutil.copytree(published.store, store)
     shard = next(store.glob("stories/1.0.0/*-train.*-of-00001"))
     shard.write_bytes(shard.read_bytes().replace(b"upon", b"open"))
     with serving(store) as (url, _):
-        found = collect(url, cache=tmp_path / "cache")
-    write(found, tmp_path / "site")
+        found = collect(url if is_elsewhere else store, cache=tmp_path / "cache")
+    done = write(found, tmp_path / "site")
+    assert done.problems == {}
     text = pages_of(tmp_path / "site")["datasets/stories"].text
     assert "Once open a time" not in text
-    assert "Its examples are in a store elsewhere" in text
+    assert "Its examples are not shown: " in text
+    assert "is not what was published" in text
+
+
+@pytest.mark.parametrize(
+    "name", ["dataset_info.json", "my_datasets_manifest.json", "features.json"]
+)
+def test_metadata_that_nobody_published_are_not_shown(published, tmp_path, name):
+    """Also in a store on this machine: what is said to be signed is what was signed."""
+    store = tmp_path / "store"
+    shutil.copytree(published.store, store)
+    file = store / "tones/1.0.0" / name
+    file.write_text(file.read_text() + " ")
+    found = collect(store, keys=published.keys, memory=Memory(tmp_path / "memory"))
+    done = write(found, tmp_path / "site")
+    assert set(done.problems) == {"tones"}
+    assert f"{name} in {store} is not what was published" in done.problems["tones"]
 
 
 def test_metadata_that_were_altered_are_not_shown(published, tmp_path):
