@@ -40,7 +40,7 @@ def build_once(who: str, total: int, options: dict[str, str], directory: str) ->
     from my_datasets.building.options import BuildOptions
 
     tfds.disable_progress_bar()
-    made = scale_builders.BUILDERS[who](data_dir=directory)
+    made: Any = scale_builders.BUILDERS[who](data_dir=directory)
     config = tfds.download.DownloadConfig(num_shards=8)
     ours: dict[str, Any] = {}
     if who == "tfds":
@@ -48,8 +48,8 @@ def build_once(who: str, total: int, options: dict[str, str], directory: str) ->
         config.beam_runner = submission.pipeline().runner
         config.beam_options = PipelineOptions.from_dictionary(submission.options)
     else:
-        on_beam = {} if who == "local" else {"engine": "beam", "beam_options": options}
-        ours["build_options"] = BuildOptions(**on_beam)
+        on_beam: dict[str, Any] = {"engine": "beam", "beam_options": options}
+        ours["build_options"] = BuildOptions(**({} if who == "local" else on_beam))
     with _Memory() as memory:
         begin = time.perf_counter()
         made.download_and_prepare(download_config=config, **ours)
