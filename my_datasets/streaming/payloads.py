@@ -84,6 +84,8 @@ class Objects:
 
     def records(self, values: Sequence[bytes]) -> Batch:
         """Returns the messages' examples as records."""
+        if not values:
+            return Records().records([])
         examples = list(map(self.parser.example, values))
         try:
             framed = self.encoder.rows(examples)

@@ -118,9 +118,6 @@ class Stream(tf.data.Dataset):
             return trees.map_columns(lambda column: tensor_of(column, rest), template)
 
         dataset = tf.data.Dataset.from_generator(arrays, output_signature=specs).map(nested)
-        if is_endless:
-            known = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-            dataset = dataset.apply(known)
         options = tf.data.Options()
         # What asks early would have messages committed that nobody has seen.
         options.experimental_optimization.inject_prefetch = False
