@@ -46,6 +46,11 @@ class Calls:
         with self._lock:
             self._running -= 1
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether Python ends: a call that waits for long is to give up."""
+        return self._is_closed
+
     def close(self) -> None:
         """Takes no more calls, and waits until there are none."""
         with self._lock:

@@ -15,6 +15,7 @@ from my_datasets.input_pipeline.state import State
 
 if TYPE_CHECKING:
     from my_datasets.input_pipeline.augment import Augmentation
+    from my_datasets.input_pipeline.service.policies import Sharding
     from my_datasets.input_pipeline.tf_dataset import Pipeline
 
 
@@ -59,6 +60,9 @@ def pipeline(
     *,
     augment: "Augmentation | None" = None,
     state: State | None = None,
+    service: str | None = None,
+    sharding: "Sharding" = "exact",
+    deadline: float = 60.0,
     **options: Unpack[Options],
 ) -> "Pipeline":
     """Returns a `tf.data.Dataset` of batches: for `model.fit`, or to go through by hand.
@@ -67,6 +71,12 @@ def pipeline(
       reference: A prepared dataset such as `"digits:1.*.*"`, or a plan that was made of one.
       augment: Changes the images of each batch; see `my_datasets.augment`.
       state: Where to begin, from `pipeline.state_after(steps)`; None for the beginning.
+      service: The URL of a tf.data service whose workers are to make the batches, as `my-datasets
+        serve dispatcher` prints it; None to make them here.
+      sharding: How the service's workers share the work, and what is promised of each example:
+        `"exact"` or `"static"` for exactly once, in order; `"dynamic"` for at most once; `"off"`
+        for at least once.
+      deadline: After so many seconds in which the service gives nothing new, there is an error.
       options: Those of `plan`.
 
     Returns:
@@ -76,7 +86,15 @@ def pipeline(
     Raises:
       NotPreparedError, SplitNotFoundError, FeatureError, InvalidOptionError: As `plan`.
       PlanError: The state belongs to another plan.
+      ServiceError: The augmentation cannot be sent to other processes.
     """
+    if service is not None:
+        from my_datasets.input_pipeline.service.dataset import ServicePipeline
+
+        return ServicePipeline(
+            _planned(reference, options), service=service, sharding=sharding, deadline=deadline,
+            state=state, augment=augment,
+        )  # fmt: skip
     from my_datasets.input_pipeline.tf_dataset import Pipeline
 
     return Pipeline(_planned(reference, options), state=state, augment=augment)

@@ -75,19 +75,22 @@ class Form:
         return (batch, *rest)
 
 
-def opened_for_tensors(plan: Plan, state: State | None) -> tuple[Engine, Any]:
+def opened_for_tensors(
+    plan: Plan, state: State | None, *, single: bool = False
+) -> tuple[Engine, Any]:
     """Returns what makes the batches of a plan, and the columns of an example, for its form.
 
     Args:
       plan: The plan.
       state: Where to begin; None for the beginning.
+      single: Whether each batch is to be made for itself; some are in any case.
 
     Raises:
       PlanError: The state belongs to another plan, or the data changed.
     """
-    engine = Engine(plan, state)
+    engine = Engine(plan, state, single=single)
     first = engine.load(Piece(engine.batching.start.epoch, 0, 1, 1))
-    if any(isinstance(column, Ragged) for column in trees.columns_of(first)):
+    if not single and any(isinstance(one, Ragged) for one in trees.columns_of(first)):
         # TensorFlow cannot cut lists of different lengths into batches.
         engine = Engine(plan, state, single=True)
     return engine, first

@@ -51,10 +51,14 @@ class Pipeline(tf.data.Dataset):
         """
         self.plan = plan
         self.augment = augment
-        self._engine, first = opened_for_tensors(plan, state)
         self._clock = Clock()
-        self._dataset = _built(self._engine, first, augment, self._clock)
+        self._engine, self._dataset = self._built(state)
         super().__init__(self._dataset._variant_tensor)
+
+    def _built(self, state: State | None) -> tuple[Engine, tf.data.Dataset]:
+        """Returns what knows the batches, and the dataset that gives them."""
+        engine, first = opened_for_tensors(self.plan, state)
+        return engine, _local(engine, first, self.augment, self._clock)
 
     def _inputs(self) -> list[tf.data.Dataset]:
         return [self._dataset]
@@ -76,6 +80,14 @@ class Pipeline(tf.data.Dataset):
     def iterator(self) -> "CheckpointableIterator":
         """Returns an iterator that knows where it is, for `tf.train.Checkpoint`."""
         return CheckpointableIterator(self)
+
+    def at(self, state: State) -> "Pipeline":
+        """Returns the same pipeline, which begins elsewhere.
+
+        Raises:
+          PlanError: The state belongs to another plan.
+        """
+        return Pipeline(self.plan, state=state, augment=self.augment)
 
     def stats(self) -> Stats:
         """Returns how long the consumer has waited so far, by all iterators of this pipeline."""
@@ -116,19 +128,14 @@ class CheckpointableIterator(tf.train.experimental.PythonState):
           PlanError: The state belongs to another plan.
         """
         text = serialized.decode() if isinstance(serialized, bytes) else str(serialized)
-        old = self._pipeline
-        self._pipeline = Pipeline(old.plan, state=State.from_json(text), augment=old.augment)
+        self._pipeline = self._pipeline.at(State.from_json(text))
         self._given, self._iterator = 0, None
 
 
-def _built(
+def _local(
     engine: Engine, first: Any, augment: Augmentation | None, clock: Clock
 ) -> tf.data.Dataset:
-    """Returns the dataset of an engine's batches, of which some are given.
-
-    The clock is told of each wait for one: both inputs of `zip` are asked in turn by the thread
-    that wants a batch, the first one when it begins to wait.
-    """
+    """Returns the dataset of an engine's batches, made here; an example of them is given."""
     batching = engine.batching
     draws = None if augment is None else Draws(augment.seed, augment.draws)
     form = Form(engine, first, draws)
@@ -139,7 +146,9 @@ def _built(
             return piece_arrays(engine, int(number), draws)
 
     def loaded(number: Any) -> Any:
-        return form.batch(tf.numpy_function(load, [number], form.types, stateful=False))
+        arrays = tf.numpy_function(load, [number], form.types, stateful=False)
+        batch, *drawn = form.batch(arrays)
+        return (batch, *drawn) if drawn else batch
 
     count = batching.total_pieces
     pieces = tf.data.Dataset.range(count if count is not None else tf.int64.max)
@@ -154,18 +163,33 @@ def _built(
         dataset = dataset.map(change, **in_parallel)
     if prefetch.ahead:
         dataset = dataset.prefetch(prefetch.ahead)
+    known = counted(dataset, batching.total_steps)
+    return timed_by(clock, known).with_options(_options(prefetch))
+
+
+def counted(batches: tf.data.Dataset, steps: int | None) -> tf.data.Dataset:
+    """Returns batches of which it is known how many there are; with None, they come for ever."""
+    cardinality = tf.data.INFINITE_CARDINALITY if steps is None else steps
+    return batches.apply(tf.data.experimental.assert_cardinality(cardinality))
+
+
+def timed_by(clock: Clock, batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns batches of which a clock is told how long each was waited for.
+
+    Both inputs of `zip` are asked in turn by the thread that wants a batch, the first one when it
+    begins to wait.
+
+    Args:
+      clock: The clock.
+      batches: The batches.
+    """
     asked = tf.data.Dataset.range(tf.int64.max).map(lambda _: tf.timestamp())
 
     def told(when: Any, batch: Any) -> Any:
         clock.add(when)
-        return batch if change is not None else batch[0]
+        return batch
 
-    total = batching.total_steps
-    known = tf.data.experimental.assert_cardinality(
-        tf.data.INFINITE_CARDINALITY if total is None else total
-    )
-    whole = tf.data.Dataset.zip((asked, dataset)).map(told).apply(known)
-    return whole.with_options(_options(prefetch))
+    return tf.data.Dataset.zip((asked, batches)).map(told)
 
 
 def _options(prefetch: Prefetch) -> tf.data.Options:

@@ -1,0 +1,1 @@
+"""Batches that other machines make, through TensorFlow's own tf.data service."""

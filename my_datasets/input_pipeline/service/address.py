@@ -1,0 +1,64 @@
+"""Where a dispatcher or a worker is."""
+
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass
+
+from my_datasets.errors import InvalidOptionError, explain
+
+_PATTERN = re.compile(r"grpc://(?P<host>[A-Za-z0-9._-]+):(?P<port>\d{1,5})/?")
+
+
+@dataclass(frozen=True)
+class Address:
+    """A host and a port.
+
+    Attributes:
+      host: A name or an address.
+      port: The port.
+    """
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, url: str) -> "Address":
+        """Returns the address in a URL such as `grpc://localhost:5050`.
+
+        Raises:
+          InvalidOptionError: It is none.
+        """
+        match = _PATTERN.fullmatch(url)
+        if match is None or int(match["port"]) > 65535:
+            raise InvalidOptionError(
+                explain(
+                    f"{url!r} is no address of a tf.data service.",
+                    mend="give one such as grpc://localhost:5050, as my-datasets serve "
+                    "dispatcher prints it",
+                )
+            )
+        return cls(match["host"], int(match["port"]))
+
+    @property
+    def url(self) -> str:
+        """It as TensorFlow takes it."""
+        return f"grpc://{self}"
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is this machine by its name."""
+        return is_loopback(self.host) or self.host == socket.gethostname()
+
+
+def is_loopback(host: str) -> bool:
+    """Returns whether a host is this machine, and can be reached from nowhere else."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

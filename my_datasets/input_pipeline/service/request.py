@@ -1,0 +1,64 @@
+"""What is asked of a worker: a plan and a position, as text in the graph."""
+
+import dataclasses
+import json
+import os
+from dataclasses import dataclass
+
+from my_datasets.core import layout
+from my_datasets.input_pipeline.plan import Plan
+from my_datasets.input_pipeline.stages import Mix, Read, Stage
+from my_datasets.input_pipeline.state import State
+from my_datasets.input_pipeline.tensors import Draws
+
+
+@dataclass(frozen=True)
+class Request:
+    """What pieces are of.
+
+    Attributes:
+      plan: The plan; its paths mean the same on all machines.
+      start: The position from which pieces are counted.
+      single: Whether each batch is a piece of its own.
+      draws: The random numbers that come with each example.
+    """
+
+    plan: Plan
+    start: State
+    single: bool
+    draws: Draws | None
+
+    def to_json(self) -> str:
+        """Returns it as text."""
+        given = {
+            "plan": Plan(_placed(self.plan.stages)).to_json(),
+            "start": self.start.to_json(),
+            "single": self.single,
+            "draws": None if self.draws is None else dataclasses.asdict(self.draws),
+        }
+        return json.dumps(given)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Request":
+        """Returns what `to_json` wrote.
+
+        Raises:
+          PlanError: The plan is of another version of this package.
+        """
+        given = json.loads(text)
+        draws = None if given["draws"] is None else Draws(**given["draws"])
+        plan, start = Plan.from_json(given["plan"]), State.from_json(given["start"])
+        return cls(plan, start, given["single"], draws)
+
+
+def _placed(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Returns stages that do not depend on the directory in which a process runs."""
+    found: list[Stage] = []
+    for stage in stages:
+        if isinstance(stage, Read) and not layout.is_remote(stage.path):
+            found.append(dataclasses.replace(stage, path=os.path.abspath(stage.path)))
+        elif isinstance(stage, Mix):
+            found.append(dataclasses.replace(stage, parts=tuple(map(_placed, stage.parts))))
+        else:
+            found.append(stage)
+    return tuple(found)

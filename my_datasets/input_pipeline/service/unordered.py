@@ -1,0 +1,56 @@
+"""Pieces as they come: what was lost or repeated is known after each epoch."""
+
+from collections.abc import Iterator
+
+from my_datasets.input_pipeline.service.accounts import Epoch, Ledger
+from my_datasets.input_pipeline.service.policies import Policy
+from my_datasets.input_pipeline.service.receiving import Receiver, Service
+from my_datasets.input_pipeline.service.streams import Arrived, Stream
+from my_datasets.input_pipeline.service.work import Work
+
+
+class UnorderedReceiver(Receiver):
+    """Gives pieces in whatever order they come; each epoch is a job of its own."""
+
+    def __init__(self, work: Work, policy: Policy, service: Service, ledger: Ledger) -> None:
+        """Prepares; see `Receiver`."""
+        super().__init__(work, policy, service, ledger)
+        self._epochs: Iterator[Epoch] = self.epochs()
+        self._epoch: Epoch | None = None
+        self._job: Stream | None = None
+
+    def next(self) -> Arrived:
+        """Returns a piece that came."""
+        while True:
+            if self._epoch is None or self._job is None:
+                self._epoch = next(self._epochs)
+                self._job = self.begin(self._epoch.pieces)
+            arrived = self.poll([self._job])
+            if arrived is None:
+                self._wait(self._epoch, self._job)
+                continue
+            self.progress()
+            if self._epoch.has_come(arrived.number) and not self.policy.may_repeat:
+                self._epoch.drop(arrived.number)
+                continue
+            self._epoch.give(arrived.number)
+            if not self._epoch.missing and not self.policy.may_repeat:
+                self._over(self._epoch, self._job)
+            return arrived
+
+    def _wait(self, epoch: Epoch, job: Stream) -> None:
+        """Ends an epoch of which nothing more comes."""
+        if job.has_ended:
+            self._over(epoch, job)
+        elif self.quiet > self.service.deadline:
+            dispatcher, workers = self.who_answers()
+            is_enough = not epoch.missing or self.policy.may_lose
+            if not (is_enough and dispatcher and any(workers.values())):
+                raise self.overdue()
+            # What is out was with a worker that died.
+            self._over(epoch, job)
+
+    def _over(self, epoch: Epoch, job: Stream) -> None:
+        self.end(job)
+        self._epoch = self._job = None
+        self.account(epoch)

@@ -1,0 +1,134 @@
+"""What each way of sharding promises, with processes that are killed in the middle of an epoch.
+
+The table of docs/feeding.md, line by line. The oracle is the pipeline that makes batches here.
+"""
+
+import collections
+
+import pytest
+import tensorflow as tf
+
+import my_datasets
+from tests.input_pipeline.service.conftest import ROWS, until
+
+# Lists make each batch a piece: 375 of them, of which a worker has a few ahead.
+OPTIONS = {"columns": ["id", "list"], "batch_size": 8, "seed": 3}
+KILLED_AT = 60
+ORDERED = ["exact", "static"]
+
+
+def expected(rows_dir, **options):
+    made = my_datasets.batches("served_rows", data_dir=rows_dir, **OPTIONS, **options)
+    return [(batch["id"].tolist(), batch["list"].rows()) for batch in made]
+
+
+def shown(batch):
+    return batch["id"].numpy().tolist(), batch["list"].to_list()
+
+
+def same(found, wanted):
+    return [(ids, [list(map(int, row)) for row in rows]) for ids, rows in found] == [
+        (ids, [row.tolist() for row in rows]) for ids, rows in wanted
+    ]
+
+
+def received(pipeline, process=None):
+    """Returns an epoch's batches, in whose middle a process is killed."""
+    found = []
+    for batch in pipeline:
+        found.append(shown(batch))
+        if len(found) == KILLED_AT and process is not None:
+            process.kill()
+    return found
+
+
+def counts(found):
+    return collections.Counter(i for ids, _ in found for i in ids)
+
+
+def served(cluster, rows_dir, sharding, **options):
+    options = {"deadline": 300, **options}
+    return my_datasets.pipeline(
+        "served_rows", data_dir=rows_dir, service=cluster.url, sharding=sharding,
+        **OPTIONS, **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("sharding", ORDERED)
+def test_batches_are_those_made_here_in_their_order(cluster, rows_dir, sharding):
+    train = served(cluster, rows_dir, sharding, epochs=2)
+    assert isinstance(train, tf.data.Dataset)
+    assert len(train) == 2 * train.steps_per_epoch
+    assert same(received(train), expected(rows_dir, epochs=2))
+    stats = train.stats()
+    assert [one.epoch for one in stats.epochs] == [0, 1]
+    for one in stats.epochs:
+        assert (one.expected, one.given, one.lost, one.repeated) == (ROWS, ROWS, (), ())
+    assert set(stats.workers) == {one.told["address"] for one in cluster.workers}
+
+
+@pytest.mark.parametrize("sharding", ["exact", "static", "dynamic"])
+@pytest.mark.parametrize("dies", ["worker", "dispatcher"])
+def test_each_example_exactly_once_or_at_most_once(cluster, rows_dir, sharding, dies):
+    process = cluster.dispatcher if dies == "dispatcher" else cluster.workers[0]
+    train = served(cluster, rows_dir, sharding)
+    found = received(train, process)
+    process.ready()
+    (account,) = train.stats().epochs
+    seen = counts(found)
+    assert max(seen.values()) == 1
+    lost = {example for example in range(ROWS) if example not in seen}
+    ids = [
+        n
+        for batch in my_datasets.batches(
+            "served_rows", data_dir=rows_dir, columns=["id"], shuffle=False
+        )
+        for n in batch["id"]
+    ]
+    assert {ids[number] for number in account.lost} == lost
+    assert account.given == len(seen) == ROWS - len(lost)
+    if dies == "dispatcher" or sharding != "dynamic":
+        assert not lost
+    if sharding != "dynamic":
+        assert same(found, expected(rows_dir))
+
+
+@pytest.mark.parametrize("dies", [None, "worker", "dispatcher"])
+def test_each_example_at_least_once(cluster, rows_dir, dies):
+    process = {"worker": cluster.workers[0], "dispatcher": cluster.dispatcher}.get(dies)
+    train = served(cluster, rows_dir, "off")
+    found = received(train, process)
+    if process is not None:
+        process.ready()
+    seen = counts(found)
+    assert len(seen) == ROWS
+    (account,) = train.stats().epochs
+    assert not account.lost
+    assert account.given == sum(seen.values()) >= 2 * ROWS
+    assert len(account.repeated) == account.given - ROWS
+
+
+def test_what_is_lost_is_known_and_made_again(cluster, rows_dir):
+    """A worker that is held still has pieces when it is killed: TensorFlow never makes them."""
+    import os
+    import signal
+
+    victim = cluster.workers[0]
+
+    def go(sharding):
+        train = served(cluster, rows_dir, sharding)
+        source, found = iter(train), []
+        until(lambda: found.append(shown(next(source))) or len(train.stats().workers) == 2)
+        os.kill(victim.told["pid"], signal.SIGSTOP)
+        victim.kill()
+        found += [shown(batch) for batch in source]
+        victim.ready()
+        return found, train.stats()
+
+    found, stats = go("dynamic")
+    (account,) = stats.epochs
+    assert 0 < len(account.lost) < ROWS / 2
+    assert len(counts(found)) == ROWS - len(account.lost)
+    found, stats = go("exact")
+    assert same(found, expected(rows_dir))
+    assert stats.made_again > 0
