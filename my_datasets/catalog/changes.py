@@ -12,6 +12,7 @@ from my_datasets._version import __version__
 from my_datasets.catalog.collect import Offered
 from my_datasets.comparison.diff import diff
 from my_datasets.core import manifest
+from my_datasets.core.declared import MALFORMED
 from my_datasets.core.layout import METADATA_FILES
 from my_datasets.errors import MyDatasetsError
 
@@ -55,10 +56,11 @@ class Comparing:
                 kept.unlink(missing_ok=True)  # it was not written whole
         try:
             found = diff(old.path, new.path, workers=self._workers).to_json()
-        except (MyDatasetsError, OSError) as error:
+        except (MyDatasetsError, OSError, *MALFORMED) as error:
             if not (old.has_shards and new.has_shards):
                 return Changes(since, None, ELSEWHERE)
-            return Changes(since, None, str(error).splitlines()[0])
+            lines = str(error).splitlines() or [type(error).__name__]
+            return Changes(since, None, lines[0])
         if kept is not None:
             kept.parent.mkdir(parents=True, exist_ok=True)
             partial = kept.with_name(f".{kept.name}.{os.getpid()}.partial")

@@ -313,6 +313,18 @@ def test_one_that_is_damaged_does_not_hide_the_others(data_dir, tmp_path, text):
     assert len(pages) == 6
 
 
+def test_an_older_version_that_is_damaged_hides_nothing_else(data_dir, tmp_path):
+    shutil.copytree(data_dir / "weights", tmp_path / "data/weights")
+    (tmp_path / "data/weights/1.1.0/features.json").write_text('{"featuresDict": 7}')
+    done = write(
+        collect(tmp_path / "data"), tmp_path / "site", comparing=Comparing(None, workers=1)
+    )
+    assert done.problems == {}
+    text = " ".join(pages_of(tmp_path / "site")["datasets/weights"].text.split())
+    assert "What changed since 1.1.0 is not known." in text
+    assert "animal 39" in text
+
+
 def test_statistics_that_are_none(data_dir, tmp_path):
     shutil.copytree(data_dir / "tones", tmp_path / "data/tones")
     version = tmp_path / "data/tones/1.0.0"
