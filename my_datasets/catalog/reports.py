@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from my_datasets.catalog import plots
 from my_datasets.catalog.pages import render
-from my_datasets.catalog.summaries import distributions, summaries
+from my_datasets.catalog.summaries import distributions, in_usual_order, summaries
 from my_datasets.comparison.diff import Diff
 from my_datasets.statistics.drift import Moved
 from my_datasets.verification.report import Report
@@ -21,7 +21,7 @@ def statistics_page(name: str, statistics: Mapping[str, Any]) -> str:
       name: The version's full name.
       statistics: By split, as in its manifest.
     """
-    examples = {split: given["examples"] for split, given in statistics.items()}
+    examples = {split: statistics[split]["examples"] for split in in_usual_order(statistics)}
     return render(
         "statistics_report.html",
         {"name": name, "examples": examples, "features": summaries(statistics)},

@@ -42,7 +42,7 @@ def site(published, data_dir, tmp_path_factory):
     old, new = (data_dir / "weights" / version for version in ("1.1.0", "2.0.0"))
     damaged = directory.parent / "damaged"
     shutil.copytree(new, damaged)
-    shard = next(damaged.glob("*-train.*"))
+    shard = next(damaged.glob("*-train.*-of-?????"))
     shard.write_bytes(shard.read_bytes()[:-7] + b"1234567")
     both = [Manifest.read(one).statistics for one in (old, new)]
     made = {
@@ -149,14 +149,21 @@ def test_order(opened):
     assert len(shown(page)) == 5
 
 
+def wait_until_told(page, text):
+    page.wait_for_function(
+        "text => document.querySelector('div[role=status]').textContent === text", arg=text
+    )
+
+
 def test_copying(opened):
     page = opened("datasets/tones/index.html", permissions=["clipboard-read", "clipboard-write"])
     code = page.locator(".snippets code").first.inner_text()
     page.locator(".snippets button.copy").first.click()
-    assert page.inner_text("[role=status]") == "Copied"
+    wait_until_told(page, "Copied")
     assert page.evaluate("navigator.clipboard.readText()") == code
     assert "mds.load('tones:1.0.0'" in code
     page.locator("#citation + .code button").click()
+    page.wait_for_selector("#citation + .code button.done")
     assert page.evaluate("navigator.clipboard.readText()") == "@misc{made, title={Made up}}"
 
 
@@ -164,7 +171,7 @@ def test_copying_where_pages_have_no_clipboard(opened):
     page = opened("datasets/tones/index.html", permissions=["clipboard-read", "clipboard-write"])
     page.evaluate("navigator.clipboard.writeText = undefined")
     page.locator(".snippets button.copy").first.click()
-    assert page.inner_text("[role=status]") == "Copied"
+    wait_until_told(page, "Copied")
     assert "mds.load('tones:1.0.0'" in page.evaluate("navigator.clipboard.readText()")
 
 
