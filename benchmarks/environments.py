@@ -13,6 +13,8 @@ PINS: dict[str, tuple[str, ...]] = {
     "grain": (*_PHOTOS, "grain==0.2.18", "array-record==0.8.6", "msgpack==1.2.4", "numpy==2.4.6"),
     "webdataset": (*_PHOTOS, "webdataset==1.0.2", "torch==2.15.0", "numpy==2.4.6"),
     "mosaic": (*_PHOTOS, "mosaicml-streaming==0.13.0", "torch==2.15.0", "numpy==2.1.3"),
+    # Of which s3fs holds back the botocore that this package's own environment has.
+    "fsspec": ("s3fs==2026.9.0", "gcsfs==2026.10.1"),
     "litdata": (*_PHOTOS, "litdata==0.2.76", "torch==2.15.0", "numpy==2.4.6"),
 }
 PYTHON = "3.11"
