@@ -5,6 +5,7 @@ Every protected name of TFDS that this package touches is touched in this module
 """
 
 import dataclasses
+import inspect
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -78,14 +79,17 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         try:
             super().__init_subclass__(skip_registration=skip_registration, **kwargs)
         except ValueError:
-            # A class that Beam sends to workers by value is made without its methods at first,
-            # and counts as an abstract one.
+            # A class that Beam sends to workers by value is made without its methods at first, and
+            # counts as an abstract one.
             registries = (registered._DATASET_REGISTRY, registered._ABSTRACT_DATASET_REGISTRY)
             registry = next((one for one in registries if cls.name in one), None)
             if registry is None:
                 raise
             twin = registry[cls.name]
             place = refusals.source_file
+            is_copy = inspect.isabstract(cls) and registry is registries[0]
+            if is_copy and (place(twin), twin.__name__) == (place(cls), cls.__name__):
+                return  # nothing comes of it where the original is
             if (place(twin), twin.__qualname__) != (place(cls), cls.__qualname__):
                 raise refusals.two_of_a_name(cls.name, twin, cls) from None
             # One file under two module names, or reloaded: the latest code is the one meant.

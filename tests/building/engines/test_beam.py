@@ -1,17 +1,23 @@
 """On Beam the same bytes come out as of the local engine, for whatever a builder gives."""
 
 import json
+import os
+import subprocess
+import sys
+from typing import ClassVar
 
 import apache_beam as beam
 import pytest
 import tensorflow_datasets as tfds
 from apache_beam.options.pipeline_options import PipelineOptions
 
+import my_datasets
 from my_datasets import errors
 from my_datasets.building.engines.beam import blocks, buckets, gathering, runners
 from my_datasets.records import index
 from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import THREE_SHARDS, build, hashes, records, shards
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -228,12 +234,68 @@ def test_builders_of_notebooks_go_to_workers_by_value(reference, tmp_path, dask_
     assert hashes(found) == reference
 
 
-def test_units_that_cannot_be_sent_to_workers_are_told(tmp_path):
+def test_units_that_cannot_be_sent_to_workers_are_told(tmp_path, dask_in_process):
     class OfGenerators(toys.InUnits, skip_registration=True):
         name = "toy_engine"
 
         def _split_generators(self, dl_manager):
             return {"train": self.units(self._generate_examples, [(n for n in range(3))])}
 
+    options = {"runner": "dask", "dask_client_address": dask_in_process}
     with pytest.raises(errors.BuilderError, match=r"cannot be sent to workers\.\n.*TypeError"):
-        build(OfGenerators, tmp_path, config=None, engine="beam")
+        build(OfGenerators, tmp_path, config=None, engine="beam", beam_options=options)
+
+
+def test_a_builder_that_was_sent_by_value_stays_registered(tmp_path):
+    class ToySentByValue(my_datasets.Builder):
+        VERSION = tfds.core.Version("1.0.0")
+        RELEASE_NOTES: ClassVar = {"1.0.0": "First."}
+
+        def _info(self):
+            features = tfds.features.FeaturesDict({"n": toys.np.int64})
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, dl_manager):
+            return {"train": self.units(self._generate_examples, [3])}
+
+        def _generate_examples(self, count):
+            yield from ((i, {"n": i}) for i in range(count))
+
+    for place in ("a", "b"):
+        build(ToySentByValue, tmp_path / place, config=None, engine="beam")
+    assert tfds.builder_cls("toy_sent_by_value") is ToySentByValue
+    assert tfds.load("toy_sent_by_value", split="train", data_dir=tmp_path / "a").cardinality() == 3
+
+
+def test_a_builder_of_a_notebook_sees_its_globals_change(tmp_path):
+    """What Beam pickles by value keeps the globals of then; within one process nothing is."""
+    script = """
+import my_datasets, tensorflow_datasets as tfds
+from my_datasets.building.options import BuildOptions
+
+class NotebookNumbers(my_datasets.Builder):
+    VERSION = tfds.core.Version("1.0.0")
+    RELEASE_NOTES = {"1.0.0": "First."}
+
+    def _info(self):
+        features = tfds.features.FeaturesDict({"n": tfds.features.Text()})
+        return tfds.core.DatasetInfo(builder=self, features=features)
+
+    def _split_generators(self, dl_manager):
+        return {"train": self.units(self._generate_examples, [0])}
+
+    def _generate_examples(self, unit):
+        yield from ((i, {"n": str(i)}) for i in range(COUNT))
+
+for COUNT in (3, 5):
+    builder = NotebookNumbers(data_dir=f"data{COUNT}")
+    builder.download_and_prepare(build_options=BuildOptions(engine="beam"))
+    assert builder.info.splits["train"].num_examples == COUNT
+"""
+    (tmp_path / "notebook.py").write_text(script)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        [sys.executable, "notebook.py"],
+        check=False, cwd=tmp_path, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -4,6 +4,8 @@ import functools
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 from apache_beam.internal import cloudpickle_pickler
 
@@ -11,7 +13,7 @@ from my_datasets.building.engines.beam import gathered, generating
 from my_datasets.building.engines.beam.driving import Driver
 from my_datasets.building.engines.beam.gathered import Gathered
 from my_datasets.building.engines.beam.gathering import Gathering
-from my_datasets.building.engines.beam.generating import UnitTask
+from my_datasets.building.engines.beam.generating import Here, UnitTask
 from my_datasets.building.engines.beam.tally import Tally
 from my_datasets.building.engines.beam.watching import NewFiles
 from my_datasets.building.engines.beam.work import read_json
@@ -56,16 +58,24 @@ def _gather(driver: Driver, tasks: Sequence[UnitTask], collections: Sequence[Spl
         inputs = driver.job.inputs
         gatherings = [_gathering(driver, item) for item in inputs]
         # A plain generator has been gathered, and cannot be sent to workers.
-        generators = [iter if item.is_plain else item.units.generate for item in inputs]
-        with _sent_to_workers():
-            cloudpickle_pickler.dumps((generators, gatherings))
-            paths = driver.work.write_tasks("units", tasks)
+        generators: list[Any] = [iter if item.is_plain else item.units.generate for item in inputs]
+        if driver.how.submission.preset.has_workers:
+            with _sent_to_workers():
+                cloudpickle_pickler.dumps((generators, gatherings))
+                paths = driver.work.write_tasks("units", tasks)
+        else:
+            generators = [Here.kept(each) for each in generators]
+            kept = (replace(task, item=Here.kept(task.item)) for task in tasks)
+            paths = driver.work.write_tasks("units", kept)
         generating.add_units(pipeline, paths, gatherings, generators, driver.surroundings)
     for item in collections:
         driver.work.forget_generated(item.name)
         gathering = _gathering(driver, item)
         generating.add_collection(pipeline, item, gathering, driver.surroundings)
-    driver.run_pipeline("generating", pipeline, _look(driver))
+    try:
+        driver.run_pipeline("generating", pipeline, _look(driver))
+    finally:
+        Here.forget()
 
 
 @contextmanager

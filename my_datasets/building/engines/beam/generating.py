@@ -1,6 +1,6 @@
 """The first pipeline: units, or the elements of a collection, become runs."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +41,35 @@ class UnitTask:
     item: Any
 
 
+_here: dict[int, Any] = {}
+
+
+@dataclass(frozen=True)
+class Here:
+    """Something that stays in this process, where all the work is done; only its number is sent.
+
+    Beam's runner for one process pickles all the same. A class of a notebook is pickled by value,
+    and what comes back takes the place of its methods, with the globals as they were.
+    """
+
+    number: int
+
+    @classmethod
+    def kept(cls, value: Any) -> "Here":
+        """Keeps something until `forget`."""
+        _here[len(_here)] = value
+        return cls(len(_here) - 1)
+
+    @staticmethod
+    def forget() -> None:
+        """Lets go of all that was kept."""
+        _here.clear()
+
+
+def _found(value: Any) -> Any:
+    return _here[value.number] if isinstance(value, Here) else value
+
+
 def gathering_of(work: Work, job: Job, item: SplitInput, options: BuildOptions) -> Gathering:
     """Returns how a split is gathered."""
     rules = Rules(
@@ -67,7 +96,7 @@ def add_units(
     pipeline: beam.Pipeline,
     paths: Sequence[str],
     gatherings: Sequence[Gathering],
-    generators: Sequence[Generator],
+    generators: Sequence[Generator | Here],
     surroundings: Surroundings,
 ) -> None:
     """Adds the gathering of units to a pipeline.
@@ -120,7 +149,7 @@ class GatherUnits(beam.DoFn):  # type: ignore[misc]
     def __init__(
         self,
         gatherings: Sequence[Gathering],
-        generators: Sequence[Generator],
+        generators: Sequence[Generator | Here],
         surroundings: Surroundings,
     ) -> None:
         """Takes what a worker needs."""
@@ -147,10 +176,11 @@ class GatherUnits(beam.DoFn):  # type: ignore[misc]
             gathering = self._gatherings[task.split]
             if task.split not in self._gatherers:
                 self._gatherers[task.split] = Gatherer(gathering)
-            generate: Callable[[Any], Iterable[tuple[Any, Any]]] = self._generators[task.split]
+            generate: Generator = _found(self._generators[task.split])
             if not self._gatherers[task.split].begins(task.unit):
                 return
-            examples = examples_of(gathering.rules.split, task.name, generate, task.item)
+            item = _found(task.item)
+            examples = examples_of(gathering.rules.split, task.name, generate, item)
             collector = self._gatherers[task.split].collector
             collector.generate(task.unit, task.name, examples, lambda *_: None)
 
