@@ -148,7 +148,7 @@ class Submission:
         if not self.preset.in_memory:
             return None
         workers = 1 if self._cluster is None else len(self._cluster.client.nthreads())
-        return memory // 4 * max(1, workers)
+        return memory // 8 * max(1, workers)
 
     def _make_runner(self) -> Any:
         if self._runner is not None:
