@@ -3,7 +3,7 @@
     make kafka
     python benchmarks/stream.py [--messages 1000000] [--rounds 5] [--json FILE]
 
-A real broker on this machine holds `tf.Example`s of three kinds. In turn, in processes of their own:
+A real broker on this machine holds `tf.Example`s of three kinds. In turn, each in its own process:
 
 * `bare`: confluent-kafka's `consume` of 1,000 at a time; each message's error and value are looked
   at, nothing is decoded;
@@ -15,6 +15,7 @@ The rate is that from the first message to the last one.
 """
 
 import argparse
+import importlib
 import json
 import os
 import subprocess
@@ -50,9 +51,8 @@ def fill(url: str, kind: str, count: int) -> int:
     import numpy as np
     import tensorflow_datasets as tfds
 
-    from tests.streaming.examples import records
-    from tests.streaming.kafka import produce
-
+    records = importlib.import_module("tests.streaming.examples").records
+    produce = importlib.import_module("tests.streaming.kafka").produce
     random = np.random.default_rng(0)
     declared = tfds.features.FeaturesDict(features(kind))
 
@@ -165,11 +165,10 @@ def main() -> None:
         os._exit(0)  # the time it takes to close is not asked for
     import tensorflow_datasets as tfds
 
-    from tests.streaming.kafka import Broker
-
+    broker_of_tests = importlib.import_module("tests.streaming.kafka").Broker
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as directory:
-        broker = Broker(Path(directory) / "kafka")
+        broker = broker_of_tests(Path(directory) / "kafka")
         broker.start()
         try:
             for kind in arguments.kinds.split(","):

@@ -204,14 +204,16 @@ class Feed:
         kept = self._partitions.before_the_end(partitions, offsets)
         if kept is not None and len(kept) < n:
             partitions, offsets = partitions[kept], offsets[kept]
+            messages = [messages[i] for i in kept.tolist()]
             values = [values[i] for i in kept.tolist()]
         self._last = time.monotonic()
         self._outage.is_over()
         if not values:
             return
         self.counts.messages += len(values)
-        self.counts.tombstones += values.count(None)
-        cost = sum(len(value) for value in values if value is not None)
+        cost = sum(map(len, messages))
+        if None in values:
+            self.counts.tombstones += values.count(None)
         self._at_once = self._reading.rows_of(cost / len(values), self._at_once)
         seen = self.counts.messages
         self._ahead.put(Block(self._epoch, values, partitions, offsets, seen, cost))

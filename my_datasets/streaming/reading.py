@@ -6,8 +6,9 @@ from typing import Any, Literal
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.streaming.offsets import When
 
-# Messages that are decoded at once, about: more is not quicker.
-_AT_ONCE = 1024
+# Messages that are decoded at once, about, and their bytes: more is not quicker, as the processor's
+# cache does not hold it; but of long ones at least a few.
+_AT_ONCE, _BYTES_AT_ONCE, _LEAST_AT_ONCE = 2048, 2 << 20, 16
 _FIRST = 64
 # How much more than before may be read at once: the next messages may be larger.
 _GROWTH = 4
@@ -101,12 +102,15 @@ class Reading:
           size: Bytes of one, about.
           before: How many it were before.
         """
-        fitting = int(self.memory / 2 / _PARTS / max(1.0, size))
-        return max(1, min(self._most_rows, fitting, before * _GROWTH))
+        each = max(1.0, size)
+        quick = max(_LEAST_AT_ONCE, int(_BYTES_AT_ONCE / each))
+        fitting = int(self.memory / 2 / _PARTS / each)
+        rows = max(1, min(self._most_rows, quick, fitting, before * _GROWTH))
+        # Of whole batches none has to be put together.
+        return rows - rows % self.batch_size if rows > self.batch_size else rows
 
     @property
     def _most_rows(self) -> int:
-        """Whole batches, of which then none has to be put together."""
         return self.batch_size * max(1, _AT_ONCE // self.batch_size)
 
 

@@ -238,7 +238,8 @@ def test_a_compacted_range_is_an_error_unless_it_is_allowed(topic, tmp_path):
         1, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.001",
         min_compaction_lag_ms="0", max_compaction_lag_ms="100",
     )  # fmt: skip
-    produce(url, {0: numbered(range(50))}, key=b"same")
+    produce(url, {0: numbered([0])}, key=b"kept")
+    produce(url, {0: numbered(range(1, 50))}, key=b"same")
     whole = freeze(url, tmp_path, "whole:1.0.0", begin={0: 0}, end={0: 50})
     assert whole.examples == 50
     end = time.monotonic() + DEADLINE
@@ -255,7 +256,7 @@ def test_a_compacted_range_is_an_error_unless_it_is_allowed(topic, tmp_path):
     assert re.search(r"\d+ messages of .* are missing", said)
     assert "--allow-gaps" in said
     done = freeze(url, tmp_path, "left:1.0.0", end={0: 50}, allow_gaps=True, begin={0: 0})
-    assert done.examples < 50
+    assert 1 <= done.examples < 50
 
 
 def error_of(function, *args, **options):
