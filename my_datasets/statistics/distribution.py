@@ -153,9 +153,11 @@ class Distribution:
         """
         if not self.count:
             return [], []
-        if not self.whole and self.least == self.most:
+        # Larger whole numbers have no halves beside them.
+        has_halves = self.whole and max(-self.least, self.most) < 2**52
+        if self.least == self.most and not has_halves:
             return [self.least, self.most], [int(self.counts.sum())]
-        if self.whole and self.most - self.least < bins:
+        if has_halves and self.most - self.least < bins:
             # Each number in the middle of its bin.
             edges = np.arange(self.least, self.most + 2) - 0.5
         else:

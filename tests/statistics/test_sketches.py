@@ -105,6 +105,24 @@ def test_many_numbers_of_a_small_range(numbers):
     assert float(found.mean) == pytest.approx(numbers.astype(float).mean())
 
 
+@pytest.mark.parametrize("number", [2**63, 2**64 - 1, 2**53, 2**52 - 1, 0])
+def test_whole_numbers_that_are_all_the_same(number):
+    found = of(np.array([number] * 3, np.uint64), whole=True)
+    edges, counts = found.histogram(20)
+    assert counts == [3]
+    assert edges[0] <= float(number) <= edges[1]
+    assert found.quantiles([0, 0.5, 1]) == [float(number)] * 3
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=50), st.integers(1, 30))
+def test_histograms_of_any_whole_numbers(numbers, bins):
+    edges, counts = of(np.array(numbers, np.int64), whole=True).histogram(bins)
+    assert sum(counts) == len(numbers)
+    assert edges == sorted(edges)
+    assert edges[0] <= float(min(numbers))
+    assert float(max(numbers)) <= edges[-1]
+
+
 def test_whole_numbers_have_a_bin_each():
     assert of([1, 1, 3], whole=True).histogram(20) == ([0.5, 1.5, 2.5, 3.5], [2, 0, 1])
 
