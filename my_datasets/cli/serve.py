@@ -1,11 +1,13 @@
 """`my-datasets serve`: the processes of a tf.data service, which make batches for training."""
 
+import contextlib
 import json
 import logging
+import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import rich_click as click
@@ -100,7 +102,6 @@ def _serve(
 
     address = Address.parse(f"grpc://{host}:{port}")
     ending = Ending(child_of)
-    _on_signals(ending.ask)
 
     def ready(served: "Served") -> None:
         told = {"role": role, "url": address.url, "address": str(address), "pid": served.pid}
@@ -110,16 +111,15 @@ def _serve(
             click.echo(f"The {role} is at {address.url}, process {served.pid}")
         sys.stdout.flush()
 
-    if role == "dispatcher":
-        serve_dispatcher(address, str(work_dir), workers, ending, ready)
-    else:
-        found = Address.parse(f"grpc://{dispatcher.removeprefix('grpc://')}")
-        serve_worker(address, found, patience, ending, ready)
+    with _on_signals(ending.ask):
+        if role == "dispatcher":
+            serve_dispatcher(address, str(work_dir), workers, ending, ready)
+        else:
+            found = Address.parse(f"grpc://{dispatcher.removeprefix('grpc://')}")
+            serve_worker(address, found, patience, ending, ready)
 
 
 def _supervise(role: str, options: dict[str, Any]) -> None:
-    import os
-
     from my_datasets.input_pipeline.service.supervising import Supervisor
 
     given = [f"--port={options['port']}", f"--host={options['host']}", f"--child-of={os.getpid()}"]
@@ -130,10 +130,16 @@ def _supervise(role: str, options: dict[str, Any]) -> None:
         given += [f"--dispatcher={options['dispatcher']}", f"--wait={options['patience']}"]
     given += ["--json"] if options["as_json"] else []
     supervisor = Supervisor([sys.executable, "-m", "my_datasets", "serve", role, *given])
-    _on_signals(supervisor.ask)
-    supervisor.run()
+    with _on_signals(supervisor.ask):
+        supervisor.run()
 
 
-def _on_signals(ask: Callable[[], None]) -> None:
-    for one in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(one, lambda *_: ask())
+@contextlib.contextmanager
+def _on_signals(ask: Callable[[], None]) -> Iterator[None]:
+    """Has a signal to end, of a person or a supervisor, end in order what goes on."""
+    before = {one: signal.signal(one, lambda *_: ask()) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -31,6 +31,12 @@ class Draws:
     seed: int
     count: int
 
+    @classmethod
+    def of(cls, augment: Augmentation | None) -> "Draws | None":
+        """Returns those of an augmentation; None if there is none."""
+        # One at least: TensorFlow crashes where it cuts tensors of no bytes into batches.
+        return None if augment is None else cls(augment.seed, max(1, augment.draws))
+
 
 class Form:
     """Of what tensors batches are, and how they are made of arrays.

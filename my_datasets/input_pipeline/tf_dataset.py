@@ -137,7 +137,7 @@ def _local(
 ) -> tf.data.Dataset:
     """Returns the dataset of an engine's batches, made here; an example of them is given."""
     batching = engine.batching
-    draws = None if augment is None else Draws(augment.seed, augment.draws)
+    draws = Draws.of(augment)
     form = Form(engine, first, draws)
     prefetch = engine.plan.the(Prefetch)
 

@@ -323,3 +323,18 @@ def test_sequences_of_images_may_be_empty(tmp_path):
     train = my_datasets.pipeline("albums", data_dir=tmp_path, shuffle=False, batch_size=1)
     assert [int(batch["pages"].row_lengths()[0]) for batch in train] == [0, 1, 2]
     assert [batch["maps"].flat_values.dtype for batch in train] == [tf.int16] * 3
+
+
+def test_a_change_that_draws_nothing(data_dir):
+    class Inverted:
+        draws = 0
+
+        def __call__(self, images, targets, draws):
+            return 1 - images, targets
+
+    options = {"columns": ["grey"], "batch_size": 50, "data_dir": data_dir}
+    augment = my_datasets.augment.compose([Inverted()])
+    here = my_datasets.pipeline("everything", image_dtype="float32", **options)
+    changed = my_datasets.pipeline("everything", augment=augment, **options)
+    for batch, other in zip(here, changed, strict=True):
+        assert np.allclose(batch["grey"], 1 - other["grey"], atol=1e-5)

@@ -51,9 +51,13 @@ class Ending:
 
     def wait(self) -> None:
         """Waits until it is to end."""
-        while not self._asked.wait(_LOOK):
-            if self._parent is not None and os.getppid() != self._parent:
-                return
+        while not self.comes():
+            pass
+
+    def comes(self) -> bool:
+        """Returns whether it is to end, after a moment if not."""
+        is_alone = self._parent is not None and os.getppid() != self._parent
+        return is_alone or self._asked.wait(_LOOK)
 
 
 def serve_dispatcher(
@@ -113,7 +117,8 @@ def serve_worker(
     from my_datasets.input_pipeline.service import crossing
     from my_datasets.input_pipeline.service.making import Maker
 
-    _await(dispatcher, patience)
+    if not _is_there(dispatcher, patience, ending):
+        return
     service = tf.data.experimental.service
     crossing.register(Maker(str(address)))
     config = service.WorkerConfig(
@@ -133,14 +138,14 @@ def _started(start: Callable[[], Any], address: Address) -> Any:
     Raises:
       ServiceError: It cannot.
     """
-    import tensorflow as tf
-
     try:
+        # Two of TensorFlow's servers share a port without a word, and requests at random.
+        socket.create_server(("", address.port)).close()
         server = start()
-    except tf.errors.OpError as error:
+    except (OSError, RuntimeError) as error:
         raise ServiceError(
             explain(
-                f"Nothing can be served at {address}: {error.message}",
+                f"Nothing can be served at {address}: {error}",
                 mend="give another --port, or end who has it",
             )
         ) from error
@@ -149,12 +154,17 @@ def _started(start: Callable[[], Any], address: Address) -> Any:
     return server
 
 
-def _await(dispatcher: Address, patience: float) -> None:
+def _is_there(dispatcher: Address, patience: float, ending: Ending) -> bool:
+    """Waits for a dispatcher; returns whether it is there, and not all is to end.
+
+    Raises:
+      ServiceError: It does not come.
+    """
     end = time.monotonic() + patience
     while True:
         try:
             with socket.create_connection((dispatcher.host, dispatcher.port), _CONNECT):
-                return
+                return True
         except OSError as error:
             if time.monotonic() > end:
                 raise ServiceError(
@@ -163,4 +173,5 @@ def _await(dispatcher: Address, patience: float) -> None:
                         mend="my-datasets serve dispatcher starts one, and prints where",
                     )
                 ) from error
-            time.sleep(_LOOK)
+        if ending.comes():
+            return False

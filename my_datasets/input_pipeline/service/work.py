@@ -41,7 +41,7 @@ class Work:
           PlanError: The state belongs to another plan, or the data changed.
           ServiceError: The augmentation cannot be sent to other processes.
         """
-        draws = None if augment is None else Draws(augment.seed, augment.draws)
+        draws = Draws.of(augment)
         self.engine, first = opened_for_tensors(plan, state, single=augment is not None)
         batching = self.engine.batching
         self._form = Form(self.engine, first, draws)

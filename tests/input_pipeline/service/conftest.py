@@ -83,6 +83,14 @@ class Cluster:
     def all(self):
         return [self.dispatcher, *self.workers]
 
+    @contextlib.contextmanager
+    def without(self, index):
+        """Has a worker killed that nobody starts again; afterwards it is there as before."""
+        gone = self.workers[index]
+        gone.end_for_good()
+        yield
+        self.workers[index] = Process(*gone.arguments).ready()
+
     def end(self):
         for process in self.all:
             process.end_for_good()

@@ -4,6 +4,8 @@ The table of docs/feeding.md, line by line. The oracle is the pipeline that make
 """
 
 import collections
+import os
+import signal
 
 import pytest
 import tensorflow as tf
@@ -52,6 +54,13 @@ def served(cluster, rows_dir, sharding, **options):
         "served_rows", data_dir=rows_dir, service=cluster.url, sharding=sharding,
         **OPTIONS, **options,
     )  # fmt: skip
+
+
+def settle(cluster, rows_dir):
+    """Waits until both workers work: one that was started again is told of work after a while."""
+    train = served(cluster, rows_dir, "exact", epochs=None)
+    source = iter(train)
+    until(lambda: next(source) and len(train.stats().workers) == 2)
 
 
 @pytest.mark.parametrize("sharding", ORDERED)
@@ -110,12 +119,10 @@ def test_each_example_at_least_once(cluster, rows_dir, dies):
 
 def test_what_is_lost_is_known_and_made_again(cluster, rows_dir):
     """A worker that is held still has pieces when it is killed: TensorFlow never makes them."""
-    import os
-    import signal
-
     victim = cluster.workers[0]
 
     def go(sharding):
+        settle(cluster, rows_dir)
         train = served(cluster, rows_dir, sharding)
         source, found = iter(train), []
         until(lambda: found.append(shown(next(source))) or len(train.stats().workers) == 2)
@@ -132,3 +139,40 @@ def test_what_is_lost_is_known_and_made_again(cluster, rows_dir):
     found, stats = go("exact")
     assert same(found, expected(rows_dir))
     assert stats.made_again > 0
+
+
+@pytest.mark.parametrize("sharding", ["exact", "static", "dynamic", "off"])
+def test_a_worker_that_never_comes_back(cluster, rows_dir, sharding):
+    settle(cluster, rows_dir)
+    train = served(cluster, rows_dir, sharding, deadline=30 if sharding == "exact" else 8)
+    source, found = iter(train), []
+    until(lambda: found.append(shown(next(source))) or len(train.stats().workers) == 2)
+    with cluster.without(0):
+        if sharding == "static":
+            with pytest.raises(tf.errors.OpError, match="Nothing new came from the service"):
+                list(source)
+            return
+        found += [shown(batch) for batch in source]
+    (account,) = train.stats().epochs
+    if sharding == "exact":
+        assert same(found, expected(rows_dir))
+        assert train.stats().made_again > 0
+    elif sharding == "dynamic":
+        assert account.given == len(counts(found)) == ROWS - len(account.lost)
+    else:
+        assert account.given > len(counts(found)) == ROWS
+
+
+def test_a_worker_that_hangs(cluster, rows_dir):
+    """It holds up the dispatcher, too, when that has new work: there is an error, not a hang."""
+    settle(cluster, rows_dir)
+    victim = cluster.workers[1]
+    train = served(cluster, rows_dir, "exact", deadline=8)
+    source = iter(train)
+    until(lambda: next(source) and len(train.stats().workers) == 2)
+    os.kill(victim.told["pid"], signal.SIGSTOP)
+    try:
+        with pytest.raises(tf.errors.OpError, match="Nothing new came from the service"):
+            list(source)
+    finally:
+        os.kill(victim.told["pid"], signal.SIGCONT)
