@@ -63,6 +63,13 @@ def settle(cluster, rows_dir):
     until(lambda: next(source) and len(train.stats().workers) == 2)
 
 
+def begun(train, source, worker):
+    """Returns batches, until a worker gave some: then it has made more of them than it gave."""
+    found, name = [], worker.told["address"]
+    until(lambda: found.append(shown(next(source))) or train.stats().workers.get(name, 0) >= 8)
+    return found
+
+
 @pytest.mark.parametrize("sharding", ORDERED)
 def test_batches_are_those_made_here_in_their_order(cluster, rows_dir, sharding):
     train = served(cluster, rows_dir, sharding, epochs=2)
@@ -124,8 +131,8 @@ def test_what_is_lost_is_known_and_made_again(cluster, rows_dir):
     def go(sharding):
         settle(cluster, rows_dir)
         train = served(cluster, rows_dir, sharding)
-        source, found = iter(train), []
-        until(lambda: found.append(shown(next(source))) or len(train.stats().workers) == 2)
+        source = iter(train)
+        found = begun(train, source, victim)
         os.kill(victim.told["pid"], signal.SIGSTOP)
         victim.kill()
         found += [shown(batch) for batch in source]
@@ -145,8 +152,8 @@ def test_what_is_lost_is_known_and_made_again(cluster, rows_dir):
 def test_a_worker_that_never_comes_back(cluster, rows_dir, sharding):
     settle(cluster, rows_dir)
     train = served(cluster, rows_dir, sharding, deadline=30 if sharding == "exact" else 8)
-    source, found = iter(train), []
-    until(lambda: found.append(shown(next(source))) or len(train.stats().workers) == 2)
+    source = iter(train)
+    found = begun(train, source, cluster.workers[0])
     with cluster.without(0):
         if sharding == "static":
             with pytest.raises(tf.errors.OpError, match="Nothing new came from the service"):
@@ -169,7 +176,7 @@ def test_a_worker_that_hangs(cluster, rows_dir):
     victim = cluster.workers[1]
     train = served(cluster, rows_dir, "exact", deadline=8)
     source = iter(train)
-    until(lambda: next(source) and len(train.stats().workers) == 2)
+    begun(train, source, victim)
     os.kill(victim.told["pid"], signal.SIGSTOP)
     try:
         with pytest.raises(tf.errors.OpError, match="Nothing new came from the service"):
