@@ -36,8 +36,9 @@ def records(examples: Iterable[Any], features: Any = FEATURES) -> list[bytes]:
     return [one.as_py()[tfrecord.HEADER : -tfrecord.FOOTER] for one in framed]
 
 
-def numbered(numbers: Iterable[int]) -> list[bytes]:
-    return records(map(example, numbers))
+def numbered(numbers: Iterable[int], padding: int = 0) -> list[bytes]:
+    """Returns the examples of some numbers as messages, of at least so many bytes."""
+    return records({**one, "text": one["text"] + " " * padding} for one in map(example, numbers))
 
 
 def ids(batches: Iterable[Any]) -> list[int]:
