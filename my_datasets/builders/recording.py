@@ -93,7 +93,6 @@ def examined(
         statistics = {
             name: split.statistics.summary() for name, split in found.items() if split.statistics
         }
-        del found  # mapped files in the directory
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return Content(content.schema_of(version_dir), splits), statistics

@@ -16,12 +16,11 @@ from my_datasets.comparison.subject import Subject
 from my_datasets.core import bumps, content, feature_changes, hashes
 from my_datasets.core.bumps import Bump, Change, Kind
 from my_datasets.core.declared import Declared
-from my_datasets.core.hashes import Hashes, Piece, Places, Texts
+from my_datasets.core.hashes import Hashes, Parts, Piece, Places, Texts
 from my_datasets.core.machine import cores
 from my_datasets.core.versioning import Version
 from my_datasets.errors import IncompleteVersionError, explain
-from my_datasets.records import keys
-from my_datasets.records.keys import Keys
+from my_datasets.records.keys import ShardKeys
 from my_datasets.statistics.drift import Moved, moved
 
 # Examples of each kind that are named.
@@ -175,7 +174,6 @@ def diff(
                 sides.append(side.hashes(directory, without, workers or cores()))
             keyed = Keyed(before.keys(common), after.keys(common), Path(scratch))
             compared = _compared(sides[0], sides[1], common, keyed)
-            del sides  # mapped files in the directory
     changes += [change for one in compared for change in one.changes()]
     is_same = not without and not any(change.node.startswith("split ") for change in changes)
     changes += _stored(before, after, common) if is_same else []
@@ -220,21 +218,17 @@ class _Side(NamedTuple):
             subject.path, subject.declared, subject.content, statistics, is_canonical, name, version
         )
 
-    def keys(self, splits: Sequence[str]) -> dict[str, list[Keys]]:
-        """Returns the hashes of the keys of the examples of splits, of which all are known."""
-        found = {}
-        for name in splits:
-            parts = [
-                keys.read(self.path / one.name, one.examples) for one in self.declared.splits[name]
+    def keys(self, splits: Sequence[str]) -> dict[str, list[ShardKeys]]:
+        """Returns the keys of the examples of those splits of which all are known."""
+        found = {
+            name: [
+                ShardKeys(self.path / one.name, one.examples) for one in self.declared.splits[name]
             ]
-            known = [part for part in parts if part is not None]
-            if len(known) == len(parts):
-                found[name] = known
-        return found
+            for name in splits
+        }
+        return {name: some for name, some in found.items() if all(one.are_known for one in some)}
 
-    def hashes(
-        self, directory: Path, without: frozenset[str], workers: int
-    ) -> dict[str, list[Hashes]]:
+    def hashes(self, directory: Path, without: frozenset[str], workers: int) -> dict[str, Parts]:
         """Returns the hashes of the examples of each split, of some of their features."""
         wanted = Wanted(without=without, is_canonical=self.is_canonical and not without)
         found = examine(self.path, self.declared, directory, wanted, workers=workers)

@@ -15,7 +15,7 @@ from my_datasets.building.engines import processes
 from my_datasets.core import content
 from my_datasets.core.content import ShardContent, SplitContent
 from my_datasets.core.declared import Declared
-from my_datasets.core.hashes import Hashes, mapped, pieces
+from my_datasets.core.hashes import Copies, Hashes, Parts
 from my_datasets.core.schema import Leaf
 from my_datasets.errors import CorruptShardError, DataDirError, explain
 from my_datasets.records import canonical, index, stored
@@ -59,16 +59,16 @@ class Examined:
     """What was found in a split.
 
     Attributes:
-      hashes: Those of the examples of each part, in their order; files that are mapped.
+      hashes: Those of the examples of each part, in their order.
       statistics: Of its examples; None if the features are of a kind that only TFDS reads.
       violated: What is not as it was declared, by feature and rule.
       values: Hashes of the values that must be unique, by feature; parts as of `hashes`.
     """
 
-    hashes: list[Hashes] = field(default_factory=list)
+    hashes: Parts = field(default_factory=Parts)
     statistics: SplitStatistics | None = None
     violated: dict[tuple[str, str], Violated] = field(default_factory=dict)
-    values: dict[str, list[Hashes]] = field(default_factory=dict)
+    values: dict[str, Parts] = field(default_factory=dict)
 
     def content(self, shards: Sequence[ShardContent]) -> SplitContent:
         """Returns what the manifest says of the examples.
@@ -77,7 +77,7 @@ class Examined:
           shards: The shards they are in.
         """
         return SplitContent(
-            sum(map(len, self.hashes)), content.ordered(self.hashes),
+            self.hashes.hashes, content.ordered(self.hashes),
             content.unordered(self.hashes), tuple(shards),
         )  # fmt: skip
 
@@ -139,7 +139,7 @@ def examine(
     for task, result in done:
         waiting[task.number] = result
         if task.end is None:
-            _check_count(task.shard, task.examples, len(mapped(task.target)))
+            _check_count(task.shard, task.examples, Parts([task.target]).hashes)
         report(task.split, task.size)
         # In their order, so that what is added up is always the same.
         while (number := sum(len(one.hashes) for one in found.values())) in waiting:
@@ -176,18 +176,13 @@ def violations(
 
 def _repeated(feature: str, found: Mapping[str, Examined]) -> Iterator[tuple[str, str]]:
     """Yields the feature and a few words if values come twice."""
-    parts = {name: split.values.get(feature, []) for name, split in found.items()}
-    count, first = 0, (0, 0)
-    for (piece,) in pieces([part for some in parts.values() for part in some]):
-        order = np.argsort(piece.texts, kind="stable")
-        same = np.flatnonzero(piece.texts[order][1:] == piece.texts[order][:-1])
-        if len(same) and not count:
-            first = int(piece.places[order[same[0]]]), int(piece.places[order[same[0] + 1]])
-        count += len(same)
-    if count:
-        sizes = {name: sum(map(len, some)) for name, some in parts.items()}
+    parts = {name: split.values.get(feature, Parts()) for name, split in found.items()}
+    copies = Copies.of(Parts(path for some in parts.values() for path in some.paths), 1)
+    for first in copies.places:
+        sizes = {name: some.hashes for name, some in parts.items()}
         one, other = (_counted_in(sizes, place) for place in first)
-        yield feature, f"unique; found {count:,} that came before, such as {other}, as {one}"
+        told = f"unique; found {copies.copies:,} that came before, such as {other}, as {one}"
+        yield feature, told
 
 
 def _counted_in(sizes: Mapping[str, int], place: int) -> str:
@@ -285,7 +280,7 @@ def _results(
 
 
 def _add(found: Examined, task: _Task, result: _Result, wanted: Wanted) -> None:
-    found.hashes.append(mapped(task.target))
+    found.hashes.append(task.target)
     if found.statistics is None:
         found.statistics = result.statistics
     elif result.statistics is not None:
@@ -294,7 +289,7 @@ def _add(found: Examined, task: _Task, result: _Result, wanted: Wanted) -> None:
         _note(found.violated, key, one)
     for number, (name, constraint) in enumerate(wanted.constraints.items()):
         if constraint.unique:
-            found.values.setdefault(name, []).append(mapped(task.values(number)))
+            found.values.setdefault(name, Parts()).append(task.values(number))
 
 
 def _note(found: dict[tuple[str, str], Violated], key: tuple[str, str], one: Violated) -> None:

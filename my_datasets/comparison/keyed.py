@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from my_datasets.core import hashes
 from my_datasets.core.hashes import Places
-from my_datasets.records.keys import Keys
+from my_datasets.records.keys import ShardKeys
 
 # An example by its key and its place. As many bytes as a hash has, so that `core.hashes` takes
 # pieces of them.
@@ -35,12 +35,15 @@ class Keyed:
     """Notes examples that went and came in files, and matches them by their keys."""
 
     def __init__(
-        self, old: Mapping[str, Sequence[Keys]], new: Mapping[str, Sequence[Keys]], directory: Path
+        self,
+        old: Mapping[str, Sequence[ShardKeys]],
+        new: Mapping[str, Sequence[ShardKeys]],
+        directory: Path,
     ) -> None:
         """Begins with none.
 
         Args:
-          old: The keys of the examples of splits as they were, shape [n, 2] for each shard.
+          old: The keys of the examples of splits as they were, shard after shard.
           new: Those of the splits as they are; in splits that are not in both, they are not known.
           directory: Where files may be written.
         """
@@ -76,13 +79,13 @@ class Keyed:
         return self._directory / f"{side}-{split.encode().hex()}"
 
 
-def _of(parts: Sequence[Keys], places: Places) -> npt.NDArray[np.bytes_]:
+def _of(parts: Sequence[ShardKeys], places: Places) -> npt.NDArray[np.bytes_]:
     """Returns the keys of examples as texts; S16 of shape [n]."""
     found = np.zeros((len(places), 2), ">u8")
-    ends = np.cumsum([len(part) for part in parts])
+    ends = np.cumsum([part.examples for part in parts])
     which = np.searchsorted(ends, places, side="right")
+    # One shard at a time: each that is open takes a descriptor.
     for number in np.unique(which).tolist():
-        here = which == number
-        part = parts[number]
-        found[here] = part[places[here] - (int(ends[number]) - len(part))]
+        here, part = which == number, parts[number]
+        found[here] = part.read()[places[here] - (int(ends[number]) - part.examples)]
     return found.view(_ROW["key"]).reshape(-1)

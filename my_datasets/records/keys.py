@@ -6,6 +6,7 @@ readers open the shards by name and do not notice it.
 """
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -33,18 +34,28 @@ def save(path: Path, keys: Keys) -> None:
         os.fsync(file.fileno())
 
 
-def read(shard: Path, examples: int) -> Keys | None:
-    """Returns the hashes of the keys of a shard's examples; shape [examples, 2].
+@dataclass(frozen=True)
+class ShardKeys:
+    """The hashes of the keys of a shard's examples, in their file.
 
-    Args:
+    Attributes:
       shard: The shard.
       examples: How many it has.
-
-    Returns:
-      None if they are not there, or not those of so many examples.
     """
-    try:
-        found: Keys = np.load(os.fspath(path_of(shard)), mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None
-    return found if found.dtype == np.uint64 and found.shape == (examples, 2) else None
+
+    shard: Path
+    examples: int
+
+    @property
+    def are_known(self) -> bool:
+        """Whether they are there, and those of so many examples."""
+        try:
+            found = self.read()
+        except (OSError, ValueError, EOFError):
+            return False
+        return found.dtype == np.uint64 and found.shape == (self.examples, 2)
+
+    def read(self) -> Keys:
+        """Returns them; shape [examples, 2]. The file is open as long as they are used."""
+        found: Keys = np.lib.format.open_memmap(path_of(self.shard), mode="r")
+        return found

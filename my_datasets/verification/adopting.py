@@ -88,7 +88,6 @@ def looked_into(
         statistics = {
             name: one.statistics.summary() for name, one in found.items() if one.statistics
         }
-        del found  # mapped files in the directory
     return Content(schema_of(version_dir), splits), statistics
 
 

@@ -60,7 +60,7 @@ class Column:
           at_once: How many bytes are looked at at a time, about.
         """
         noted = {
-            split: [hashes.mapped(shard.of(self.watch)) for shard in some]
+            split: hashes.Parts(shard.of(self.watch) for shard in some)
             for split, some in self.shards.items()
         }
         for found in hashes.pieces(*noted.values(), at_once=at_once):

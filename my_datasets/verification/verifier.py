@@ -9,7 +9,7 @@ from my_datasets._version import __version__
 from my_datasets.comparison.subject import Subject
 from my_datasets.core import content, schema
 from my_datasets.core.declared import MALFORMED
-from my_datasets.core.hashes import Hashes, mapped
+from my_datasets.core.hashes import Parts
 from my_datasets.core.issues import Severity
 from my_datasets.core.machine import cores
 from my_datasets.errors import (
@@ -96,7 +96,6 @@ def verify(
         }
         with resuming.scratch(resume_dir, path, level.value, identity, restart=restart) as scratch:
             worker = Worker(subject, level, decoder, scratch.directory, watches)
-            found: dict[str, Hashes] = {}
             done, total = 0, sum(task.size for task in tasks)
             for task, result, was_kept in shard_reading.with_kept(
                 tasks, worker, workers or cores(), scratch
@@ -107,8 +106,8 @@ def verify(
                 report(Looked(done, total, task.name))
             are_read = all(worker.hashes_of(task).exists() for task in tasks)
             if level is Level.DEEP and are_read and len(tasks) == _declared(subject):
-                found = {task.name: mapped(worker.hashes_of(task)) for task in tasks}
-                splits = _by_split(subject, found)
+                paths = {task.name: worker.hashes_of(task) for task in tasks}
+                splits = _by_split(subject, paths)
                 is_whole = not any(i.severity is Severity.ERROR for i in issues)
                 if is_whole:
                     issues += digests.check(subject.content, splits)
@@ -118,7 +117,6 @@ def verify(
                     issues += constraints.check_again(subject, again, workers or cores())
                 if not any(i.severity is Severity.ERROR for i in issues):
                     digest = _digest(subject, splits)
-                del found, splits  # mapped files in the directory
         not_checked += [note for check in checks for note in check.not_checked]
     issues.sort(key=lambda issue: (issue.severity is not Severity.ERROR, issue.node))
     return Report(
@@ -177,14 +175,14 @@ def _examples(subject: Subject) -> int:
     return sum(one.examples for some in splits for one in some)
 
 
-def _by_split(subject: Subject, found: dict[str, Hashes]) -> dict[str, list[Hashes]]:
+def _by_split(subject: Subject, found: dict[str, Path]) -> dict[str, Parts]:
     splits = subject.declared.splits if subject.declared else {}
-    return {name: [found[one.name] for one in some] for name, some in splits.items()}
+    return {name: Parts(found[one.name] for one in some) for name, some in splits.items()}
 
 
-def _digest(subject: Subject, splits: dict[str, list[Hashes]]) -> str:
+def _digest(subject: Subject, splits: dict[str, Parts]) -> str:
     found = {
-        name: content.SplitContent(sum(map(len, parts)), content.ordered(parts), "")
+        name: content.SplitContent(parts.hashes, content.ordered(parts), "")
         for name, parts in splits.items()
     }
     return content.Content(content.schema_of(subject.path), found).digest

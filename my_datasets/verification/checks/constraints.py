@@ -54,6 +54,5 @@ def check_again(subject: Subject, scratch: Path, workers: int) -> Iterator[Issue
                 "constraint", f"feature {feature}", "Values are not what the builder declares.",
                 ANEW, found=told,
             )  # fmt: skip
-        del found  # mapped files in the directory
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

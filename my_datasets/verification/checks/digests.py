@@ -9,7 +9,7 @@ import numpy as np
 from my_datasets.comparison.subject import ANEW
 from my_datasets.core import content, hashes
 from my_datasets.core.content import Content
-from my_datasets.core.hashes import Hashes
+from my_datasets.core.hashes import Copies, Hashes
 from my_datasets.core.issues import Issue, Severity
 
 _SHOWN = 3
@@ -42,28 +42,15 @@ def check(said: Content | None, splits: Mapping[str, Sequence[Hashes]]) -> Itera
 
 
 def _repeated(name: str, parts: Sequence[Hashes]) -> Iterator[Issue]:
-    different = copies = 0
-    places: list[tuple[int, int]] = []  # of the first few: the example, and its first copy
-    for (piece,) in hashes.pieces(parts):
-        order = np.argsort(piece.texts, kind="stable")
-        in_order = piece.texts[order]
-        is_copy = np.concatenate([[False], in_order[1:] == in_order[:-1]])
-        first_copy = np.flatnonzero(is_copy & ~np.concatenate([[False], is_copy[:-1]]))
-        copies += int(is_copy.sum())
-        different += len(first_copy)
-        pairs = zip(
-            piece.places[order[first_copy - 1]].tolist(),
-            piece.places[order[first_copy]].tolist(), strict=True,
-        )  # fmt: skip
-        places = heapq.nsmallest(_SHOWN, [*places, *pairs])
-    if copies:
-        shown = ", ".join(f"{a:,} and {b:,}" for a, b in places)
+    copies = Copies.of(parts, _SHOWN)
+    if copies.copies:
+        shown = ", ".join(f"{a:,} and {b:,}" for a, b in copies.places)
         yield Issue(
             "duplicates", f"split {name}",
-            f"{different:,} different examples are there more than once, value for value: "
-            f"{copies:,} copies.",
+            f"{copies.different:,} different examples are there more than once, value for value: "
+            f"{copies.copies:,} copies.",
             "leave the copies out, or take them for what they are",
-            found=f"{shown} (counted from 0)" + (", ..." if different > _SHOWN else ""),
+            found=f"{shown} (counted from 0)" + (", ..." if copies.different > _SHOWN else ""),
             severity=Severity.WARNING,
         )  # fmt: skip
 
