@@ -65,9 +65,9 @@ class Decoder:
     def __post_init__(self) -> None:
         leaves: list[Leaf] = trees.columns_of(self.tree)
         columns = {leaf.path: self._column_of(leaf) for leaf in leaves}
-        keys = [key for column in columns.values() for key in column.keys]
+        kinds = {key: kind for column in columns.values() for key, kind in column.kinds.items()}
         object.__setattr__(self, "_columns", columns)
-        object.__setattr__(self, "_parser", Parser(keys))
+        object.__setattr__(self, "_parser", Parser(list(kinds), kinds))
 
     def __call__(self, batch: Batch, draws: Draws | None = None) -> Any:
         """Returns the values of some records, nested as the tree is.
@@ -151,6 +151,17 @@ class _Values:
     leaf: Leaf
     keys: tuple[str, ...]
 
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        """Which list of the record holds what each key has; all but the first have sizes."""
+        return {**dict.fromkeys(self.keys, Kind.INT64), self.keys[0]: self._kind}
+
+    @property
+    def _kind(self) -> Kind:
+        if self.leaf.form != "number" or self.leaf.encoding != "none":
+            return Kind.BYTES
+        return Kind.FLOAT if np.dtype(self.leaf.dtype).kind == "f" else Kind.INT64
+
     def __call__(self, reading: _Reading) -> Any:
         column = reading.columns[self.keys[0]]
         shape = (*self.leaf.sequence, *(() if self.leaf.form == "image" else self.leaf.shape))
@@ -200,8 +211,8 @@ class _Values:
     def converted(self, reading: _Reading, column: Column) -> Array:
         """Returns all values of a column, one example's after the other's."""
         leaf = self.leaf
-        if leaf.form == "bytes" or leaf.encoding != "none":
-            self._require(column, Kind.BYTES)
+        self._require(column, self._kind)
+        if self._kind is Kind.BYTES:
             found = np.empty(int(column.counts.sum()), object)
             found[:] = reading.texts(column)
             if leaf.form == "bytes":
@@ -212,7 +223,6 @@ class _Values:
             whole = (len(unpacked), *self._shape())
             return np.stack(list(unpacked)) if len(unpacked) else np.zeros(whole, leaf.dtype)
         dtype = np.dtype(leaf.dtype)
-        self._require(column, Kind.FLOAT if dtype.kind == "f" else Kind.INT64)
         values = column.values
         if values is None:
             return np.zeros(0, dtype)

@@ -5,7 +5,7 @@ that are not packed, lists in several parts, keys that are given twice.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +19,11 @@ _Lists = dict[bytes, tuple[Kind | None, list[object]]]
 
 
 def columns_of(
-    data: Bytes, names: Sequence[str], starts: Places, stops: Places
+    data: Bytes,
+    names: Sequence[str],
+    starts: Places,
+    stops: Places,
+    kinds: Mapping[str, Kind],
 ) -> dict[str, Column]:
     """Returns the columns of records of any form.
 
@@ -28,6 +32,7 @@ def columns_of(
       names: The keys that are wanted.
       starts: Where each begins; shape [n].
       stops: The position after each.
+      kinds: Of the values of each key, where it is known of what kind they should be.
 
     Raises:
       UnreadableRecordError: One of them is no `tf.Example`.
@@ -39,15 +44,15 @@ def columns_of(
             rows.append(_example(buffer, start, stop))
         except (ValueError, struct.error, UnicodeDecodeError) as error:
             raise UnreadableRecordError(row, str(error)) from error
-    return {name: _assembled(name.encode(), rows) for name in names}
+    return {name: _assembled(name.encode(), rows, kinds.get(name)) for name in names}
 
 
-def _assembled(key: bytes, rows: Sequence[_Lists]) -> Column:
+def _assembled(key: bytes, rows: Sequence[_Lists], wanted: Kind | None) -> Column:
     found = [row.get(key, (None, [])) for row in rows]
     kinds = {kind for kind, values in found if values}
     if len(kinds) > 1:
-        first = next(kind for kind, values in found if values)
-        row = next(i for i, (kind, values) in enumerate(found) if values and kind is not first)
+        wanted = wanted or next(kind for kind, values in found if values)
+        row = next(i for i, (kind, values) in enumerate(found) if values and kind is not wanted)
         raise UnreadableRecordError(row, f"the values of {key.decode()!r} are of another kind")
     kind = kinds.pop() if kinds else None
     counts = np.array([len(values) for _, values in found], np.int64)

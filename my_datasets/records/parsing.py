@@ -6,24 +6,28 @@ gives one by one.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from my_datasets.records import one_by_one
 from my_datasets.records.columns import Bytes, Column, Places, UncommonError
+from my_datasets.records.example import Kind
 from my_datasets.records.side_by_side import LONGEST_KEY, SideBySide, fingerprint
 
 
 class Parser:
     """Takes records with known keys apart."""
 
-    def __init__(self, keys: Sequence[str]) -> None:
+    def __init__(self, keys: Sequence[str], kinds: Mapping[str, Kind] | None = None) -> None:
         """Prepares for some keys.
 
         Args:
           keys: The keys that are wanted; others are passed over.
+          kinds: Which list should hold the values of each key, where that is known: where records
+            differ in it, the one that has another is told.
         """
+        self._kinds = kinds or {}
         self._keys = [key.encode() for key in keys]
         self._names = list(keys)
         # Two keys that look the same from afar would have to be compared byte by byte.
@@ -53,4 +57,4 @@ class Parser:
                 # A length that is damaged may lead beyond the buffer.
                 with contextlib.suppress(UncommonError, IndexError):
                     return dict(zip(self._names, read(starts, stops), strict=True))
-        return one_by_one.columns_of(data, self._names, starts, stops)
+        return one_by_one.columns_of(data, self._names, starts, stops, self._kinds)

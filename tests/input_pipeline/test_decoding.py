@@ -100,6 +100,23 @@ def test_kinds_that_differ_between_records_are_told():
     assert list(caught.value.rows) == [1]
 
 
+@pytest.mark.parametrize(
+    ("leaf", "good", "bad"),
+    [
+        (Leaf(("x",), "number", "int64"), {"x": [1]}, {"x": [1.5]}),
+        (Leaf(("x",), "number", "float32"), {"x": [1.5]}, {"x": [1]}),
+        (Leaf(("x",), "bytes", "object"), {"x": [b"a"]}, {"x": [2]}),
+        (Leaf(("x",), "image", "uint8", (8, 9, 3)), {"x": [b"a"]}, {"x": [2]}),
+        (Leaf(("x",), "number", shape=(None, None), **PACKED),
+         {"x/value": [packed(1)], "x/shape": [1, 1]}, {"x/value": [packed(1)], "x/shape": [b"1"]}),
+    ],
+)  # fmt: skip
+def test_of_kinds_that_differ_the_wrong_one_is_told_if_it_comes_first(leaf, good, bad):
+    with pytest.raises(MisfitError, match="of another kind") as caught:
+        Decoder({"x": leaf})(batch_of(bad, good, good))
+    assert list(caught.value.rows) == [0]
+
+
 def image_of(*shape):
     return tf.io.encode_jpeg(np.full(shape, 100, np.uint8)).numpy()
 
