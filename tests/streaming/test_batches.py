@@ -66,9 +66,9 @@ def test_a_state_goes_on_with_the_next_message(mock_topic):
     text = first.state().to_json()
     first.close()
     assert sorted(seen + ids(read(mock_topic, state=text))) == list(range(90))
-    # As often as one likes, and to the same.
-    again = read(mock_topic, state=Position.from_json(text), batch_size=8)
-    assert ids(again) == ids(read(mock_topic, state=text, batch_size=8))
+    # As often as one likes, and to the same; only partitions are in order, as brokers answer.
+    again = ids(read(mock_topic, state=Position.from_json(text), batch_size=8))
+    assert sorted(seen + again) == list(range(90))
 
 
 def test_a_state_of_another_topic_is_refused(mock_topic, mock_address):
