@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from my_datasets.catalog.summaries import in_usual_order
+from my_datasets.core import hashes
 from my_datasets.core.declared import Declared, is_plain_name
 from my_datasets.errors import CorruptReleaseError, StoreError, explain
 from my_datasets.publishing import places
 from my_datasets.publishing.index import Release
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.record import FIRST, Record, ReleasedFile
-from my_datasets.publishing.store import BLOCK
 from my_datasets.records.index import SUFFIX
 
 # Other files than shards are small, and names of classes.
@@ -128,14 +128,11 @@ class Metadata:
         Raises:
           CorruptReleaseError: It is another one, or none.
         """
-        found = hashlib.sha256()
         try:
-            with path.open("rb") as file:
-                while block := file.read(BLOCK):
-                    found.update(block)
+            found = hashes.of_file(path)
         except OSError as error:
             raise self._altered(str(path)) from error
-        if found.hexdigest() != wanted.sha256:
+        if found != wanted.sha256:
             raise self._altered(str(path))
 
     def _altered(self, path: str) -> CorruptReleaseError:

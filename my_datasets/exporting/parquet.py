@@ -1,6 +1,5 @@
 """`export`: the examples of a version as Parquet files that every tool for tables reads."""
 
-import hashlib
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from my_datasets.building.storage import explained
+from my_datasets.core import hashes
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import (
     ExampleError,
@@ -29,7 +29,6 @@ from my_datasets.input_pipeline.prepared import Prepared
 _MOST_ROWS = 8192
 _CHUNK_BYTES = 16 << 20
 _FILE_BYTES = 500 << 20
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -107,12 +106,13 @@ def export(
       OverwriteError: There is something else.
       DiskFullError: There is no room.
     """
-    target = directory.expanduser().absolute()
+    # Of a link the place it leads to, which may be on a larger disk.
+    target = directory.expanduser().resolve()
     check(target, overwrite=overwrite)
     wanted = _chosen_splits(prepared, splits)
     columns = Columns(prepared.schema.tree, _binary(prepared, binary))
     files: list[ExportedFile] = []
-    with explained(target), staged(target) as half_made:
+    with explained(target), staged(target, overwrite=overwrite) as half_made:
         (half_made / "data").mkdir()
         for split in wanted:
             files += _Split(prepared, split, columns, file_bytes, report).write(half_made)
@@ -198,12 +198,8 @@ class _Split:
     def _finished(self, path: Path, number: str, count: int) -> ExportedFile:
         name = f"{self._split}-{number}.parquet"
         final = path.replace(path.with_name(name))
-        found = hashlib.sha256()
-        with final.open("rb") as file:
-            while block := file.read(_BLOCK):
-                found.update(block)
         return ExportedFile(
-            f"data/{name}", self._split, count, final.stat().st_size, found.hexdigest()
+            f"data/{name}", self._split, count, final.stat().st_size, hashes.of_file(final)
         )
 
 

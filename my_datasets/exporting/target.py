@@ -1,12 +1,10 @@
 """Where an export is put: whole, and never in place of anything else."""
 
 import contextlib
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from my_datasets.building import staging
 from my_datasets.errors import OverwriteError, explain
 
 # Says that a directory holds an export, which may be replaced.
@@ -14,17 +12,22 @@ MARKER = "my-datasets-export.json"
 
 
 @contextlib.contextmanager
-def staged(target: Path) -> Iterator[Path]:
-    """Yields a directory that is put into its place when all went well, and else is gone."""
+def staged(target: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Yields a directory that is put into its place when all went well, and else is gone.
+
+    Raises:
+      OverwriteError: There is something else by now; see `check`.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
-    directory = Path(tempfile.mkdtemp(prefix=f".{target.name}.exporting-", dir=target.parent))
-    try:
-        directory.chmod(0o777 & ~_umask())
+    with staging.beside(target) as directory:
         yield directory
         (directory / MARKER).write_text('{"format": 1}\n', "utf-8")
-        _put(directory, target)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+        # Exports take long: what was put there in the meantime is not ours.
+        check(target, overwrite=overwrite)
+        if target.exists():
+            staging.swap(directory, target)
+        else:
+            directory.rename(target)
 
 
 def check(target: Path, *, overwrite: bool) -> None:
@@ -46,24 +49,3 @@ def check(target: Path, *, overwrite: bool) -> None:
                 else "name a directory that does not exist",
             )
         )  # fmt: skip
-
-
-def _put(staged: Path, target: Path) -> None:
-    """Puts a directory into its place; what was there goes when the new one is there."""
-    if not target.exists():
-        staged.replace(target)
-        return
-    if not any(target.iterdir()):
-        target.rmdir()
-        staged.replace(target)
-        return
-    old = target.with_name(f".{target.name}.old-{os.getpid()}")
-    target.replace(old)
-    staged.replace(target)
-    shutil.rmtree(old)
-
-
-def _umask() -> int:
-    found = os.umask(0o022)
-    os.umask(found)
-    return found

@@ -41,7 +41,7 @@ class Memory:
 
     def __init__(self, directory: Path | None = None) -> None:
         """Takes the directory in which it is kept."""
-        self._directory = directory or default_directory()
+        self._given = directory
 
     def seen(self, url: str, document: str) -> Seen:
         """Returns what was seen of a document. To be asked before the document is read."""
@@ -73,6 +73,11 @@ class Memory:
         except OSError as error:
             # A home that cannot be written makes no store unreadable.
             _LOGGER.warning("What was seen of %s is not remembered: %s", url, error)
+
+    @property
+    def _directory(self) -> Path:
+        # Looked up late: a user without a home trusts nobody in particular, and needs none.
+        return self._given or default_directory()
 
     def _path(self, url: str) -> Path:
         return self._directory / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -117,6 +118,7 @@ def _note_default_config(dataset_dir: Path, name: str) -> None:
     path = dataset_dir / Path(places.default_config_of("")).relative_to("/")
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.partial")
+        # Others may note it at the same time: they pull the same, or another config.
+        partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
         partial.write_text(json.dumps({"default_config_name": name}), "utf-8")
         partial.replace(path)

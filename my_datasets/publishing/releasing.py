@@ -13,6 +13,7 @@ from typing import Any
 from my_datasets.errors import (
     AlreadyInStoreError,
     CorruptReleaseError,
+    NotInStoreError,
     ReleaseConflictError,
     explain,
 )
@@ -185,7 +186,7 @@ class Releasing:
             return index.with_release(mine.key, release, "publish", by=self._ledger.by, note=note)
 
         found = self._ledger.change(mine.name, claimed).releases[mine.key]
-        if found.record != mine.identity:
+        if found.record != mine.identity or found.state in (State.YANKED, State.DELETED):
             self._discard_upload()
             done = self.settled(found)
             return done or self.published(Outcome.ALREADY, uploaded)
@@ -225,16 +226,20 @@ class Releasing:
 
     def _upload(self, one: ReleasedFile, transfer: Transfer) -> None:
         path = f"{self._upload_folder}/{one.name}"
-        source = self._dir / one.name
-        try:
-            self._store.create(path, source, one.sha256, transfer)
-        except AlreadyInStoreError:
-            # By somebody who publishes the same; or damaged, and of use to nobody.
-            if not is_same(self._store, path, one):
+        for is_last in (False, False, True):
+            try:
+                self._store.create(path, self._dir / one.name, one.sha256, transfer)
+                return
+            except AlreadyInStoreError:
+                if is_last:
+                    raise
+            # Of a NotInStoreError: who publishes the same was quicker, and has placed it.
+            with suppress(NotInStoreError):
+                if is_same(self._store, path, one):
+                    transfer(one.bytes)
+                    return
+                # It is damaged, and of use to nobody.
                 self._store.delete(path)
-                self._store.create(path, source, one.sha256, transfer)
-            else:
-                transfer(one.bytes)
 
     def _refuse_others(self) -> None:
         """Sees that there is nothing where the release is to lie."""

@@ -296,6 +296,30 @@ def test_nothing_else_is_replaced(odd, tmp_path):
     assert {one.name for one in tmp_path.iterdir()} == {"mine", "out"}
 
 
+def test_of_a_link_what_it_leads_to_is_replaced(odd, tmp_path):
+    (tmp_path / "disk" / "out").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "out")
+    export(find(odd), tmp_path / "link", splits=["few"])
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "disk" / "out" / MARKER).is_file()
+    export(find(odd), tmp_path / "link", overwrite=True)
+    assert (tmp_path / "link").is_symlink()
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["out"]
+
+
+def test_what_is_put_there_in_the_meantime_stays(odd, tmp_path):
+    def put(*_):
+        (tmp_path / "out").mkdir(exist_ok=True)
+        (tmp_path / "out" / "thesis.txt").write_text("mine")
+
+    for overwrite in (False, True):
+        with pytest.raises(errors.OverwriteError):
+            export(find(odd), tmp_path / "out", overwrite=overwrite, report=put)
+        assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+        shutil.rmtree(tmp_path / "out")
+
+
 def test_damaged_shards_are_told_and_nothing_is_left(odd, tmp_path):
     copy = tmp_path / "odd_features/1.0.0"
     shutil.copytree(odd, copy)

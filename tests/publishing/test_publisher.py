@@ -12,6 +12,7 @@ import tensorflow_datasets as tfds
 
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import (
+    AlreadyInStoreError,
     CorruptReleaseError,
     PublishError,
     ReleaseConflictError,
@@ -333,6 +334,26 @@ def test_what_was_damaged_is_put_back(address, store, built):
     store.delete(path)  # and what is written again is damaged, too
     with pytest.raises(CorruptReleaseError, match="does not give what was written"):
         publish(str(built()), Lies(), read_back=True)
+
+
+def test_who_publishes_the_same_may_be_quicker_at_any_moment(built, tmp_path):
+    class Crowded(LocalStore):
+        """In which another publisher begins and ends between two requests of this one."""
+
+        def create(self, path, source, sha256, on_bytes=None):
+            if "test.tfrecord-00001" in path and not list(store.list("released/1.0.0")):
+                publish(str(built()), store)
+                raise AlreadyInStoreError("a moment ago")
+            super().create(path, source, sha256, on_bytes)
+
+    store = LocalStore(tmp_path)
+    done = publish(str(built()), Crowded(tmp_path))
+    assert done.outcome is Outcome.ALREADY
+    assert [one.action for one in ledger(store).index(made.NAME).log] == ["publish", "placed"]
+    there = files(store, "released/1.0.0")
+    del there[record.FILE_NAME]
+    assert there == made.contents(built())
+    assert not list(store.list(places.UPLOADS))
 
 
 def test_one_that_fails_stops_the_others(built, tmp_path):

@@ -38,6 +38,8 @@ try:
 except ModuleNotFoundError as missing:
     raise missing_dependency(missing.name or "boto3", needed_for="stores in S3") from missing
 
+# Copied within the store in one request, where S3 takes up to 5 GiB: one that lasts for seconds.
+_LARGEST_COPY = 1 << 30
 # S3 takes parts of 5 MiB to 5 GiB, 10,000 at most.
 _PART = 16 << 20
 _MOST_PARTS = 10_000
@@ -236,7 +238,10 @@ class S3Store:
         origin = {"Bucket": self._bucket, "Key": self._key(source)}
         with self._explained(source):
             # In parts, where it is too large for one request.
-            config = TransferConfig(use_threads=False)
+            config = TransferConfig(
+                multipart_threshold=_LARGEST_COPY, multipart_chunksize=_LARGEST_COPY,
+                use_threads=False,
+            )  # fmt: skip
             self._client.copy(origin, self._bucket, self._key(target), Config=config)
 
     def delete(self, path: str) -> None:

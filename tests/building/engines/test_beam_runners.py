@@ -1,5 +1,6 @@
 """The runners: what is asked before a build, and builds on real ones in other processes."""
 
+import itertools
 import json
 import os
 import re
@@ -72,6 +73,43 @@ def test_dask_keeps_what_the_runner_of_beam_loses(tmp_path, dask_in_process):
     assert (tmp_path / "total").read_text() == "45"
     assert (tmp_path / "finished").read_text() == str(45 + 45_000)
     assert (tmp_path / "both").read_text() == "20"
+
+
+def test_a_chunk_that_dask_makes_again_is_the_same(tmp_path, dask_in_process):
+    """Else what was taken of a chunk before its worker died and after that does not add up."""
+    import apache_beam as beam
+
+    class Note(beam.DoFn):
+        def __init__(self, place):
+            self.place = place
+
+        def start_bundle(self):
+            self.seen = []
+
+        def process(self, element):
+            self.seen.append(element)
+
+        def finish_bundle(self):
+            if self.seen:
+                (self.place / str(min(self.seen))).write_text(json.dumps(self.seen))
+
+    submission = Submission(
+        {"runner": "dask", "dask_client_address": dask_in_process, "dask_npartitions": 3}
+    )
+    found = []
+    for name in ("once", "again"):
+        place = tmp_path / name
+        place.mkdir()
+        pipeline = submission.pipeline()
+        numbers = pipeline | beam.Create(range(100)) | beam.Reshuffle()
+        _ = numbers | beam.ParDo(Note(place))
+        assert pipeline.run().wait_until_finish() == "DONE"
+        found.append(sorted(json.loads(path.read_text()) for path in place.iterdir()))
+    submission.close()
+    assert found[0] == found[1]
+    assert sorted(itertools.chain(*found[0])) == list(range(100))
+    assert len(found[0]) == 3
+    assert min(map(len, found[0])) > 10
 
 
 def test_an_error_in_a_worker_of_dask_is_the_builders_own(tmp_path, dask_cluster, monkeypatch):

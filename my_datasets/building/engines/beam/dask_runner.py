@@ -7,7 +7,7 @@ what Beam's own optimiser makes of a pipeline, as its portable runners get it, t
 """
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import dask
@@ -22,6 +22,9 @@ from my_datasets.building.engines.beam import dask_stages
 from my_datasets.building.engines.beam.dask_stages import Grouping, SideInput, Stage
 
 _PRIMITIVES = common_urns.primitives
+# Spread here: Beam's own way to do it draws a random key for each element, and when a lost chunk is
+# made again, other keys: what was taken of it before and what is taken then do not add up.
+_RESHUFFLE = common_urns.composites.RESHUFFLE
 # Chunks of a collection for each thread of a worker: the last ones to finish are short then.
 _CHUNKS_PER_THREAD = 4
 _LEAST_CHUNKS = 8
@@ -53,7 +56,12 @@ class DaskRunner(runner.PipelineRunner):  # type: ignore[misc]
             pipeline,
             phases=translations.standard_optimize_phases(),
             known_runner_urns=frozenset(
-                [_PRIMITIVES.IMPULSE.urn, _PRIMITIVES.FLATTEN.urn, _PRIMITIVES.GROUP_BY_KEY.urn]
+                [
+                    _PRIMITIVES.IMPULSE.urn,
+                    _PRIMITIVES.FLATTEN.urn,
+                    _PRIMITIVES.GROUP_BY_KEY.urn,
+                    _RESHUFFLE.urn,
+                ]
             ),
             partial=False,
         )
@@ -133,7 +141,7 @@ class _Translation:
     def _in_order(self, names: Any) -> Iterator[Any]:
         for name in names:
             transform = self._pipeline.components.transforms[name]
-            if transform.subtransforms:
+            if transform.subtransforms and transform.spec.urn != _RESHUFFLE.urn:
                 yield from self._in_order(transform.subtransforms)
             elif set(transform.outputs.values()) - set(transform.inputs.values()) or (
                 not transform.outputs
@@ -148,9 +156,11 @@ class _Translation:
         elif urn == _PRIMITIVES.FLATTEN.urn:
             parts = [self._collections[name] for name in transform.inputs.values()]
             self._collections[outputs[0]] = [chunk for part in parts for chunk in part]
-        elif urn == _PRIMITIVES.GROUP_BY_KEY.urn:
+        elif urn in (_PRIMITIVES.GROUP_BY_KEY.urn, _RESHUFFLE.urn):
             (given,) = transform.inputs.values()
-            self._collections[outputs[0]] = self._grouped(given, outputs[0])
+            is_grouping = urn == _PRIMITIVES.GROUP_BY_KEY.urn
+            moved = self._grouped if is_grouping else self._spread
+            self._collections[outputs[0]] = moved(given, outputs[0])
             self._last += self._collections[outputs[0]]
         elif urn == common_urns.executable_stage:
             self._add_stage(
@@ -161,6 +171,14 @@ class _Translation:
             raise NotImplementedError(f"This runner has no {urn} ({transform.unique_name}).")
 
     def _grouped(self, given: str, grouped: str) -> list[Any]:
+        return self._moved(given, grouped, dask_stages.split, dask_stages.group)
+
+    def _spread(self, given: str, spread: str) -> list[Any]:
+        return self._moved(given, spread, dask_stages.deal, dask_stages.join)
+
+    def _moved(
+        self, given: str, grouped: str, split: Callable[..., Any], group: Callable[..., Any]
+    ) -> list[Any]:
         components = self._pipeline.components
         strategy = components.pcollections[given].windowing_strategy_id
         needed = beam_runner_api_pb2.Components(
@@ -173,12 +191,12 @@ class _Translation:
             )
         )
         parts = [
-            dask.delayed(dask_stages.split)(grouping, chunk, self._chunks)
-            for chunk in self._collections[given]
+            dask.delayed(split)(grouping, chunk, self._chunks, number)
+            for number, chunk in enumerate(self._collections[given])
         ]
         pick = dask.delayed(operator.getitem)
         return [
-            dask.delayed(dask_stages.group)(grouping, [pick(part, number) for part in parts])
+            dask.delayed(group)(grouping, [pick(part, number) for part in parts])
             for number in range(self._chunks)
         ]
 

@@ -155,7 +155,7 @@ class Grouping:
     windowing: str
 
 
-def split(grouping: Grouping, chunk: bytes, count: int) -> list[bytes]:
+def split(grouping: Grouping, chunk: bytes, count: int, _number: int) -> list[bytes]:
     """Returns the elements of a chunk in `count` chunks; equal keys come into the same one."""
     coder = _context(grouping).coders.get_by_id(grouping.given)
     key_coder, implementation = coder.key_coder(), coder.get_impl()
@@ -185,6 +185,29 @@ def group(grouping: Grouping, chunks: Sequence[bytes]) -> bytes:
         for one in driver.process_entire_key(key_coder.decode(encoded), values):
             implementation.encode_to_stream(one, stream, True)
     return bytes(stream.get())
+
+
+def deal(grouping: Grouping, chunk: bytes, count: int, number: int) -> list[bytes]:
+    """Returns the elements of a chunk, dealt to `count` chunks in turn; each time the same ones.
+
+    Args:
+      grouping: The coders.
+      chunk: The chunk.
+      count: How many are made of it.
+      number: The chunk's own, which says where to begin: there may be many of one element.
+    """
+    context = _context(grouping)
+    coder = context.coders.get_by_id(grouping.given)
+    implementation = context.coders.get_by_id(grouping.grouped).get_impl()
+    streams = [create_OutputStream() for _ in range(count)]
+    for place, element in enumerate(_decoded(chunk, coder), number):
+        implementation.encode_to_stream(element, streams[place % count], True)
+    return [stream.get() for stream in streams]
+
+
+def join(_: Grouping, chunks: Sequence[bytes]) -> bytes:
+    """Returns one chunk of some."""
+    return b"".join(chunks)
 
 
 def _context(grouping: Grouping) -> Any:
