@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.schema import Leaf
 from my_datasets.errors import BuilderError, explain
 from my_datasets.records.columns import Bytes, Column
 from my_datasets.statistics.feature import FeatureStatistics, tensor
 from my_datasets.statistics.images import looked_at
+from my_datasets.statistics.numbers import Labels
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -27,6 +29,14 @@ _RULES: Mapping[str, frozenset[str]] = {
     "label": _OF_ALL | {"allowed", "all_labels"},
     "bytes": _OF_ALL | _LENGTHS | {"allowed", "regex", "unique"},
     "image": _OF_ALL | {"minimum", "maximum", "unique"},
+}
+
+
+# What values of features are.
+_EXPECTED: Mapping[str, str] = {
+    "number": "Expected: numbers",
+    "label": "Expected: the names of its classes, or their numbers; -1 for none",
+    "bytes": "Expected: texts, or bytes",
 }
 
 
@@ -255,6 +265,34 @@ def check_declared(
                         mend="leave it out",
                     )
                 )
+        if constraint.all_labels and not isinstance(known[name].values, Labels):
+            raise BuilderError(
+                explain(
+                    f"CONSTRAINTS of {builder!r} says all_labels of {name!r}, of which the classes "
+                    "are not counted.",
+                    f"Classes: {leaf.classes or 'of no known number'}",
+                    mend="give its ClassLabel their number, of at most 100,000",
+                )
+            )
+        wrong = [one for one in constraint.allowed or () if not _may_be(one, leaf, form)]
+        if wrong:
+            raise BuilderError(
+                explain(
+                    f"CONSTRAINTS of {builder!r} allows {wrong[0]!r} of {name!r}, which is none of "
+                    "its values.",
+                    _EXPECTED[form],
+                    mend="write it as the examples have it",
+                )
+            )
+
+
+def _may_be(value: Any, leaf: Leaf, form: str) -> bool:
+    """Returns whether a feature may have a value."""
+    if form == "bytes":
+        return isinstance(value, (str, bytes))
+    if isinstance(value, str):
+        return value in (leaf.labels or ())
+    return isinstance(value, (int, float, np.number, np.bool_))
 
 
 def _shown(value: Any) -> str:

@@ -71,11 +71,12 @@ def moved(
     found = []
     for split in [name for name in before if name in after]:
         both = before[split]["features"], after[split]["features"]
+        examples = before[split]["examples"], after[split]["examples"]
         for name in [name for name in both[0] if name in both[1]]:
             old, new = both[0][name], both[1][name]
             if old["kind"] != new["kind"]:
                 continue
-            for statistic, measure, distance, few, texts in _distances(old, new):
+            for statistic, measure, distance, few, texts in _distances(old, new, examples):
                 threshold = (limits or {}).get(name, THRESHOLDS[measure])
                 if distance > max(threshold, few):
                     found.append(
@@ -87,9 +88,12 @@ def moved(
 _Distance = tuple[str, str, float, float, tuple[str, str]]
 
 
-def _distances(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[_Distance]:
+def _distances(
+    old: Mapping[str, Any], new: Mapping[str, Any], examples: tuple[int, int]
+) -> Iterator[_Distance]:
     """Yields statistic, measure, distance, that which chance may make, and both in short."""
-    sizes = old["values"], new["values"]
+    # What is drawn are examples: the values of one have to do with each other.
+    sizes = min(old["values"], examples[0]), min(new["values"], examples[1])
     parts = [("values", old, new)]
     parts += [(name, old.get(name, {}), new.get(name, {})) for name in _PARTS]
     for name, one, other in parts:
@@ -97,20 +101,22 @@ def _distances(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[_Dist
             distance = _largest_gap(one["percentiles"], other["percentiles"])
             texts = f"median {_middle(one):g}", f"median {_middle(other):g}"
             yield name, KOLMOGOROV_SMIRNOV, distance, _chance(*sizes), texts
-    counts = _counts(old), _counts(new)
-    if counts[0] and counts[1]:
-        value, distance = _largest_share(*counts)
-        told = [f"{value}: {_share(some, value):.1%}" for some in counts]
-        yield "values", SHARE, distance, _chance(*sizes), (told[0], told[1])
+    shares = _Shares.in_(old), _Shares.in_(new)
+    if shares[0] and shares[1]:
+        value, distance = shares[0].farthest(shares[1])
+        told = shares[0].told(value), shares[1].told(value)
+        yield "values", SHARE, distance, _chance(*sizes), told
     for name in _ODD:
-        shares = [one.get(name, 0) / max(one["values"] + one["missing"], 1) for one in (old, new)]
-        told = [f"{share:.1%}" for share in shares]
-        yield name, DIFFERENCE, abs(shares[1] - shares[0]), _chance(*sizes), (told[0], told[1])
+        of = examples if name == "missing" else (old["values"], new["values"])
+        odd = [one.get(name, 0) / max(all_, 1) for one, all_ in zip((old, new), of, strict=True)]
+        few = _chance(*examples) if name == "missing" else _chance(*sizes)
+        yield name, DIFFERENCE, abs(odd[1] - odd[0]), few, (f"{odd[0]:.1%}", f"{odd[1]:.1%}")
     if "channels" in old and "channels" in new:
         means = old["channels"]["means"], new["channels"]["means"]
         if len(means[0]) == len(means[1]):
             distance = max(abs(a - b) for a, b in zip(*means, strict=True))
-            few = _chance(old["channels"]["images"], new["channels"]["images"])
+            images = old["channels"]["images"], new["channels"]["images"]
+            few = _chance(min(sizes[0], images[0]), min(sizes[1], images[1]))
             texts = (
                 ", ".join(map("{:.2f}".format, means[0])),
                 ", ".join(map("{:.2f}".format, means[1])),
@@ -134,22 +140,49 @@ def _middle(statistics: Mapping[str, Any]) -> float:
     return float(statistics["percentiles"][50])
 
 
-def _counts(statistics: Mapping[str, Any]) -> dict[str, int]:
-    if "classes" in statistics:
-        return dict(statistics["classes"])
-    top = statistics.get("top", {"is_exact": False})
-    if not top["is_exact"] or statistics["kind"] != "text":
-        return {}
-    return {str(one["value"]): one["count"] for one in top["values"]}
+@dataclass(frozen=True)
+class _Shares:
+    """How often values come.
 
+    Attributes:
+      counts: How often each of those comes of which it is told.
+      rest: How often one of the others comes at most.
+      total: How many values there are.
+    """
 
-def _share(counts: Mapping[str, int], value: str) -> float:
-    return counts.get(value, 0) / max(sum(counts.values()), 1)
+    counts: Mapping[str, int]
+    rest: int
+    total: int
 
+    @classmethod
+    def in_(cls, statistics: Mapping[str, Any]) -> "_Shares | None":
+        """Returns those of a feature; None if they are not told."""
+        if "classes" in statistics:
+            counts = statistics["classes"]
+            return cls(counts, 0, sum(counts.values())) if counts else None
+        top = statistics.get("top", {"is_exact": False})
+        if not top["is_exact"] or statistics["kind"] != "text" or not top["values"]:
+            return None
+        counts = {str(one["value"]): one["count"] for one in top["values"]}
+        is_all = statistics["distinct"]["number"] <= len(counts)
+        return cls(counts, 0 if is_all else min(counts.values()), statistics["values"])
 
-def _largest_share(one: Mapping[str, int], other: Mapping[str, int]) -> tuple[str, float]:
-    gaps = {
-        value: round(abs(_share(one, value) - _share(other, value)), 9)
-        for value in {**one, **other}
-    }
-    return max(gaps.items(), key=lambda pair: (pair[1], pair[0]))
+    def farthest(self, other: "_Shares") -> tuple[str, float]:
+        """Returns the value whose shares differ by most, and by how much at least they do."""
+        gaps = {value: self._gap(other, value) for value in {**self.counts, **other.counts}}
+        return max(gaps.items(), key=lambda pair: (pair[1], pair[0]))
+
+    def told(self, value: str) -> str:
+        """Returns the share of a value, for messages."""
+        is_known = value in self.counts or not self.rest
+        return f"{value}: {'' if is_known else 'at most '}{self._most(value):.1%}"
+
+    def _gap(self, other: "_Shares", value: str) -> float:
+        gap = max(self._least(value) - other._most(value), other._least(value) - self._most(value))
+        return round(max(gap, 0.0), 9)
+
+    def _least(self, value: str) -> float:
+        return self.counts.get(value, 0) / max(self.total, 1)
+
+    def _most(self, value: str) -> float:
+        return self.counts.get(value, self.rest) / max(self.total, 1)

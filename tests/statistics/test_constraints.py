@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from my_datasets.core.manifest import Manifest
+from my_datasets.core.schema import Leaf
 from my_datasets.errors import BuilderError, ConstraintError
-from my_datasets.statistics.constraints import Constraint
+from my_datasets.statistics.constraints import Constraint, check_declared
+from my_datasets.statistics.feature import FeatureStatistics
 from tests.building.engines.builds import build
 from tests.statistics import rows
 
@@ -81,12 +83,22 @@ def test_how_many_are_otherwise_and_where_the_first_is(tmp_path):
         ({"amount": Constraint(max_length=1)}, "says max_length of 'amount'"),
         ({"label": Constraint(minimum=1)}, "says minimum of 'label'"),
         ({"image": Constraint(allowed=[1])}, "says allowed of 'image'"),
+        ({"label": Constraint(allowed=["cat", "dgo"])}, "allows 'dgo' of 'label'"),
+        ({"small": Constraint(allowed=["1"])}, "allows '1' of 'small'"),
+        ({"text": Constraint(allowed=[1])}, "allows 1 of 'text'"),
     ],
 )
 def test_what_cannot_be_said_is_refused_before_anything_is_done(tmp_path, constraints, told):
     with pytest.raises(BuilderError, match=told):
         of(constraints, tmp_path)
     assert not list(tmp_path.rglob("*.run"))
+
+
+@pytest.mark.parametrize("classes", [0, 100_001])
+def test_classes_that_are_not_counted_cannot_all_be_demanded(classes):
+    leaf = Leaf(("y",), "number", "int64", classes=classes)
+    with pytest.raises(BuilderError, match="all_labels of 'y', of which the classes are not count"):
+        check_declared({"y": Constraint(all_labels=True)}, [FeatureStatistics(leaf)], "some")
 
 
 def test_an_expression_that_is_none_is_refused_at_once():

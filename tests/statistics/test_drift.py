@@ -4,12 +4,25 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from my_datasets.records.columns import PADDING
 from my_datasets.statistics import drift
 from my_datasets.statistics.numbers import Numbers
+from my_datasets.statistics.texts import Texts
 
 
 def of(**features):
-    return {"train": {"examples": 1, "features": features}}
+    """Returns statistics of examples with one value of each feature, or none."""
+    examples = max(one["values"] + one["missing"] for one in features.values())
+    return {"train": {"examples": examples, "features": features}}
+
+
+def texts(values):
+    found = Texts()
+    stored = [value.encode() for value in values]
+    data = np.frombuffer(b"".join(stored) + bytes(PADDING), np.uint8)
+    stops = np.cumsum([len(one) for one in stored])
+    found.add(data, stops - [len(one) for one in stored], stops)
+    return {"kind": "text", "missing": 0, **found.summary()}
 
 
 def numbers(values):
@@ -52,6 +65,41 @@ def test_labels_and_what_is_missing():
     assert (found.before, found.after) == ("dog: 40.0%", "dog: 70.0%")
     (found,) = drift.moved(of(y=before), of(y={**before, "missing": 200}))
     assert (found.statistic, found.before, found.after) == ("missing", "0.0%", "16.7%")
+
+
+def test_of_many_texts_only_what_is_known_of_their_shares_is_told():
+    def words(seed, often=0):
+        drawn = np.random.default_rng(seed).integers(0, 400, 4000)
+        return ["frequent"] * often + [f"word {number:03}" for number in drawn]
+
+    # Twenty of four hundred are told, and others in either version.
+    assert not drift.moved(of(x=texts(words(0))), of(x=texts(words(1))))
+    (found,) = drift.moved(of(x=texts(words(0))), of(x=texts(words(1, often=1000))))
+    least_told = texts(words(0))["top"]["values"][-1]["count"] / 4000
+    assert found.distance == pytest.approx(0.2 - least_told, abs=1e-6)
+    assert (found.before, found.after) == (f"frequent: at most {least_told:.1%}", "frequent: 20.0%")
+    (found,) = drift.moved(of(x=texts(["a"] * 600 + ["b"] * 400)), of(x=texts(["a"] * 1000)))
+    assert (found.before, found.after, found.distance) == ("b: 40.0%", "b: 0.0%", 0.4)
+
+
+def test_values_of_one_example_are_not_drawn_apart():
+    """Ten examples with a thousand values each, about a number of their own: that says little."""
+
+    def drawn(seed):
+        rng = np.random.default_rng(seed)
+        found = numbers((rng.normal(size=(10, 1)) + rng.normal(size=(10, 1000)) / 10).reshape(-1))
+        return {"train": {"examples": 10, "features": {"x": found}}}
+
+    for seed in range(10):
+        assert not drift.moved(drawn(seed), drawn(seed + 100))
+
+
+def test_missing_is_a_share_of_the_examples():
+    lists = {**numbers(range(90_000)), "missing": 0}
+    before = {"train": {"examples": 1000, "features": {"x": lists}}}
+    after = {"train": {"examples": 1000, "features": {"x": {**lists, "missing": 100}}}}
+    (found,) = drift.moved(before, after)
+    assert (found.statistic, found.before, found.after) == ("missing", "0.0%", "10.0%")
 
 
 def test_what_is_declared_counts_more():
