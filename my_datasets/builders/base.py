@@ -317,6 +317,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 metadata=essentials(target),
                 statistics=statistics,
                 constraints={name: one.to_json() for name, one in self.CONSTRAINTS.items()},
+                configs=recording.configs(self),
             ).write(target)
             if target != Path(self.data_dir):
                 for path in sorted(target.iterdir()):

@@ -17,7 +17,8 @@ from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter, log_progress
 from my_datasets.building.units import SplitInput
 from my_datasets.comparison import examining
-from my_datasets.comparison.examining import Distribute, Examined, Wanted
+from my_datasets.comparison.examined import Examined, violations
+from my_datasets.comparison.examining import Distribute, Wanted
 from my_datasets.core import content, schema
 from my_datasets.core.content import Content
 from my_datasets.core.declared import Declared
@@ -99,7 +100,7 @@ def examined(
 
 
 def _refuse_violations(found: Mapping[str, Examined], declared: Mapping[str, Constraint]) -> None:
-    told = [f"{name}: {one}" for name, one in examining.violations(found, declared)]
+    told = [f"{name}: {one}" for name, one in violations(found, declared)]
     if told:
         more = [f"... and {len(told) - _MOST_TOLD} more"] if len(told) > _MOST_TOLD else []
         raise ConstraintError(
@@ -136,6 +137,13 @@ def provenance(builder: tfds.core.DatasetBuilder, downloads: Mapping[str, Any]) 
         "release_notes": {str(version): note for version, note in notes.items()},
         "reproduce": f"my-datasets build {builder.name}{config}:{builder.version}",
     }
+
+
+def configs(builder: tfds.core.DatasetBuilder) -> dict[str, Any]:
+    """Returns the configs of a dataset, for the manifest; empty if it has none."""
+    known = {name: config.description or "" for name, config in builder.builder_configs.items()}
+    default = builder.default_builder_config
+    return {"default": default.name if default else None, "names": known} if known else {}
 
 
 def _without_secrets(url: str) -> str:

@@ -53,6 +53,7 @@ class Kind(StrEnum):
     SPLIT_REMOVED = "split-removed"
     CONFIG_ADDED = "config-added"
     CONFIG_REMOVED = "config-removed"
+    CONFIG_DEFAULT = "config-default"
     SHARDS = "shards"
     FILE_FORMAT = "file-format"
     BYTES = "bytes"
@@ -85,6 +86,7 @@ RULES: dict[Kind, tuple[Bump, str]] = {
     Kind.SPLIT_REMOVED: (Bump.MAJOR, "code that loads it fails"),
     Kind.CONFIG_ADDED: (Bump.MINOR, "the configs that were there are as before"),
     Kind.CONFIG_REMOVED: (Bump.MAJOR, "code that loads it fails"),
+    Kind.CONFIG_DEFAULT: (Bump.MAJOR, "code that names no config loads another one"),
     Kind.SHARDS: (Bump.PATCH, "the same examples in the same order, cut at other places"),
     Kind.FILE_FORMAT: (Bump.PATCH, "the same examples in the same order, in other files"),
     Kind.BYTES: (Bump.PATCH, "the same examples in the same order, written by other bytes"),

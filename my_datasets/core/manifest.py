@@ -27,6 +27,8 @@ class Manifest:
       provenance: Where it comes from, and with what it was made.
       statistics: What the values of each feature are like, by split: `docs/statistics.md`.
       constraints: What the builder declares of the values of each feature.
+      configs: The `names` of all configs of the dataset, with what is said of each, and which is
+        the `default`; empty if it has none, or nobody knows.
       metadata: What else of TFDS's metadata changes what readers get: see `declared.essentials`.
     """
 
@@ -39,6 +41,7 @@ class Manifest:
     metadata: dict[str, Any] = field(default_factory=dict)
     statistics: dict[str, Any] = field(default_factory=dict)
     constraints: dict[str, Any] = field(default_factory=dict)
+    configs: dict[str, Any] = field(default_factory=dict)
 
     def write(self, directory: Path) -> None:
         """Writes the manifest into a version's directory."""

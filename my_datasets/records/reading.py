@@ -4,10 +4,10 @@ import contextlib
 import functools
 import mmap
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import google_crc32c
 import numpy as np
@@ -23,6 +23,20 @@ _SHORT = 4096
 _MOST_OPEN = 256
 # How often a shard that is fetched is tried to be opened.
 _TRIES = 3
+
+
+class Bringer(Protocol):
+    """Brings shards here that come when they are read; it can be sent to other processes."""
+
+    @property
+    def most(self) -> int:
+        """How many of them may be open at once."""
+
+    def __call__(self, path: Path) -> None:
+        """Sees that a shard is here; it is about to be opened."""
+
+    def ahead(self, paths: Iterable[Path]) -> None:
+        """Begins to bring shards here that will be wanted."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +66,14 @@ class Batch:
     starts: Places
     stops: Places
 
+    @classmethod
+    def of(cls, records: Sequence[bytes]) -> "Batch":
+        """Returns records that are in memory."""
+        sizes = np.fromiter(map(len, records), np.int64, len(records))
+        stops = np.cumsum(sizes)
+        data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
+        return cls(data, stops - sizes, stops)
+
     @functools.cached_property
     def text(self) -> bytes:
         """The buffer in a form of which parts are quickly cut; a copy if need be."""
@@ -76,7 +98,7 @@ class Records:
 
     shards: Sequence[Shard]
     ranges: Sequence[tuple[int, int]]
-    fetch: Callable[[Path], None] | None = None
+    fetch: Bringer | None = None
     most_open: int | None = None
     _files: "_Files" = field(init=False, repr=False, compare=False)
 
@@ -157,7 +179,7 @@ class _Files:
     def __init__(
         self,
         shards: tuple[Shard, ...],
-        fetch: Callable[[Path], None] | None,
+        fetch: Bringer | None,
         most_open: int | None,
     ) -> None:
         self._shards = shards
@@ -263,12 +285,27 @@ class _Files:
         except FileNotFoundError:
             offsets = _scanned(path, size, state.st_mtime_ns)
         file = os.open(path, os.O_RDONLY)
+        if self._fetch is not None:
+            hold(file)
         if len(offsets) - 1 != length:
             os.close(file)
             raise _changed(path, f"it has {len(offsets) - 1:,} records; expected {length:,}")
         return _Opened(
             path, file, offsets, mmap.mmap(file, 0, prot=mmap.PROT_READ) if size else b""
         )
+
+
+def hold(file: int) -> None:
+    """Says that a shard is being read, as long as it is open: others do not make room of it then.
+
+    Args:
+      file: Its descriptor.
+    """
+    # Where there are no such locks, it stays readable all the same once it has no name.
+    with contextlib.suppress(OSError, ModuleNotFoundError):
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_SH)
 
 
 def _joined(jobs: Sequence[tuple[_Opened, int, Places, Places]]) -> bytes:

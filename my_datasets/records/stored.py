@@ -2,8 +2,10 @@
 
 import os
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import google_crc32c
 import pyarrow as pa
@@ -14,8 +16,13 @@ from my_datasets.records import tfrecord
 # Bytes of a file that are read at once, and records that are taken of it.
 _READ_AT_ONCE = 4 << 20
 _RECORDS = 1024
+# Bytes of a Parquet column that are read at once: not all that a row group has of it.
+_COLUMN_BYTES = 1 << 20
 # The column of a Parquet shard that holds TFDS's records.
 _COLUMN = "data"
+_ARRAY_RECORD = "array_record"
+# It reads on in threads otherwise, which a forked process waits for in vain.
+_ARRAY_RECORD_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
 class UnknownFormatError(Exception):
@@ -37,12 +44,15 @@ class DamagedError(Exception):
         self.row, self.at, self.reason = row, at, reason
 
 
-def records(path: Path, file_format: str) -> Iterator[list[bytes]]:
+def records(
+    source: Path | BinaryIO, file_format: str, at_once: int = _RECORDS
+) -> Iterator[list[bytes]]:
     """Yields a shard's records, some at a time.
 
     Args:
-      path: The shard.
+      source: The shard; or, unless it is in ArrayRecord, a file that is open at its beginning.
       file_format: `tfrecord`, `array_record` or `parquet`.
+      at_once: How many records are taken at once, at most.
 
     Raises:
       DamagedError: It is damaged.
@@ -50,57 +60,74 @@ def records(path: Path, file_format: str) -> Iterator[list[bytes]]:
     """
     if file_format not in _READERS:
         raise UnknownFormatError(file_format)
-    return _READERS[file_format](path)
+    return _READERS[file_format](source, at_once)
 
 
-def _tfrecords(path: Path) -> Iterator[list[bytes]]:
+def can_be_read_forked(file_format: str) -> bool:
+    """Returns whether processes that are forked from this one now can read shards of a format.
+
+    The library of ArrayRecord has a thread of its own as soon as it was used, and crashes in
+    processes that are forked without that thread.
+    """
+    return file_format != _ARRAY_RECORD or f"{_ARRAY_RECORD}.python" not in sys.modules
+
+
+def _tfrecords(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
+    if isinstance(source, Path):
+        with source.open("rb", buffering=_READ_AT_ONCE) as file:
+            yield from _tfrecords(file, at_once)
+        return
     row = 0
-    with path.open("rb", buffering=_READ_AT_ONCE) as file:
-        size = os.fstat(file.fileno()).st_size
-        found: list[bytes] = []
-        held = 0
-        while header := file.read(tfrecord.HEADER):
-            at = file.tell() - len(header)
-            if len(header) < tfrecord.HEADER:
-                raise DamagedError(row, at, "The file ends within the length of the record.")
-            (length,) = struct.unpack("<Q", header[:8])
-            if tfrecord.header(length) != header:
-                raise DamagedError(row, at, "The checksum of the record's length is wrong.")
-            if at + length + tfrecord.OVERHEAD > size:
-                raise DamagedError(row, at, "The file ends within the record.")
-            record, footer = file.read(length), file.read(tfrecord.FOOTER)
-            if tfrecord.footer(google_crc32c.value(record)) != footer:
-                raise DamagedError(row, at, "The checksum of the record is wrong.")
-            found.append(record)
-            held += length
-            row += 1
-            if len(found) >= _RECORDS or held >= _READ_AT_ONCE:
-                yield found
-                found, held = [], 0
-        yield found
+    size = source.seek(0, os.SEEK_END)
+    source.seek(0)
+    found: list[bytes] = []
+    held = 0
+    while header := source.read(tfrecord.HEADER):
+        at = source.tell() - len(header)
+        if len(header) < tfrecord.HEADER:
+            raise DamagedError(row, at, "The file ends within the length of the record.")
+        (length,) = struct.unpack("<Q", header[:8])
+        if tfrecord.header(length) != header:
+            raise DamagedError(row, at, "The checksum of the record's length is wrong.")
+        if at + length + tfrecord.OVERHEAD > size:
+            raise DamagedError(row, at, "The file ends within the record.")
+        record, footer = source.read(length), source.read(tfrecord.FOOTER)
+        if tfrecord.footer(google_crc32c.value(record)) != footer:
+            raise DamagedError(row, at, "The checksum of the record is wrong.")
+        found.append(record)
+        held += length
+        row += 1
+        if len(found) >= at_once or held >= _READ_AT_ONCE:
+            yield found
+            found, held = [], 0
+    yield found
 
 
-def _array_records(path: Path) -> Iterator[list[bytes]]:
+def _array_records(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
     from array_record.python import array_record_module
 
+    if not isinstance(source, Path):
+        raise TypeError("ArrayRecord's reader takes the names of files only")
     row = 0
     try:
-        reader = array_record_module.ArrayRecordReader(os.fspath(path))
+        reader = array_record_module.ArrayRecordReader(os.fspath(source), _ARRAY_RECORD_OPTIONS)
         try:
             count = reader.num_records()
-            for row in range(0, count, _RECORDS):
-                yield reader.read(row, min(row + _RECORDS, count))
+            for row in range(0, count, at_once):
+                yield reader.read(row, min(row + at_once, count))
         finally:
             reader.close()
     except RuntimeError as error:  # as pybind11 gives all of them
         raise DamagedError(row, None, str(error)) from error
 
 
-def _parquet(path: Path) -> Iterator[list[bytes]]:
+def _parquet(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
     row = 0
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for batch in file.iter_batches(_RECORDS, columns=[_COLUMN]):
+        with pq.ParquetFile(
+            source, page_checksum_verification=True, buffer_size=_COLUMN_BYTES
+        ) as file:
+            for batch in file.iter_batches(at_once, columns=[_COLUMN]):
                 column = batch.column(0)
                 if column.null_count or not pa.types.is_binary(column.type):
                     raise DamagedError(row, None, f"The column {_COLUMN!r} holds no records.")
@@ -110,8 +137,8 @@ def _parquet(path: Path) -> Iterator[list[bytes]]:
         raise DamagedError(row, None, str(error)) from error
 
 
-_READERS: dict[str, Callable[[Path], Iterator[list[bytes]]]] = {
+_READERS: dict[str, Callable[[Path | BinaryIO, int], Iterator[list[bytes]]]] = {
     "tfrecord": _tfrecords,
-    "array_record": _array_records,
+    _ARRAY_RECORD: _array_records,
     "parquet": _parquet,
 }

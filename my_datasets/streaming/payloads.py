@@ -53,10 +53,7 @@ class Records:
 
     def records(self, values: Sequence[bytes]) -> Batch:
         """Returns the messages, side by side."""
-        sizes = np.fromiter(map(len, values), np.int64, len(values))
-        data = np.frombuffer(b"".join([*values, bytes(PADDING)]), np.uint8)
-        stops = np.cumsum(sizes)
-        return Batch(data, stops - sizes, stops)
+        return Batch.of(values)
 
 
 class Parser(Protocol):

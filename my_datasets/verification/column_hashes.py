@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from my_datasets.core.schema import Leaf
 from my_datasets.input_pipeline.decoding import Decoder
-from my_datasets.records.columns import PADDING
 from my_datasets.records.reading import Batch
 from my_datasets.sources import splitting
 from my_datasets.verification import watching
@@ -73,10 +72,7 @@ class ColumnHashes:
           number: Of the example within the split.
         """
         shard, row = watching.place(shards, number)
-        record = shard.record(row)
-        data = np.frombuffer(record + bytes(PADDING), np.uint8)
-        batch = Batch(data, np.zeros(1, np.int64), np.array([len(record)], np.int64))
-        values = Decoder({self.leaf.name: self.leaf})(batch)
+        values = Decoder({self.leaf.name: self.leaf})(Batch.of([shard.record(row)]))
         (text,) = texts_of(self.leaf, values[self.leaf.name]).to_pylist()
         is_text = self.leaf.form == "bytes" or self.leaf.labels
         return repr(text.decode("utf-8", "backslashreplace")) if is_text else str(text, "ascii")

@@ -12,6 +12,7 @@ from my_datasets.comparison.subject import Subject
 from my_datasets.core.issues import Issue
 from my_datasets.errors import DiskFullError, explain
 from my_datasets.input_pipeline.decoding import Decoder
+from my_datasets.records import stored
 from my_datasets.verification import resuming, watching
 from my_datasets.verification.checks import examples, files, shards
 from my_datasets.verification.report import Level
@@ -72,7 +73,7 @@ class Worker:
     def handle(self, task: Task) -> list[Issue]:
         """Returns what is wrong with a shard; notes on its examples are in files afterwards."""
         path = self.path_of(task)
-        form = self._subject.declared.file_format if self._subject.declared else "tfrecord"
+        form = self.file_format
         try:
             issues = list(
                 shards.check(path, form, task.examples, self._sha256.get(task.name), self._known)
@@ -96,6 +97,11 @@ class Worker:
 
     def finish(self) -> None:
         """Nothing is left to do."""
+
+    @property
+    def file_format(self) -> str:
+        """The format of the shards."""
+        return self._subject.declared.file_format if self._subject.declared else "tfrecord"
 
     def path_of(self, task: Task) -> Path:
         """Returns where a shard lies."""
@@ -146,7 +152,8 @@ def with_kept(
 def _results(
     tasks: Sequence[Task], worker: Worker, workers: int, total: int
 ) -> Iterator[tuple[Task, list[Issue]]]:
-    if workers == 1 or len(tasks) < 2 or total < FEW_BYTES or not processes.available():
+    can_fork = processes.available() and stored.can_be_read_forked(worker.file_format)
+    if workers == 1 or len(tasks) < 2 or total < FEW_BYTES or not can_fork:
         for task in tasks:
             yield task, worker.handle(task)
         return

@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from my_datasets.catalog.reports import diff_page, statistics_page, verification_page
 from my_datasets.cli.main import cli
-from my_datasets.comparison.diff import Diff, SplitDiff
+from my_datasets.comparison.diff import Diff
+from my_datasets.comparison.examples import SplitDiff
 from my_datasets.core.bumps import Bump, Change, Kind
 from my_datasets.core.issues import Issue, Severity
 from my_datasets.core.manifest import Manifest

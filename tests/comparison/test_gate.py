@@ -10,10 +10,10 @@ from my_datasets.errors import VersionGateError
 from tests.comparison.test_diff import ROWS, Versions
 
 
-def build(data_dir, version, *, options=None, config=None, **changed):
+def build(data_dir, version, *, options=None, config=None, builder_config=None, **changed):
     attributes = {**changed, "VERSION": tfds.core.Version(version), "name": Versions.name}
     cls = type("Changed", (Versions,), attributes, skip_registration=True)
-    cls(data_dir=data_dir).download_and_prepare(
+    cls(data_dir=data_dir, config=builder_config).download_and_prepare(
         build_options=options, download_config=config or tfds.download.DownloadConfig()
     )
 
@@ -169,3 +169,27 @@ def test_damaged_metadata_of_another_version_are_no_obstacle(tmp_path, caplog, t
     (tmp_path / "compared" / "1.0.0" / "features.json").write_text(text)
     build(tmp_path, "1.0.1", example=other)
     assert "1.0.1 was not compared with 1.0.0" in caplog.text
+
+
+def configs(*names, default=None):
+    return {
+        "BUILDER_CONFIGS": [tfds.core.BuilderConfig(name=name) for name in names],
+        "DEFAULT_BUILDER_CONFIG_NAME": default,
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "changed", "said"),
+    [
+        ("1.0.1", configs("a", "b", "c"), "config c: config-added"),
+        ("1.9.0", configs("a"), "config b: config-removed, because code that loads it fails"),
+        ("1.9.0", configs("a", "b", default="b"), r"default config: config-default.*\(a -> b\)"),
+    ],
+)
+def test_configs_that_come_and_go_are_told(tmp_path, version, changed, said):
+    build(tmp_path, "1.0.0", **configs("a", "b"), builder_config="a")
+    with pytest.raises(VersionGateError, match=said):
+        build(tmp_path, version, **changed, builder_config="a")
+    build(tmp_path, "1.9.1", **configs("a", "b"), builder_config="a")
+    build(tmp_path, "1.10.0", **configs("z", "b", "a", default="a"), builder_config="a")
+    build(tmp_path, "2.0.0", **configs("a"), builder_config="a")

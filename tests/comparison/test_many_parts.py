@@ -8,7 +8,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.comparison import examining
+from my_datasets.comparison import shard_parts
 from my_datasets.comparison.diff import diff
 from my_datasets.core import manifest
 from my_datasets.core.manifest import Manifest
@@ -63,7 +63,7 @@ def few_descriptors():
 
 def test_a_build_examines_any_number_of_parts(tmp_path, monkeypatch, few_descriptors):
     expected = Manifest.read(build(tmp_path / "one", shards=1)).content
-    monkeypatch.setattr(examining, "_RECORDS", 1)
+    monkeypatch.setattr(shard_parts, "_RECORDS", 1)
     assert Manifest.read(build(tmp_path / "many", shards=1)).content.digest == expected.digest
     with pytest.raises(ConstraintError, match=r"unique; found 1 that came before"):
         build(tmp_path / "twice", shards=1, seventh=0)

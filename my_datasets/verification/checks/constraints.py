@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from my_datasets.comparison import examining
+from my_datasets.comparison.examined import violations
 from my_datasets.comparison.examining import Wanted
 from my_datasets.comparison.subject import ANEW, Subject
 from my_datasets.core import schema
@@ -49,7 +50,7 @@ def check_again(subject: Subject, scratch: Path, workers: int) -> Iterator[Issue
         found = examining.examine(
             subject.path, subject.declared, scratch, Wanted(leaves, declared), workers=workers
         )
-        for feature, told in examining.violations(found, declared):
+        for feature, told in violations(found, declared):
             yield Issue(
                 "constraint", f"feature {feature}", "Values are not what the builder declares.",
                 ANEW, found=told,

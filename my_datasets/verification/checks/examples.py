@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
-
 from my_datasets.comparison.subject import ANEW
 from my_datasets.core.issues import Issue
 from my_datasets.input_pipeline.decoding import Decoder, MisfitError
 from my_datasets.records import canonical, stored
-from my_datasets.records.columns import PADDING, UnreadableRecordError
+from my_datasets.records.columns import UnreadableRecordError
 from my_datasets.records.reading import Batch
 from my_datasets.verification.checks import shards
 from my_datasets.verification.watching import Take
@@ -73,11 +71,8 @@ def check(
 
 def _decoded(decoder: Decoder | None, records: Sequence[bytes]) -> tuple[Any, MisfitError | None]:
     """Returns the values of some records, or why one of them has none."""
-    stops = np.cumsum([len(record) for record in records])
-    starts = stops - [len(record) for record in records]
-    data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
     try:
-        return decoder(Batch(data, starts, stops)) if decoder is not None else None, None
+        return decoder(Batch.of(records)) if decoder is not None else None, None
     except MisfitError as error:
         return None, error
 

@@ -1,0 +1,53 @@
+"""Shards of each format, read record by record; from files, and where processes were forked."""
+
+import io
+
+import pytest
+
+from my_datasets.comparison import examining
+from my_datasets.core.manifest import Manifest
+from my_datasets.records import stored
+from my_datasets.verification import shard_reading
+from my_datasets.verification.report import Level
+from my_datasets.verification.verifier import verify
+from tests.building.engines import toys
+from tests.building.engines.builds import build, shards
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("stored")
+    return {
+        form: build(toys.InUnits, directory / form, file_format=form, workers=1)
+        for form in ("tfrecord", "array_record", "parquet")
+    }
+
+
+@pytest.mark.parametrize("form", ["tfrecord", "array_record", "parquet"])
+@pytest.mark.parametrize("at_once", [1, 7, 1024])
+def test_records_come_some_at_a_time(versions, form, at_once):
+    (shard, *_), (same, *_) = shards(versions[form]), shards(versions["tfrecord"])
+    some = list(stored.records(shard, form, at_once))
+    assert max(map(len, some)) <= at_once
+    found = [one for part in some for one in part]
+    assert found
+    assert found == [one for part in stored.records(same, "tfrecord") for one in part]
+
+
+@pytest.mark.parametrize("form", ["tfrecord", "parquet"])
+def test_open_files_are_read_as_well(versions, form):
+    (shard, *_) = shards(versions[form])
+    from_file = list(stored.records(io.BytesIO(shard.read_bytes()), form))
+    assert from_file == list(stored.records(shard, form))
+
+
+def test_array_records_are_read_after_this_process_wrote_some(versions, tmp_path, monkeypatch):
+    """Their library crashes in processes that are forked when it was used."""
+    monkeypatch.setattr(examining, "FEW_BYTES", 0)
+    monkeypatch.setattr(shard_reading, "FEW_BYTES", 0)
+    assert not stored.can_be_read_forked("array_record")
+    assert stored.can_be_read_forked("tfrecord")
+    version = build(toys.InUnits, tmp_path, file_format="array_record", workers=2)
+    digest = Manifest.read(versions["tfrecord"]).content.digest
+    assert Manifest.read(version).content.digest == digest
+    assert verify(version, level=Level.DEEP, workers=2).is_good
