@@ -20,7 +20,6 @@ from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.prepared import WINDOWS_HELD, Prepared
 from my_datasets.input_pipeline.skipping import SkippingSource
 from my_datasets.input_pipeline.source import Source, open_source
-from my_datasets.input_pipeline.spool import Spool
 from my_datasets.input_pipeline.stages import (
     Bucket,
     Cache,
@@ -85,13 +84,13 @@ def _mixed(mix: Mix, *, warns: bool) -> tuple[Source, EpochOrder]:
 def _windows(records: Records, window: int, seed: int | None) -> WindowOrder:
     """Returns the order of windows of shards, which are fetched before they are wanted."""
     runs = records.runs()
-    spool = records.fetch
+    bringer = records.fetch
     announced: deque[list[int]] = deque(maxlen=WINDOWS_HELD)
 
     def announce(wanted: list[int]) -> None:
-        if wanted not in announced and isinstance(spool, Spool):
+        if wanted not in announced and bringer is not None:
             announced.append(wanted)
-            spool.ahead(runs[i][0] for i in wanted)
+            bringer.ahead(runs[i][0] for i in wanted)
 
     return WindowOrder(tuple(n for _, n in runs), window, seed, announce)
 

@@ -12,7 +12,6 @@ from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.prepared import WINDOW, WINDOWS_HELD, Reference, find
 from my_datasets.input_pipeline.sizing import Budget
 from my_datasets.input_pipeline.source import Source
-from my_datasets.input_pipeline.spool import default_directory
 from my_datasets.input_pipeline.stages import (
     Batch,
     Bucket,
@@ -133,8 +132,8 @@ def plan(
         crop, crop_area, seed, undecodable,
     )  # fmt: skip
     part = None if shard is None else part_of(shard, remainder)
-    held = None
-    if found.url is not None:
+    held, origin = None, found.origin
+    if origin is not None:
         shuffle_window = Shuffle(seed, shuffle_window).window or WINDOW
         held = shuffle_window * WINDOWS_HELD
     records = len(found.records(split, held))
@@ -143,11 +142,10 @@ def plan(
             explain(f"{split!r} of {found.name} has no examples.", mend="choose another slice")
         )
     read = Read(found.name, str(found.path), split, records, found.content)
-    if found.url is not None:
+    if origin is not None:
         if pack is not None or bucket_by is not None:
-            raise _far_away(found.url)
-        held_at = os.path.abspath(os.path.expanduser(shards_dir or default_directory()))
-        read = dataclasses.replace(read, path=found.url, held=held, held_at=held_at)
+            raise _far_away(origin.url)
+        read = dataclasses.replace(read, path=origin.address, held=held, held_at=origin.held_at)
     stages: list[Stage] = [read]
     if shuffle if shuffle is not None else split.partition("[")[0] == "train":
         stages.append(Shuffle(seed, shuffle_window))
@@ -161,7 +159,7 @@ def plan(
     source, _ = looked_at(stages)
     if crop == "random":
         cache = _uncached(cache)
-    kept = sizing.cache(cache, cache_dir, source, epochs, budget, is_far=found.url is not None)
+    kept = sizing.cache(cache, cache_dir, source, epochs, budget, is_far=origin is not None)
     if kept is not None:
         stages.append(kept)
     if pack is not None:

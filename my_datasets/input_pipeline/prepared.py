@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from my_datasets.builders import locating
@@ -21,15 +21,15 @@ from my_datasets.errors import (
     NotPreparedError,
     explain,
 )
-from my_datasets.input_pipeline.spool import Stored, default_directory, mirror, spool_of
-from my_datasets.records import index
+from my_datasets.input_pipeline.on_demand import Origin, origin_of
+from my_datasets.input_pipeline.spool import ObjectStore, Stored, default_directory, mirror
 from my_datasets.records.reading import Records, Shard
 
 # A dataset, or the directory of a version of it.
 Reference = str | os.PathLike[str] | DatasetReference
 _DEFAULT_DATA_DIR = "~/tensorflow_datasets"
-# Shards of an object store whose examples are put into an order together; and those that lie here:
-# of a window, of one that not all threads are through with, and of the next one.
+# Shards that come when they are read, whose examples are put into an order together; and windows of
+# them that lie here: one, one that not all threads are through with, and the next one.
 WINDOW = 4
 WINDOWS_HELD = 3
 
@@ -43,16 +43,14 @@ class Prepared:
       name: The dataset's full name, `name/config:version`.
       schema: Its features.
       shards: The shards of each split.
-      url: Where it is, if that is in an object store; `path` then holds its metadata.
-      files: Its files there, by name.
+      origin: Where its shards come from, if they are not here; `path` then holds its metadata.
     """
 
     path: Path
     name: str
     schema: Schema
     shards: Mapping[str, list[Shard]]
-    url: str | None = None
-    files: Mapping[str, Stored] = field(default_factory=dict)
+    origin: Origin | None = None
 
     @functools.cached_property
     def content(self) -> str:
@@ -63,15 +61,15 @@ class Prepared:
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
     def _size(self, path: Path) -> int:
-        if self.url is not None:
-            return self.files[path.name].size if path.name in self.files else -1
+        if self.origin is not None:
+            return self.origin.sizes.get(path.name, -1)
         return path.stat().st_size if path.exists() else -1
 
     @property
     def modified(self) -> int:
         """When a shard was written last, in nanoseconds of the epoch."""
-        if self.url is not None:
-            return max((one.modified for one in self.files.values()), default=0)
+        if self.origin is not None:
+            return self.origin.modified
         times = [one.path.stat().st_mtime_ns for one in self._all_shards() if one.path.exists()]
         return max(times, default=0)
 
@@ -83,11 +81,12 @@ class Prepared:
 
         Args:
           split: The split or slice.
-          held: Of a version in an object store, how many shards may lie here at a time; None for
-            three windows of the usual size.
+          held: Of shards that come when they are read, how many may lie here at a time; None for
+            as many as its origin thinks right.
 
         Raises:
           SplitNotFoundError: There is none of that name.
+          InvalidOptionError: There is no room for so many shards.
         """
         lengths = {name: [one.length for one in some] for name, some in self.shards.items()}
         first, begin = {}, 0
@@ -99,14 +98,11 @@ class Prepared:
             for one in subsplits.resolve(split, lengths)
         ]
         records = Records(self._all_shards(), ranges)
-        if self.url is None:
+        if self.origin is None:
             return records
         # Those of other splits come and go by themselves.
-        wanted = {path.name for path, _ in records.runs()}
-        wanted |= {name + index.SUFFIX for name in wanted}
-        files = {name: one for name, one in self.files.items() if name in wanted}
-        spool = spool_of(self.url, self.path, files, held or WINDOW * WINDOWS_HELD)
-        return Records(self._all_shards(), ranges, spool, spool.most)
+        bringer = self.origin.bringer({path.name for path, _ in records.runs()}, held)
+        return Records(self._all_shards(), ranges, bringer, bringer.most)
 
 
 def find(
@@ -136,7 +132,7 @@ def find(
         return _remote_version(text, held_at)
     path = Path(text).expanduser()
     if data_dir is None and (is_path or os.sep in text) and layout.is_prepared(path):
-        return _read(path)
+        return replace(_read(path), origin=origin_of(path))
     parsed = reference if isinstance(reference, DatasetReference) else DatasetReference.parse(text)
     lock = Lock.find()
     where = root_of(data_dir)
@@ -211,7 +207,9 @@ def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepare
         raise NotPreparedError(
             explain(f"{url} is no prepared version.", mend="give the folder of a whole one")
         )
-    return replace(_read(path), url=url, files=files)
+    held = os.path.abspath(os.path.expanduser(held_at or default_directory()))
+    most = WINDOW * WINDOWS_HELD
+    return replace(_read(path), origin=ObjectStore(url, path, files, held, most))
 
 
 def _read(path: Path) -> Prepared:

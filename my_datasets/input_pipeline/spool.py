@@ -13,8 +13,9 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +51,46 @@ class Stored(NamedTuple):
 
     size: int
     modified: int
+
+
+@dataclass(frozen=True)
+class ObjectStore:
+    """A version in an object store, as the origin of its shards: see `on_demand.Origin`.
+
+    Attributes:
+      url: Its folder there.
+      directory: The copy of its metadata.
+      files: Its files there, by name.
+      held_at: Where copies lie.
+      most: How many shards may lie there if nobody says how many.
+    """
+
+    url: str
+    directory: Path
+    files: Mapping[str, Stored]
+    held_at: str
+    most: int
+
+    @property
+    def address(self) -> str:
+        """The URL."""
+        return self.url
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of each file, in bytes."""
+        return {name: one.size for name, one in self.files.items()}
+
+    @property
+    def modified(self) -> int:
+        """When a file was written last, in nanoseconds of the epoch."""
+        return max((one.modified for one in self.files.values()), default=0)
+
+    def bringer(self, names: Collection[str], held: int | None) -> "Spool":
+        """Returns what brings some of the shards."""
+        wanted = {*names, *(name + index.SUFFIX for name in names)}
+        files = {name: one for name, one in self.files.items() if name in wanted}
+        return spool_of(self.url, self.directory, files, held or self.most)
 
 
 def mirror(url: str, directory: Path) -> tuple[Path, dict[str, Stored]]:
