@@ -70,6 +70,16 @@ def build(kind: str, directory: Path, total: int, photos: Path | None, report: A
         }
         source = sources.arrays({**columns, "label": rng.integers(0, 10, total)})
         features = source.features()
+    elif kind == "rows":
+        numbers = rng.normal(size=(total, NUMBERS)).tolist()
+        names = [f"x{i:02}" for i in range(NUMBERS)]
+        source = [
+            (i, {**dict(zip(names, row, strict=True)), "label": i % 10})
+            for i, row in enumerate(numbers)
+        ]
+        features = tfds.features.FeaturesDict(
+            {**dict.fromkeys(names, np.float32), "label": np.int64}
+        )
     elif kind == "texts":
         import pyarrow as pa
 
@@ -101,7 +111,7 @@ def build(kind: str, directory: Path, total: int, photos: Path | None, report: A
         name = "benchmark"
 
         def _info(self) -> Any:
-            keys = None if kind == "table" else (first, second)
+            keys = None if kind in ("table", "rows") else (first, second)
             return tfds.core.DatasetInfo(builder=self, features=features, supervised_keys=keys)
 
         def _split_generators(self, dl_manager: Any) -> Any:  # noqa: ARG002
