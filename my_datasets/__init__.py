@@ -7,6 +7,7 @@ they are first used.
 """
 
 import importlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from my_datasets import errors
@@ -14,6 +15,7 @@ from my_datasets._version import __version__
 from my_datasets.builders.registry import register, register_with_tfds
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import MyDatasetsError
+from my_datasets.records import on_demand
 
 if TYPE_CHECKING:
     from my_datasets import sources as sources
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from my_datasets.input_pipeline.planning import plan
     from my_datasets.input_pipeline.source import source
     from my_datasets.loading import load
+    from my_datasets.publishing.attaching import attach
     from my_datasets.publishing.publisher import publish
     from my_datasets.publishing.puller import pull
     from my_datasets.statistics.constraints import Constraint
@@ -47,6 +50,7 @@ __all__ = [
     "MyDatasetsError",
     "Plan",
     "__version__",
+    "attach",
     "batches",
     "errors",
     "grain_dataset",
@@ -75,6 +79,7 @@ _LAZY = {
     "Builder": "my_datasets.builders.base",
     "Constraint": "my_datasets.statistics.constraints",
     "Plan": "my_datasets.input_pipeline.plan",
+    "attach": "my_datasets.publishing.attaching",
     "batches": "my_datasets.input_pipeline.entry_points",
     "grain_dataset": "my_datasets.input_pipeline.entry_points",
     "load": "my_datasets.loading",
@@ -89,6 +94,14 @@ _LAZY = {
 }
 
 register_with_tfds()
+
+
+def _origin_of(version_dir: Path) -> Any:
+    """Returns where the shards of an attached release come from: what reads knows no stores."""
+    return importlib.import_module("my_datasets.publishing.origin").AttachedOrigin(version_dir)
+
+
+on_demand.register(_origin_of)
 
 
 def __getattr__(name: str) -> Any:

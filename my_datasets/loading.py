@@ -25,9 +25,12 @@ from my_datasets.errors import (
     SplitNotFoundError,
     explain,
 )
+from my_datasets.input_pipeline.on_demand_dataset import OnDemandBuilder
 from my_datasets.input_pipeline.prepared import folder_of
-from my_datasets.publishing.held import held
+from my_datasets.publishing.attaching import CACHE_BYTES
+from my_datasets.publishing.held import at_hand
 from my_datasets.publishing.sealing import Trusts
+from my_datasets.records.on_demand import origin_of
 
 
 def load(
@@ -46,6 +49,9 @@ def load(
     download_and_prepare_kwargs: Mapping[str, Any] | None = None,
     store: str | os.PathLike[str] | None = None,
     keys: Trusts | None = None,
+    stream: bool | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | str = CACHE_BYTES,
 ) -> Any:
     """Loads a dataset by reference, and returns what `tfds.load` would.
 
@@ -68,6 +74,11 @@ def load(
       store: Where the release is that is meant: a directory, or `s3://`, `gs://`, `https://` with a
         folder. It is pulled into the data directory, unless it is there; no builder's code runs.
       keys: Whose signatures count; see `my_datasets.pull`.
+      stream: Whether to leave the release in the store, unless all of it is here, and to bring
+        shards when they are read, as `my_datasets.attach`. None to do so if the disk has no room
+        for it, with a warning.
+      cache_dir: Where shards of releases that are streamed lie; see `my_datasets.attach`.
+      cache_bytes: How many bytes of them may lie there.
 
     Returns:
       A `tf.data.Dataset` with the dataset's features; a dict of them by split if `split` is None;
@@ -92,7 +103,15 @@ def load(
                     mend="leave out builder_kwargs and download_and_prepare_kwargs, or store",
                 )
             )
-        builder = _released(reference, store, data_dir, keys, download=download)
+        if download:
+            path = at_hand(
+                reference, store, data_dir, stream=stream, cache_dir=cache_dir,
+                cache_bytes=cache_bytes, keys=keys,
+            )  # fmt: skip
+        else:
+            path = folder_of(reference, data_dir)
+        origin = origin_of(path)
+        builder = OnDemandBuilder(path, origin) if origin else tfds.builder_from_directory(path)
         options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
         return _dataset(builder, split, with_info, *options)
     lock = Lock.find()
@@ -114,22 +133,8 @@ def load(
     return _dataset(builder, split, with_info, *options)
 
 
-def _released(
-    reference: str | DatasetReference,
-    store: str | os.PathLike[str],
-    data_dir: str | os.PathLike[str] | None,
-    keys: Trusts | None,
-    *,
-    download: bool,
-) -> tfds.core.DatasetBuilder:
-    """Returns what reads a release; see `load`."""
-    if not download:
-        return tfds.builder_from_directory(folder_of(reference, data_dir))
-    return tfds.builder_from_directory(held(reference, store, data_dir, keys=keys))
-
-
 def _dataset(
-    builder: tfds.core.DatasetBuilder,
+    builder: tfds.core.DatasetBuilder | OnDemandBuilder,
     split: Any,
     with_info: bool,
     as_supervised: bool,
@@ -166,7 +171,9 @@ def _refuse_blocked(
         raise choosing.blocked(str(wanted), reasons, usable, locked_by)
 
 
-def _split_not_found(builder: tfds.core.DatasetBuilder, split: Any) -> SplitNotFoundError:
+def _split_not_found(
+    builder: tfds.core.DatasetBuilder | OnDemandBuilder, split: Any
+) -> SplitNotFoundError:
     return SplitNotFoundError(
         explain(
             f"Dataset {builder.info.full_name!r} has no split {split!r}.",

@@ -21,8 +21,8 @@ from my_datasets.errors import (
     NotPreparedError,
     explain,
 )
-from my_datasets.input_pipeline.on_demand import Origin, origin_of
 from my_datasets.input_pipeline.spool import ObjectStore, Stored, default_directory, mirror
+from my_datasets.records.on_demand import Origin, origin_of
 from my_datasets.records.reading import Records, Shard
 
 # A dataset, or the directory of a version of it.

@@ -224,10 +224,10 @@ class Spool:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_CONNECTIONS, thread_name_prefix="my_datasets_shards")
         for path in paths:
-            self._pool.submit(self._quietly, path)
+            self._pool.submit(self.try_to_bring, path)
 
-    def _quietly(self, path: Path) -> None:
-        # Who wants the shard asks for it again, and is told what is wrong.
+    def try_to_bring(self, path: Path) -> None:
+        """Brings a shard here; who wants it asks for it again, and is told what is wrong."""
         with contextlib.suppress(Exception):
             self(path)
 

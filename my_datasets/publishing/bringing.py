@@ -10,7 +10,7 @@ from typing import Any
 from my_datasets.building import staging
 from my_datasets.core import layout
 from my_datasets.core.content import Content
-from my_datasets.core.declared import MALFORMED, Declared
+from my_datasets.core.declared import Declared
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import (
     CorruptReleaseError,
@@ -21,6 +21,7 @@ from my_datasets.errors import (
 )
 from my_datasets.publishing import record
 from my_datasets.publishing.ledger import Ledger
+from my_datasets.publishing.metadata import understood
 from my_datasets.publishing.partial import only_splits
 from my_datasets.publishing.pulling import fetch, known_files
 from my_datasets.publishing.record import Record, ReleasedFile
@@ -67,8 +68,8 @@ class Bringing:
     """One release, on its way to this machine."""
 
     def __init__(
-        self, ledger: Ledger, wanted: Record, version_dir: Path, overwrite: bool, workers: int,
-        report: Callable[[Progress], None],
+        self, ledger: Ledger, wanted: Record, version_dir: Path, overwrite: bool = False,
+        workers: int = 1, report: Callable[[Progress], None] = lambda _: None,
     ) -> None:  # fmt: skip
         self._ledger = ledger
         self._record = wanted
@@ -79,15 +80,18 @@ class Bringing:
 
     def run(self, splits: Sequence[str] | None) -> Pulled:
         """Brings it here, unless it is here."""
-        if (found := self._there(splits)) is not None:
+        if (found := self.there(splits)) is not None:
             return found
         with staging.exclusive(self._dir):
-            if (found := self._there(splits)) is not None:
+            if (found := self.there(splits)) is not None:
                 return found  # somebody else brought it
             return self._bring(splits)
 
-    def _there(self, splits: Sequence[str] | None) -> Pulled | None:
-        """Returns what there is to say if there is nothing to do.
+    def there(self, splits: Sequence[str] | None) -> Pulled | None:
+        """Returns what there is to say if there is nothing to do; None if there is something.
+
+        Args:
+          splits: The splits that are wanted; None for all.
 
         Raises:
           OverwriteError: There are other data under that version.
@@ -126,7 +130,7 @@ class Bringing:
 
     def _bring(self, splits: Sequence[str] | None) -> Pulled:
         work = self._dir.parent / f".{self._dir.name}{_WORK}"
-        _begin(work, self._record)
+        begin(work, self._record)
         first = [one for one in self._record.files if one.name in record.FIRST]
         rest = [one for one in self._record.files if one.name not in record.FIRST]
         fetched = [self._fetch(work, first)]
@@ -138,7 +142,7 @@ class Bringing:
         fetched.append(self._fetch(work, rest))
         if wanted is not None:
             only_splits(work, wanted, content)
-        _finish(work, {one.name for one in (*first, *rest)})
+        finish(work, {one.name for one in (*first, *rest)})
         if self._dir.exists():
             staging.swap(work, self._dir)
             shutil.rmtree(work, ignore_errors=True)
@@ -178,37 +182,12 @@ class Bringing:
         )  # fmt: skip
 
     def _understood(self, work: Path) -> tuple[Declared, Content]:
-        """Returns what the metadata say.
-
-        Raises:
-          CorruptReleaseError: They do not fit the record.
-        """
-        mine = self._record
-        config = f"/{mine.config}" if mine.config else ""
+        """Returns what the metadata say; if they do not fit the record, they are not kept."""
         try:
-            declared = Declared.read(work)
-            made = Manifest.read(work)
-            if made is None or made.content is None or made.content.digest != mine.digest:
-                raise ValueError("the manifest is another one's")
-            if declared.name != f"{mine.name}{config}:{mine.version}":
-                raise ValueError(f"they are those of {declared.name:.100}")
-            names = {one.name for some in declared.splits.values() for one in some}
-            missing = sorted(names - {one.name for one in mine.files})
-            if missing:
-                raise ValueError(f"not among the files: {missing[0]:.100}")
-            if names & set(record.FIRST):
-                raise ValueError("metadata are no shards")
-        except (MyDatasetsError, OSError, *MALFORMED) as error:
+            return understood(self._record, work, self._ledger.store.url)
+        except CorruptReleaseError:
             shutil.rmtree(work, ignore_errors=True)
-            raise CorruptReleaseError(
-                explain(
-                    f"The metadata of {mine.name}:{mine.key} in {self._ledger.store.url} do not "
-                    "fit together.",
-                    f"Found: {str(error).partition(chr(10))[0][:200] or type(error).__name__}",
-                    mend="ask who publishes there to look at it; nothing of it is used here",
-                )
-            ) from error
-        return declared, made.content
+            raise
 
     def _pulled(
         self, splits: Any, downloaded: int, linked: int, *, was_there: bool = False
@@ -240,7 +219,7 @@ def _files_of(declared: Declared, splits: Collection[str]) -> set[str]:
     return {name + suffix for name in shards for suffix in suffixes}
 
 
-def _begin(work: Path, wanted: Record) -> None:
+def begin(work: Path, wanted: Record) -> None:
     """Makes the directory in which a release is put together; that of another one is emptied."""
     marker = work / record.FILE_NAME
     if work.is_symlink() or (work.exists() and not wanted.read_from(work)):
@@ -254,7 +233,7 @@ def _begin(work: Path, wanted: Record) -> None:
     partial.replace(marker)
 
 
-def _finish(work: Path, names: set[str]) -> None:
+def finish(work: Path, names: set[str]) -> None:
     """Removes what does not belong there, and makes the rest durable."""
     for path in work.iterdir():
         if path.name not in {*names, record.FILE_NAME}:

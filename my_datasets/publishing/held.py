@@ -1,4 +1,4 @@
-"""A release on this machine: the copy that is here, or pulled."""
+"""A release to be read: the copy that is here, or pulled, or streamed from its store."""
 
 import logging
 import os
@@ -6,11 +6,21 @@ from pathlib import Path
 
 from my_datasets.core.lock import Lock
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import NotPreparedError, StoreUnavailableError, VersionBlockedError
+from my_datasets.core.sizes import human_size
+from my_datasets.errors import (
+    DiskFullError,
+    NotPreparedError,
+    OverwriteError,
+    StoreUnavailableError,
+    VersionBlockedError,
+)
 from my_datasets.input_pipeline.prepared import folder_of
+from my_datasets.publishing.attaching import CACHE_BYTES, Attached, attach
+from my_datasets.publishing.bringing import Bringing
 from my_datasets.publishing.memory import Memory
 from my_datasets.publishing.patience import Patience
-from my_datasets.publishing.puller import pull
+from my_datasets.publishing.puller import pull, version_dir_of
+from my_datasets.publishing.resolving import resolved
 from my_datasets.publishing.sealing import Trusts
 from my_datasets.publishing.store import Store
 
@@ -18,6 +28,51 @@ _LOGGER = logging.getLogger(__name__)
 
 # Where there is a copy already, nobody waits long for a store that cannot be reached.
 _LITTLE_PATIENCE = Patience(tries=2)
+
+
+def at_hand(
+    reference: str | DatasetReference,
+    store: str | os.PathLike[str],
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    stream: bool | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | str = CACHE_BYTES,
+    keys: Trusts | None = None,
+) -> Path:
+    """Returns a directory by which a release can be read: it is here, or comes as it is read.
+
+    Args:
+      reference: As for `pull`.
+      store: The address of the store.
+      data_dir: As for `pull`.
+      stream: Whether to bring only what is read, unless all of it is here; None to do so if the
+        disk has no room for it.
+      cache_dir: As for `attach`.
+      cache_bytes: As for `attach`.
+      keys: As for `pull`.
+
+    Raises:
+      MyDatasetsError: As `pull` and `attach`.
+    """
+
+    def attached() -> Attached:
+        return attach(reference, store, cache_dir, cache_bytes=cache_bytes, keys=keys)
+
+    if stream:
+        return _whole(reference, store, data_dir, keys) or attached().path
+    try:
+        return held(reference, store, data_dir, keys=keys)
+    except DiskFullError as error:
+        if stream is not None:
+            raise
+        found = attached()
+        _LOGGER.warning(
+            "%s is streamed from %s, as there is no room for it (%s); at most %s of it lie in %s.",
+            found.name, found.store, str(error).partition("\n")[0],
+            human_size(found.cache_bytes), found.cache_dir,
+        )  # fmt: skip
+        return found.path
 
 
 def held(
@@ -53,6 +108,22 @@ def held(
             store if isinstance(store, (str, os.PathLike)) else store.url, here,
         )  # fmt: skip
         return here
+
+
+def _whole(
+    reference: str | DatasetReference,
+    store: str | os.PathLike[str],
+    data_dir: str | os.PathLike[str] | None,
+    keys: Trusts | None,
+) -> Path | None:
+    """Returns the directory of a release if all of it is on this machine."""
+    found = resolved(DatasetReference.of(reference), store, keys=keys)
+    version_dir = version_dir_of(found, data_dir)
+    try:
+        there = Bringing(found.ledger, found.record, version_dir).there(None)
+    except OverwriteError:
+        return None
+    return there.path if there is not None else None
 
 
 def _here(reference: DatasetReference, data_dir: str | os.PathLike[str] | None) -> Path | None:

@@ -8,22 +8,14 @@ from pathlib import Path
 
 from my_datasets.building.storage import explained
 from my_datasets.core import layout
-from my_datasets.core.lock import Lock
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import (
-    DataDirError,
-    LockError,
-    explain,
-)
+from my_datasets.errors import DataDirError, explain
 from my_datasets.input_pipeline.prepared import root_of
 from my_datasets.publishing import places
 from my_datasets.publishing.bringing import Bringing, Pulled
-from my_datasets.publishing.choosing import chosen
-from my_datasets.publishing.index import Release
-from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.opening import open_store
-from my_datasets.publishing.patience import Patience, PatientStore
+from my_datasets.publishing.patience import Patience
+from my_datasets.publishing.resolving import Resolved, resolved
 from my_datasets.publishing.sealing import Trusts
 from my_datasets.publishing.store import Store
 from my_datasets.publishing.transfer import Progress
@@ -76,41 +68,31 @@ def pull(
       StoreError: The store cannot be used, or does not answer.
     """
     parsed = DatasetReference.of(reference)
-    lock = Lock.find() if use_lock else None
-    exact = lock.exact(parsed) if lock is not None else parsed
-    ledger = Ledger(PatientStore(open_store(store), patience), keys=keys, memory=memory)
-    ledger.required()
-    index = ledger.index(exact.name)
-    key, release = chosen(index, exact, ledger.store.url)
-    _check_lock(lock, parsed, release)
+    found = resolved(
+        parsed, store, use_lock=use_lock, keys=keys, patience=patience, memory=memory
+    )  # fmt: skip
+    version_dir = version_dir_of(found, data_dir)
+    job = Bringing(found.ledger, found.record, version_dir, overwrite, workers, report)
+    with explained(version_dir):
+        done = job.run(splits)
+        default = found.index.default_config
+        if default is not None and found.record.config is not None:
+            _note_default_config(version_dir.parents[1], default)
+    return done
+
+
+def version_dir_of(found: Resolved, data_dir: str | os.PathLike[str] | None) -> Path:
+    """Returns the directory that a release has on this machine.
+
+    Raises:
+      DataDirError: The data directory is not on this machine.
+    """
     root = layout.as_path(root_of(data_dir))
     if layout.is_remote(root_of(data_dir)):
         raise DataDirError(
             explain(f"{root} is not on this machine.", mend="name a directory of this machine")
         )
-    wanted = ledger.record(exact.name, key, release)
-    version_dir = root / exact.name / key
-    job = Bringing(ledger, wanted, version_dir, overwrite, workers, report)
-    with explained(version_dir):
-        done = job.run(splits)
-        if index.default_config is not None and wanted.config is not None:
-            _note_default_config(root / exact.name, index.default_config)
-    return done
-
-
-def _check_lock(lock: Lock | None, reference: DatasetReference, release: Release) -> None:
-    locked = lock.datasets.get(str(reference)) if lock is not None else None
-    if lock is not None and locked is not None and locked.digest != release.digest:
-        raise LockError(
-            explain(
-                "The store has other data under the version that is locked.",
-                f"{str(reference)!r} is locked by {lock.path}",
-                f"Expected: digest {locked.digest[:16]}",
-                f"Found: digest {release.digest[:16]}",
-                mend="pull from where the locked one is; or, if this one shall hold from now on: "
-                f"my-datasets pull --no-lock, then my-datasets lock {reference}",
-            )
-        )
+    return root / found.record.name / found.key
 
 
 def _note_default_config(dataset_dir: Path, name: str) -> None:

@@ -133,7 +133,7 @@ def _download(
 
 
 def _append(ledger: Ledger, path: str, partial: Path, one: ReleasedFile, transfer: OnBytes) -> None:
-    found = hashlib.sha256()
+    found, source = hashlib.sha256(), f"{path} in {ledger.store.url}"
     with open(partial, "ab+", opener=_no_link) as file:
         file.seek(0)
         while block := file.read(BLOCK):
@@ -144,18 +144,18 @@ def _append(ledger: Ledger, path: str, partial: Path, one: ReleasedFile, transfe
             for data in ledger.store.read(path, begin, one.bytes) if begin < one.bytes else ():
                 size += len(data)
                 if size > one.bytes:
-                    raise _damaged(ledger, path, f"more than {one.bytes:,} bytes")
+                    raise damaged(source, f"more than {one.bytes:,} bytes")
                 file.write(data)
                 found.update(data)
                 transfer(len(data))
         except NotInStoreError as error:
-            raise _damaged(ledger, path, "it is not there") from error
+            raise damaged(source, "it is not there") from error
         file.flush()
         os.fsync(file.fileno())
     if size != one.bytes:
-        raise _damaged(ledger, path, f"{size:,} bytes; published were {one.bytes:,}")
+        raise damaged(source, f"{size:,} bytes; published were {one.bytes:,}")
     if found.hexdigest() != one.sha256:
-        raise _damaged(ledger, path, f"SHA-256 {found.hexdigest()}; published was {one.sha256}")
+        raise damaged(source, f"SHA-256 {found.hexdigest()}; published was {one.sha256}")
 
 
 def _is_whole(path: Path, one: ReleasedFile) -> bool:
@@ -233,10 +233,16 @@ def _no_link(path: Any, flags: int) -> int:
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
-def _damaged(ledger: Ledger, path: str, found: str) -> CorruptReleaseError:
+def damaged(source: str, found: str) -> CorruptReleaseError:
+    """Returns the error for a file that is another one than was published.
+
+    Args:
+      source: The file, and the store in which it is.
+      found: What came.
+    """
     return CorruptReleaseError(
         explain(
-            f"{path} in {ledger.store.url} is not what was published.",
+            f"{source} is not what was published.",
             f"Found: {found}",
             mend="ask who publishes there to look at it: publishing the same version again puts "
             "back what is missing; nothing of it is used here",

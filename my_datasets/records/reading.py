@@ -38,6 +38,9 @@ class Bringer(Protocol):
     def ahead(self, paths: Iterable[Path]) -> None:
         """Begins to bring shards here that will be wanted."""
 
+    def try_to_bring(self, path: Path) -> None:
+        """Brings a shard here if it has room; never fails."""
+
 
 @dataclass(frozen=True)
 class Shard:

@@ -4,13 +4,12 @@ import logging
 import math
 import time
 import uuid
-from collections.abc import Iterator
 
 from my_datasets.input_pipeline.service.accounts import Epoch, Ledger
-from my_datasets.input_pipeline.service.exact import WINDOW
+from my_datasets.input_pipeline.service.ordered import WINDOW, OrderedReceiver
 from my_datasets.input_pipeline.service.policies import Policy
-from my_datasets.input_pipeline.service.receiving import Receiver, Service
-from my_datasets.input_pipeline.service.streams import Arrived, Stream
+from my_datasets.input_pipeline.service.receiving import Service
+from my_datasets.input_pipeline.service.streams import Stream
 from my_datasets.input_pipeline.service.work import Work
 
 _log = logging.getLogger(__name__)
@@ -21,7 +20,7 @@ _EVER = (1 << 63) - 1
 _PAUSE, _LONGEST_PAUSE = 0.5, 5.0
 
 
-class StaticReceiver(Receiver):
+class StaticReceiver(OrderedReceiver):
     """Reads worker after worker in turn, each of which makes every n-th piece.
 
     These are TensorFlow's coordinated reads, with one consumer. They keep the order strictly, but
@@ -33,34 +32,11 @@ class StaticReceiver(Receiver):
     def __init__(self, work: Work, policy: Policy, service: Service, ledger: Ledger) -> None:
         """Prepares; see `Receiver`."""
         super().__init__(work, policy, service, ledger)
-        total = self.batching.total_pieces
-        self._total = _EVER if total is None else total
-        self._next = 0
-        self._early: dict[int, Arrived] = {}
         self._last: dict[str, int] = {}
         self._job: Stream | None = None
         self._begun, self._pause = -math.inf, _PAUSE
-        self._epochs: Iterator[Epoch] = self.epochs()
-        self._epoch: Epoch | None = None
 
-    def next(self) -> Arrived:
-        """Returns the piece that is next in the plan's order."""
-        if self._next >= self._total:
-            self.close()
-            raise StopIteration
-        if self._epoch is None:
-            self._epoch = next(self._epochs)
-        while self._next not in self._early:
-            self._receive(self._epoch)
-        arrived = self._early.pop(self._next)
-        self._epoch.give(self._next)
-        self._next += 1
-        if self._next == self._epoch.pieces.stop:
-            self.account(self._epoch)
-            self._epoch = None
-        return arrived
-
-    def _receive(self, epoch: Epoch) -> None:
+    def receive(self, epoch: Epoch) -> None:
         """Receives a piece, if one comes, of a job that is begun again if it lost its order."""
         if self._job is None:
             self._begin()
@@ -73,16 +49,16 @@ class StaticReceiver(Receiver):
         # Each worker's pieces come in their order.
         began_anew = number <= self._last.get(arrived.maker, -1)
         self._last[arrived.maker] = number
-        if not began_anew and (number == self._next or self._is_early(number)):
-            self._early[number] = arrived
+        if not began_anew and (number == self.following or self._is_early(number)):
+            self.early[number] = arrived
             self._pause = _PAUSE
             self.progress()
             return
         epoch.drop(number)
-        if began_anew or (number > self._next and number not in self._early):
+        if began_anew or (number > self.following and number not in self.early):
             _log.warning(
                 "piece %d came in place of %d, as a worker began anew, or is not there; the job "
-                "is begun again from there", number, self._next,
+                "is begun again from there", number, self.following,
             )  # fmt: skip
             self.end(self._job)
             self._job = None
@@ -90,8 +66,8 @@ class StaticReceiver(Receiver):
 
     def _is_early(self, number: int) -> bool:
         """Returns whether a piece may wait until those before it came."""
-        is_new = number > self._next and number not in self._early
-        return is_new and len(self._early) < WINDOW
+        is_new = number > self.following and number not in self.early
+        return is_new and len(self.early) < WINDOW
 
     def _begin(self) -> None:
         self.check_deadline()
@@ -104,5 +80,5 @@ class StaticReceiver(Receiver):
         self._begun, self._pause = now, min(2 * self._pause, _LONGEST_PAUSE)
         # Coordinated reads are of data without an end, by jobs with a name.
         self._job = self.begin(
-            range(self._next, _EVER), job_name=str(uuid.uuid4()), consumer_index=0, num_consumers=1
+            range(self.following, _EVER), job_name=str(uuid.uuid4()), consumer_index=0, num_consumers=1
         )

@@ -11,7 +11,8 @@ import requests
 import urllib3
 
 from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError, explain
-from my_datasets.publishing.store import BLOCK, OnBytes, Stored, read_only, too_large, untold
+from my_datasets.publishing.store import BLOCK, Stored, too_large
+from my_datasets.publishing.stores.read_only import ReadOnlyStore
 from my_datasets.publishing.stores.whole_answers import WholeAnswers
 
 # Statuses after which asking again may help (RFC 9110, and RFC 6585 for 429).
@@ -20,13 +21,11 @@ _MISSING = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 _TIMEOUT = (15.0, 60.0)
 
 
-class HttpStore:
+class HttpStore(ReadOnlyStore):
     """A directory that an HTTP server gives away as it is; see `Store`.
 
     Certificates are verified. A name and password come from `~/.netrc`, as for other tools.
     """
-
-    is_writable = False
 
     def __init__(self, url: str) -> None:
         """Takes the address of the directory."""
@@ -92,24 +91,6 @@ class HttpStore:
                 if len(data) > most:
                     raise too_large(path, most)
             return data, response.headers.get("ETag", "")
-
-    def create(
-        self,
-        path: str,  # noqa: ARG002
-        source: Path | bytes,  # noqa: ARG002
-        sha256: str,  # noqa: ARG002
-        on_bytes: OnBytes = untold,  # noqa: ARG002
-    ) -> None:
-        raise read_only(self.url)
-
-    def replace(self, path: str, data: bytes, tag: str | None) -> str:  # noqa: ARG002
-        raise read_only(self.url)
-
-    def move(self, source: str, target: str, last: Sequence[str]) -> None:  # noqa: ARG002
-        raise read_only(self.url)
-
-    def delete(self, path: str) -> None:  # noqa: ARG002
-        raise read_only(self.url)
 
     def _asked(
         self, method: str, path: str, headers: dict[str, str] | None = None

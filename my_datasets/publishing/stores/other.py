@@ -7,17 +7,16 @@ from pathlib import Path
 import fsspec
 
 from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError, explain
-from my_datasets.publishing.store import BLOCK, OnBytes, Stored, read_only, too_large, untold
+from my_datasets.publishing.store import BLOCK, Stored, too_large
+from my_datasets.publishing.stores.read_only import ReadOnlyStore
 
 
-class OtherStore:
+class OtherStore(ReadOnlyStore):
     """A folder of any file system of fsspec's; see `Store`.
 
     None of them promises the conditional writes that publishing needs, so nothing is written.
     Credentials come from where the backend looks for them.
     """
-
-    is_writable = False
 
     def __init__(self, url: str) -> None:
         """Takes the address, such as `abfs://CONTAINER/FOLDER`.
@@ -76,24 +75,6 @@ class OtherStore:
             raise too_large(path, most)
         with self._explained(path):
             return self._system.cat_file(self._full(path)), ""
-
-    def create(
-        self,
-        path: str,  # noqa: ARG002
-        source: Path | bytes,  # noqa: ARG002
-        sha256: str,  # noqa: ARG002
-        on_bytes: OnBytes = untold,  # noqa: ARG002
-    ) -> None:
-        raise read_only(self.url)
-
-    def replace(self, path: str, data: bytes, tag: str | None) -> str:  # noqa: ARG002
-        raise read_only(self.url)
-
-    def move(self, source: str, target: str, last: Sequence[str]) -> None:  # noqa: ARG002
-        raise read_only(self.url)
-
-    def delete(self, path: str) -> None:  # noqa: ARG002
-        raise read_only(self.url)
 
     def _full(self, path: str) -> str:
         return f"{self._root.rstrip('/')}/{path}"

@@ -1,0 +1,62 @@
+"""The metadata of a release: that they fit its record and each other, and which files are none."""
+
+from pathlib import Path
+
+from my_datasets.core.content import Content
+from my_datasets.core.declared import MALFORMED, Declared
+from my_datasets.core.manifest import Manifest
+from my_datasets.errors import CorruptReleaseError, MyDatasetsError, explain
+from my_datasets.publishing import record
+from my_datasets.publishing.record import Record, ReleasedFile
+from my_datasets.records import keys as record_keys
+
+
+def understood(wanted: Record, directory: Path, url: str) -> tuple[Declared, Content]:
+    """Returns what the metadata of a release say.
+
+    Args:
+      wanted: Its record.
+      directory: Where they are.
+      url: The store from which they came, for messages.
+
+    Raises:
+      CorruptReleaseError: They do not fit the record.
+    """
+    config = f"/{wanted.config}" if wanted.config else ""
+    try:
+        declared = Declared.read(directory)
+        made = Manifest.read(directory)
+        if made is None or made.content is None or made.content.digest != wanted.digest:
+            raise ValueError("the manifest is another one's")
+        if declared.name != f"{wanted.name}{config}:{wanted.version}":
+            raise ValueError(f"they are those of {declared.name:.100}")
+        names = shards_of(declared)
+        missing = sorted(names - {one.name for one in wanted.files})
+        if missing:
+            raise ValueError(f"not among the files: {missing[0]:.100}")
+        if names & set(record.FIRST):
+            raise ValueError("metadata are no shards")
+    except (MyDatasetsError, OSError, *MALFORMED) as error:
+        raise CorruptReleaseError(
+            explain(
+                f"The metadata of {wanted.name}:{wanted.key} in {url} do not fit together.",
+                f"Found: {str(error).partition(chr(10))[0][:200] or type(error).__name__}",
+                mend="ask who publishes there to look at it; nothing of it is used here",
+            )
+        ) from error
+    return declared, made.content
+
+
+def shards_of(declared: Declared) -> set[str]:
+    """Returns the names of the files that hold examples."""
+    return {one.name for some in declared.splits.values() for one in some}
+
+
+def read_with(wanted: Record, declared: Declared) -> list[ReleasedFile]:
+    """Returns the files that readers of a version need beside its shards: metadata and indexes."""
+    shards = shards_of(declared)
+    return [
+        one
+        for one in wanted.files
+        if one.name not in shards and not one.name.endswith(record_keys.SUFFIX)
+    ]

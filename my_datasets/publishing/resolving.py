@@ -1,0 +1,94 @@
+"""From a reference to the record of the release that is meant, with all that must be checked."""
+
+import os
+from dataclasses import dataclass
+
+from my_datasets.core.lock import Lock
+from my_datasets.core.reference import DatasetReference
+from my_datasets.errors import LockError, explain
+from my_datasets.publishing import places
+from my_datasets.publishing.choosing import chosen
+from my_datasets.publishing.index import Index, Release
+from my_datasets.publishing.ledger import Ledger
+from my_datasets.publishing.memory import Memory
+from my_datasets.publishing.opening import open_store
+from my_datasets.publishing.patience import Patience, PatientStore
+from my_datasets.publishing.record import Record
+from my_datasets.publishing.sealing import Trusts
+from my_datasets.publishing.store import Store
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A release that is meant.
+
+    Attributes:
+      ledger: Of its store.
+      index: The releases of its dataset.
+      key: Its name among them.
+      release: What the index says of it.
+      record: Its files.
+    """
+
+    ledger: Ledger
+    index: Index
+    key: str
+    release: Release
+    record: Record
+
+    @property
+    def url(self) -> str:
+        """Where its files are, for people."""
+        return f"{self.ledger.store.url}/{places.release_of(self.record.name, self.key)}"
+
+
+def resolved(
+    reference: DatasetReference,
+    store: str | os.PathLike[str] | Store,
+    *,
+    use_lock: bool = True,
+    keys: Trusts | None = None,
+    patience: Patience | None = None,
+    memory: Memory | None = None,
+) -> Resolved:
+    """Returns the release that a reference means.
+
+    Args:
+      reference: Which one: the highest that fits and was not withdrawn.
+      store: Where it is, as `open_store` takes it.
+      use_lock: Whether the project's lock says what the reference means.
+      keys: Whose signatures count; with them, what is not signed is refused.
+      patience: How long the store is given where it does not answer well.
+      memory: What this machine has seen of stores.
+
+    Raises:
+      ReleaseNotFoundError: There is no such release.
+      YankedError: It was withdrawn.
+      LockError: It is another one than the project's lock says.
+      CorruptReleaseError: The store gives something else than was published.
+      SignatureError: A signature is missing or wrong, or the store's state is an older one.
+      StoreError: The store cannot be used, or does not answer.
+    """
+    lock = Lock.find() if use_lock else None
+    exact = lock.exact(reference) if lock is not None else reference
+    ledger = Ledger(PatientStore(open_store(store), patience), keys=keys, memory=memory)
+    ledger.required()
+    index = ledger.index(exact.name)
+    key, release = chosen(index, exact, ledger.store.url)
+    _check_lock(lock, reference, release)
+    return Resolved(ledger, index, key, release, ledger.record(exact.name, key, release))
+
+
+def _check_lock(lock: Lock | None, reference: DatasetReference, release: Release) -> None:
+    locked = lock.datasets.get(str(reference)) if lock is not None else None
+    if lock is not None and locked is not None and locked.digest != release.digest:
+        raise LockError(
+            explain(
+                "The store has other data under the version that is locked.",
+                f"{str(reference)!r} is locked by {lock.path}",
+                f"Expected: digest {locked.digest[:16]}",
+                f"Found: digest {release.digest[:16]}",
+                mend="pull from where the locked one is; or, if this one shall hold from now on: "
+                f"my-datasets pull --no-lock, then my-datasets lock {reference}",
+            )
+        )

@@ -1,0 +1,216 @@
+"""A directory with room for so many bytes of verified files: what releases are streamed through.
+
+Files lie there by their SHA-256. Of those that nobody reads, the one that was not wanted for the
+longest time goes first. Any number of threads and processes share a directory: while a file comes,
+its `.partial` is locked, so that it comes once; a file that is read is locked by who reads it
+(`my_datasets.records.reading.hold`). Such locks end with their process.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import filelock
+
+from my_datasets.core.sizes import human_size
+from my_datasets.errors import DiskFullError, explain
+from my_datasets.publishing.pulling import damaged
+from my_datasets.publishing.record import ReleasedFile
+
+_LOGGER = logging.getLogger(__name__)
+_PARTIAL = ".partial"
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+
+
+class Shelf:
+    """Room for some files; see above.
+
+    Attributes:
+      directory: Where they lie.
+      most: How many bytes they may have.
+    """
+
+    def __init__(self, directory: Path, most: int) -> None:
+        """Takes a directory, which is made if need be.
+
+        Args:
+          directory: The directory.
+          most: How many bytes the files in it may have. Only if those that are being read at one
+            moment have more, it has so many.
+        """
+        self.directory = directory
+        self.most = most
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def path_of(self, sha256: str) -> Path:
+        """Returns where a file lies, if it is there."""
+        return self.directory / sha256
+
+    def bring(
+        self, wanted: ReleasedFile, read: Callable[[], Iterable[bytes]], source: str,
+        *, is_optional: bool = False,
+    ) -> None:  # fmt: skip
+        """Sees that a file is there: whole, and the one that is wanted.
+
+        Args:
+          wanted: The file.
+          read: Gives its contents, piece by piece.
+          source: Where they come from, for messages.
+          is_optional: Whether to leave it if it has room only where something is read.
+
+        Raises:
+          CorruptReleaseError: They are other contents. Nobody sees a byte of them.
+          DiskFullError: The disk has no room for it.
+          StoreError: They cannot be read.
+        """
+        path = self.path_of(wanted.sha256)
+        if _is_there(path, wanted.bytes):
+            return
+        with _alone(path.with_name(path.name + _PARTIAL)) as partial:
+            if _is_there(path, wanted.bytes):  # somebody else brought it
+                return
+            if not self._reserve(partial, wanted.bytes, is_optional=is_optional):
+                return
+            _write(partial, wanted, read(), source)
+            partial.rename(path)
+
+    def _reserve(self, partial: Path, size: int, *, is_optional: bool) -> bool:
+        """Takes room for a file, so that others see it taken; returns whether there is."""
+        with filelock.FileLock(self.directory / ".lock"):
+            there = self._oldest_first()
+            taken = sum(bytes_there for _, bytes_there in there)
+            for path, bytes_there in there:
+                if taken + size <= self.most:
+                    break
+                if _removed(path):
+                    taken -= bytes_there
+            if taken + size > self.most:
+                if is_optional:
+                    return False
+                _LOGGER.warning(
+                    "%s has %s for a while, more than %s: so much is being read at the same time.",
+                    self.directory, human_size(taken + size), human_size(self.most),
+                )  # fmt: skip
+            while not _allocated(partial, size):
+                # Others fill the disk: then less lies here.
+                if not any(_removed(path) for path, _ in self._oldest_first()):
+                    raise self._full(size)
+        return True
+
+    def _oldest_first(self) -> list[tuple[Path, int]]:
+        found = []
+        for entry in os.scandir(self.directory):
+            if not entry.name.startswith("."):
+                with contextlib.suppress(FileNotFoundError):
+                    state = entry.stat()
+                    found.append((state.st_mtime_ns, Path(entry.path), state.st_size))
+        return [(path, size) for _, path, size in sorted(found)]
+
+    def _full(self, size: int) -> DiskFullError:
+        return DiskFullError(
+            explain(
+                f"The disk is full: {self.directory} has no room for a shard.",
+                f"It has {human_size(size)}, and all others there are being read",
+                mend="free some space, or name another cache_dir, then run the same again",
+            )
+        )
+
+
+def _is_there(path: Path, size: int) -> bool:
+    """Returns whether a file is there; notes that it was wanted."""
+    try:
+        if path.stat().st_size != size:  # cut off by somebody
+            path.unlink()
+            return False
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _alone(partial: Path) -> Iterator[Path]:
+    """Holds an empty file, waiting as long as somebody else does; it is removed in the end."""
+    while True:
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        file = os.open(partial, flags, 0o666)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if _is_at(file, partial):
+            break
+        os.close(file)  # who held it was through with it: it has another name, or none
+    try:
+        os.ftruncate(file, 0)  # of a process that was killed
+        yield partial
+    finally:
+        if _is_at(file, partial):
+            partial.unlink()
+        # Also for children of a fork, which have the descriptor, too.
+        fcntl.flock(file, fcntl.LOCK_UN)
+        os.close(file)
+
+
+def _is_at(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _removed(path: Path) -> bool:
+    """Removes a file unless somebody holds it; returns whether it is gone."""
+    try:
+        file = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    except PermissionError:
+        return False  # somebody else's
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        path.unlink(missing_ok=True)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(file)
+    return True
+
+
+def _allocated(path: Path, size: int) -> bool:
+    """Gives a file its size, and its place on the disk; returns whether there is such a place."""
+    with path.open("r+b") as file:
+        try:
+            if size:
+                os.posix_fallocate(file.fileno(), 0, size)
+        except OSError as error:
+            if error.errno in _FULL:
+                os.ftruncate(file.fileno(), 0)
+                return False
+            if error.errno not in _NO_ALLOCATION:
+                raise
+            os.ftruncate(file.fileno(), size)
+    return True
+
+
+def _write(partial: Path, wanted: ReleasedFile, data: Iterable[bytes], source: str) -> None:
+    """Fills a file that has its size already, and compares what came with what is wanted."""
+    found = hashlib.sha256()
+    came = 0
+    with partial.open("r+b") as file:
+        for block in data:
+            came += len(block)
+            # Never more than there should be, whatever the store gives.
+            if came > wanted.bytes:
+                raise damaged(source, f"more than {wanted.bytes:,} bytes")
+            file.write(block)
+            found.update(block)
+        file.flush()
+        os.fsync(file.fileno())
+    if came != wanted.bytes:
+        raise damaged(source, f"{came:,} bytes; published were {wanted.bytes:,}")
+    if found.hexdigest() != wanted.sha256:
+        raise damaged(source, f"SHA-256 {found.hexdigest()}; published was {wanted.sha256}")
