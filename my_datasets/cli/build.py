@@ -11,6 +11,7 @@ from typing import Any
 import rich_click as click
 
 from my_datasets.building.progress import Progress
+from my_datasets.cli.building_options import max_quarantined_option, version_gate_option
 from my_datasets.cli.imports import import_modules
 from my_datasets.cli.mirrors import mirror_option
 from my_datasets.cli.output import (
@@ -22,6 +23,7 @@ from my_datasets.cli.output import (
     print_json,
     quiet_tensorflow,
     size,
+    workers_option,
 )
 from my_datasets.core import layout
 from my_datasets.core.reference import DatasetReference
@@ -92,9 +94,7 @@ _BUILD_OPTIONS = (
 @click.option(
     "--splits", metavar="NAMES", help="Only these splits, comma-separated: train,validation."
 )
-@click.option(
-    "--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: the cores]"
-)
+@workers_option
 @click.option(
     "--max-memory",
     type=size,
@@ -113,14 +113,7 @@ _BUILD_OPTIONS = (
     help="Examples that do not fit the features: fail, or set them aside in quarantine.jsonl.  "
     "[default: what the builder says, else fail]",
 )
-@click.option(
-    "--max-quarantined",
-    type=click.FloatRange(0, 1),
-    default=0.01,
-    show_default=True,
-    metavar="PART",
-    help="The part of a split above which setting aside fails.",
-)
+@max_quarantined_option
 @click.option(
     "--unit-timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -135,12 +128,7 @@ _BUILD_OPTIONS = (
     metavar="HOSTS",
     help="Hosts that will read at the same time: about ten shards for each.",
 )
-@click.option(
-    "--version-gate/--no-version-gate",
-    default=True,
-    help="Refuse a version whose number says less than what changed since the one before it.  "
-    "[default: refuse]",
-)
+@version_gate_option
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option
 def command(

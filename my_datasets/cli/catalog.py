@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.output import error_console, json_option, print_json, quiet_tensorflow
+from my_datasets.cli.output import (
+    error_console,
+    json_option,
+    print_json,
+    quiet_tensorflow,
+    workers_option,
+)
 from my_datasets.cli.places import cache_dir
 from my_datasets.cli.stores import trusted, trusted_keys_option
 
@@ -39,7 +45,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--no-examples", is_flag=True, help="Show no examples: no shard is read for them.")
 @click.option("--no-changes", is_flag=True, help="Do not compare each version with the one before.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a core]")
+@workers_option
 @trusted_keys_option
 @json_option
 @click.pass_context

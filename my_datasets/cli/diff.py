@@ -10,6 +10,7 @@ from my_datasets.cli.output import (
     html_option,
     json_option,
     print_json,
+    workers_option,
     write_page,
 )
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("old", metavar="NAME[/CONFIG]:VERSION|PATH")
 @click.argument("new", metavar="NAME[/CONFIG]:VERSION|PATH")
 @data_dir_option
-@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a core]")
+@workers_option
 @html_option
 @json_option
 @click.pass_context

@@ -26,6 +26,9 @@ data_dir_option: Callable[..., Any] = click.option(
     metavar="DIR",
     help="Where prepared datasets live.  [default: $TFDS_DATA_DIR, else ~/tensorflow_datasets]",
 )
+workers_option: Callable[..., Any] = click.option(
+    "--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: the cores]"
+)
 json_option: Callable[..., Any] = click.option(
     "--json", "as_json", is_flag=True, help="Print JSON on stdout, for scripts."
 )

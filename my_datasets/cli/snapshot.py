@@ -11,6 +11,7 @@ from typing import Any
 
 import rich_click as click
 
+from my_datasets.cli.building_options import max_quarantined_option, version_gate_option
 from my_datasets.cli.output import (
     console,
     data_dir_option,
@@ -18,6 +19,7 @@ from my_datasets.cli.output import (
     print_json,
     quiet_tensorflow,
     size,
+    workers_option,
 )
 from my_datasets.errors import InvalidOptionError, explain
 
@@ -88,9 +90,7 @@ def _place(_context: Any, _option: Any, text: str) -> Any:
     help="librdkafka's options, a line NAME=VALUE for each: security.protocol, sasl.password, ...",
 )
 @data_dir_option
-@click.option(
-    "--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: the cores]"
-)
+@workers_option
 @click.option("--max-memory", type=size, metavar="SIZE", help="Memory for the data of them all.")
 @click.option(
     "--resume/--restart",
@@ -104,20 +104,8 @@ def _place(_context: Any, _option: Any, text: str) -> Any:
     show_default=True,
     help="Messages that cannot be decoded: fail, or set them aside in quarantine.jsonl.",
 )
-@click.option(
-    "--max-quarantined",
-    type=click.FloatRange(0, 1),
-    default=0.01,
-    show_default=True,
-    metavar="PART",
-    help="The part of them above which setting aside fails.",
-)
-@click.option(
-    "--version-gate/--no-version-gate",
-    default=True,
-    help="Refuse a version whose number says less than what changed since the one before it.  "
-    "[default: refuse]",
-)
+@max_quarantined_option
+@version_gate_option
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 @json_option
 def command(

@@ -19,6 +19,7 @@ from my_datasets.cli.output import (
     json_option,
     print_json,
     quiet_tensorflow,
+    workers_option,
     write_page,
 )
 from my_datasets.cli.places import cache_dir
@@ -72,7 +73,7 @@ _NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unre
     help="Look at all shards, also at those that a run before, which was interrupted, has done.",
 )
 @click.option("--strict", is_flag=True, help="Count warnings as errors.")
-@click.option("--workers", type=click.IntRange(min=1), help="Processes.  [default: one a core]")
+@workers_option
 @html_option
 @json_option
 @click.pass_context

@@ -80,5 +80,8 @@ class StaticReceiver(OrderedReceiver):
         self._begun, self._pause = now, min(2 * self._pause, _LONGEST_PAUSE)
         # Coordinated reads are of data without an end, by jobs with a name.
         self._job = self.begin(
-            range(self.following, _EVER), job_name=str(uuid.uuid4()), consumer_index=0, num_consumers=1
+            range(self.following, _EVER),
+            job_name=str(uuid.uuid4()),
+            consumer_index=0,
+            num_consumers=1,
         )

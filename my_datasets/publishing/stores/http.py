@@ -3,9 +3,8 @@
 import email.utils
 import threading
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from http import HTTPStatus
-from pathlib import Path
 
 import requests
 import urllib3

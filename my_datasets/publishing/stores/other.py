@@ -1,8 +1,7 @@
 """What else fsspec reaches: Azure, Hugging Face, SFTP, WebDAV and so on; it is only read."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
 import fsspec
 
