@@ -9,6 +9,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from my_datasets.catalog.beginnings import beginning
 from my_datasets.catalog.changes import Changes, Comparing
 from my_datasets.catalog.collect import Collected, Dataset, Offered
 from my_datasets.catalog.pages import web_address
@@ -160,13 +161,12 @@ def _card(
     manifest = Manifest.read(path)
     splits = tuple(_splits(info, declared, manifest))
     filled = in_usual_order(one.name for one in splits if one.examples)
-    taken = Samples(note="Its examples are in a store elsewhere, in large files.")
-    if not with_samples:
-        taken = Samples()
-    elif shown.no_examples:
+    taken = Samples()
+    if with_samples and shown.no_examples:
         taken = Samples(note=f"Its examples are not shown: {shown.no_examples}")
-    elif shown.has_shards or shown.first_split:
-        taken = samples(path, [shown.first_split] if shown.first_split else filled, about.features)
+    elif with_samples:
+        first = shown.first or (beginning(path) if shown.has_shards else None)
+        taken = samples(path, first, about.features)
     has_sizes = any(
         one.kind == "image" and "?" in one.shape.split(" x ")[:2] for one in about.features
     )

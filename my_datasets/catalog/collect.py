@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from my_datasets.catalog.beginnings import Beginning
 from my_datasets.catalog.metadata import Metadata
 from my_datasets.core import layout
 from my_datasets.core.declared import MALFORMED
@@ -26,6 +27,7 @@ from my_datasets.publishing.record import parse_key
 from my_datasets.publishing.sealing import Trusts
 from my_datasets.publishing.store import Store
 from my_datasets.publishing.stores.local import LocalStore
+from my_datasets.records.stored import DamagedError
 
 _AT_ONCE = 16
 
@@ -38,7 +40,8 @@ class Offered:
       version: The version.
       path: The directory that holds its metadata; None if they are not to be trusted.
       has_shards: Whether its shards are there, too.
-      first_split: The split of which the first shard is there, and is what was published.
+      first: Where its first examples are, if they are what was published; None if that was not
+        looked for.
       no_examples: Why its examples are not shown, though they are there.
       is_yanked: Whether it was withdrawn.
       message: Why it was, or why it is not shown.
@@ -51,7 +54,7 @@ class Offered:
     version: Version
     path: Path | None
     has_shards: bool = True
-    first_split: str = ""
+    first: Beginning | None = None
     no_examples: str = ""
     is_yanked: bool = False
     message: str = ""
@@ -123,8 +126,8 @@ def collect(
       keys: Whose signatures count.
       memory: What this machine has seen of stores.
       cache: Where metadata of stores elsewhere are kept.
-      with_examples: Whether of such stores the first shard of each dataset is brought here, too,
-        if it is not large.
+      with_examples: Whether of such stores the first examples of each dataset are brought here,
+        too.
       report: Is told of each dataset whose releases are known.
 
     Raises:
@@ -207,25 +210,25 @@ def _offered(
             published=release.published, signed_by=signed_by, record=release.record,
         )  # fmt: skip
     return Offered(
-        version, path, where.has_shards, "", "", is_yanked, release.message, release.published,
+        version, path, where.has_shards, None, "", is_yanked, release.message, release.published,
         signed_by, is_checked and bool(signed_by), release.record,
     )  # fmt: skip
 
 
 def _with_examples(dataset: Dataset, where: Metadata) -> Dataset:
-    """Returns a dataset with the first shard of the version that is shown, if it can be had."""
+    """Returns a dataset with the first examples of the version that is shown, or why not."""
     shown = dataset.shown
     if shown.path is None:
         return dataset
-    split, altered = "", ""
+    first, reason = None, ""
     try:
-        split = where.bring_shard(shown.path)
+        first, reason = where.first_examples(shown.path)
     except CorruptReleaseError as error:
-        altered = str(error).splitlines()[0]
-    except (OSError, *MALFORMED) as error:
-        altered = f"{type(error).__name__}: {error}"
-    brought = replace(shown, first_split=split, no_examples=altered)
-    versions = tuple(brought if one is shown else one for one in dataset.versions)
+        reason = str(error).splitlines()[0]
+    except (OSError, DamagedError, *MALFORMED) as error:
+        reason = f"{type(error).__name__}: {error}"
+    looked_at = replace(shown, first=first, no_examples=reason)
+    versions = tuple(looked_at if one is shown else one for one in dataset.versions)
     return replace(dataset, versions=versions)
 
 

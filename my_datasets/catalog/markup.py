@@ -4,20 +4,20 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from my_datasets.catalog.beginnings import batch_of
 from my_datasets.catalog.cards import Card
 from my_datasets.catalog.collect import Collected
 from my_datasets.catalog.pages import web_address
+from my_datasets.catalog.samples import UNREADABLE
 from my_datasets.core.declared import MALFORMED
 from my_datasets.core.schema import Leaf, known_leaves
-from my_datasets.errors import FeatureError, MyDatasetsError
+from my_datasets.errors import FeatureError
 from my_datasets.exporting import croissant as writing
 from my_datasets.exporting.about import File
-from my_datasets.exporting.parquet import first_examples
-from my_datasets.input_pipeline.prepared import find
+from my_datasets.exporting.parquet import of_records
 
 EXAMPLES = "samples/examples.parquet"
-# Examples for whoever loads the description, and the room they may take.
-_EXAMPLES = 20
+# The room that examples may take for whoever loads the description.
 _MOST_BYTES = 4 << 20
 
 
@@ -43,12 +43,12 @@ def schema_org(card: Card) -> dict[str, Any]:
 
 def examples_file(card: Card) -> bytes | None:
     """Returns the first examples as a Parquet file; None if they cannot be had."""
-    path = card.offered.path
-    if path is None or not card.samples.samples:
+    path, first = card.offered.path, card.samples.first
+    if path is None or first is None:
         return None
     try:
-        return first_examples(find(path), card.samples.split, _EXAMPLES, _MOST_BYTES)
-    except (MyDatasetsError, OSError, *MALFORMED):
+        return of_records(path, batch_of(first.records()), _MOST_BYTES)
+    except (*UNREADABLE, *MALFORMED):
         return None
 
 

@@ -3,23 +3,29 @@
 import hashlib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from my_datasets.catalog.summaries import in_usual_order
+from my_datasets.catalog import ranges
+from my_datasets.catalog.beginnings import Beginning, beginning
 from my_datasets.core import hashes
-from my_datasets.core.declared import Declared, is_plain_name
+from my_datasets.core.declared import is_plain_name
+from my_datasets.core.sizes import human_size
 from my_datasets.errors import CorruptReleaseError, StoreError, explain
 from my_datasets.publishing import places
 from my_datasets.publishing.index import Release
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.record import FIRST, Record, ReleasedFile
-from my_datasets.records.index import SUFFIX
+from my_datasets.records import stored, tfrecord
 
 # Other files than shards are small, and names of classes.
 _LABELS = ".labels.txt"
 _MOST_LABELS = 16 << 20
-# Larger shards are not brought here.
+# Shards up to here are compared as a whole, and brought here for that if signatures count.
 MOST_SHARD_BYTES = 64 << 20
+# Up to here they are brought here in any case: the beginning of a shard is not much less.
+SMALL_SHARD_BYTES = 4 << 20
+_FIRST_RECORDS = "first-records"
 
 
 class Metadata:
@@ -75,52 +81,71 @@ class Metadata:
                 self._fetch(f"{folder}/{one.name}", one, directory)
         return directory
 
-    def bring_shard(self, directory: Path) -> str:
-        """Brings the first shard of a version's first split beside its metadata, and compares it.
+    def first_examples(self, directory: Path) -> tuple[Beginning | None, str]:
+        """Returns where the first examples of a version are, and why they are not to be had.
 
-        In a store on this machine it lies there, and may be of any size. Large ones are compared
-        only where signatures count: then nothing is shown that nobody has signed.
+        In a store on this machine they lie there. Shards that are not large are compared with what
+        was published; where signatures count all are, for nothing is shown that nobody has signed.
+        From a store elsewhere a small shard is brought here whole. Of others the beginning is
+        read, of which only the format's own checksums are known: where signatures count, they are
+        brought here whole, too, or not at all.
 
         Args:
           directory: What `of` returned.
 
-        Returns:
-          The split; empty if its first shard is not to be had.
-
         Raises:
-          CorruptReleaseError: It is not what was published.
-          StoreError, ValueError: It cannot be read.
+          CorruptReleaseError: They are not what was published.
+          DamagedError: The shard is damaged.
+          StoreError, ValueError: They cannot be read.
         """
         record = self._records[directory]
-        splits = Declared.read(directory).splits
-        filled = in_usual_order(name for name, some in splits.items() if some and some[0].examples)
-        if not filled:
-            return ""
-        name = splits[filled[0]][0].name
-        files = {one.name: one for one in record.files}
-        is_large = files[name].bytes > MOST_SHARD_BYTES
+        first = beginning(directory)
+        if first is None:
+            return None, ""
+        if first.file_format not in stored.FORMATS:
+            return None, f"{first.file_format} files are not read here."
+        path = first.files[0]
+        shard = next(one for one in record.files if one.name == path.name)
         if self._local is not None:
-            for one in filter(None, map(files.get, (name, name + SUFFIX))):
-                if self._is_checked or not is_large:
-                    self._compare(directory / one.name, one)
-            return filled[0]
-        if is_large:
-            return ""
-        folder = places.release_of(record.name, record.key)
-        # With what makes it readable at random, if that was published.
-        for one in filter(None, map(files.get, (name, name + SUFFIX))):
-            if not (directory / one.name).is_file():
-                self._fetch(f"{folder}/{one.name}", one, directory)
-        return filled[0]
+            if self._is_checked or shard.bytes <= MOST_SHARD_BYTES:
+                self._compare(path, shard)
+            return (replace(first, files=(path,)) if self._is_checked else first), ""
+        if shard.bytes <= (MOST_SHARD_BYTES if self._is_checked else SMALL_SHARD_BYTES):
+            if not path.is_file():
+                self._fetch(f"{places.release_of(record.name, record.key)}/{path.name}", shard,
+                            directory)  # fmt: skip
+            return replace(first, files=(path,)), ""
+        if self._is_checked:
+            return None, (
+                f"{path.name} has {human_size(shard.bytes)}, and only as a whole can it be "
+                "compared with what was signed."
+            )
+        return self._from_ranges(first, shard, directory)
+
+    def _from_ranges(
+        self, first: Beginning, shard: ReleasedFile, directory: Path
+    ) -> tuple[Beginning | None, str]:
+        """Reads the beginning of a shard, unless that was done; see `first_examples`."""
+        record = self._records[directory]
+        path = f"{places.release_of(record.name, record.key)}/{shard.name}"
+        kept = directory / f"{shard.name}.{_FIRST_RECORDS}"
+        if not kept.is_file():
+
+            def fetch(begin: int, end: int) -> bytes:
+                return b"".join(self._ledger.store.read(path, begin, end))
+
+            try:
+                records = ranges.first_records(fetch, shard.bytes, first.file_format)
+            except ranges.TooMuchError as error:
+                return None, f"{error}."
+            _write(kept, b"".join(map(tfrecord.framed_one, records)))
+        return Beginning(first.split, (kept,), "tfrecord"), ""
 
     def _fetch(self, path: str, wanted: ReleasedFile, directory: Path) -> None:
         data = b"".join(self._ledger.store.read(path, 0, wanted.bytes))
         if hashlib.sha256(data).hexdigest() != wanted.sha256:
             raise self._altered(path)
-        directory.mkdir(parents=True, exist_ok=True)
-        partial = directory / f".{wanted.name}.{os.getpid()}.partial"
-        partial.write_bytes(data)
-        partial.replace(directory / wanted.name)
+        _write(directory / wanted.name, data)
 
     def _compare(self, path: Path, wanted: ReleasedFile) -> None:
         """Compares a file with what was published.
@@ -142,6 +167,13 @@ class Metadata:
                 mend="ask who publishes there to look at it",
             )
         )
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_bytes(data)
+    partial.replace(path)
 
 
 def _metadata_of(record: Record) -> Iterator[ReleasedFile]:

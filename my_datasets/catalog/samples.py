@@ -1,7 +1,7 @@
 """A few examples of a version, as pages show them: pictures, sounds, texts and numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,21 @@ import numpy.typing as npt
 from markupsafe import Markup
 
 from my_datasets.catalog import pictures, sounds
+from my_datasets.catalog.beginnings import Beginning, decoded
 from my_datasets.catalog.formats import number, shortened
-from my_datasets.core.schema import Leaf, leaves_of
+from my_datasets.core.schema import Leaf, leaves_of, read_tree
 from my_datasets.errors import MyDatasetsError
 from my_datasets.exporting.features import Feature
-from my_datasets.input_pipeline.source import source
+from my_datasets.input_pipeline.decoding import MisfitError
+from my_datasets.records.stored import DamagedError, UnknownFormatError
 
 Array = npt.NDArray[Any]
 
+# Why examples cannot be read.
+UNREADABLE = (
+    MyDatasetsError, MisfitError, DamagedError, UnknownFormatError, ImportError, OSError,
+    MemoryError,
+)  # fmt: skip
 # How many examples are shown of each kind.
 _PICTURES = 12
 _SOUNDS = 6
@@ -121,12 +128,14 @@ class Samples:
       samples: The examples.
       files: The contents of the files they need, by name.
       note: What is to be said of them, or why there are none.
+      first: Where they are, and some more; None if there are none.
     """
 
     split: str = ""
     samples: tuple[Sample, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
     note: str = ""
+    first: Beginning | None = None
 
     @property
     def has_media(self) -> bool:
@@ -134,27 +143,28 @@ class Samples:
         return any(one.pictures or one.sounds for one in self.samples)
 
 
-def samples(version_dir: Path, splits: Sequence[str], declared: Sequence[Feature]) -> Samples:
-    """Returns the first examples of a version's first split.
+def samples(version_dir: Path, first: Beginning | None, declared: Sequence[Feature]) -> Samples:
+    """Returns the first examples of a version.
 
     Args:
-      version_dir: Its directory.
-      splits: Its splits that have examples, the preferred ones first.
+      version_dir: The directory with its metadata.
+      first: Where its first examples are; None if it has none.
       declared: Its features.
     """
-    if not splits:
+    if first is None:
         return Samples(note="It has no examples.")
     try:
-        examples = source(version_dir, split=splits[0])
-        leaves = leaves_of(examples.decoder.tree)
+        leaves = leaves_of(read_tree(version_dir))
         is_of_images = any(leaf.form == "image" for leaf in leaves)
         is_of_sounds = any(_is_sound(leaf, declared) for leaf in leaves)
         count = _PICTURES if is_of_images else _SOUNDS if is_of_sounds else _ROWS
-        rows = examples[: min(count, len(examples))]
-    except (MyDatasetsError, OSError, MemoryError) as error:
+        rows = decoded(version_dir, first.records()[:count])
+    except UnknownFormatError as error:
+        return Samples(note=f"Its examples cannot be shown: {error} files are not read here.")
+    except UNREADABLE as error:
         lines = str(error).splitlines() or [type(error).__name__]
         return Samples(note=f"Its examples cannot be shown: {lines[0]}")
-    return _Reading(splits[0], leaves, declared).samples(rows)
+    return replace(_Reading(first.split, leaves, declared).samples(rows), first=first)
 
 
 def _is_sound(leaf: Leaf, declared: Sequence[Feature]) -> bool:

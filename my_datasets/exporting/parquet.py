@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from my_datasets.building.storage import explained
-from my_datasets.core import hashes
+from my_datasets.core import hashes, schema
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import (
     ExampleError,
@@ -25,6 +25,7 @@ from my_datasets.exporting.target import check, staged
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.decoding import MisfitError
 from my_datasets.input_pipeline.prepared import Prepared
+from my_datasets.records.reading import Batch
 
 _MOST_ROWS = 8192
 _CHUNK_BYTES = 16 << 20
@@ -132,10 +133,8 @@ class _Split:
         self._columns = columns
         self._file_bytes = file_bytes
         self._report = report
-        # For the first examples only their shards need to be there.
-        there = [one for one in prepared.shards[split] if one.path.exists()]
-        size = sum(one.path.stat().st_size for one in there)
-        each = max(1, size // max(1, sum(one.length for one in there)))
+        size = sum(one.path.stat().st_size for one in prepared.shards[split])
+        each = max(1, size // max(1, len(self._records)))
         self._rows = int(np.clip(min(_CHUNK_BYTES, file_bytes) // each, 1, _MOST_ROWS))
 
     def write(self, directory: Path) -> list[ExportedFile]:
@@ -163,19 +162,14 @@ class _Split:
         ):
             while at < total and (at == begin or file.tell() < self._file_bytes):
                 end = min(at + self._rows, total)
-                writer.write_table(self.table(at, end))
+                writer.write_table(self._table(at, end))
                 at = end
                 self._report(self._split, at, total)
         with path.open("rb") as written:
             os.fsync(written.fileno())
         return at
 
-    @property
-    def examples(self) -> int:
-        """How many examples it has."""
-        return len(self._records)
-
-    def table(self, begin: int, end: int) -> pa.Table:
+    def _table(self, begin: int, end: int) -> pa.Table:
         """Returns some of its examples.
 
         Raises:
@@ -218,7 +212,7 @@ def _chosen_splits(prepared: Prepared, splits: Collection[str] | None) -> list[s
 
 def _binary(prepared: Prepared, named: Collection[str]) -> frozenset[str]:
     """Returns the features whose bytes are no text: as named, or as the manifest says."""
-    leaves = {leaf.name for leaf in trees.columns_of(prepared.schema.tree) if leaf.form == "bytes"}
+    leaves = _bytes_of(prepared.schema.tree)
     unknown = sorted(set(named) - leaves)
     if unknown:
         raise FeatureError(
@@ -228,32 +222,39 @@ def _binary(prepared: Prepared, named: Collection[str]) -> frozenset[str]:
                 mend="choose among those",
             )
         )
-    manifest = Manifest.read(prepared.path)
+    return frozenset(named) | _not_text(prepared.path, leaves)
+
+
+def _bytes_of(tree: Any) -> frozenset[str]:
+    return frozenset(leaf.name for leaf in trees.columns_of(tree) if leaf.form == "bytes")
+
+
+def _not_text(version_dir: Path, leaves: frozenset[str]) -> frozenset[str]:
+    """Returns those of some features whose bytes are no text, as the manifest says."""
+    manifest = Manifest.read(version_dir)
     statistics: Mapping[str, Any] = manifest.statistics if manifest else {}
-    known = {
+    return leaves & {
         name
         for split in statistics.values()
         for name, one in split["features"].items()
         if one.get("not_text")
     }
-    return frozenset(named) | (frozenset(known) & leaves)
 
 
-def first_examples(prepared: Prepared, split: str, count: int, most_bytes: int) -> bytes | None:
-    """Returns the first examples of a split as a Parquet file; None if they take too much room.
+def of_records(version_dir: Path, records: Batch, most_bytes: int) -> bytes | None:
+    """Returns some examples as a Parquet file; None if they take too much room.
 
     Args:
-      prepared: The version.
-      split: The split.
-      count: How many examples; all, if there are fewer.
+      version_dir: The directory with their version's metadata.
+      records: Their records.
       most_bytes: How large the file may be.
 
     Raises:
-      FeatureError, ExampleError, CorruptShardError: As `export`.
+      FeatureError: A feature is of a kind that only TFDS reads, or a text is none.
+      MisfitError: An example is not what its features declare.
     """
-    columns = Columns(prepared.schema.tree, _binary(prepared, ()))
-    part = _Split(prepared, split, columns, most_bytes, lambda *_: None)
-    table = part.table(0, min(count, part.examples))
+    tree = schema.read_tree(version_dir)
+    table = Columns(tree, _not_text(version_dir, _bytes_of(tree))).table(records)
     if table.nbytes > most_bytes:
         return None
     file = pa.BufferOutputStream()

@@ -90,7 +90,7 @@ class ExampleSource(Sequence[Any]):
           CorruptShardError, ExampleError: One of them is damaged.
         """
         columns = self.columns(numbers)
-        return _examples(columns, len(numbers))
+        return examples_of(columns, len(numbers))
 
     @property
     def tree(self) -> Any:
@@ -268,11 +268,16 @@ def _chosen_features(
     return {name: tree[name] for name in columns}
 
 
-def _examples(columns: Any, n: int) -> list[Any]:
-    """Returns the rows of columns."""
+def examples_of(columns: Any, n: int) -> list[Any]:
+    """Returns examples: the rows of columns.
+
+    Args:
+      columns: As a `Decoder` gives them.
+      n: How many rows they have.
+    """
     if isinstance(columns, Mapping):
-        split = {name: _examples(values, n) for name, values in columns.items()}
+        split = {name: examples_of(values, n) for name, values in columns.items()}
         return [dict(zip(split, row, strict=True)) for row in zip(*split.values(), strict=True)]
     if isinstance(columns, tuple):
-        return list(zip(*(_examples(values, n) for values in columns), strict=True))
+        return list(zip(*(examples_of(values, n) for values in columns), strict=True))
     return columns.rows() if isinstance(columns, Ragged) else list(columns)

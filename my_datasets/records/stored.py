@@ -125,8 +125,10 @@ def _parquet(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
     row = 0
     try:
         with pq.ParquetFile(
-            source, page_checksum_verification=True, buffer_size=_COLUMN_BYTES
-        ) as file:
+            source, page_checksum_verification=True, buffer_size=_COLUMN_BYTES,
+            # Of an open file no more is read than is needed; that may be far away.
+            pre_buffer=isinstance(source, Path),
+        ) as file:  # fmt: skip
             for batch in file.iter_batches(at_once, columns=[_COLUMN]):
                 column = batch.column(0)
                 if column.null_count or not pa.types.is_binary(column.type):
@@ -142,3 +144,5 @@ _READERS: dict[str, Callable[[Path | BinaryIO, int], Iterator[list[bytes]]]] = {
     _ARRAY_RECORD: _array_records,
     "parquet": _parquet,
 }
+# The formats that are read here.
+FORMATS = frozenset(_READERS)

@@ -57,6 +57,11 @@ def footer(checksum: int) -> bytes:
     return _footers(np.array([checksum], np.uint32)).tobytes()
 
 
+def framed_one(record: bytes) -> bytes:
+    """Returns a record as it stands in a TFRecord file."""
+    return header(len(record)) + record + footer(google_crc32c.value(record))
+
+
 def _checksums_of_rows(rows: Bytes, size: int) -> npt.NDArray[np.uint32]:
     n = len(rows)
     found = np.empty(n, np.uint32)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from my_datasets import errors
-from my_datasets.catalog import metadata
+from my_datasets.catalog import metadata, ranges
 from my_datasets.catalog.changes import Comparing
 from my_datasets.catalog.collect import collect
 from my_datasets.catalog.render import write
@@ -245,14 +245,15 @@ def test_a_store_elsewhere(published, tmp_path):
         }  # fmt: skip
 
 
-def test_large_shards_stay_elsewhere(published, tmp_path, monkeypatch):
-    monkeypatch.setattr(metadata, "MOST_SHARD_BYTES", 100)
+def test_large_examples_stay_elsewhere(published, tmp_path, monkeypatch):
+    monkeypatch.setattr(metadata, "SMALL_SHARD_BYTES", 100)
+    monkeypatch.setattr(ranges, "MOST_FETCHED", 100)
     with serving(published.store) as (url, asked):
         found = collect(url, cache=tmp_path / "cache")
         assert not [one for one in asked if "tfrecord" in one[1]]
     write(found, tmp_path / "site")
     page = pages_of(tmp_path / "site")["datasets/weights"]
-    assert "Its examples are in a store elsewhere" in page.text
+    assert "Its examples are not shown: more than 100 B of the file" in page.text
     assert page.tags.count("svg") > 4
 
 
