@@ -6,10 +6,7 @@ from pathlib import Path
 
 from my_datasets.core.blocked import reason_in_metadata
 from my_datasets.core.manifest import Manifest
-from my_datasets.errors import (
-    PublishError,
-    explain,
-)
+from my_datasets.errors import ChecksumError, PublishError, explain
 from my_datasets.publishing import release_gate
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.memory import Memory
@@ -54,7 +51,7 @@ def publish(
       reference: For example `digits:1.0.0`; or the directory of a version.
       store: Where to, as `open_store` takes it.
       data_dir: Where prepared data is; TFDS's default if None.
-      level: How much is verified before.
+      level: How much is verified, `BYTES` while they are uploaded, `DEEP` before.
       version_gate: Whether a version is refused whose number says less than what changed since
         the release before it.
       dry_run: Only look what would be done; nothing is written.
@@ -92,13 +89,19 @@ def publish(
     found = index.releases.get(wanted.key)
     if found is not None and (done := job.settled(found)):
         return done
-    _verify(version_dir, level, report)
+    # The stores hash every byte on its way, so nothing need be read twice for that.
+    on_the_way = level is Level.BYTES and not dry_run
+    _verify(version_dir, Level.FAST if on_the_way else level, report)
     if version_gate and found is None:
         release_gate.check(version_dir, wanted, index, ledger)
     missing = job.missing()
     if dry_run:
         return job.published(Outcome.WOULD, sum(one.bytes for one in missing))
-    job.upload(missing)
+    try:
+        job.upload(missing)
+    except ChecksumError:
+        _verify(version_dir, Level.BYTES, report)  # which tells what is wrong, and where
+        raise
     return job.commit(sum(one.bytes for one in missing), note)
 
 

@@ -65,7 +65,7 @@ def test_a_version_becomes_a_release(store, built):
     assert written == Record.of(built()).data
     assert release(store).state is State.PUBLISHED
     assert not list(store.list(places.UPLOADS))
-    assert {one.stage for one in told} == {"verifying", "uploading"}
+    assert {one.stage for one in told} == {"uploading"}
     assert told[-1].done == told[-1].total == done.bytes
     log = ledger(store).index(made.NAME).log
     assert [(one.serial, one.action, one.note) for one in log] == [
@@ -112,12 +112,6 @@ def test_what_is_not_fit_is_refused(store, built, tmp_path):
         shutil.rmtree(version)
 
     shutil.copytree(built(), version)
-    shard = next(version.glob("*train*-00002-of-?????"))
-    data = bytearray(shard.read_bytes())
-    data[1000] ^= 1
-    shard.write_bytes(data)
-    refused("is not what it should be(.|\n)*00002-of")
-    shutil.copytree(built(), version)
     (version / "my_datasets_manifest.json").unlink()
     refused("no manifest")
     shutil.copytree(built(), version)
@@ -137,6 +131,33 @@ def test_what_is_not_fit_is_refused(store, built, tmp_path):
     (version / "dataset_info.json").write_text(json.dumps({**info, "isBlocked": "Wrong."}))
     refused(r"must not be used: Wrong\.")
     assert list(store.list("")) == []
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_what_is_damaged_is_told_and_comes_to_no_store(store, built, tmp_path, dry_run):
+    version = tmp_path / "released" / "1.0.0"
+    shutil.copytree(built(), version)
+    shard = next(version.glob("*train*-00002-of-?????"))
+    data = bytearray(shard.read_bytes())
+    data[1000] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(PublishError, match=r"is not what it should be(.|\n)*00002-of"):
+        publish(str(version), store, dry_run=dry_run)
+    assert release(store) is None
+    # Where nobody looks lie files of it that are right, which need not be uploaded again.
+    right = made.contents(built())
+    uploaded = [one.path for one in store.list("")]
+    assert all(path.startswith(f"{places.UPLOADS}/") for path in uploaded)
+    assert not (dry_run and uploaded)
+    for path in uploaded:
+        assert b"".join(store.read(path)) == right[path.rpartition("/")[2]]
+    data[1000] ^= 1
+    shard.write_bytes(data)
+    left = sum(map(len, right.values())) - sum(
+        len(right[path.rpartition("/")[2]]) for path in uploaded
+    )
+    assert publish(str(version), store).uploaded == left
+    assert not list(store.list(places.UPLOADS))
 
 
 def test_what_lies_there_and_is_no_release(store, built):
