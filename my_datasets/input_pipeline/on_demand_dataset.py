@@ -102,14 +102,16 @@ class OnDemandBuilder:
             raise InvalidOptionError(
                 explain(f"{split!r} has no examples.", mend="choose another slice")
             )
-        in_turn = self._in_turn(config, len(files), shuffle_files=shuffle_files)
+        in_turn = self._in_turn(config, shuffle_files=shuffle_files)
         names = {Path(one.filename).name for one in files}
         bringer = self._origin.bringer(names, min(in_turn, len(names)))
         shards = _chosen(files, config, shuffle_files=shuffle_files)
-        records = shards.map(
-            lambda shard: {**shard, "path": _coming(bringer, shard["path"])},
-            num_parallel_calls=_AHEAD, deterministic=True,
-        ).interleave(
+        if bringer.spare:
+            shards = shards.map(
+                lambda shard: {**shard, "path": _coming(bringer, shard["path"])},
+                num_parallel_calls=min(_AHEAD, bringer.spare), deterministic=True,
+            )  # fmt: skip
+        records = shards.interleave(
             lambda shard: _records(bringer, shard, config),
             cycle_length=in_turn, block_length=config.interleave_block_length,
         )  # fmt: skip
@@ -121,7 +123,7 @@ class OnDemandBuilder:
             self._decoder(decoders, config), num_parallel_calls=config.num_parallel_calls_for_decode
         )
 
-    def _in_turn(self, config: tfds.ReadConfig, files: int, *, shuffle_files: bool) -> int:
+    def _in_turn(self, config: tfds.ReadConfig, *, shuffle_files: bool) -> int:
         """Returns how many files are read in turn."""
         cycle = config.interleave_cycle_length
         is_ordered = self.info.disable_shuffling
@@ -135,7 +137,7 @@ class OnDemandBuilder:
                     "ReadConfig(enable_ordering_guard=False)",
                 )
             )
-        return cycle if cycle and cycle > 0 else files
+        return cycle if cycle and cycle > 0 else _IN_TURN
 
     def _decoder(self, decoders: Any, config: tfds.ReadConfig) -> Any:
         """Returns what makes an example of a record."""

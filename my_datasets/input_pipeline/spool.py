@@ -191,6 +191,11 @@ class Spool:
         """How many shards may lie here."""
         return self._most
 
+    @property
+    def spare(self) -> int:
+        """None: those that may lie here are those that were asked for."""
+        return 0
+
     def __call__(self, path: Path) -> None:
         """Sees that a shard is here.
 

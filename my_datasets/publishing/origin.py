@@ -139,34 +139,32 @@ class AttachedOrigin:
         """Returns what brings some of the shards; see `on_demand.Origin`."""
         sizes = sorted((self.shards[name].bytes for name in names), reverse=True)
         most = self._attachment.most
-        if held is None:
-            largest = max(1, *sizes[:1])
-            return Shards(self._dir, max(1, most // largest))
-        if sum(sizes[:held]) > most:
+        at_once = sizes[: held or 0]
+        needed = sum(at_once)
+        if needed > most:
             raise InvalidOptionError(
                 explain(
-                    f"{min(held, len(sizes))} shards of {self.url} are to be here at once.",
-                    f"They have up to {human_size(sum(sizes[:held]))}; the cache may have "
-                    f"{human_size(most)}",
-                    mend=f"attach it with cache_bytes={sum(sizes[:held])} or more; or give a "
+                    f"{len(at_once)} shards of {self.url} are to be here at once.",
+                    f"They have up to {human_size(needed)}; the cache may have {human_size(most)}",
+                    mend=f"attach it with cache_bytes={needed} or more; or give a "
                     "smaller shuffle_window, or interleave_cycle_length of TFDS's ReadConfig",
                 )
             )
-        return Shards(self._dir, held)
+        return Shards(self._dir, (most - needed) // max(1, *sizes[:1]))
 
 
 class Shards:
     """Brings shards of an attached release to its shelf; can be sent to other processes."""
 
-    def __init__(self, version_dir: Path, most: int) -> None:
+    def __init__(self, version_dir: Path, spare: int) -> None:
         """Asks nothing of the store yet.
 
         Args:
           version_dir: The directory of the release's metadata.
-          most: How many shards may be open at once.
+          spare: How many shards have room beside those that are needed at once.
         """
         self._dir = version_dir
-        self._most = most
+        self._spare = spare
         self._origin = AttachedOrigin(version_dir)
         self._begin()
 
@@ -177,12 +175,17 @@ class Shards:
         self._process = os.getpid()  # last: whoever sees it finds the others
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._dir, self._most)
+        return type(self), (self._dir, self._spare)
 
     @property
     def most(self) -> int:
-        """How many shards may be open at once."""
-        return self._most
+        """None stay open between reads: what is open is not taken away to make room."""
+        return 0
+
+    @property
+    def spare(self) -> int:
+        """How many shards have room beside those that are needed at once."""
+        return self._spare
 
     def __call__(self, path: Path) -> None:
         """Sees that a shard is here.

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from my_datasets.publishing.record import ReleasedFile
 
 _LOGGER = logging.getLogger(__name__)
 _PARTIAL = ".partial"
+_PAUSE_SECONDS = 0.01
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
@@ -72,36 +74,63 @@ class Shelf:
         path = self.path_of(wanted.sha256)
         if _is_there(path, wanted.bytes):
             return
-        with _alone(path.with_name(path.name + _PARTIAL)) as partial:
+        partial = path.with_name(path.name + _PARTIAL)
+        with _alone(partial) as file:
             if _is_there(path, wanted.bytes):  # somebody else brought it
                 return
             if not self._reserve(partial, wanted.bytes, is_optional=is_optional):
                 return
             _write(partial, wanted, read(), source)
-            partial.rename(path)
+            _note_wanted(partial)
+            with self._counting():
+                partial.rename(path)
+                fcntl.flock(file, fcntl.LOCK_UN)  # so that who counts does not take it for read
 
     def _reserve(self, partial: Path, size: int, *, is_optional: bool) -> bool:
         """Takes room for a file, so that others see it taken; returns whether there is."""
-        with filelock.FileLock(self.directory / ".lock"):
-            there = self._oldest_first()
-            taken = sum(bytes_there for _, bytes_there in there)
-            for path, bytes_there in there:
-                if taken + size <= self.most:
+        while True:
+            with self._counting():
+                taken, is_coming = self._made_room(size)
+                has_room = taken + size <= self.most
+                if has_room or not (is_optional or is_coming):
+                    self._allocate(partial, size)
                     break
-                if _removed(path):
-                    taken -= bytes_there
-            if taken + size > self.most:
-                if is_optional:
-                    return False
-                _LOGGER.warning(
-                    "%s has %s for a while, more than %s: so much is being read at the same time.",
-                    self.directory, human_size(taken + size), human_size(self.most),
-                )  # fmt: skip
-            while not _allocated(partial, size):
-                # Others fill the disk: then less lies here.
-                if not any(_removed(path) for path, _ in self._oldest_first()):
-                    raise self._full(size)
+            if is_optional:
+                return False
+            time.sleep(_PAUSE_SECONDS)  # what comes just now may go once it is there
+        if not has_room:
+            _LOGGER.warning(
+                "%s has %s for a while, more than %s: so much is being read at the same time.",
+                self.directory, human_size(taken + size), human_size(self.most),
+            )  # fmt: skip
         return True
+
+    def _counting(self) -> filelock.BaseFileLock:
+        """Returns the lock of who counts what is there, and takes room, or gives it back."""
+        return filelock.FileLock(self.directory / ".lock")
+
+    def _made_room(self, size: int) -> tuple[int, bool]:
+        """Removes files until another one has room.
+
+        Returns:
+          How many bytes are taken then, and whether some of them are those of files that come.
+        """
+        there = self._oldest_first()
+        taken, is_coming = sum(size_there for _, size_there in there), False
+        for path, size_there in there:
+            if taken + size <= self.most:
+                break
+            if _removed(path):
+                taken -= size_there
+            elif path.suffix == _PARTIAL and size_there:
+                is_coming = True
+        return taken, is_coming
+
+    def _allocate(self, partial: Path, size: int) -> None:
+        """Gives a file its size; if others fill the disk, less lies here."""
+        while not _allocated(partial, size):
+            if not any(_removed(path) for path, _ in self._oldest_first()):
+                raise self._full(size)
 
     def _oldest_first(self) -> list[tuple[Path, int]]:
         found = []
@@ -128,15 +157,25 @@ def _is_there(path: Path, size: int) -> bool:
         if path.stat().st_size != size:  # cut off by somebody
             path.unlink()
             return False
-        os.utime(path)
+        _note_wanted(path)
     except FileNotFoundError:
         return False
     return True
 
 
+def _note_wanted(path: Path) -> None:
+    # The file system's own clock may stand still for some milliseconds.
+    now = time.time_ns()
+    os.utime(path, ns=(now, now))
+
+
 @contextlib.contextmanager
-def _alone(partial: Path) -> Iterator[Path]:
-    """Holds an empty file, waiting as long as somebody else does; it is removed in the end."""
+def _alone(partial: Path) -> Iterator[int]:
+    """Holds an empty file, waiting as long as somebody else does; it is removed in the end.
+
+    Yields:
+      Its descriptor.
+    """
     while True:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         file = os.open(partial, flags, 0o666)
@@ -146,7 +185,7 @@ def _alone(partial: Path) -> Iterator[Path]:
         os.close(file)  # who held it was through with it: it has another name, or none
     try:
         os.ftruncate(file, 0)  # of a process that was killed
-        yield partial
+        yield file
     finally:
         if _is_at(file, partial):
             partial.unlink()

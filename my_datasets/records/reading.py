@@ -30,7 +30,11 @@ class Bringer(Protocol):
 
     @property
     def most(self) -> int:
-        """How many of them may be open at once."""
+        """How many of them may stay open between reads; 0 if others may want their room."""
+
+    @property
+    def spare(self) -> int:
+        """How many more of them have room than those that it was asked to have room for."""
 
     def __call__(self, path: Path) -> None:
         """Sees that a shard is here; it is about to be opened."""
@@ -96,7 +100,7 @@ class Records:
       shards: The shards, one split's after the other's.
       ranges: The first record of each range and the one after its last, counted over all shards.
       fetch: Is told of each shard that is about to be opened, and brings it there.
-      most_open: How many shards are open at once; None for 256.
+      most_open: How many shards stay open between reads; None for 256.
     """
 
     shards: Sequence[Shard]
@@ -186,7 +190,7 @@ class _Files:
         most_open: int | None,
     ) -> None:
         self._shards = shards
-        self._fetch, self._most_open = fetch, most_open or _MOST_OPEN
+        self._fetch, self._most_open = fetch, _MOST_OPEN if most_open is None else most_open
         self._ends = np.cumsum([shard.length for shard in shards], dtype=np.int64)
         self._opened: dict[tuple[int, int], _Opened] = {}
 
@@ -196,6 +200,13 @@ class _Files:
         return shard, number - int(self._ends[which]) + shard.length
 
     def read(self, numbers: Places) -> Batch:
+        try:
+            return self._read(numbers)
+        finally:
+            if not self._most_open:
+                self._opened.clear()
+
+    def _read(self, numbers: Places) -> Batch:
         if not len(numbers):
             return Batch(np.zeros(PADDING, np.uint8), numbers, numbers)
         order = np.argsort(numbers, kind="stable")
@@ -266,8 +277,9 @@ class _Files:
         except FileNotFoundError as error:
             raise _changed(path, "it is not there") from error
         kept = self._opened.setdefault(key, opened)
-        for old in list(self._opened)[: -self._most_open]:
-            self._opened.pop(old, None)
+        if self._most_open:
+            for old in list(self._opened)[: -self._most_open]:
+                self._opened.pop(old, None)
         return kept
 
     def _newly(self, shard: Shard) -> "_Opened":

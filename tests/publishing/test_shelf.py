@@ -1,0 +1,216 @@
+"""Room for verified files: bounded, shared, and never with a byte that is wrong."""
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from my_datasets.errors import CorruptReleaseError, DiskFullError
+from my_datasets.publishing.record import ReleasedFile
+from my_datasets.publishing.shelf import Shelf
+from my_datasets.records.reading import hold
+
+SIZE = 1000
+
+
+def data_of(number, size=SIZE):
+    return bytes([number]) * size
+
+
+def file_of(number, size=SIZE):
+    return ReleasedFile(
+        f"file{number}", size, hashlib.sha256(data_of(number, size)).hexdigest()
+    )  # fmt: skip
+
+
+def brought(shelf, number, size=SIZE, **how):
+    """Brings a file; returns where it is."""
+    data = data_of(number, size)
+    shelf.bring(file_of(number, size), lambda: [data[:300], data[300:]], f"file{number}", **how)
+    return shelf.path_of(file_of(number, size).sha256)
+
+
+def numbers_on(shelf):
+    """Which files are there: each is what it should be."""
+    found = []
+    for path in shelf.directory.iterdir():
+        if not path.name.startswith("."):
+            data = path.read_bytes()
+            assert hashlib.sha256(data).hexdigest() == path.name
+            found.append(data[0])
+    return sorted(found)
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    return Shelf(tmp_path / "shelf", 3 * SIZE)
+
+
+def used_at(shelf, number, seconds):
+    """Says when a file was wanted last: clocks may be too coarse to tell what follows quickly."""
+    os.utime(shelf.path_of(file_of(number).sha256), (seconds, seconds))
+
+
+def test_what_comes_is_there_and_comes_once(shelf):
+    path = brought(shelf, 1)
+    assert path.read_bytes() == data_of(1)
+
+    def unwanted():
+        raise AssertionError
+
+    shelf.bring(file_of(1), unwanted, "file1")
+    assert numbers_on(shelf) == [1]
+
+
+def test_what_was_not_wanted_for_the_longest_time_goes(shelf):
+    for number in (1, 2, 3):
+        brought(shelf, number)
+        used_at(shelf, number, number)
+    brought(shelf, 1)  # wanted again, just now
+    brought(shelf, 4)
+    assert numbers_on(shelf) == [1, 3, 4]
+    brought(shelf, 5, size=2 * SIZE)
+    assert 5 in numbers_on(shelf)
+    assert len(numbers_on(shelf)) == 2
+
+
+def test_what_is_read_stays(shelf, caplog):
+    paths = [brought(shelf, number) for number in (1, 2, 3)]
+    for number in (1, 2, 3):
+        used_at(shelf, number, number)
+    with paths[0].open("rb") as first:
+        hold(first.fileno())
+        brought(shelf, 4)
+        assert numbers_on(shelf) == [1, 3, 4]
+        with paths[2].open("rb") as third, shelf.path_of(file_of(4).sha256).open("rb") as fourth:
+            hold(third.fileno())
+            hold(fourth.fileno())
+            brought(shelf, 5, is_optional=True)
+            assert numbers_on(shelf) == [1, 3, 4]
+            assert not caplog.text
+            brought(shelf, 5)
+            assert numbers_on(shelf) == [1, 3, 4, 5]
+            assert "so much is being read at the same time" in caplog.text
+    brought(shelf, 6)
+    assert len(numbers_on(shelf)) == 3
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [data_of(1)[:-1]], [data_of(1), b"1"], [data_of(1), data_of(1)], [data_of(2)], [],
+        [data_of(1)[:500], b"x", data_of(1)[501:]],
+    ],
+)  # fmt: skip
+def test_nobody_sees_a_byte_of_anything_else(shelf, pieces):
+    seen = []
+
+    def given():
+        for piece in pieces:
+            yield piece
+            seen.extend(p.name for p in shelf.directory.iterdir() if p.suffix != ".partial")
+
+    with pytest.raises(CorruptReleaseError, match="file1 is not what was published"):
+        shelf.bring(file_of(1), given, "file1")
+    assert set(seen) <= {".lock"}
+    assert numbers_on(shelf) == []
+    assert brought(shelf, 1).read_bytes() == data_of(1)
+
+
+def test_what_was_cut_off_comes_anew(shelf):
+    os.truncate(brought(shelf, 1), 10)
+    assert brought(shelf, 1).read_bytes() == data_of(1)
+
+
+def test_an_empty_file(shelf):
+    assert brought(shelf, 1, size=0).read_bytes() == b""
+
+
+def test_threads_bring_a_file_once(shelf):
+    began, calls = threading.Barrier(8), []
+
+    def given():
+        calls.append(1)
+        yield data_of(1)
+
+    def bring(_):
+        began.wait()
+        shelf.bring(file_of(1), given, "file1")
+        return shelf.path_of(file_of(1).sha256).read_bytes()
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(bring, range(8))) == {data_of(1)}
+    assert len(calls) == 1
+
+
+def test_threads_share_too_little_room(tmp_path):
+    shelf = Shelf(tmp_path / "shelf", 3 * SIZE)
+
+    def go(seed):
+        for i in range(30):
+            brought(shelf, (seed * 7 + i * 5) % 9)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(go, range(4)))
+    assert 1 <= len(numbers_on(shelf)) <= 3
+
+
+_KILLED = """
+import sys
+from pathlib import Path
+from my_datasets.publishing.shelf import Shelf
+from tests.publishing.test_shelf import data_of, file_of
+
+def given():
+    yield data_of(int(sys.argv[2]))[:600]
+    print("begun", flush=True)
+    sys.stdin.read()
+
+Shelf(Path(sys.argv[1]), 3000).bring(file_of(int(sys.argv[2])), given, "file")
+"""
+
+
+def killed_while_bringing(shelf, number, root):
+    process = subprocess.Popen(
+        [sys.executable, "-c", _KILLED, shelf.directory, str(number)], cwd=root, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout.readline() == "begun\n"
+    (partial,) = shelf.directory.glob("*.partial")
+    assert partial.stat().st_size == SIZE  # others see the room taken
+    for other in (7, 8, 9):
+        brought(shelf, other)
+    assert len(list(shelf.directory.glob("*.partial"))) == 1  # somebody writes there
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+def test_what_a_killed_process_left_is_of_no_harm(shelf, root):
+    killed_while_bringing(shelf, 1, root)
+    assert brought(shelf, 1).read_bytes() == data_of(1)
+    assert not list(shelf.directory.glob("*.partial"))
+    killed_while_bringing(shelf, 2, root)
+    for number in (3, 4, 5):  # it is in the way of others
+        brought(shelf, number)
+    assert numbers_on(shelf) == [3, 4, 5]
+
+
+def test_a_full_disk(tmpfs):
+    disk = tmpfs("1m")
+    shelf = Shelf(disk / "shelf", 10 << 20)
+    size = 300 << 10
+    brought(shelf, 1, size=size)
+    brought(shelf, 2, size=size)
+    (disk / "filler").write_bytes(bytes(350 << 10))
+    with shelf.path_of(file_of(2, size).sha256).open("rb") as second:
+        hold(second.fileno())
+        brought(shelf, 3, size=size)  # another one goes
+        assert numbers_on(shelf) == [2, 3]
+        with pytest.raises(DiskFullError, match=r"no room for a shard(.|\n)*another cache_dir"):
+            brought(shelf, 4, size=2 * size)
+    assert numbers_on(shelf) == [2]
