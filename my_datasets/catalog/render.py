@@ -1,7 +1,7 @@
 """The catalogue as a static site: an index, and a page for each dataset."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from my_datasets.catalog.cards import Card, card
 from my_datasets.catalog.changes import Comparing
 from my_datasets.catalog.collect import Collected, Dataset
+from my_datasets.catalog.finding import Entry, facets, style
 from my_datasets.catalog.markup import (
     EXAMPLES,
     croissant,
@@ -21,47 +22,6 @@ from my_datasets.catalog.site import Site, plain
 from my_datasets.core.declared import MALFORMED
 
 _ASSETS = ("catalog.css", "catalog.js", "icon.svg")
-# Sizes by which datasets are found, in bytes.
-_SIZES = (
-    (10 << 20, "up to 10 MiB"),
-    (1 << 30, "up to 1 GiB"),
-    (100 << 30, "up to 100 GiB"),
-)
-_LARGER = "larger than 100 GiB"
-_UNKNOWN = "not declared"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A dataset in the index.
-
-    Attributes:
-      card: That of its default config.
-      page: Its page.
-      configs: Its other configs, and their pages.
-    """
-
-    card: Card
-    page: str
-    configs: Mapping[str, str]
-
-    @property
-    def licence(self) -> str:
-        """Its licence, for finding it."""
-        return self.card.about.licence or _UNKNOWN
-
-    @property
-    def size(self) -> str:
-        """About how large it is, for finding it."""
-        return next((name for most, name in _SIZES if self.card.bytes <= most), _LARGER)
-
-    @property
-    def words(self) -> str:
-        """What it is found by."""
-        labels = [name for one in self.card.about.features for name in one.class_names]
-        names = [one.name for one in self.card.about.features]
-        words = [self.card.name, self.card.summary, self.licence, *self.configs, *names, *labels]
-        return " ".join(dict.fromkeys(" ".join(words).lower().split()))[:2000]
 
 
 @dataclass(frozen=True)
@@ -135,8 +95,10 @@ def write(
                     )
                 )
             report(made.name)
-    index = {"title": title, "root": "", "where": where, "entries": entries}
-    site.write("index.html", render("index.html", {**index, "facets": _facets(entries)}))
+    found = facets(entries)
+    site.write("assets/facets.css", style(found, entries))
+    index = {"title": title, "root": "", "where": where, "entries": entries, "facets": found}
+    site.write("index.html", render("index.html", index))
     site.finish()
     versions = sum(len(one.versions) for one in where.datasets)
     return Rendered(len(where.datasets), versions, problems)
@@ -173,23 +135,3 @@ def _write_page(
         "configs": {name: f"{root}{one}/index.html" for name, one in pages.items()},
     }
     site.write(f"{page}/index.html", render("dataset.html", values))
-
-
-def _facets(entries: Sequence[Entry]) -> list[tuple[str, str, list[tuple[str, int]]]]:
-    """Returns by what datasets are found: a name, a title, and each value with its number."""
-    sizes = [*(name for _, name in _SIZES), _LARGER]
-
-    def counted(values: Iterator[str]) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for value in values:
-            found[value] = found.get(value, 0) + 1
-        return found
-
-    kinds = counted(kind for one in entries for kind in one.card.about.modalities)
-    licences = counted(one.licence for one in entries)
-    by_size = counted(one.size for one in entries)
-    return [
-        ("kind", "Kind", sorted(kinds.items())),
-        ("licence", "Licence", sorted(licences.items(), key=lambda one: (-one[1], one[0]))),
-        ("size", "Size", [(name, by_size[name]) for name in sizes if name in by_size]),
-    ]

@@ -291,6 +291,10 @@ def test_without_scripts_all_but_search_is_there(opened):
     page = opened(java_script_enabled=False)
     assert page.locator(".entry:visible").count() == 5
     assert not page.is_visible("#search")
+    assert not page.is_visible("#order")
+    # What the script looks in is there for the browser's own search.
+    page.click(".entry:has-text('shapes') summary")
+    assert page.is_visible("text=circle, square")
     page.click("text=shapes")
     page.wait_for_url("**/shapes/index.html")
     assert page.locator(".picture:visible").count() == 12
@@ -298,6 +302,47 @@ def test_without_scripts_all_but_search_is_there(opened):
     page.click("summary:has-text('PyTorch')")
     assert page.is_visible("text=torch_loader")
     assert not page.is_visible("text=mds.load(")
+
+
+def seen(page):
+    """Returns the names of the datasets that are seen."""
+    return page.locator(".entry:visible h2").all_inner_texts()
+
+
+def test_without_scripts_filters_work_by_mouse(opened):
+    page = opened(java_script_enabled=False)
+    page.get_by_role("checkbox", name="image").check()
+    assert seen(page) == ["hostile", "shapes"]
+    page.get_by_role("checkbox", name="table").check()
+    assert seen(page) == ["hostile", "shapes", "weights"]
+    page.get_by_role("checkbox", name="CC BY 4.0").check()
+    assert seen(page) == ["shapes", "weights"]
+    page.get_by_role("checkbox", name="table").uncheck()
+    assert seen(page) == ["shapes"]
+    page.get_by_role("checkbox", name="CC BY 4.0").uncheck()
+    page.get_by_role("checkbox", name="<script>").check()  # the licence of the hostile one
+    assert seen(page) == ["hostile"]
+    page.click("#facets a")
+    assert seen(page) == ALL
+
+
+def test_without_scripts_filters_work_by_keyboard(opened):
+    page = opened(java_script_enabled=False)
+    for _ in range(4):
+        page.keyboard.press("Tab")
+        if page.locator("input:focus").count():
+            break
+    assert page.locator("input:focus").get_attribute("value") == "audio"
+    page.keyboard.press("Space")
+    assert seen(page) == ["tones"]
+
+
+def test_without_scripts_filters_fold_on_a_phone(opened):
+    page = opened(size=PHONE, has_touch=True, java_script_enabled=False)
+    assert not page.get_by_role("checkbox", name="audio").is_visible()
+    page.tap("#facets > summary")
+    page.get_by_role("checkbox", name="audio").tap()
+    assert seen(page) == ["tones"]
 
 
 def test_from_a_directory_without_a_server(opened, site):

@@ -1,5 +1,5 @@
 "use strict";
-// Search, filters, order and copying. Without this script all else of the catalogue is there.
+// Search, order and copying; filters work without it, too, but do not stand in the address.
 (() => {
   document.documentElement.classList.add("has-script");
 
@@ -56,7 +56,9 @@
   const wide = window.matchMedia("(min-width: 52rem)");
   const entries = [...list.children].map((item) => ({
     item,
-    words: item.dataset.words,
+    words: [item.dataset.name, item.dataset.licence,
+      ...[...item.querySelectorAll(".summary, .chip, .words p")].map((one) => one.textContent)]
+      .join(" ").toLowerCase(),
     facets: {
       kind: item.dataset.kind.split("\n"),
       licence: [item.dataset.licence],
