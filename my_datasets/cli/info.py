@@ -1,5 +1,6 @@
 """`my-datasets info`: all that is known of one dataset."""
 
+from pathlib import Path
 from typing import Any
 
 import rich_click as click
@@ -14,6 +15,7 @@ from my_datasets.cli.output import (
     quiet_tensorflow,
     reading_dir,
 )
+from my_datasets.cli.stores import store_option, trusted, trusted_keys_option
 from my_datasets.core import layout
 from my_datasets.core.blocked import reason_in_metadata
 from my_datasets.core.reference import DatasetReference
@@ -23,14 +25,33 @@ from my_datasets.core.reference import DatasetReference
 @click.argument("reference", metavar="NAME[/CONFIG][:VERSION]")
 @data_dir_option
 @click.option("--imports", metavar="MODULES", help="Modules to import first, comma-separated.")
+@store_option("--from", reads=True, required=False)
+@trusted_keys_option
 @json_option
-def command(reference: str, data_dir: str | None, imports: str | None, as_json: bool) -> None:
+def command(
+    reference: str,
+    data_dir: str | None,
+    imports: str | None,
+    store: str | None,
+    trusted_keys: Path | None,
+    as_json: bool,
+) -> None:
     """Show a dataset's features, splits, versions, licence and where its data is.
 
     A wildcard means the newest prepared version that fits, or else the newest that the code builds.
 
+    With --from, a release is shown as it is in a store: the one that my-datasets pull would bring.
+    Only its metadata come from there, and are verified.
+
     Example: my-datasets info digits:1.*.*
+
+    Example: my-datasets info digits:1.*.* --from https://data.example.org/datasets
     """
+    if store is not None:
+        if data_dir or imports:
+            raise click.UsageError("--from shows a release: leave out --data-dir and --imports.")
+        _show_release(reference, store, trusted_keys, as_json=as_json)
+        return
     parsed = DatasetReference.parse(reference)
     if data_dir:
         reading_dir(data_dir)
@@ -44,6 +65,17 @@ def command(reference: str, data_dir: str | None, imports: str | None, as_json: 
         print_json(facts)
     else:
         _show(facts)
+
+
+def _show_release(reference: str, store: str, trusted_keys: Path | None, *, as_json: bool) -> None:
+    from my_datasets.cli.described import show
+    from my_datasets.publishing.describing import describe
+
+    found = describe(reference, store, keys=trusted(trusted_keys))
+    if as_json:
+        print_json(found.to_json())
+    else:
+        show(found)
 
 
 def _facts(builder: Any) -> dict[str, Any]:

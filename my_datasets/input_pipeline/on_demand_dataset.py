@@ -16,7 +16,6 @@ import tensorflow_datasets as tfds
 
 from my_datasets.errors import (
     CorruptShardError,
-    DataDirError,
     FeatureError,
     InvalidOptionError,
     explain,
@@ -34,7 +33,7 @@ _TRIES = 3
 
 
 class OnDemandBuilder:
-    """A version whose shards come when they are read, as a builder that only reads.
+    """A version of TFRecords that come when they are read, as a builder that only reads.
 
     Attributes:
       info: What TFDS knows of it.
@@ -65,16 +64,7 @@ class OnDemandBuilder:
           FeatureError: No input and target are declared.
           InvalidOptionError: The cache has no room for the shards that are read in turn; or the
             split is empty; or the examples have an order that would not be kept.
-          DataDirError: The shards are not TFRecords.
         """
-        if self.info.file_format.value != "tfrecord":
-            raise DataDirError(
-                explain(
-                    f"{self.info.full_name} has {self.info.file_format.value} files.",
-                    "Expected TFRecords: others cannot be streamed",
-                    mend="pull it",
-                )
-            )
         if as_supervised and not self.info.supervised_keys:
             raise FeatureError(
                 explain(

@@ -12,7 +12,7 @@ from my_datasets.building import staging
 from my_datasets.building.storage import explained
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.sizes import human_size, in_bytes
-from my_datasets.errors import CorruptReleaseError, InvalidOptionError, explain
+from my_datasets.errors import CorruptReleaseError, DataDirError, InvalidOptionError, explain
 from my_datasets.publishing import record
 from my_datasets.publishing.bringing import begin, finish
 from my_datasets.publishing.memory import Memory
@@ -97,6 +97,7 @@ def attach(
       InvalidReferenceError, ReleaseNotFoundError, YankedError, LockError, CorruptReleaseError,
       SignatureError, DiskFullError, StoreError: As `pull`.
       InvalidOptionError: The cache has no room for the largest shard.
+      DataDirError: It has no TFRecords.
     """
     most = in_bytes(cache_bytes)
     found = resolved(
@@ -140,6 +141,14 @@ def _bring_metadata(
     except CorruptReleaseError:
         shutil.rmtree(work, ignore_errors=True)
         raise
+    if declared.file_format != "tfrecord":
+        raise DataDirError(
+            explain(
+                f"{found.url} has {declared.file_format} files.",
+                "Expected TFRecords: others cannot be streamed",
+                mend="pull it",
+            )
+        )
     shards = [one for one in found.record.files if one.name in shards_of(declared)]
     _require_room(found, max((one.bytes for one in shards), default=0), shelf)
     metadata = read_with(found.record, declared)

@@ -119,3 +119,45 @@ def test_signatures(data_dir, store, tmp_path, monkeypatch):
     said = json.loads(good("sign", "--to", store, "--sign-key", key, "--json").stdout)
     assert said["requires_signatures"]
     good(*pull, env={"MY_DATASETS_TRUSTED_KEYS": f"{key}.pub"})
+
+
+def test_what_is_known_before_a_pull(data_dir, store, tmp_path):
+    for version in ("1.0.0", "1.0.1"):
+        good("publish", f"released:{version}", "--to", store, "--data-dir", data_dir)
+    good("yank", "released:1.0.1", "--from", store, "-m", "labels are wrong")
+    digest = Manifest.read(data_dir / "released/1.0.0").content.digest
+    said = json.loads(good("info", "released", "--from", store, "--json").stdout)
+    assert (said["name"], said["digest"], said["state"]) == ("released:1.0.0", digest, "published")
+    assert said["splits"]["test"]["examples"] == 10
+    shards = (data_dir / "released/1.0.0").glob("*-train.tfrecord-?????-of-00004")
+    assert said["splits"]["train"] == {
+        "examples": made.ROWS, "shards": 4, "bytes": sum(one.stat().st_size for one in shards)
+    }  # fmt: skip
+    assert [one["name"] for one in said["features"]] == ["noise", "number"]
+    assert [(one["version"], one["message"]) for one in said["versions"]] == [
+        ("1.0.0", ""), ("1.0.1", "labels are wrong")
+    ]  # fmt: skip
+    assert (said["signed_by"], said["is_trusted"]) == ([], False)
+    text = good("info", "released:1.*.*", "--from", store).stdout
+    for one in ("released:1.0.0", digest, "60 examples in 4 shard(s)", "feature number",
+                "yanked", "labels are wrong", "To bring it here: my-datasets pull"):  # fmt: skip
+        assert one in " ".join(text.split()), one
+    assert isinstance(
+        run("info", "released:1.0.1", "--from", store).exception, errors.YankedError
+    )  # fmt: skip
+    assert run("info", "released", "--from", store, "--data-dir", data_dir).exit_code == 2
+
+
+def test_whose_signature_it_is(data_dir, store, tmp_path):
+    key = keygen(tmp_path / "key")
+    good("publish", "released:1.0.0", "--to", store, "--data-dir", data_dir, "--sign-key", key)
+    untold = json.loads(good("info", "released", "--from", store, "--json").stdout)
+    trusted = ("--trusted-keys", key.with_suffix(".pub"))
+    told = json.loads(good("info", "released", "--from", store, *trusted, "--json").stdout)
+    assert told["signed_by"] == untold["signed_by"] != []
+    assert (told["is_trusted"], untold["is_trusted"]) == (True, False)
+    text = good("info", "released", "--from", store).stdout
+    assert ", not checked: see --trusted-keys" in " ".join(text.split())
+    other = keygen(tmp_path / "other").with_suffix(".pub")
+    done = run("info", "released", "--from", store, "--trusted-keys", other)
+    assert isinstance(done.exception, errors.SignatureError)

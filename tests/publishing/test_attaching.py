@@ -19,6 +19,7 @@ from my_datasets.core.lock import Lock, Locked
 from my_datasets.core.versioning import Version
 from my_datasets.errors import (
     CorruptReleaseError,
+    DataDirError,
     DiskFullError,
     InvalidOptionError,
     LockError,
@@ -468,7 +469,16 @@ def test_too_little_room_is_told_at_once(store, cache):
     assert len(list(my_datasets.source(attached))) == ROWS
 
 
-def test_what_cannot_be_done_is_told(store, cache, tmp_path):
+def test_other_formats_are_not_streamed(tmp_path, cache):
+    config = tfds.download.DownloadConfig(num_shards=1)
+    builder = made.Released(data_dir=tmp_path / "built", file_format="array_record")
+    builder.download_and_prepare(download_config=config)
+    publish(str(builder.data_dir), tmp_path / "store")
+    with pytest.raises(DataDirError, match="has array_record files"):
+        my_datasets.attach("released", tmp_path / "store", cache)
+
+
+def test_what_cannot_be_done_is_told(store, cache):
     attached = my_datasets.attach("released", store, cache)
     with pytest.raises(InvalidOptionError, match="cannot be mixed"):
         my_datasets.mix([attached, attached])
