@@ -1,8 +1,8 @@
 # make demo   build the digits dataset, look at it and train on it, in an environment of its own
 # make test   run the tests, in an environment of its own
 # make soak   run those that take long: many kills, much data
-# make runners  fetch what builds on other runners of Beam need: Prism, and job servers of Flink and
-#             Spark; or one of `make prism`, `make flink`, `make spark`
+# make runners  fetch what builds on other runners of Beam need: Prism, Flink and Spark, the latter
+#             two with their job servers; or one of `make prism`, `make flink`, `make spark`
 # make kafka  fetch the Kafka broker that tests of streaming need
 # make lock   renew constraints.txt, the exact versions that both use
 # make clean  remove those environments and everything made in them
@@ -43,22 +43,27 @@ EVERYTHING := --editable '.[beam,dev,test]'
 $(TEST_ENV)/.installed: setup.py constraints.txt
 	$(call install,$(TEST_ENV),$(EVERYTHING))
 
-# Exact versions, as of the apache-beam in constraints.txt; Go and Maven compare checksums.
+# Prism as of the apache-beam in constraints.txt; Go compares checksums.
 BEAM := 2.77.0
-FLINK := beam-runners-flink-2.2-job-server
-SPARK := beam-runners-spark-3-job-server
+JOB_SERVERS := tests/building/engines/job_servers
 
 runners: prism flink spark
 prism: .beam/prism
-flink: .beam/$(FLINK)-$(BEAM).jar
-spark: .beam/$(SPARK)-$(BEAM).jar
+flink: .beam/flink-job-server.jar
+spark: .beam/spark-job-server.jar
 
 .beam/prism:
 	GOBIN=$(CURDIR)/.beam go install github.com/apache/beam/sdks/v2/go/cmd/prism@v$(BEAM)
 
-.beam/%-$(BEAM).jar:
-	mvn --batch-mode --quiet --strict-checksums dependency:copy \
-	    -Dartifact=org.apache.beam:$*:$(BEAM) -DoutputDirectory=$(CURDIR)/.beam
+.beam/flink-job-server.jar: MAIN_CLASS := org.apache.beam.runners.flink.FlinkJobServerDriver
+.beam/spark-job-server.jar: MAIN_CLASS := org.apache.beam.runners.spark.SparkJobServerDriver
+.beam/%-job-server.jar: $(JOB_SERVERS)/%/pom.xml $(JOB_SERVERS)/%/SHA256SUMS $(JOB_SERVERS)/pack.py
+	rm -rf .beam/$*
+	mvn --batch-mode --quiet --strict-checksums --file $< \
+	    org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+	    -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/.beam/$*
+	cd .beam/$* && sha256sum --check --strict --quiet $(CURDIR)/$(JOB_SERVERS)/$*/SHA256SUMS
+	$(PYTHON) $(JOB_SERVERS)/pack.py $(MAIN_CLASS) .beam/$*
 
 # The broker comes by its exact coordinates, once for all checkouts of this machine.
 KAFKA_SOURCE := tests/streaming/broker

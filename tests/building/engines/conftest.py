@@ -1,9 +1,17 @@
 """What the engine's tests share."""
 
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.building.engines import dask_processes, toys
 from tests.building.engines.builds import build, hashes
+from tests.conftest import ROOT
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +51,19 @@ def dask_cluster(tmp_path_factory):
     """A real Dask cluster: a scheduler and two workers, each a process."""
     with dask_processes.started(tmp_path_factory.mktemp("dask")) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def worker_pool(tmp_path):
+    """The address of a pool of workers, started by the command."""
+    script = Path(sys.executable).parent / "my-datasets"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    process = subprocess.Popen(
+        [script, "beam-worker", "--port", "0"],
+        env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    try:
+        yield re.search(r"127\.0\.0\.1:\d+", process.stdout.readline()).group()
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(20)

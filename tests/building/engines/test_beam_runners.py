@@ -1,16 +1,14 @@
 """The runners: what is asked before a build, and builds on real ones in other processes."""
 
+import contextlib
 import itertools
 import json
-import os
-import re
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
 
@@ -151,8 +149,10 @@ def test_prism_whose_workers_cannot_start_says_so(tmp_path, monkeypatch):
 @pytest.mark.parametrize("cls", [toys.InUnits, beam_toys.OfPipeline])
 @pytest.mark.parametrize("name", ["flink", "spark"])
 def test_job_servers_give_the_same_bytes(reference, tmp_path, name, cls):
-    jar = _fetched(f"beam-runners-{name}-*-job-server-*.jar", name)
+    jar = _fetched(f"{name}-job-server.jar", name)
     options = {"runner": name, f"{name}_job_server_jar": jar}
+    if name == "spark":
+        options["spark_master_url"] = "local[2]"
     assert hashes(build(cls, tmp_path, engine="beam", beam_options=options)) == reference
 
 
@@ -210,6 +210,58 @@ def test_addresses_where_nobody_answers_are_told_within_seconds(options, said):
     with pytest.raises(errors.BuildInterruptedError, match=said):
         preflight.check(submission, None, None)
     assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize(
+    ("name", "master"),
+    [
+        ("flink", "[local]"), ("flink", "[auto]"), ("flink", "127.0.0.1:8081"),
+        ("spark", "local"), ("spark", "local[2]"), ("spark", "local[*]"),
+        ("spark", "local-cluster[2,1,1024]"), ("spark", "spark://[::1]:7077"),
+    ],
+)  # fmt: skip
+def test_masters_of_this_machine_take_loopback(monkeypatch, tmp_path, name, master):
+    asked = []
+    monkeypatch.setattr(preflight, "_ask_workers", lambda *_: asked.append(master))
+    monkeypatch.setattr(preflight.socket, "create_connection", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(runners.shutil, "which", lambda name: name)
+    jar = tmp_path / "x.jar"
+    jar.touch()
+    option = "flink_master" if name == "flink" else "spark_master_url"
+    options = {"runner": name, f"{name}_job_server_jar": str(jar), option: master}
+    preflight.check(Submission(options), None, None)
+    assert asked
+
+
+# In place of Java: notes its process, and is a server at the port that it was told.
+_JOB_SERVER = """
+import concurrent.futures, os, sys, grpc
+with open(sys.argv[0] + ".started", "a") as notes:
+    print(os.getpid(), file=notes)
+server = grpc.server(concurrent.futures.ThreadPoolExecutor())
+server.add_insecure_port("localhost:" + sys.argv[sys.argv.index("--job-port") + 1])
+server.start()
+server.wait_for_termination()
+"""
+
+
+@pytest.mark.parametrize("name", ["flink", "spark"])
+def test_a_build_has_one_job_server_and_ends_it(tmp_path, name):
+    java, jar = tmp_path / "java", tmp_path / "x.jar"
+    java.write_text(f"#!{sys.executable}{_JOB_SERVER}")
+    java.chmod(0o755)
+    jar.touch()
+    submission = Submission(
+        {"runner": name, f"{name}_job_server_jar": str(jar), "job_server_java_launcher": str(java)}
+    )
+    for _ in range(2):
+        for _ in range(3):
+            pipeline = submission.pipeline()
+            pipeline.runner.default_job_server(pipeline._options).start()
+        submission.close()
+    started = Path(f"{java}.started").read_text().split()
+    assert len(started) == 2
+    assert not any(psutil.pid_exists(int(pid)) for pid in started)
 
 
 def test_loopback_is_refused_where_workers_are_elsewhere(monkeypatch, tmp_path):
@@ -320,22 +372,6 @@ def test_a_task_that_is_lost_while_shards_are_examined_is_noticed(
     with pytest.raises(errors.LostExamplesError, match="has lost a task while examining"):
         build(toys.InUnits, tmp_path, engine="beam", beam_options=options)
     assert not (tmp_path / "toy_engine/1.0.0").exists()
-
-
-@pytest.fixture
-def worker_pool(tmp_path):
-    """The address of a pool of workers, started by the command."""
-    script = Path(sys.executable).parent / "my-datasets"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
-    process = subprocess.Popen(
-        [script, "beam-worker", "--port", "0"],
-        env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-    )  # fmt: skip
-    try:
-        yield re.search(r"127\.0\.0\.1:\d+", process.stdout.readline()).group()
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(20)
 
 
 def test_a_pool_of_workers_listens_where_it_is_told_to(worker_pool):

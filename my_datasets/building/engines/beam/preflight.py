@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -26,7 +27,9 @@ _CONNECT = 5.0
 _BEGIN = 60.0
 # Workers are asked by so many elements: chance spreads them.
 _ASKED = 32
-_LOCAL_MASTERS = ("", "[local]", "[auto]", "localhost", "127.0.0.1", "::1", "local")
+_THIS_MACHINE = ("", "localhost", "127.0.0.1", "::1")
+# Masters that a job server starts itself: those of Flink, then those of Spark.
+_STARTED_BY_JOB_SERVER = re.compile(r"\[(local|auto)\]|local(-cluster)?(\[.*\])?")
 # Options that are addresses, and what answers there.
 _ADDRESSES = {
     "job_endpoint": "a job server",
@@ -60,8 +63,8 @@ def check(submission: Submission, work: Work, surroundings: Surroundings) -> Non
 def _check_addresses(options: Mapping[str, Any]) -> None:
     for option, what in _ADDRESSES.items():
         place = str(options.get(option, ""))
-        if place.startswith(_LOCAL_MASTERS[1:3]) or ":" not in place:
-            continue  # started by the job server itself
+        if _STARTED_BY_JOB_SERVER.fullmatch(place) or ":" not in place:
+            continue
         parts = urlsplit(place if "//" in place else f"//{place}")
         try:
             with socket.create_connection((parts.hostname or "", parts.port or 80), _CONNECT):
@@ -83,10 +86,8 @@ def _check_environment(submission: Submission) -> None:
         submission.preset.name, ""
     )
     place = str(options.get(master, ""))
-    host = urlsplit(place if "//" in place else f"//{place}").hostname or ""
-    if kind == "LOOPBACK" and not place.startswith(_LOCAL_MASTERS[1:3]) and (
-        host.partition("[")[0] not in _LOCAL_MASTERS
-    ):  # fmt: skip
+    is_here = _is_here(place)
+    if kind == "LOOPBACK" and not is_here:
         raise InvalidOptionError(
             explain(
                 f"environment_type is LOOPBACK, and {master} is {place}.",
@@ -98,7 +99,7 @@ def _check_environment(submission: Submission) -> None:
         )
     if kind == "PROCESS":
         command = _command(options)
-        if host in _LOCAL_MASTERS and shutil.which(command) is None:
+        if is_here and shutil.which(command) is None:
             raise InvalidOptionError(
                 explain(
                     f"environment_type is PROCESS, and its command is {command!r}.",
@@ -107,6 +108,14 @@ def _check_environment(submission: Submission) -> None:
                     "a program that starts Beam's Python worker",
                 )
             )
+
+
+def _is_here(master: str) -> bool:
+    """Returns whether a cluster is on this machine."""
+    if _STARTED_BY_JOB_SERVER.fullmatch(master):
+        return True
+    host = urlsplit(master if "//" in master else f"//{master}").hostname
+    return (host or "") in _THIS_MACHINE
 
 
 def _command(options: Mapping[str, Any]) -> str:

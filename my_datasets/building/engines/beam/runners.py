@@ -13,6 +13,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from my_datasets.building.engines.beam import job_servers
 from my_datasets.errors import InvalidOptionError, explain
 
 if TYPE_CHECKING:
@@ -64,11 +65,14 @@ PORTABLE = Preset("portable", ("portablerunner",), knows_all_options=False)
 DATAFLOW = Preset("dataflow", ("dataflowrunner",), knows_all_options=False)
 PRESETS = (IN_PROCESS, DASK, PRISM, FLINK, SPARK, PORTABLE, DATAFLOW)
 
+# A job server of these is a Java process.
+_OF_JAVA: dict[str, type[job_servers.KeepingServer]] = {
+    FLINK.name: job_servers.FlinkRunner,
+    SPARK.name: job_servers.SparkRunner,
+}
 # As Beam calls those that it makes itself.
 _BEAMS_NAMES = {
     "prism": "PrismRunner",
-    "flink": "FlinkRunner",
-    "spark": "SparkRunner",
     "portable": "PortableRunner",
     "dataflow": "DataflowRunner",
 }
@@ -115,6 +119,7 @@ class Submission:
             self.options.setdefault("environment_type", "DOCKER")
         _check(self.preset, self.options)
         self._cluster: Cluster | None = None
+        self._of_java: job_servers.KeepingServer | None = None
 
     def cluster(self) -> "Cluster":
         """Returns the connection to Dask, which all pipelines share."""
@@ -129,6 +134,8 @@ class Submission:
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
+        if self._of_java is not None:
+            self._of_java.stop()
 
     def pipeline(self) -> beam.Pipeline:
         """Returns an empty pipeline."""
@@ -158,6 +165,10 @@ class Submission:
             return FnApiRunner()
         if self.preset == DASK:
             return self.cluster().runner()
+        if self.preset.name in _OF_JAVA:
+            if self._of_java is None:
+                self._of_java = _OF_JAVA[self.preset.name]()
+            return self._of_java
         return _BEAMS_NAMES[self.preset.name]
 
 
