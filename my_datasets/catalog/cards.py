@@ -1,7 +1,7 @@
 """What the page of a dataset shows: all that is known of it, ready for the template."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -107,6 +107,12 @@ class Card:
         return first_words(self.about.description, self.dataset.name)
 
     @property
+    def is_told(self) -> bool:
+        """Whether its builder says no more of it than the first words."""
+        text = " ".join(self.about.description.split()).removeprefix(f"# {self.dataset.name} ")
+        return text == self.summary
+
+    @property
     def homepages(self) -> list[str]:
         """Where there is more about it."""
         return [found for one in self.about.urls if (found := web_address(one))]
@@ -171,15 +177,29 @@ def _card(
         one.kind == "image" and "?" in one.shape.split(" x ")[:2] for one in about.features
     )
     keys = (info.get("supervisedKeys") or {}).get("tuple", {}).get("items", [])
+    told = [one.get("featureKey") or ", ".join(_names_in(one)) for one in keys]
     return Card(
         dataset, shown, "", about,
-        " → ".join(str(one.get("featureKey", "several")) for one in keys), splits,
+        " → ".join(map(str, told)), splits,
         tuple(summaries(manifest.statistics if manifest else {})), taken,
         tuple(_versions(dataset, info, comparing)),
         tuple(snippets(where, dataset, shown, filled[0] if filled else "train",
-                       has_sizes=has_sizes)),
+                       has_sizes=has_sizes, file_format=declared.file_format)),
         manifest, reason_in_metadata(path) or "",
     )  # fmt: skip
+
+
+def _names_in(key: Any) -> Iterator[str]:
+    """Yields the features of an input or a target that has several, as TFDS nests them."""
+    if isinstance(key, Mapping):
+        if "featureKey" in key:
+            yield str(key["featureKey"])
+        else:
+            for one in key.values():
+                yield from _names_in(one)
+    elif isinstance(key, list):
+        for one in key:
+            yield from _names_in(one)
 
 
 def _splits(info: Mapping[str, Any], declared: Declared, manifest: Manifest | None) -> list[Split]:

@@ -50,9 +50,11 @@ class Entry:
 
     @property
     def classes(self) -> str:
-        """The names of its classes, as far as there is room."""
-        names = _unique(name for one in self.card.about.features for name in one.class_names)
-        return shortened(", ".join(names), _MOST_WORDS - len(self.features))
+        """The names of its first classes, as far as there is room."""
+        labels = [one for one in self.card.about.features if one.class_names]
+        told = ", ".join(_unique(name for one in labels for name in one.class_names))
+        is_all = all(one.classes == len(one.class_names) for one in labels)
+        return shortened(told if is_all else f"{told}, …", _MOST_WORDS - len(self.features))
 
     @property
     def contents(self) -> str:

@@ -1,6 +1,11 @@
 """How numbers look on pages."""
 
+import json
 import math
+from collections.abc import Mapping
+from typing import Any
+
+from my_datasets.core.declared import MALFORMED
 
 _SMALL = 1e-3
 _LARGE = 1e7
@@ -33,3 +38,23 @@ def share(part: float, whole: float) -> str:
 def shortened(text: str, most: int) -> str:
     """Returns a text of at most so many characters; what is cut off is shown by an ellipsis."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
+def rule(given: Mapping[str, Any]) -> str:
+    """Returns in words which rows of a source belong to a split.
+
+    Args:
+      given: As it stands in the manifest; one that is none of ours is given as it is.
+    """
+    try:
+        if "parts" in given:
+            rows = f"{share(given['parts'][given['part']], 1)} of the rows, chosen by their keys"
+            if given["stratify"] is not None:
+                return f"{rows}, the same of each {given['stratify']}"
+            if given["group"] is not None:
+                return f"{rows.partition(',')[0]}; those of the same {given['group']} together"
+            return rows
+        values = ", ".join(map(str, given["groups"][given["part"]]))
+        return f"where {given['column']} is {values}"
+    except MALFORMED:
+        return json.dumps(given, sort_keys=True, default=str)

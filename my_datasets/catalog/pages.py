@@ -42,6 +42,7 @@ def _environment() -> jinja2.Environment:
     )
     made.filters |= {
         "number": formats.number,
+        "rule": formats.rule,
         "size": human_size,
         "shortened": formats.shortened,
         "web_address": web_address,

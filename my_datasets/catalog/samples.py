@@ -96,10 +96,12 @@ class Value:
     Attributes:
       text: As much of it as is shown at once.
       rest: All of it, where that is more.
+      is_number: Whether it is one number.
     """
 
     text: str
     rest: str = ""
+    is_number: bool = False
 
 
 @dataclass(frozen=True)
@@ -291,7 +293,8 @@ def _value(leaf: Leaf, given: Any) -> Value:
         return Value(_label(leaf, int(given)))
     if np.dtype(leaf.dtype).kind == "b":
         return Value("true" if given else "false")
-    return Value(number(float(given)) if np.dtype(leaf.dtype).kind == "f" else f"{int(given)}")
+    text = number(float(given)) if np.dtype(leaf.dtype).kind == "f" else f"{int(given)}"
+    return Value(text, is_number=True)
 
 
 def _text(given: bytes) -> Value:

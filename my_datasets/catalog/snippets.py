@@ -6,6 +6,9 @@ from my_datasets.catalog.collect import Collected, Dataset, Offered
 
 _BATCH = 64
 _SIZE = (224, 224)
+# The format that our readers for JAX and PyTorch take, and the one that tf.data does not.
+_READ_BY_US = "tfrecord"
+_NOT_BY_TENSORFLOW = "array_record"
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,13 @@ class Snippet:
 
 
 def snippets(
-    where: Collected, dataset: Dataset, shown: Offered, split: str, *, has_sizes: bool
+    where: Collected,
+    dataset: Dataset,
+    shown: Offered,
+    split: str,
+    *,
+    has_sizes: bool,
+    file_format: str = _READ_BY_US,
 ) -> list[Snippet]:
     """Returns code that loads a version.
 
@@ -36,6 +45,7 @@ def snippets(
       shown: The version.
       split: One of its splits.
       has_sizes: Whether its images are of different sizes.
+      file_format: The format of its shards.
     """
     reference = repr(f"{dataset.full_name}:{shown.version}")
     origin = repr(where.origin)
@@ -52,29 +62,40 @@ def snippets(
     arguments = ", ".join(given)
     # TFDS reads stores in directories and in gs:// by itself.
     by_tfds = "://" not in where.origin or where.origin.startswith("gs://")
-    found = [
-        Snippet(
-            "TensorFlow", "python",
+    found = []
+    if file_format != _NOT_BY_TENSORFLOW:
+        code = (
             f"import my_datasets as mds\n\ntrain = {loaded}\n"
-            f"for example in train.take(3):\n    print(example)\n",
-        ),
-        Snippet(
-            "JAX", "python",
-            f"import jax\nimport my_datasets as mds\n\n{first}"
-            f"for batch in mds.batches({arguments}):\n    batch = jax.device_put(batch)\n",
-            "No TensorFlow is loaded.",
-        ),
-        Snippet(
-            "PyTorch", "python",
-            f"import my_datasets as mds\n\n{first}"
-            f"for batch in mds.torch_loader({arguments}):\n    ...\n",
-            "No TensorFlow is loaded.",
-        ),
-    ]  # fmt: skip
+            f"for example in train.take(3):\n    print(example)\n"
+        )
+        found.append(Snippet("TensorFlow", "python", code))
+    if file_format == _READ_BY_US:
+        found += [
+            Snippet(
+                "JAX", "python",
+                f"import jax\nimport my_datasets as mds\n\n{first}"
+                f"for batch in mds.batches({arguments}):\n    batch = jax.device_put(batch)\n",
+                "No TensorFlow is loaded.",
+            ),
+            Snippet(
+                "PyTorch", "python",
+                f"import my_datasets as mds\n\n{first}"
+                f"for batch in mds.torch_loader({arguments}):\n    ...\n",
+                "No TensorFlow is loaded.",
+            ),
+        ]  # fmt: skip
+    elif where.is_store:
+        code = (
+            f"import my_datasets as mds\nimport tensorflow_datasets as tfds\n\n{first}"
+            f"train = tfds.builder_from_directory(version).as_data_source(split={split!r})\n"
+            f"for example in train:\n    ...\n"
+        )
+        found.append(Snippet("JAX and PyTorch", "python", code, "NumPy arrays, at random."))
     if by_tfds:
+        load = "data_source" if file_format == _NOT_BY_TENSORFLOW else "load"
         code = (
             f"import tensorflow_datasets as tfds\n\n"
-            f"train = tfds.load({reference}, data_dir={origin}, split={split!r})\n"
+            f"train = tfds.{load}({reference}, data_dir={origin}, split={split!r})\n"
         )
         found.append(Snippet("TFDS alone", "python", code, "Needs nothing but TFDS."))
     if where.is_store:

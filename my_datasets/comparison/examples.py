@@ -55,23 +55,24 @@ class SplitDiff:
         node = f"split {self.name}"
         if self.added:
             yield Change(Kind.EXAMPLES_ADDED, node, f"{self.before:,} examples",
-                         f"{self.added:,} others: {self._named('added')}")  # fmt: skip
+                         f"{self.added:,} others{self._named('added')}")  # fmt: skip
         if self.removed:
             yield Change(Kind.EXAMPLES_REMOVED, node,
-                         f"{self.removed:,} examples: {self._named('removed')}",
+                         f"{self.removed:,} examples{self._named('removed')}",
                          f"{self.after:,} examples, none with those values")  # fmt: skip
         if self.changed:
             yield Change(Kind.EXAMPLES_CHANGED, node, f"{self.changed:,} examples",
-                         f"other values of the same keys: {self._named('changed')}")  # fmt: skip
+                         f"other values of the same keys{self._named('changed')}")  # fmt: skip
         for source, count in sorted(self.moved.items()):
             yield Change(Kind.EXAMPLES_MOVED, node, f"{count:,} examples in {source}",
-                         f"in {self.name}: {self._named('moved')}")  # fmt: skip
+                         f"in {self.name}{self._named('moved')}")  # fmt: skip
         if self.is_reordered:
             yield Change(Kind.EXAMPLES_REORDERED, node, "the same examples", "in another order")
 
     def _named(self, kind: str) -> str:
-        places = self.examples.get(kind, [])
-        return ", ".join(f"{self.name}[{place}]" for place in places)
+        """Returns the first few, behind a colon; nothing where it is not known which they are."""
+        named = ", ".join(f"{self.name}[{place}]" for place in self.examples.get(kind, []))
+        return f": {named}" if named else ""
 
     def to_json(self) -> dict[str, Any]:
         """Returns it for scripts."""

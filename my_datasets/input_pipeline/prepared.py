@@ -228,7 +228,7 @@ def _read(path: Path) -> Prepared:
             explain(
                 f"{path} holds {declared.file_format} files.",
                 "Expected TFRecords",
-                mend="read it with my_datasets.load, or build it with file_format='tfrecord'",
+                mend="read it by TFDS's as_data_source, or build it with file_format='tfrecord'",
             )
         )
     shards = {

@@ -13,6 +13,7 @@ from my_datasets.catalog import metadata, ranges
 from my_datasets.catalog.beginnings import beginning
 from my_datasets.catalog.collect import collect
 from my_datasets.catalog.render import write
+from my_datasets.catalog.snippets import snippets
 from my_datasets.publishing.memory import Memory
 from my_datasets.records import stored
 from tests.catalog import made
@@ -184,6 +185,31 @@ def test_a_format_that_is_not_read_here(data_dir, tmp_path):
     (version / "dataset_info.json").write_text(json.dumps({**info, "fileFormat": "riegeli"}))
     write(collect(tmp_path / "data"), tmp_path / "site")
     assert "riegeli files are not read here" in shown(tmp_path / "site", "tfrecord")
+
+
+@pytest.mark.parametrize(
+    ("form", "titles"),
+    [("array_record", {"JAX and PyTorch", "TFDS alone", "Command line"}),
+     ("parquet", {"TensorFlow", "JAX and PyTorch", "TFDS alone", "Command line"})],
+)  # fmt: skip
+def test_code_for_other_formats_runs(store, data_dir, tmp_path, monkeypatch, form, titles):
+    """What reads a format is what the page names, and reads the same examples."""
+    found = collect(store[0], memory=Memory(tmp_path / "memory"))
+    (dataset,) = [one for one in found.datasets if one.name == names_of(form)]
+    code = {
+        one.title: one.code
+        for one in snippets(
+            found, dataset, dataset.shown, "train", has_sizes=False, file_format=form
+        )
+    }
+    assert set(code) == titles
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "data"))
+    expected = first_of(shard_of(data_dir, form), form)[0]
+    for title in titles - {"Command line"}:
+        defined = {}
+        exec(code[title], defined)
+        text = next(iter(defined["train"]))["text"]
+        assert (text if isinstance(text, bytes) else text.numpy()) in expected, title
 
 
 def test_large_records_are_fewer(data_dir, monkeypatch):
