@@ -16,6 +16,8 @@ import rich_click as click
 def command(host: str, port: int) -> None:
     """Run Beam's Python workers for a runner on this machine, until it is stopped.
 
+    Each worker is a process, started when a runner asks for it and ended with the pool.
+
     Start it beside each Flink TaskManager or Spark executor, in the environment that has the
     builder's package, and build with --beam-option environment_type=EXTERNAL and --beam-option
     environment_config=127.0.0.1:PORT.
@@ -24,9 +26,11 @@ def command(host: str, port: int) -> None:
     """
     from my_datasets.building.engines.beam import worker_pool
 
-    address, server = worker_pool.start(host, port)
+    address, server, pool = worker_pool.start(host, port)
     click.echo(f"Waiting for runners at {address}; stop with Ctrl-C")
     try:
         server.wait_for_termination()
     except KeyboardInterrupt:
         server.stop(grace=5).wait()
+    finally:
+        pool.close()

@@ -54,8 +54,8 @@ def dask_cluster(tmp_path_factory):
 
 
 @pytest.fixture
-def worker_pool(tmp_path):
-    """The address of a pool of workers, started by the command."""
+def worker_pool_process(tmp_path):
+    """A pool of workers, started by the command: its address and its process."""
     script = Path(sys.executable).parent / "my-datasets"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     process = subprocess.Popen(
@@ -63,7 +63,13 @@ def worker_pool(tmp_path):
         env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     try:
-        yield re.search(r"127\.0\.0\.1:\d+", process.stdout.readline()).group()
+        yield re.search(r"127\.0\.0\.1:\d+", process.stdout.readline()).group(), process
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(20)
+
+
+@pytest.fixture
+def worker_pool(worker_pool_process):
+    """The address of a pool of workers."""
+    return worker_pool_process[0]

@@ -3,14 +3,18 @@
 import contextlib
 import itertools
 import json
+import os
 import shutil
+import socket
 import sys
 import time
 from pathlib import Path
 
+import grpc
 import psutil
 import pytest
 from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
+from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from my_datasets import errors
 from my_datasets.building.engines.beam import preflight, runners, surroundings
@@ -386,6 +390,42 @@ def test_a_pool_of_workers_listens_where_it_is_told_to(worker_pool):
     loopback = {f"{before}0100007F:{port:04X}" for before in ("", f"{'0' * 16}FFFF0000")}
     assert listening
     assert listening <= loopback
+
+
+@pytest.fixture
+def silent_runner():
+    """An endpoint that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield beam_fn_api_pb2.StartWorkerRequest(
+            worker_id="1", control_endpoint={"url": f"127.0.0.1:{server.getsockname()[1]}"}
+        )
+
+
+def test_a_worker_of_a_pool_is_a_process_that_ends_when_it_is_to(silent_runner, monkeypatch):
+    from my_datasets.building.engines.beam import worker_pool
+
+    monkeypatch.setattr(worker_pool, "_GRACE", 0.1)
+    pool = worker_pool.Pool()
+    pool.StartWorker(silent_runner, None)
+    [worker] = pool._workers.values()
+    assert worker.is_alive()
+    assert worker.pid != os.getpid()
+    pool.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id="1"), None)
+    assert not worker.is_alive()
+    pool.StopWorker(beam_fn_api_pb2.StopWorkerRequest(worker_id="1"), None)
+
+
+def test_workers_end_with_their_pool_however_it_ends(silent_runner, worker_pool_process):
+    address, process = worker_pool_process
+    with grpc.insecure_channel(address) as channel:
+        stub = beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolStub(channel)
+        assert not stub.StartWorker(silent_runner, timeout=60).error
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert any("spawn_main" in " ".join(child.cmdline()) for child in children)
+    process.kill()
+    process.wait()
+    _, left = psutil.wait_procs(children, timeout=100)
+    assert not left
 
 
 def test_a_pool_that_cannot_listen_says_so():
