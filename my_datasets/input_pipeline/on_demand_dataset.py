@@ -101,8 +101,9 @@ class OnDemandBuilder:
                 lambda shard: {**shard, "path": _coming(bringer, shard["path"])},
                 num_parallel_calls=min(_AHEAD, bringer.spare), deterministic=True,
             )  # fmt: skip
+        is_cut = any(one.skip or not one.takes_all for one in files)
         records = shards.interleave(
-            lambda shard: _records(bringer, shard, config),
+            lambda shard: _records(bringer, shard, config, is_cut=is_cut),
             cycle_length=in_turn, block_length=config.interleave_block_length,
         )  # fmt: skip
         if config.assert_cardinality and not config.input_context:
@@ -136,10 +137,12 @@ class OnDemandBuilder:
             features, decoders = decoders.extract_features(features), decoders.decoders
 
         def decoded(record: Any) -> Any:
-            example = features.deserialize_example(record["record"], decoders=decoders)
-            return {**example, "tfds_id": record["id"]} if config.add_tfds_id else example
+            return features.deserialize_example(record, decoders=decoders)
 
-        return decoded
+        def with_id(identifier: Any, record: Any) -> Any:
+            return {**decoded(record), "tfds_id": identifier}
+
+        return with_id if config.add_tfds_id else decoded
 
     def _finished(
         self,
@@ -207,8 +210,17 @@ def _coming(bringer: Bringer, path: Any) -> Any:
 
 
 @tf.autograph.experimental.do_not_convert
-def _records(bringer: Bringer, shard: Mapping[str, Any], config: tfds.ReadConfig) -> Any:
-    """Returns some records of a shard, which is here as long as they are read."""
+def _records(
+    bringer: Bringer, shard: Mapping[str, Any], config: tfds.ReadConfig, *, is_cut: bool
+) -> tf.data.Dataset:
+    """Returns records of a shard, which is here as long as they are read; with ids, if wanted.
+
+    Args:
+      bringer: Brings it.
+      shard: Which one, and which of its records.
+      config: How it is read.
+      is_cut: Whether not all records of all shards are wanted.
+    """
 
     def opened(path: bytes) -> Iterator[bytes]:
         with _held(bringer, Path(path.decode())):
@@ -219,16 +231,16 @@ def _records(bringer: Bringer, shard: Mapping[str, Any], config: tfds.ReadConfig
     )
     size = config.override_buffer_size or _BUFFER_BYTES
     records = paths.flat_map(lambda path: tf.data.TFRecordDataset(path, buffer_size=size))
-    file = tf.strings.split(shard["path"], os.sep)[-1]
-
-    def numbered(number: Any, record: Any) -> dict[str, Any]:
-        return {"record": record, "id": tf.strings.join([file, tf.strings.as_string(number)], "__")}
-
     if config.add_tfds_id:
-        records = records.enumerate().map(numbered)
-    else:
-        records = records.map(lambda record: {"record": record})
-    return records.skip(shard["skip"]).take(shard["take"])
+        file = tf.strings.split(shard["path"], os.sep)[-1]
+        records = records.enumerate().map(
+            lambda number, record: (
+                tf.strings.join([file, tf.strings.as_string(number)], "__"), record
+            )
+        )  # fmt: skip
+    if is_cut:
+        records = records.skip(shard["skip"]).take(shard["take"])
+    return records
 
 
 @contextlib.contextmanager

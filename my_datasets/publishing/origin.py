@@ -5,7 +5,6 @@ import json
 import os
 import threading
 from collections.abc import Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +21,7 @@ from my_datasets.errors import (
     explain,
 )
 from my_datasets.publishing import places, record
+from my_datasets.publishing.errands import Errands
 from my_datasets.publishing.metadata import shards_of
 from my_datasets.publishing.opening import open_store
 from my_datasets.publishing.patience import PatientStore
@@ -170,7 +170,7 @@ class Shards:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
+        self._errands: Errands[Path] | None = None
         self._store: PatientStore | None = None
         self._process = os.getpid()  # last: whoever sees it finds the others
 
@@ -201,10 +201,10 @@ class Shards:
         """Begins to bring shards that will be wanted, as far as they have room."""
         self._forked()
         with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="my_datasets_shards")
+            if self._errands is None:
+                self._errands = Errands(self.try_to_bring, _AT_ONCE)
         for path in paths:
-            self._pool.submit(self.try_to_bring, path)
+            self._errands.give(path)
 
     def try_to_bring(self, path: Path) -> None:
         """Brings a shard if it has room; who wants it asks again, and is told what is wrong."""

@@ -392,6 +392,35 @@ def test_a_reader_that_is_killed_while_a_shard_comes(store, wide, cache, root):
     assert len([name for name in shards_in(cache) if not name.startswith(".")]) == SHARDS
 
 
+_LEAVER = """
+import sys
+import my_datasets
+attached = my_datasets.attach("released", sys.argv[1], sys.argv[2])
+records = my_datasets.source(attached).records
+records.fetch.ahead(path for path, _ in records.runs())
+sys.stdin.readline()
+"""
+
+
+def test_what_is_on_its_way_keeps_no_process_from_ending(store, cache, root):
+    asked_for_one, go_on = threading.Event(), threading.Event()
+
+    def stall(_, path):
+        if path.endswith("-00010"):
+            asked_for_one.set()
+            go_on.wait()
+        return False
+
+    with serving(store, answer=stall) as (url, _):
+        process = subprocess.Popen(
+            [sys.executable, "-c", _LEAVER, url, cache], cwd=root, stdin=subprocess.PIPE
+        )
+        assert asked_for_one.wait(60)
+        process.communicate(b"\n", timeout=60)
+        go_on.set()
+    assert process.returncode == 0
+
+
 def test_attaching_that_was_killed_is_begun_again(store, cache, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
