@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from my_datasets.building import staging
 from my_datasets.building.storage import explained
@@ -22,9 +23,11 @@ from my_datasets.publishing.patience import Patience
 from my_datasets.publishing.pulling import fetch
 from my_datasets.publishing.resolving import Resolved, resolved
 from my_datasets.publishing.sealing import Trusts
-from my_datasets.publishing.shelf import Shelf
 from my_datasets.publishing.transfer import Progress
 from my_datasets.records import on_demand
+
+if TYPE_CHECKING:
+    from my_datasets.publishing.shelf import Shelf
 
 CACHE_BYTES = "10GiB"
 _RELEASES = "releases"
@@ -99,6 +102,9 @@ def attach(
       InvalidOptionError: The cache has no room for the largest shard.
       DataDirError: It has no TFRecords.
     """
+    # Only here: it needs locks that not every system has, which is not to be felt elsewhere.
+    from my_datasets.publishing.shelf import Shelf
+
     most = in_bytes(cache_bytes)
     found = resolved(
         DatasetReference.of(reference), store, use_lock=use_lock, keys=keys, patience=patience,
@@ -128,7 +134,7 @@ def default_directory() -> Path:
 
 
 def _bring_metadata(
-    found: Resolved, version_dir: Path, shelf: Shelf, report: Callable[[Progress], None]
+    found: Resolved, version_dir: Path, shelf: "Shelf", report: Callable[[Progress], None]
 ) -> None:
     """Makes the directory of an attached release; it is there whole or not at all."""
     work = version_dir.with_name(f".{version_dir.name}{_WORK}")
@@ -164,7 +170,7 @@ def _bring_metadata(
     work.rename(version_dir)
 
 
-def _require_room(found: Resolved, largest: int, shelf: Shelf) -> None:
+def _require_room(found: Resolved, largest: int, shelf: "Shelf") -> None:
     if largest > shelf.most:
         raise InvalidOptionError(
             explain(

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from my_datasets.building.storage import explained
 from my_datasets.core.declared import MALFORMED, Declared
@@ -27,8 +27,10 @@ from my_datasets.publishing.opening import open_store
 from my_datasets.publishing.patience import PatientStore
 from my_datasets.publishing.pulling import damaged
 from my_datasets.publishing.record import Record, ReleasedFile
-from my_datasets.publishing.shelf import Shelf
 from my_datasets.records import on_demand
+
+if TYPE_CHECKING:
+    from my_datasets.publishing.shelf import Shelf
 
 _FORMAT = 1
 # Shards that come at the same time before they are wanted.
@@ -125,8 +127,10 @@ class AttachedOrigin:
         """Files of releases never change."""
         return 0
 
-    def shelf(self) -> Shelf:
+    def shelf(self) -> "Shelf":
         """Returns where the shards lie."""
+        from my_datasets.publishing.shelf import Shelf
+
         return Shelf(Path(self.held_at), self._attachment.most)
 
     @cached_property
@@ -234,7 +238,7 @@ class Shards:
             raise damaged(source, "it is not there") from error
 
     @cached_property
-    def _shelf(self) -> Shelf:
+    def _shelf(self) -> "Shelf":
         return self._origin.shelf()
 
     def _forked(self) -> None:

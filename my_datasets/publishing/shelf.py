@@ -211,7 +211,9 @@ def _removed(path: Path) -> bool:
         return False  # somebody else's
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        path.unlink(missing_ok=True)
+        if not _is_at(file, path):
+            return False  # there is another one by now
+        path.unlink()
     except BlockingIOError:
         return False
     finally:

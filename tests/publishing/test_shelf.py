@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -198,6 +199,50 @@ def test_what_a_killed_process_left_is_of_no_harm(shelf, root):
     for number in (3, 4, 5):  # it is in the way of others
         brought(shelf, number)
     assert numbers_on(shelf) == [3, 4, 5]
+
+
+_BUSY = """
+import random
+import sys
+from pathlib import Path
+from my_datasets.publishing.shelf import Shelf
+from my_datasets.records.reading import hold
+from tests.publishing.test_shelf import brought, data_of
+
+shelf = Shelf(Path(sys.argv[1]), 3000)
+print("ready", flush=True)
+for _ in range(int(sys.argv[2])):
+    number = random.randrange(9)
+    try:
+        with brought(shelf, number).open("rb") as file:
+            hold(file.fileno())
+            assert file.read() == data_of(number)
+    except FileNotFoundError:
+        pass  # others took it away before it was opened
+print("done", flush=True)
+"""
+
+
+def busy(shelf, root, turns):
+    process = subprocess.Popen(
+        [sys.executable, "-c", _BUSY, shelf.directory, str(turns)], cwd=root, text=True,
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_processes_that_are_killed_at_any_moment(shelf, root):
+    steady = busy(shelf, root, 500)
+    for seconds in (0.01, 0.1, 0.3):
+        killed = busy(shelf, root, 1_000_000)
+        time.sleep(seconds)
+        killed.kill()
+        killed.communicate()
+    assert steady.communicate()[0] == "done\n"
+    for number in range(9):
+        assert brought(shelf, number).read_bytes() == data_of(number)
+    assert len(numbers_on(shelf)) == 3
 
 
 def test_a_full_disk(tmpfs):
