@@ -292,7 +292,9 @@ def test_without_scripts_all_but_search_is_there(opened):
     assert page.locator(".entry:visible").count() == 5
     assert not page.is_visible("#search")
     assert not page.is_visible("#order")
-    # What the script looks in is there for the browser's own search.
+    # What the script looks in is there for the browser's own search, folded as it is.
+    assert page.evaluate("window.find('objects/bbox')")
+    assert not page.evaluate("window.find('objects/xyz')")
     page.click(".entry:has-text('shapes') summary")
     assert page.is_visible("text=circle, square")
     page.click("text=shapes")
@@ -364,9 +366,23 @@ def test_from_a_directory_without_a_server(opened, site):
 @pytest.mark.parametrize("path", [*PAGES, *REPORTS])
 def test_accessibility(opened, path):
     """No rule of axe-core is broken, those of good practice included, with all unfolded."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     page = opened(path, bypass_csp=True)
     unfold(page)
+    require_accessible(page)
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE])
+def test_accessibility_without_scripts(opened, size):
+    """As if scripts were off, but for those of axe-core."""
+    page = opened(size=size, bypass_csp=True)
+    page.evaluate("document.documentElement.classList.remove('has-script')")
+    unfold(page)
+    page.get_by_role("checkbox", name="table").check()
+    require_accessible(page)
+
+
+def require_accessible(page):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         found = axe.run(page)
