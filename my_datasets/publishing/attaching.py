@@ -111,7 +111,9 @@ def attach(
         memory=memory,
     )  # fmt: skip
     cache = Path(os.path.abspath(Path(cache_dir or default_directory()).expanduser()))
-    told = json.dumps([found.ledger.store.url, found.record.identity, most])
+    # As it was given, for it says who asks: `gs://anonymous@BUCKET`. No address has a secret.
+    address = os.fspath(store) if "://" in os.fspath(store) else found.ledger.store.url
+    told = json.dumps([address, found.record.identity, most])
     key = hashlib.sha256(told.encode()).hexdigest()[:_SHOWN]
     version_dir = cache / _RELEASES / key / found.record.name / found.key
     with explained(cache):
@@ -119,7 +121,7 @@ def attach(
         if not (version_dir / on_demand.FILE_NAME).is_file():
             with staging.exclusive(version_dir):
                 if not version_dir.is_dir():
-                    _bring_metadata(found, version_dir, shelf, report)
+                    _bring_metadata(found, address, version_dir, shelf, report)
     mine = found.record
     config = f"/{mine.config}" if mine.config else ""
     return Attached(
@@ -134,7 +136,11 @@ def default_directory() -> Path:
 
 
 def _bring_metadata(
-    found: Resolved, version_dir: Path, shelf: "Shelf", report: Callable[[Progress], None]
+    found: Resolved,
+    address: str,
+    version_dir: Path,
+    shelf: "Shelf",
+    report: Callable[[Progress], None],
 ) -> None:
     """Makes the directory of an attached release; it is there whole or not at all."""
     work = version_dir.with_name(f".{version_dir.name}{_WORK}")
@@ -164,9 +170,7 @@ def _bring_metadata(
         # Readers open a shard by its name here; it lies elsewhere, for all releases that have it.
         there = os.path.relpath(shelf.path_of(one.sha256), version_dir)
         (work / one.name).symlink_to(there)
-    Attachment(
-        found.ledger.store.url, os.path.relpath(shelf.directory, version_dir), shelf.most
-    ).write(work)
+    Attachment(address, os.path.relpath(shelf.directory, version_dir), shelf.most).write(work)
     work.rename(version_dir)
 
 

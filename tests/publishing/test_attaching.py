@@ -33,6 +33,7 @@ from my_datasets.publishing import keeping
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.memory import Memory
 from my_datasets.publishing.opening import open_store
+from my_datasets.publishing.origin import Attachment
 from my_datasets.publishing.patience import PatientStore
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.signing import Signer, TrustedKeys
@@ -137,6 +138,15 @@ def test_from_each_kind_of_store_in_the_order_of_a_pull(address, wide, cache):
     for one, other in zip(batches, my_datasets.batches(wide, **options), strict=True):
         assert one["number"].tolist() == other["number"].tolist()
         assert one["noise"].tolist() == other["noise"].tolist()
+
+
+def test_who_asks_is_not_forgotten(gcs_bucket, wide, cache):
+    address = f"{gcs_bucket}/for_all"
+    assert address.startswith("gs://anonymous@")
+    publish(str(wide), address)
+    attached = my_datasets.attach("released", address, cache)
+    assert Attachment.read(attached.path).store == address
+    assert len(list(my_datasets.source(attached, split="test"))) == 10
 
 
 @pytest.mark.parametrize("ranges", [True, False])
