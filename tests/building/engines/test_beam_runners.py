@@ -17,7 +17,7 @@ from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from my_datasets import errors
-from my_datasets.building.engines.beam import preflight, runners, surroundings
+from my_datasets.building.engines.beam import preflight, runners, surroundings, work
 from my_datasets.building.engines.beam.runners import Submission
 from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import build, hashes
@@ -214,6 +214,14 @@ def test_addresses_where_nobody_answers_are_told_within_seconds(options, said):
     with pytest.raises(errors.BuildInterruptedError, match=said):
         preflight.check(submission, None, None)
     assert time.monotonic() - begin < 10
+
+
+def test_what_a_runner_in_java_says_is_told_without_its_frames(tmp_path):
+    frames = "\tat org.apache.Some$.run(Some.scala:80)\n" * 30
+    said = f"java.io.IOException: No disk\n{frames}Caused by: it\n{frames}  call(one)\n"
+    error = work.Work(tmp_path).failure("sorting", RuntimeError(said))
+    assert "It said: java.io.IOException: No disk\n  Caused by: it\n    call(one)" in str(error)
+    assert "Some.scala" not in str(error)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import errno
 import json
 import logging
 import os
+import re
 import secrets
 import shutil
 import traceback
@@ -33,6 +34,9 @@ _TASKS = 500
 _FILES = 1000
 # Lines of a worker's traceback that are told, and characters of each.
 _LINES, _WIDTH = 20, 300
+_FRAME_OF_JAVA = re.compile(
+    r"\s*(at )?[\w.$/<>@-]+\((\w+\.(java|scala):\d+|Native Method|Unknown Source)\)\s*"
+)
 # Before the message of an error that only a runner tells of.
 _OURS = "BuildInterruptedError: "
 
@@ -270,4 +274,6 @@ def _told_by_runner(text: str) -> MyDatasetsError | None:
 
 
 def _last_lines(text: str) -> str:
-    return "\n  ".join(line[:_WIDTH] for line in text.strip().splitlines()[-_LINES:])
+    # What a runner in Java says ends in pages of them.
+    lines = [line for line in text.strip().splitlines() if not _FRAME_OF_JAVA.fullmatch(line)]
+    return "\n  ".join(line[:_WIDTH] for line in lines[-_LINES:])
