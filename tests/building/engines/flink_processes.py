@@ -40,7 +40,7 @@ taskmanager.memory.jvm-metaspace.size: 256m
 taskmanager.memory.jvm-overhead.min: 192m
 taskmanager.memory.jvm-overhead.max: 192m
 heartbeat.interval: 1000
-heartbeat.timeout: 10000
+heartbeat.timeout: 50000
 restart-strategy: {strategy}
 restart-strategy.fixed-delay.attempts: 10
 restart-strategy.fixed-delay.delay: 1 s

@@ -16,7 +16,14 @@ from urllib.parse import urlsplit
 
 import apache_beam as beam
 
-from my_datasets.building.engines.beam.runners import DASK, DATAFLOW, FLINK, SPARK, Submission
+from my_datasets.building.engines.beam.runners import (
+    DASK,
+    DATAFLOW,
+    FLINK,
+    PORTABLE,
+    SPARK,
+    Submission,
+)
 from my_datasets.building.engines.beam.surroundings import Surroundings
 from my_datasets.building.engines.beam.work import Work, write_json
 from my_datasets.errors import BuildInterruptedError, InvalidOptionError, explain
@@ -25,6 +32,9 @@ from my_datasets.errors import BuildInterruptedError, InvalidOptionError, explai
 _CONNECT = 5.0
 # Seconds in which the first worker has to begin: starting one takes some, imports come after that.
 _BEGIN = 60.0
+# ... and so many more where a job server first sends its jars to a cluster: 150 MB and more, which
+# took 30 s on a busy machine.
+_STAGING = 120.0
 # Workers are asked by so many elements: chance spreads them.
 _ASKED = 32
 _THIS_MACHINE = ("", "localhost", "127.0.0.1", "::1")
@@ -177,14 +187,15 @@ def _ask_workers(submission: Submission, work: Work, surroundings: Surroundings)
 
     thread = threading.Thread(target=wait, name="asking workers", daemon=True)
     thread.start()
-    until = time.monotonic() + _BEGIN
+    allowed = _BEGIN + (_STAGING if submission.preset in (FLINK, SPARK, PORTABLE) else 0.0)
+    until = time.monotonic() + allowed
     while thread.is_alive() and (time.monotonic() < until or any(_answers(work).glob("*.json"))):
         thread.join(0.2)
     if thread.is_alive():
         threading.Thread(target=running.cancel, daemon=True).start()  # which may hang as well
         raise BuildInterruptedError(
             explain(
-                f"No worker has begun within {_BEGIN:.0f} seconds.",
+                f"No worker has begun within {allowed:.0f} seconds.",
                 f"The runner: {submission.preset.name}; environment_type: "
                 f"{submission.options.get('environment_type', 'its default')}",
                 mend="look at the logs of the runner: most often it cannot start its workers, or "
