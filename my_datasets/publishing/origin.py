@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +78,11 @@ class Attachment:
 
 
 class AttachedOrigin:
-    """Where the shards of an attached release come from: see `on_demand.Origin`."""
+    """Where the shards of an attached release come from: see `on_demand.Origin`.
+
+    Attributes:
+      shards: The files that hold examples, by name.
+    """
 
     def __init__(self, version_dir: Path) -> None:
         """Takes the directory with the release's metadata.
@@ -91,6 +94,9 @@ class AttachedOrigin:
         self._attachment = Attachment.read(version_dir)
         path = version_dir / record.FILE_NAME
         self._record = Record.parse(path.read_bytes(), str(path))
+        # At once, not when it is wanted: a process may be forked while a thread is about it.
+        names = shards_of(Declared.read(version_dir))
+        self.shards = {one.name: one for one in self._record.files if one.name in names}
 
     @property
     def url(self) -> str:
@@ -133,12 +139,6 @@ class AttachedOrigin:
 
         return Shelf(Path(self.held_at), self._attachment.most)
 
-    @cached_property
-    def shards(self) -> dict[str, ReleasedFile]:
-        """The files that hold examples, by name."""
-        names = shards_of(Declared.read(self._dir))
-        return {one.name: one for one in self._record.files if one.name in names}
-
     def bringer(self, names: Collection[str], held: int | None) -> "Shards":
         """Returns what brings some of the shards; see `on_demand.Origin`."""
         sizes = sorted((self.shards[name].bytes for name in names), reverse=True)
@@ -154,22 +154,22 @@ class AttachedOrigin:
                     "smaller shuffle_window, or interleave_cycle_length of TFDS's ReadConfig",
                 )
             )
-        return Shards(self._dir, (most - needed) // max(1, *sizes[:1]))
+        return Shards(self, (most - needed) // max(1, *sizes[:1]))
 
 
 class Shards:
     """Brings shards of an attached release to its shelf; can be sent to other processes."""
 
-    def __init__(self, version_dir: Path, spare: int) -> None:
+    def __init__(self, origin: AttachedOrigin, spare: int) -> None:
         """Asks nothing of the store yet.
 
         Args:
-          version_dir: The directory of the release's metadata.
+          origin: Where they come from.
           spare: How many shards have room beside those that are needed at once.
         """
-        self._dir = version_dir
+        self._origin = origin
         self._spare = spare
-        self._origin = AttachedOrigin(version_dir)
+        self._shelf = origin.shelf()
         self._begin()
 
     def _begin(self) -> None:
@@ -179,7 +179,7 @@ class Shards:
         self._process = os.getpid()  # last: whoever sees it finds the others
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._dir, self._spare)
+        return _shards_of, (self._origin.address, self._spare)
 
     @property
     def most(self) -> int:
@@ -237,10 +237,10 @@ class Shards:
         except NotInStoreError as error:
             raise damaged(source, "it is not there") from error
 
-    @cached_property
-    def _shelf(self) -> "Shelf":
-        return self._origin.shelf()
-
     def _forked(self) -> None:
         if self._process != os.getpid():
             self._begin()  # its locks and connections may be in use by threads that are not here
+
+
+def _shards_of(version_dir: str, spare: int) -> Shards:
+    return Shards(AttachedOrigin(Path(version_dir)), spare)

@@ -315,7 +315,8 @@ def test_nothing_of_a_damaged_shard_is_given(own_store, wide, cache):
         seen.extend(int(one["number"]) for one in found)
     assert len(seen) <= 160
     assert seen == [number for number, _ in whole(wide, read_config=one_in_turn)][: len(seen)]
-    assert len(shards_in(cache)) == SHARDS - 1 + 1  # and a lock
+    assert not (attached.path / "released-train.tfrecord-00004-of-00010").exists()
+    assert (attached.path / "released-train.tfrecord-00003-of-00010").exists()
 
 
 def test_a_store_that_is_emptied_midway(own_store, cache):
