@@ -71,7 +71,8 @@ def plan(
       shuffle: Whether each epoch has an order of its own: a permutation of all examples. None for
         splits that are called `train`, or are slices of that.
       shuffle_window: Permute the examples of so many shards at a time, the shards being in an order
-        of their own in each epoch; None for all at once, and for 4 if they are in an object store.
+        of their own in each epoch; None for all at once, and for 4 if they come when they are read:
+        from an object store, or of a release that is attached.
       seed: Makes another order.
       epochs: How often all examples are given; None for ever.
       as_supervised: Give `(input, target)` in place of a dict; None to do so if the dataset
