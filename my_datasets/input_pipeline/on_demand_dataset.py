@@ -188,6 +188,13 @@ def _chosen(
     })  # fmt: skip
     if config.input_context:
         context = config.input_context
+        if context.num_input_pipelines > len(files):
+            raise InvalidOptionError(
+                explain(
+                    f"{len(files)} files are not enough for {context.num_input_pipelines} readers.",
+                    mend="give each a slice of the split in place of files",
+                )
+            )
         shards = shards.shard(context.num_input_pipelines, context.input_pipeline_id)
     if shuffle_files:
         shards = shards.shuffle(

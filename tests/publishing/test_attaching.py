@@ -509,6 +509,31 @@ def test_too_little_room_is_told_at_once(store, cache):
     assert len(list(my_datasets.source(attached))) == ROWS
 
 
+def test_examples_that_have_an_order_keep_it(tmp_path, cache):
+    class Ordered(made.Released, skip_registration=True):
+        name = made.NAME
+
+        def _info(self):
+            features = {"number": np.int64, "noise": tfds.features.Text()}
+            return tfds.core.DatasetInfo(
+                builder=self, features=tfds.features.FeaturesDict(features), disable_shuffling=True
+            )
+
+    version = made.make(tmp_path / "built", base=Ordered, shards=3)
+    publish(str(version), tmp_path / "store")
+    assert [number for number, _ in rows(stream(tmp_path / "store", cache, split="train"))] == [
+        *range(made.ROWS)
+    ]
+    with pytest.raises(InvalidOptionError, match="have an order, which would be lost"):
+        stream(tmp_path / "store", cache, split="train", shuffle_files=True)
+    several = tf.distribute.InputContext(num_input_pipelines=9)
+    with pytest.raises(InvalidOptionError, match="3 files are not enough for 9 readers"):
+        stream(
+            tmp_path / "store", cache, split="train",
+            read_config=tfds.ReadConfig(input_context=several),
+        )  # fmt: skip
+
+
 def test_other_formats_are_not_streamed(tmp_path, cache):
     config = tfds.download.DownloadConfig(num_shards=1)
     builder = made.Released(data_dir=tmp_path / "built", file_format="array_record")
