@@ -256,8 +256,8 @@ def _check_jar(option: str, target: str) -> Callable[[Mapping[str, Any]], None]:
                     if jar
                     else f"The runner needs {option}, or the job_endpoint of a job server that "
                     "runs: nothing is downloaded here.",
-                    mend=f"`make {target}` fetches the jar; then pass --beam-option {option}="
-                    ".beam/NAME.jar",
+                    mend=f"`make {target}` fetches one; then pass --beam-option {option}="
+                    f".beam/{target}-job-server.jar",
                 )
             )
         java = options.get("job_server_java_launcher", "java")
