@@ -52,6 +52,28 @@ class Leaf:
         """Its name in records and messages: the path, with slashes."""
         return "/".join(self.path)
 
+    @property
+    def is_nested(self) -> bool:
+        """Whether records have the lengths of its inner sequences beside its values."""
+        several = (*self.sequence, *self.shape).count(None) > 1
+        return len(self.sequence) > 1 and several and self.form != "image"
+
+    @property
+    def has_shapes(self) -> bool:
+        """Whether records have the shape of each value beside it."""
+        return self.encoding != "none" and self.shape.count(None) > 1
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys of records that hold it: that of the values first, then those of sizes."""
+        if self.has_shapes:
+            return f"{self.name}/value", f"{self.name}/shape"
+        if self.is_nested:
+            levels = range(len(self.sequence) - 1)
+            lengths = (f"{self.name}/ragged_row_lengths_{level}" for level in levels)
+            return f"{self.name}/ragged_flat_values", *lengths
+        return (self.name,)
+
 
 @dataclass(frozen=True)
 class Schema:

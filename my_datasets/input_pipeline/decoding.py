@@ -95,23 +95,15 @@ class Decoder:
 
     def _column_of(self, leaf: Leaf) -> "_Values":
         """Returns what reads a leaf."""
-        name = leaf.name
-        if leaf.encoding != "none" and leaf.shape.count(None) > 1:
-            return _Dynamic(leaf, (f"{name}/value", f"{name}/shape"))
-        is_nested = len(leaf.sequence) > 1 and (*leaf.sequence, *leaf.shape).count(None) > 1
-        keys: tuple[str, ...] = (name,)
-        if is_nested and leaf.form != "image":
-            levels = range(len(leaf.sequence) - 1)
-            keys = (
-                f"{name}/ragged_flat_values",
-                *(f"{name}/ragged_row_lengths_{i}" for i in levels),
-            )
-            return _Nested(leaf, keys)
+        if leaf.has_shapes:
+            return _Dynamic(leaf)
+        if leaf.is_nested:
+            return _Nested(leaf)
         if leaf.form == "image":
             channels = leaf.shape[-1] if leaf.shape else None
             decoder = images.Decoder(channels, leaf.dtype, self.image_size, self.crop)
-            return _Images(leaf, keys, decoder, self.floats)
-        return _Values(leaf, keys)
+            return _Images(leaf, decoder, self.floats)
+        return _Values(leaf)
 
 
 @dataclass(frozen=True)
@@ -145,16 +137,14 @@ class _Values:
 
     Attributes:
       leaf: The leaf.
-      keys: The keys of the record that hold it.
     """
 
     leaf: Leaf
-    keys: tuple[str, ...]
 
     @property
     def kinds(self) -> Mapping[str, Kind]:
         """Which list of the record holds what each key has; all but the first have sizes."""
-        return {**dict.fromkeys(self.keys, Kind.INT64), self.keys[0]: self._kind}
+        return {**dict.fromkeys(self.leaf.keys, Kind.INT64), self.leaf.keys[0]: self._kind}
 
     @property
     def _kind(self) -> Kind:
@@ -163,7 +153,7 @@ class _Values:
         return Kind.FLOAT if np.dtype(self.leaf.dtype).kind == "f" else Kind.INT64
 
     def __call__(self, reading: _Reading) -> Any:
-        column = reading.columns[self.keys[0]]
+        column = reading.columns[self.leaf.keys[0]]
         shape = (*self.leaf.sequence, *(() if self.leaf.form == "image" else self.leaf.shape))
         if self.leaf.encoding != "none":
             shape = self.leaf.sequence
@@ -348,7 +338,7 @@ class _Nested(_Values):
     """A leaf in sequences of sequences: the record holds their lengths beside the values."""
 
     def __call__(self, reading: _Reading) -> Any:
-        values_key, *lengths_keys = self.keys
+        values_key, *lengths_keys = self.leaf.keys
         column = reading.columns[values_key]
         values = self.converted(reading, column)
         inner = [size for size in self.leaf.shape if size is not None]
@@ -379,8 +369,8 @@ class _Dynamic(_Values):
     """A tensor with several dimensions that differ: its bytes, and its shape beside them."""
 
     def __call__(self, reading: _Reading) -> Any:
-        shapes = reading.columns[self.keys[1]]
-        column = reading.columns[self.keys[0]]
+        shapes = reading.columns[self.leaf.keys[1]]
+        column = reading.columns[self.leaf.keys[0]]
         rank = len(self.leaf.shape)
         wrong = np.flatnonzero(shapes.counts != rank * column.counts)
         if len(wrong):

@@ -47,18 +47,8 @@ class FeatureStatistics:
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of records that are looked at: those of the values, and of their lengths."""
-        name, leaf = self.leaf.name, self.leaf
-        if leaf.encoding != "none" and leaf.shape.count(None) > 1:
-            return (f"{name}/value",)
-        if self._is_nested:
-            return f"{name}/ragged_flat_values", f"{name}/ragged_row_lengths_0"
-        return (name,)
-
-    @property
-    def _is_nested(self) -> bool:
-        leaf = self.leaf
-        several = (*leaf.sequence, *leaf.shape).count(None) > 1
-        return len(leaf.sequence) > 1 and several and leaf.form != "image"
+        # Of nested sequences the outermost lengths.
+        return self.leaf.keys[: 2 if self.leaf.is_nested else 1]
 
     @property
     def has_lengths(self) -> bool:
@@ -86,7 +76,7 @@ class FeatureStatistics:
     @property
     def each(self) -> int:
         """How many stored values make one step of a sequence, or of the dimension that differs."""
-        if self._is_nested or self.leaf.encoding != "none" or self.leaf.form == "image":
+        if self.leaf.is_nested or self.leaf.encoding != "none" or self.leaf.form == "image":
             return 1
         known = [size for size in (*self.leaf.sequence, *self.leaf.shape) if size is not None]
         return max(1, int(np.prod(known)))
