@@ -35,6 +35,9 @@ _OURS = {
 ANSWER_SECONDS = 30.0
 # ... in which it is asked so often, as what is wrong is known only in between.
 _ASK_SECONDS = 2.0
+# Milliseconds until librdkafka asks for more, once it holds enough. Its own second is longer than
+# taking what it holds.
+_FULL_MS = 20
 # librdkafka says the same anew for each attempt to connect, twenty times a second.
 _QUIET = logging.DEBUG
 
@@ -106,6 +109,7 @@ class Connection:
         given = {
             # Without a group one must be named all the same; none is made as nothing is committed.
             "group.id": f"my_datasets-{uuid.uuid4()}",
+            "fetch.queue.backoff.ms": _FULL_MS,
             **self.options,
             "bootstrap.servers": self.address.brokers,
             "enable.auto.commit": False,
