@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from my_datasets.building.engines import processes
+from my_datasets.comparison import readers
 from my_datasets.comparison.examined import Examined, Violated, note
 from my_datasets.comparison.shard_parts import (
     BYTES,
@@ -22,7 +22,6 @@ from my_datasets.comparison.shard_parts import (
 from my_datasets.core.declared import Declared
 from my_datasets.core.hashes import Hashes, Parts
 from my_datasets.core.schema import Leaf
-from my_datasets.records import stored
 from my_datasets.records.columns import UnreadableRecordError
 from my_datasets.records.parsing import Parser
 from my_datasets.records.reading import Batch
@@ -32,8 +31,6 @@ from my_datasets.statistics.split import SplitStatistics
 # Bytes of records that are taken apart together where one may hold many numbers: a byte becomes
 # eight, and several times as many on the way.
 _BYTES_OF_LISTS = 1 << 20
-# Less than this is read by one process.
-FEW_BYTES = 16 << 20
 
 # What spreads work over other machines: yields tasks with what a function makes of them.
 Distribute = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[tuple[Any, Any]]]
@@ -90,7 +87,10 @@ def examine(
     found = {name: Examined() for name in declared.splits}
     waiting: dict[int, _Result] = {}
     if distribute is None:
-        done = _results(tasks, _Worker(wanted), workers)
+        done = readers.each(
+            tasks, _Worker(wanted), workers, size=sum(task.size for task in tasks),
+            file_format=declared.file_format, describe=lambda task: f"shard {task.shard.name}",
+        )  # fmt: skip
     else:
         done = distribute(functools.partial(_handled, wanted), tasks)
     for task, result in done:
@@ -118,23 +118,6 @@ def _handled(wanted: Wanted, task: Part) -> _Result:
     for path in own.target.parent.glob(f"{own.target.name}*"):
         path.rename(path.with_name(path.name.replace(f".{mark}", "")))
     return result
-
-
-def _results(
-    tasks: Sequence[Part], worker: "_Worker", workers: int
-) -> Iterator[tuple[Part, _Result]]:
-    total = sum(task.size for task in tasks)
-    can_fork = processes.available() and all(
-        stored.can_be_read_forked(form) for form in {task.file_format for task in tasks}
-    )
-    if workers == 1 or total < FEW_BYTES or len(tasks) == 1 or not can_fork:
-        for task in tasks:
-            yield task, worker.handle(task)
-        return
-    yield from processes.run(
-        tasks, workers, lambda _: worker, lambda _: None,
-        describe=lambda task: f"shard {task.shard.name}",
-    )  # fmt: skip
 
 
 def _add(found: Examined, task: Part, result: _Result, wanted: Wanted) -> None:

@@ -20,8 +20,7 @@ from my_datasets.errors import (
     InvalidOptionError,
     explain,
 )
-from my_datasets.records.on_demand import Origin
-from my_datasets.records.reading import Bringer, hold
+from my_datasets.records.on_demand import Bringer, Origin, hold
 
 # TFDS's own: files that are read in turn, where their order is not to be kept; bytes read at once.
 _IN_TURN = 16

@@ -3,7 +3,7 @@
 Files lie there by their SHA-256. Of those that nobody reads, the one that was not wanted for the
 longest time goes first. Any number of threads and processes share a directory: while a file comes,
 its `.partial` is locked, so that it comes once; a file that is read is locked by who reads it
-(`my_datasets.records.reading.hold`). Such locks end with their process.
+(`my_datasets.records.on_demand.hold`). Such locks end with their process.
 """
 
 import contextlib

@@ -1,16 +1,35 @@
 """Versions whose shards are not here, but come when they are read: the seam to who brings them."""
 
-from collections.abc import Callable, Collection, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from my_datasets.errors import NotPreparedError, explain
 
-if TYPE_CHECKING:  # `import my_datasets` comes here, and loads no NumPy
-    from my_datasets.records.reading import Bringer
-
 # Of a directory with the metadata of a version: says where the shards come from.
 FILE_NAME = "my_datasets_attached.json"
+
+
+class Bringer(Protocol):
+    """Brings shards here that come when they are read; it can be sent to other processes."""
+
+    @property
+    def most(self) -> int:
+        """How many of them may stay open between reads; 0 if others may want their room."""
+
+    @property
+    def spare(self) -> int:
+        """How many more of them have room than those that it was asked to have room for."""
+
+    def __call__(self, path: Path) -> None:
+        """Sees that a shard is here; it is about to be opened."""
+
+    def ahead(self, paths: Iterable[Path]) -> None:
+        """Begins to bring shards here that will be wanted."""
+
+    def try_to_bring(self, path: Path) -> None:
+        """Brings a shard here if it has room; never fails."""
 
 
 class Origin(Protocol):
@@ -36,7 +55,7 @@ class Origin(Protocol):
     def modified(self) -> int:
         """When a file was written last, in nanoseconds of the epoch; 0 if they never change."""
 
-    def bringer(self, names: Collection[str], held: int | None) -> "Bringer":
+    def bringer(self, names: Collection[str], held: int | None) -> Bringer:
         """Returns what brings some of the shards.
 
         Args:
@@ -69,3 +88,16 @@ def origin_of(version_dir: Path) -> Origin | None:
             explain(f"The shards of {version_dir} are in a store.", mend="import my_datasets first")
         )
     return _openers[0](version_dir)
+
+
+def hold(file: int) -> None:
+    """Says that a shard is being read, as long as it is open: others do not make room of it then.
+
+    Args:
+      file: Its descriptor.
+    """
+    # Where there are no such locks, it stays readable all the same once it has no name.
+    with contextlib.suppress(OSError, ModuleNotFoundError):
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_SH)

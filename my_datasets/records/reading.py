@@ -4,10 +4,10 @@ import contextlib
 import functools
 import mmap
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from my_datasets.errors import CorruptShardError, explain
 from my_datasets.records import index, tfrecord
 from my_datasets.records.columns import PADDING, Bytes, Places
+from my_datasets.records.on_demand import Bringer, hold
 
 # Shorter records are checked as copies, many in one.
 _SHORT = 4096
@@ -23,27 +24,6 @@ _SHORT = 4096
 _MOST_OPEN = 256
 # How often a shard that is fetched is tried to be opened.
 _TRIES = 3
-
-
-class Bringer(Protocol):
-    """Brings shards here that come when they are read; it can be sent to other processes."""
-
-    @property
-    def most(self) -> int:
-        """How many of them may stay open between reads; 0 if others may want their room."""
-
-    @property
-    def spare(self) -> int:
-        """How many more of them have room than those that it was asked to have room for."""
-
-    def __call__(self, path: Path) -> None:
-        """Sees that a shard is here; it is about to be opened."""
-
-    def ahead(self, paths: Iterable[Path]) -> None:
-        """Begins to bring shards here that will be wanted."""
-
-    def try_to_bring(self, path: Path) -> None:
-        """Brings a shard here if it has room; never fails."""
 
 
 @dataclass(frozen=True)
@@ -308,19 +288,6 @@ class _Files:
         return _Opened(
             path, file, offsets, mmap.mmap(file, 0, prot=mmap.PROT_READ) if size else b""
         )
-
-
-def hold(file: int) -> None:
-    """Says that a shard is being read, as long as it is open: others do not make room of it then.
-
-    Args:
-      file: Its descriptor.
-    """
-    # Where there are no such locks, it stays readable all the same once it has no name.
-    with contextlib.suppress(OSError, ModuleNotFoundError):
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_SH)
 
 
 def _joined(jobs: Sequence[tuple[_Opened, int, Places, Places]]) -> bytes:

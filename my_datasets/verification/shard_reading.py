@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from my_datasets.building.engines import processes
-from my_datasets.comparison.examining import FEW_BYTES
+from my_datasets.comparison import readers
 from my_datasets.comparison.subject import Subject
 from my_datasets.core.issues import Issue
 from my_datasets.errors import DiskFullError, explain
 from my_datasets.input_pipeline.decoding import Decoder
-from my_datasets.records import stored
 from my_datasets.verification import resuming, watching
 from my_datasets.verification.checks import examples, files, shards
 from my_datasets.verification.report import Level
@@ -142,25 +140,14 @@ def with_kept(
             left.append(task)
         else:
             yield task, kept, True
-    for task, found in _results(left, worker, workers, sum(task.size for task in left)):
+    for task, found in readers.each(
+        left, worker, workers, size=sum(task.size for task in left), file_format=worker.file_format,
+        describe=lambda task: f"shard {task.name}",
+    ):  # fmt: skip
         # What hinders from reading may be gone without a trace.
         if not any(issue.code in NOT_TO_BE_READ for issue in found):
             scratch.keep(worker.path_of(task), found, worker.notes_of(task))
         yield task, found, False
-
-
-def _results(
-    tasks: Sequence[Task], worker: Worker, workers: int, total: int
-) -> Iterator[tuple[Task, list[Issue]]]:
-    can_fork = processes.available() and stored.can_be_read_forked(worker.file_format)
-    if workers == 1 or len(tasks) < 2 or total < FEW_BYTES or not can_fork:
-        for task in tasks:
-            yield task, worker.handle(task)
-        return
-    yield from processes.run(
-        tasks, workers, lambda _: worker, lambda _: None,
-        describe=lambda task: f"shard {task.name}",
-    )  # fmt: skip
 
 
 def _no_room(directory: Path) -> DiskFullError:

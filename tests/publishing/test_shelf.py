@@ -14,7 +14,7 @@ import pytest
 from my_datasets.errors import CorruptReleaseError, DiskFullError
 from my_datasets.publishing.record import ReleasedFile
 from my_datasets.publishing.shelf import Shelf
-from my_datasets.records.reading import hold
+from my_datasets.records.on_demand import hold
 
 SIZE = 1000
 
@@ -206,7 +206,7 @@ import random
 import sys
 from pathlib import Path
 from my_datasets.publishing.shelf import Shelf
-from my_datasets.records.reading import hold
+from my_datasets.records.on_demand import hold
 from tests.publishing.test_shelf import brought, data_of
 
 shelf = Shelf(Path(sys.argv[1]), 3000)

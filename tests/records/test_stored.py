@@ -4,10 +4,9 @@ import io
 
 import pytest
 
-from my_datasets.comparison import examining
+from my_datasets.comparison import readers
 from my_datasets.core.manifest import Manifest
 from my_datasets.records import stored
-from my_datasets.verification import shard_reading
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.building.engines import toys
@@ -43,8 +42,7 @@ def test_open_files_are_read_as_well(versions, form):
 
 def test_array_records_are_read_after_this_process_wrote_some(versions, tmp_path, monkeypatch):
     """Their library crashes in processes that are forked when it was used."""
-    monkeypatch.setattr(examining, "FEW_BYTES", 0)
-    monkeypatch.setattr(shard_reading, "FEW_BYTES", 0)
+    monkeypatch.setattr(readers, "FEW_BYTES", 0)
     assert not stored.can_be_read_forked("array_record")
     assert stored.can_be_read_forked("tfrecord")
     version = build(toys.InUnits, tmp_path, file_format="array_record", workers=2)

@@ -15,11 +15,11 @@ import pytest
 import tensorflow_datasets as tfds
 
 import my_datasets
+from my_datasets.comparison import readers
 from my_datasets.core import manifest
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import CorruptShardError, DataDirError, IncompleteVersionError
 from my_datasets.records import index, tfrecord
-from my_datasets.verification import shard_reading
 from my_datasets.verification.adopting import adopt
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
@@ -431,7 +431,7 @@ def test_what_is_found_without_reading(version, damage, expected):
 )
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_found_in_the_bytes(version, damage, expected, workers, monkeypatch):
-    monkeypatch.setattr(shard_reading, "FEW_BYTES", 0)
+    monkeypatch.setattr(readers, "FEW_BYTES", 0)
     damage(version)
     report = verify(version, workers=workers)
     assert not report.is_good

@@ -355,10 +355,10 @@ def test_the_in_process_runner_is_beams_own_and_looks_for_nothing_to_download(mo
 
 def test_workers_examine_the_shards_too(reference, tmp_path, dask_in_process, monkeypatch):
     """Digests and statistics are made where the workers are, and are the same."""
-    from my_datasets.comparison import examining
+    from my_datasets.comparison import readers
 
     local = build(toys.InUnits, tmp_path / "local", workers=1)
-    monkeypatch.setattr(examining, "_results", lambda *_: pytest.fail("examined here"))
+    monkeypatch.setattr(readers, "each", lambda *_, **__: pytest.fail("examined here"))
     options = {"runner": "dask", "dask_client_address": dask_in_process}
     on_beam = build(toys.InUnits, tmp_path / "beam", engine="beam", beam_options=options)
     manifests = [

@@ -15,8 +15,9 @@ from PIL import Image, ImageEnhance
 import my_datasets
 from my_datasets import dependencies
 from my_datasets.building.options import BuildOptions
+from my_datasets.comparison import readers
 from my_datasets.errors import InvalidOptionError, MissingDependencyError
-from my_datasets.verification import image_hashes, near_pairs, shard_reading, text_signatures
+from my_datasets.verification import image_hashes, near_pairs, text_signatures
 from my_datasets.verification.checks.near_duplicates import NearDuplicates
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
@@ -414,7 +415,7 @@ def test_several_processes_find_the_same(tmp_path, monkeypatch):
     )  # fmt: skip
     expected = looked(path)
     assert [issue.code for issue in expected[0]] == ["near-duplicate"]
-    monkeypatch.setattr(shard_reading, "FEW_BYTES", 0)
+    monkeypatch.setattr(readers, "FEW_BYTES", 0)
     report = verify(path, level=Level.DEEP, workers=2, near_duplicates=NearDuplicates())
     assert (list(report.issues), list(report.not_checked)) == expected
 
