@@ -234,6 +234,22 @@ def test_builders_of_notebooks_go_to_workers_by_value(reference, tmp_path, dask_
     assert hashes(found) == reference
 
 
+def test_builds_of_one_process_do_not_mistake_each_others_units(reference, tmp_path):
+    """One begins and ends while another one is between two of its units."""
+    inner = []
+
+    class Outer(toys.InUnits, skip_registration=True):
+        name = "toy_engine"
+
+        def _generate_examples(self, unit):
+            if unit == 1:
+                inner.append(build(toys.Columns, tmp_path / "inner", engine="beam"))
+            yield from super()._generate_examples(unit)
+
+    assert hashes(build(Outer, tmp_path / "outer", engine="beam")) == reference
+    assert [hashes(one) for one in inner] == [reference]
+
+
 def test_units_that_cannot_be_sent_to_workers_are_told(tmp_path, dask_in_process):
     class OfGenerators(toys.InUnits, skip_registration=True):
         name = "toy_engine"

@@ -54,6 +54,7 @@ def _gather(driver: Driver, tasks: Sequence[UnitTask], collections: Sequence[Spl
     pipeline = driver.how.pipeline if collections else None
     if pipeline is None:
         pipeline = driver.how.submission.pipeline()
+    here: list[Here] = []
     if tasks:
         inputs = driver.job.inputs
         gatherings = [_gathering(driver, item) for item in inputs]
@@ -65,7 +66,9 @@ def _gather(driver: Driver, tasks: Sequence[UnitTask], collections: Sequence[Spl
                 paths = driver.work.write_tasks("units", tasks)
         else:
             generators = [Here.kept(each) for each in generators]
-            kept = (replace(task, item=Here.kept(task.item)) for task in tasks)
+            items = [Here.kept(task.item) for task in tasks]
+            here = [*generators, *items]
+            kept = (replace(task, item=item) for task, item in zip(tasks, items, strict=True))
             paths = driver.work.write_tasks("units", kept)
         generating.add_units(pipeline, paths, gatherings, generators, driver.surroundings)
     for item in collections:
@@ -75,7 +78,8 @@ def _gather(driver: Driver, tasks: Sequence[UnitTask], collections: Sequence[Spl
     try:
         driver.run_pipeline("generating", pipeline, _look(driver))
     finally:
-        Here.forget()
+        for one in here:
+            one.forget()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The first pipeline: units, or the elements of a collection, become runs."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -42,6 +43,8 @@ class UnitTask:
 
 
 _here: dict[int, Any] = {}
+# Never the same one twice: several builds may run in a process at the same time.
+_numbers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,13 @@ class Here:
     @classmethod
     def kept(cls, value: Any) -> "Here":
         """Keeps something until `forget`."""
-        _here[len(_here)] = value
-        return cls(len(_here) - 1)
+        found = cls(next(_numbers))
+        _here[found.number] = value
+        return found
 
-    @staticmethod
-    def forget() -> None:
-        """Lets go of all that was kept."""
-        _here.clear()
+    def forget(self) -> None:
+        """Lets go of it."""
+        _here.pop(self.number, None)
 
 
 def _found(value: Any) -> Any:
