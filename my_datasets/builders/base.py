@@ -30,6 +30,7 @@ from my_datasets.builders import (
     preparing,
     recording,
     refusals,
+    reproducing,
     staleness,
 )
 from my_datasets.builders.download_cache import Plan
@@ -313,7 +314,11 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 quarantined={one.name: len(one.quarantined) for one in results if one.quarantined},
                 splits=recording.declared_splits(job.inputs),
                 content=content,
-                provenance=recording.provenance(self, dl_manager._recorded_url_infos),
+                provenance=recording.provenance(
+                    self,
+                    dl_manager._recorded_url_infos,
+                    reproducing.command(self, download_config, options),
+                ),
                 metadata=essentials(target),
                 statistics=statistics,
                 constraints={name: one.to_json() for name, one in self.CONSTRAINTS.items()},

@@ -114,14 +114,16 @@ def _refuse_violations(found: Mapping[str, Examined], declared: Mapping[str, Con
         )
 
 
-def provenance(builder: tfds.core.DatasetBuilder, downloads: Mapping[str, Any]) -> dict[str, Any]:
+def provenance(
+    builder: tfds.core.DatasetBuilder, downloads: Mapping[str, Any], reproduce: str
+) -> dict[str, Any]:
     """Returns where a version comes from and with what it was made, for its manifest.
 
     Args:
       builder: The builder.
       downloads: TFDS's record of each file that was downloaded, by its address.
+      reproduce: The command that makes it again.
     """
-    config = f"/{builder.builder_config.name}" if builder.builder_config else ""
     notes = builder.info.release_notes or {}
     return {
         "software": {
@@ -135,7 +137,7 @@ def provenance(builder: tfds.core.DatasetBuilder, downloads: Mapping[str, Any]) 
         ],
         "licence": builder.info.redistribution_info.license or "",
         "release_notes": {str(version): note for version, note in notes.items()},
-        "reproduce": f"my-datasets build {builder.name}{config}:{builder.version}",
+        "reproduce": reproduce,
     }
 
 

@@ -1,0 +1,49 @@
+"""The command that makes a version again, for its manifest."""
+
+import shlex
+
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core.utils import shard_utils
+
+from my_datasets.building.options import BuildOptions
+
+_MIB = 1 << 20
+_OURS = "my_datasets"
+
+
+def command(
+    builder: tfds.core.DatasetBuilder,
+    config: tfds.download.DownloadConfig,
+    options: BuildOptions,
+) -> str:
+    """Returns the command that makes the same bytes, of the same input and code.
+
+    What decides nothing about them is left out: workers, memory, engine, places. So is what only
+    Python can say: a least size of shards, duplicates that are passed over.
+
+    Args:
+      builder: The builder.
+      config: How it builds, as TFDS has it.
+      options: And as this package has it.
+    """
+    name = "/".join(filter(None, (builder.name, builder.builder_config_name)))
+    words = ["my-datasets", "build", f"{name}:{builder.version}"]
+    module = type(builder).__module__
+    # Of a module that was typed in nothing can be said.
+    if module.partition(".")[0] not in (_OURS, "__main__"):
+        words += ["--imports", module]
+    if builder.info.file_format.value != "tfrecord":
+        words += ["--file-format", builder.info.file_format.value]
+    if config.num_shards:
+        words += ["--num-shards", str(config.num_shards)]
+    elif config.max_shard_size != shard_utils.DEFAULT_MAX_SHARD_SIZE:
+        words += ["--max-shard-size-mb", str(config.max_shard_size // _MIB)]
+    if options.readers != 1:
+        words += ["--readers", str(options.readers)]
+    if config.max_examples_per_split is not None:
+        words += ["--max-examples-per-split", str(config.max_examples_per_split)]
+    if options.splits is not None:
+        words += ["--splits", ",".join(sorted(options.splits))]
+    if options.on_error == "quarantine":
+        words += ["--on-error", "quarantine", "--max-quarantined", str(options.max_quarantined)]
+    return shlex.join(words)

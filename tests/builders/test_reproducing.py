@@ -1,0 +1,70 @@
+"""The command in a manifest makes the same bytes again."""
+
+import shlex
+
+import pytest
+from click.testing import CliRunner
+
+from my_datasets.cli.main import cli
+from my_datasets.core.manifest import Manifest
+
+CODE = """
+import numpy as np
+import tensorflow_datasets as tfds
+import my_datasets
+
+
+class ToReproduce(my_datasets.Builder):
+    VERSION = tfds.core.Version("1.0.0")
+    RELEASE_NOTES = {"1.0.0": "First."}
+    BUILDER_CONFIGS = [tfds.core.BuilderConfig(name=name) for name in ("one", "two")]
+    name = "to_reproduce"
+
+    def _info(self):
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict({"x": np.int64})
+        )
+
+    def _split_generators(self, dl_manager):
+        return {name: self._generate_examples() for name in ("train", "test")}
+
+    def _generate_examples(self):
+        for i in range(100):
+            yield i, {"x": "none" if i == 99 else i}
+"""
+
+
+def run(words, data_dir):
+    done = CliRunner().invoke(cli, [*words, "--data-dir", str(data_dir), "--quiet"])
+    assert done.exit_code == 0, done.output
+    (manifest,) = data_dir.rglob("my_datasets_manifest.json")
+    version = manifest.parent
+    shards = sorted(path for path in version.iterdir() if "-of-" in path.name)
+    return Manifest.read(version).provenance["reproduce"], {
+        path.name: path.read_bytes() for path in shards
+    }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--num-shards", "3"],
+        ["--file-format", "parquet", "--splits", "test", "--max-examples-per-split", "40"],
+        ["--readers", "2", "--max-examples-per-split", "99"],
+    ],
+)
+def test_the_command_in_the_manifest_makes_it_again(tmp_path, monkeypatch, options):
+    (tmp_path / "module_to_reproduce.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    limits = ["--on-error", "quarantine", "--max-quarantined", "0.1"]
+    words = ["build", "to_reproduce/two", "--imports", "module_to_reproduce", *options, *limits]
+    said, shards = run(words, tmp_path / "first")
+    program, *again = shlex.split(said)
+    assert program == "my-datasets"
+    assert again[:2] == ["build", "to_reproduce/two:1.0.0"]
+    assert run(again, tmp_path / "again") == (said, shards)
+
+
+def test_what_is_as_usual_is_not_said(tmp_path):
+    said, _ = run(["build", "digits"], tmp_path)
+    assert said == "my-datasets build digits:1.0.0"
