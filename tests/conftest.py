@@ -1,5 +1,6 @@
 """What all tests share: a quiet TensorFlow, no skips in CI, the repository's root."""
 
+import itertools
 import os
 import re
 import tempfile
@@ -11,6 +12,8 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from my_datasets.cli.main import search_garbage_rarely
+from my_datasets.stores.opening import open_store
+from tests import servers
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -34,12 +37,39 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("project")
 
 ROOT = Path(__file__).resolve().parent.parent
+_FOLDERS = itertools.count()
 
 
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The checkout."""
     return ROOT
+
+
+@pytest.fixture(scope="module")
+def s3_bucket():
+    with servers.s3("releases") as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def gcs_bucket():
+    with servers.gcs("releases") as (url, _):
+        yield url
+
+
+@pytest.fixture(params=["local", "s3", "gcs"])
+def address(request, tmp_path):
+    """The address of an empty store, for each kind that can be written."""
+    if request.param == "local":
+        return str(tmp_path / "store")
+    bucket = request.getfixturevalue(f"{request.param}_bucket")
+    return f"{bucket}/folder{next(_FOLDERS)}"
+
+
+@pytest.fixture
+def store(address):
+    return open_store(address)
 
 
 class TogetherScheduling(LoadScopeScheduling):

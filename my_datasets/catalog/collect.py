@@ -21,13 +21,13 @@ from my_datasets.publishing import places
 from my_datasets.publishing.index import Index, Release, State
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.opening import open_store
-from my_datasets.publishing.patience import PatientStore
 from my_datasets.publishing.record import parse_key
 from my_datasets.publishing.sealing import Trusts
-from my_datasets.publishing.store import Store
-from my_datasets.publishing.stores.local import LocalStore
 from my_datasets.records.stored import DamagedError
+from my_datasets.stores.local import LocalStore
+from my_datasets.stores.opening import open_store
+from my_datasets.stores.patience import PatientStore
+from my_datasets.stores.store import Store
 
 _AT_ONCE = 16
 

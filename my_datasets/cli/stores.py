@@ -72,8 +72,8 @@ def ledger(
 ) -> "Ledger":
     """Returns the ledger of a store."""
     from my_datasets.publishing.ledger import Ledger
-    from my_datasets.publishing.opening import open_store
-    from my_datasets.publishing.patience import PatientStore
+    from my_datasets.stores.opening import open_store
+    from my_datasets.stores.patience import PatientStore
 
     keys, by = trusted(trusted_keys), signer(sign_key)
     return Ledger(PatientStore(open_store(store)), keys=keys, signer=by)

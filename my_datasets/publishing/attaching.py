@@ -19,12 +19,12 @@ from my_datasets.publishing.bringing import begin, finish
 from my_datasets.publishing.memory import Memory
 from my_datasets.publishing.metadata import read_with, shards_of, understood
 from my_datasets.publishing.origin import Attachment
-from my_datasets.publishing.patience import Patience
 from my_datasets.publishing.pulling import fetch
 from my_datasets.publishing.resolving import Resolved, resolved
 from my_datasets.publishing.sealing import Trusts
 from my_datasets.publishing.transfer import Progress
 from my_datasets.records import on_demand
+from my_datasets.stores.patience import Patience
 
 if TYPE_CHECKING:
     from my_datasets.publishing.shelf import Shelf

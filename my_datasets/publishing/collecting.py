@@ -11,7 +11,7 @@ from my_datasets.publishing import places
 from my_datasets.publishing.index import Index, Release, State
 from my_datasets.publishing.keeping import releases
 from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.store import HALF_WRITTEN, Store, Stored
+from my_datasets.stores.store import HALF_WRITTEN, Store, Stored
 
 # An upload that nobody went on with for so long is given up.
 ABANDONED_SECONDS = 7 * 24 * 3600.0

@@ -14,11 +14,11 @@ from my_datasets.publishing import record
 from my_datasets.publishing.index import Release
 from my_datasets.publishing.memory import Memory
 from my_datasets.publishing.metadata import read_with, understood
-from my_datasets.publishing.patience import Patience
 from my_datasets.publishing.pulling import fetch
 from my_datasets.publishing.resolving import Resolved, resolved
 from my_datasets.publishing.sealing import Trusts
-from my_datasets.publishing.store import Store
+from my_datasets.stores.patience import Patience
+from my_datasets.stores.store import Store
 
 _LABELS = ".labels.txt"
 # Names of classes are small, or are left out.

@@ -18,11 +18,11 @@ from my_datasets.input_pipeline.prepared import folder_of
 from my_datasets.publishing.attaching import CACHE_BYTES, Attached, attach
 from my_datasets.publishing.bringing import Bringing
 from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.patience import Patience
 from my_datasets.publishing.puller import pull, version_dir_of
 from my_datasets.publishing.resolving import resolved
 from my_datasets.publishing.sealing import Trusts
-from my_datasets.publishing.store import Store
+from my_datasets.stores.patience import Patience
+from my_datasets.stores.store import Store
 
 _LOGGER = logging.getLogger(__name__)
 

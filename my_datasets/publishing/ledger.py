@@ -22,11 +22,11 @@ from my_datasets.publishing import index as indexes
 from my_datasets.publishing import places, record
 from my_datasets.publishing.index import Index, Release
 from my_datasets.publishing.memory import Memory, Seen
-from my_datasets.publishing.patience import PatientStore
 from my_datasets.publishing.record import Record
 from my_datasets.publishing.sealing import Signs, Trusts, sealed, unsealed
 from my_datasets.publishing.settings import MOST_BYTES, Settings
-from my_datasets.publishing.store import read_only
+from my_datasets.stores.patience import PatientStore
+from my_datasets.stores.store import read_only
 
 # What signatures are made for: one of an index says nothing of a release.
 STORE_PURPOSE = "my-datasets-store"

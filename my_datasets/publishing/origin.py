@@ -22,11 +22,11 @@ from my_datasets.errors import (
 from my_datasets.publishing import places, record
 from my_datasets.publishing.errands import Errands
 from my_datasets.publishing.metadata import shards_of
-from my_datasets.publishing.opening import open_store
-from my_datasets.publishing.patience import PatientStore
 from my_datasets.publishing.pulling import damaged
 from my_datasets.publishing.record import Record, ReleasedFile
 from my_datasets.records import on_demand
+from my_datasets.stores.opening import open_store
+from my_datasets.stores.patience import PatientStore
 
 if TYPE_CHECKING:
     from my_datasets.publishing.shelf import Shelf

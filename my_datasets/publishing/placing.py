@@ -12,7 +12,7 @@ from my_datasets.publishing import places, record
 from my_datasets.publishing.index import Index, State
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.record import Record, ReleasedFile
-from my_datasets.publishing.store import OnBytes, Store, untold
+from my_datasets.stores.store import OnBytes, Store, untold
 
 # TFDS takes a directory for a dataset from features.json on: as long as that is missing it finds
 # nothing there, and with it, all.

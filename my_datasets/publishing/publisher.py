@@ -10,13 +10,13 @@ from my_datasets.errors import ChecksumError, PublishError, explain
 from my_datasets.publishing import release_gate
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.opening import open_store
-from my_datasets.publishing.patience import Patience, PatientStore
 from my_datasets.publishing.record import Record
 from my_datasets.publishing.releasing import Outcome, Published, Releasing
 from my_datasets.publishing.sealing import Signs, Trusts
-from my_datasets.publishing.store import Store, read_only
 from my_datasets.publishing.transfer import Progress
+from my_datasets.stores.opening import open_store
+from my_datasets.stores.patience import Patience, PatientStore
+from my_datasets.stores.store import Store, read_only
 from my_datasets.verification import finding
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify

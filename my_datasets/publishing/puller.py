@@ -14,11 +14,11 @@ from my_datasets.input_pipeline.prepared import root_of
 from my_datasets.publishing import places
 from my_datasets.publishing.bringing import Bringing, Pulled
 from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.patience import Patience
 from my_datasets.publishing.resolving import Resolved, resolved
 from my_datasets.publishing.sealing import Trusts
-from my_datasets.publishing.store import Store
 from my_datasets.publishing.transfer import Progress
+from my_datasets.stores.patience import Patience
+from my_datasets.stores.store import Store
 
 _AT_ONCE = 8
 

@@ -22,8 +22,8 @@ from my_datasets.errors import (
 from my_datasets.publishing import places
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.record import Record, ReleasedFile
-from my_datasets.publishing.store import BLOCK, OnBytes
 from my_datasets.publishing.transfer import Progress, Transfer
+from my_datasets.stores.store import BLOCK, OnBytes
 
 _AT_ONCE = 8
 _PARTIAL = ".partial"

@@ -17,7 +17,7 @@ from my_datasets.core.manifest import Manifest
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.versioning import Version
 from my_datasets.errors import CorruptReleaseError, PublishError, explain
-from my_datasets.publishing.store import BLOCK
+from my_datasets.stores.store import BLOCK
 
 FILE_NAME = "my_datasets_release.json"
 # No record is larger: 100,000 files have 15 MB.

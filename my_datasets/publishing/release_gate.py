@@ -15,7 +15,7 @@ from my_datasets.publishing.index import Index, Release, State
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.pulling import fetch
 from my_datasets.publishing.record import FIRST, Record, key_of
-from my_datasets.publishing.stores.local import LocalStore
+from my_datasets.stores.local import LocalStore
 
 
 def check(version_dir: Path, wanted: Record, index: Index, ledger: Ledger) -> None:

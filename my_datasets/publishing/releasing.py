@@ -20,10 +20,10 @@ from my_datasets.errors import (
 from my_datasets.publishing import places, record
 from my_datasets.publishing.index import Index, Release, State
 from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.patience import PatientStore
 from my_datasets.publishing.placing import LAST, is_same, lacking, place
 from my_datasets.publishing.record import Record, ReleasedFile
 from my_datasets.publishing.transfer import Progress, Transfer
+from my_datasets.stores.patience import PatientStore
 
 _SHOWN = 5
 

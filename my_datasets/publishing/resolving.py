@@ -11,11 +11,11 @@ from my_datasets.publishing.choosing import chosen
 from my_datasets.publishing.index import Index, Release
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.opening import open_store
-from my_datasets.publishing.patience import Patience, PatientStore
 from my_datasets.publishing.record import Record
 from my_datasets.publishing.sealing import Trusts
-from my_datasets.publishing.store import Store
+from my_datasets.stores.opening import open_store
+from my_datasets.stores.patience import Patience, PatientStore
+from my_datasets.stores.store import Store
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import pytest
 from my_datasets.publishing.keeping import yank
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.opening import open_store
-from my_datasets.publishing.patience import PatientStore
+from my_datasets.stores.opening import open_store
+from my_datasets.stores.patience import PatientStore
 from tests.catalog import made
 
 

@@ -11,14 +11,14 @@ import time
 from my_datasets.publishing import places, record
 from my_datasets.publishing.index import State
 from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.opening import open_store
-from my_datasets.publishing.patience import PatientStore
 from my_datasets.publishing.record import Record
+from my_datasets.stores.opening import open_store
+from my_datasets.stores.patience import PatientStore
 from tests.publishing import made
 
 _WORK = """
 import sys
-from my_datasets.publishing.opening import open_store
+from my_datasets.stores.opening import open_store
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 store = open_store(sys.argv[2])

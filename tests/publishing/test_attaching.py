@@ -32,12 +32,12 @@ from my_datasets.errors import (
 from my_datasets.publishing import keeping
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.opening import open_store
 from my_datasets.publishing.origin import Attachment
-from my_datasets.publishing.patience import PatientStore
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.signing import Signer, TrustedKeys
 from my_datasets.records import on_demand
+from my_datasets.stores.opening import open_store
+from my_datasets.stores.patience import PatientStore
 from tests.publishing import made
 from tests.publishing.test_signing import keygen
 from tests.publishing.web import serving

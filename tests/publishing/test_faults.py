@@ -18,11 +18,11 @@ from my_datasets.publishing import index as indexes
 from my_datasets.publishing import record
 from my_datasets.publishing.collecting import collect
 from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.opening import open_store
-from my_datasets.publishing.patience import Patience, PatientStore
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 from my_datasets.publishing.releasing import Outcome
+from my_datasets.stores.opening import open_store
+from my_datasets.stores.patience import Patience, PatientStore
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.publishing import made

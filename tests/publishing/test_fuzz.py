@@ -14,11 +14,11 @@ import pytest
 from my_datasets.errors import MyDatasetsError
 from my_datasets.publishing import keeping, record
 from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.opening import open_store
-from my_datasets.publishing.patience import Patience, PatientStore
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
-from my_datasets.publishing.stores.local import LocalStore
+from my_datasets.stores.local import LocalStore
+from my_datasets.stores.opening import open_store
+from my_datasets.stores.patience import Patience, PatientStore
 from tests.publishing import made
 
 LONGEST_SECONDS = 5

@@ -21,10 +21,10 @@ from my_datasets.errors import (
 from my_datasets.publishing import keeping
 from my_datasets.publishing.held import held
 from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.opening import open_store
-from my_datasets.publishing.patience import Patience, PatientStore
 from my_datasets.publishing.publisher import publish
-from my_datasets.publishing.stores.local import LocalStore
+from my_datasets.stores.local import LocalStore
+from my_datasets.stores.opening import open_store
+from my_datasets.stores.patience import Patience, PatientStore
 from tests.publishing import made
 
 NO_PATIENCE = Patience(tries=1)

@@ -21,10 +21,10 @@ from my_datasets.publishing import keeping, places
 from my_datasets.publishing.collecting import collect
 from my_datasets.publishing.index import State
 from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.opening import open_store
-from my_datasets.publishing.patience import PatientStore
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
+from my_datasets.stores.opening import open_store
+from my_datasets.stores.patience import PatientStore
 from tests.publishing import made
 from tests.publishing.web import serving
 

@@ -23,13 +23,13 @@ from my_datasets.errors import (
 from my_datasets.publishing import places, publisher, record
 from my_datasets.publishing.index import State
 from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.opening import open_store
-from my_datasets.publishing.patience import PatientStore
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 from my_datasets.publishing.record import Record
 from my_datasets.publishing.releasing import Outcome
-from my_datasets.publishing.stores.local import LocalStore
+from my_datasets.stores.local import LocalStore
+from my_datasets.stores.opening import open_store
+from my_datasets.stores.patience import PatientStore
 from tests.publishing import made
 from tests.publishing.web import serving
 

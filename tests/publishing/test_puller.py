@@ -25,10 +25,10 @@ from my_datasets.errors import (
     StoreUnavailableError,
 )
 from my_datasets.publishing import record
-from my_datasets.publishing.opening import open_store
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
-from my_datasets.publishing.stores.local import LocalStore
+from my_datasets.stores.local import LocalStore
+from my_datasets.stores.opening import open_store
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.publishing import made

@@ -12,12 +12,12 @@ from my_datasets.publishing import keeping, record
 from my_datasets.publishing.index import claim
 from my_datasets.publishing.ledger import RELEASE_PURPOSE, Ledger
 from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.opening import open_store
-from my_datasets.publishing.patience import PatientStore
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 from my_datasets.publishing.releasing import Outcome
 from my_datasets.publishing.signing import Signer, TrustedKeys
+from my_datasets.stores.opening import open_store
+from my_datasets.stores.patience import PatientStore
 
 
 def keygen(path, *options, password=""):

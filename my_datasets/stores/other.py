@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import fsspec
 
 from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError, explain
-from my_datasets.publishing.store import BLOCK, Stored, too_large
-from my_datasets.publishing.stores.read_only import ReadOnlyStore
+from my_datasets.stores.read_only import ReadOnlyStore
+from my_datasets.stores.store import BLOCK, Stored, too_large
 
 
 class OtherStore(ReadOnlyStore):

@@ -13,8 +13,8 @@ from my_datasets.errors import (
     StoreUnavailableError,
 )
 from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.patience import Patience, PatientStore
-from my_datasets.publishing.stores.local import LocalStore
+from my_datasets.stores.local import LocalStore
+from my_datasets.stores.patience import Patience, PatientStore
 
 QUICK = Patience(tries=4, first_wait=0.001, longest_wait=0.01)
 

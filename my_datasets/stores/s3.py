@@ -16,7 +16,8 @@ from my_datasets.errors import (
     StoreUnavailableError,
     explain,
 )
-from my_datasets.publishing.store import (
+from my_datasets.stores import copying
+from my_datasets.stores.store import (
     BLOCK,
     OnBytes,
     Stored,
@@ -25,8 +26,7 @@ from my_datasets.publishing.store import (
     unreadable,
     untold,
 )
-from my_datasets.publishing.stores import copying
-from my_datasets.publishing.stores.whole_answers import is_whole
+from my_datasets.stores.whole_answers import is_whole
 
 try:
     import boto3

@@ -17,7 +17,8 @@ from my_datasets.errors import (
     StoreUnavailableError,
     explain,
 )
-from my_datasets.publishing.store import (
+from my_datasets.stores import copying
+from my_datasets.stores.store import (
     OnBytes,
     Stored,
     altered,
@@ -25,8 +26,7 @@ from my_datasets.publishing.store import (
     unreadable,
     untold,
 )
-from my_datasets.publishing.stores import copying
-from my_datasets.publishing.stores.whole_answers import WholeAnswers
+from my_datasets.stores.whole_answers import WholeAnswers
 
 try:
     from google.api_core import exceptions as failures

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from my_datasets.errors import NotInStoreError
-from my_datasets.publishing.store import Store
+from my_datasets.stores.store import Store
 
 _AT_ONCE = 16
 

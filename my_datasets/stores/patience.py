@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from my_datasets.errors import AlreadyInStoreError, StoreUnavailableError
-from my_datasets.publishing.store import OnBytes, Store, Stored, untold
+from my_datasets.stores.store import OnBytes, Store, Stored, untold
 
 _Result = TypeVar("_Result")
 

@@ -5,7 +5,7 @@ import urllib.parse
 from pathlib import Path
 
 from my_datasets.errors import StoreError, explain
-from my_datasets.publishing.store import Store
+from my_datasets.stores.store import Store
 
 _KNOWN = "a directory, s3://BUCKET/FOLDER, gs://..., http(s)://HOST/FOLDER, or what fsspec reads"
 
@@ -46,18 +46,18 @@ def open_store(address: "str | os.PathLike[str] | Store") -> Store:
     if not host:
         raise _unknown(text)
     if parts.scheme == "s3":
-        from my_datasets.publishing.stores.s3 import S3Store
+        from my_datasets.stores.s3 import S3Store
 
         return S3Store(host, parts.path, anonymous=is_anonymous)
     if parts.scheme == "gs":
-        from my_datasets.publishing.stores.gcs import GcsStore
+        from my_datasets.stores.gcs import GcsStore
 
         return GcsStore(host, parts.path, anonymous=is_anonymous)
     if parts.scheme in ("http", "https"):
-        from my_datasets.publishing.stores.http import HttpStore
+        from my_datasets.stores.http import HttpStore
 
         return HttpStore(text)
-    from my_datasets.publishing.stores import other
+    from my_datasets.stores import other
 
     if other.is_known(parts.scheme):
         return other.OtherStore(text)
@@ -72,7 +72,7 @@ def parts_without_secrets(address: str) -> str:
 
 
 def _local(directory: str) -> Store:
-    from my_datasets.publishing.stores.local import LocalStore
+    from my_datasets.stores.local import LocalStore
 
     return LocalStore(Path(directory))
 

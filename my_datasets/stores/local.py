@@ -21,7 +21,7 @@ from my_datasets.errors import (
     StoreError,
     explain,
 )
-from my_datasets.publishing.store import (
+from my_datasets.stores.store import (
     BLOCK,
     HALF_WRITTEN,
     OnBytes,

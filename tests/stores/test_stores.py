@@ -12,10 +12,10 @@ import boto3
 import pytest
 
 from my_datasets.errors import DiskFullError, NotInStoreError, StoreError, StoreUnavailableError
-from my_datasets.publishing.opening import open_store
-from my_datasets.publishing.stores.http import HttpStore
-from my_datasets.publishing.stores.local import LocalStore
-from my_datasets.publishing.stores.other import OtherStore
+from my_datasets.stores.http import HttpStore
+from my_datasets.stores.local import LocalStore
+from my_datasets.stores.opening import open_store
+from my_datasets.stores.other import OtherStore
 from my_datasets.testing.store_contract import ReadingContract, StoreContract
 from tests.publishing.google import certify
 from tests.publishing.web import serving
@@ -32,7 +32,7 @@ class TestEachStore(StoreContract):
 class TestS3InParts(StoreContract):
     @pytest.fixture
     def store(self, s3_bucket, tmp_path):
-        from my_datasets.publishing.stores.s3 import S3Store
+        from my_datasets.stores.s3 import S3Store
 
         return S3Store("releases", f"in_parts/{tmp_path.name}", part=5 << 20)
 
@@ -214,7 +214,7 @@ def test_certificates_are_verified(tmp_path, monkeypatch):
      ("cryptography", "signing", "signing")],
 )  # fmt: skip
 def test_an_extra_that_is_not_installed_is_named(module, ours, extra):
-    script = f"import sys; sys.modules['{module}'] = None; import my_datasets.publishing.{ours}"
+    script = f"import sys; sys.modules['{module}'] = None; import my_datasets.{ours}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "MissingDependencyError" in done.stderr
     assert f"pip install 'my_datasets[{extra}]'" in done.stderr

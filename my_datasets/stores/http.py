@@ -10,9 +10,9 @@ import requests
 import urllib3
 
 from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError, explain
-from my_datasets.publishing.store import BLOCK, Stored, too_large
-from my_datasets.publishing.stores.read_only import ReadOnlyStore
-from my_datasets.publishing.stores.whole_answers import WholeAnswers
+from my_datasets.stores.read_only import ReadOnlyStore
+from my_datasets.stores.store import BLOCK, Stored, too_large
+from my_datasets.stores.whole_answers import WholeAnswers
 
 # Statuses after which asking again may help (RFC 9110, and RFC 6585 for 429).
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})

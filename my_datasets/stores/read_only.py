@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from my_datasets.publishing.store import OnBytes, read_only, untold
+from my_datasets.stores.store import OnBytes, read_only, untold
 
 
 class ReadOnlyStore:

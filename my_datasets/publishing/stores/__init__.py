@@ -1,1 +1,0 @@
-"""Where releases live: one module for each kind of store."""
