@@ -293,16 +293,19 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             )
             try:
                 if beam.is_wanted(job):
-                    results = beam.build(job, work, identity, target, type(self).__module__)
+                    wanted = recording.wanted(self, self.CONSTRAINTS)
+                    module = type(self).__module__
+                    results = beam.build(job, work, identity, target, module, wanted)
                 else:
                     with Journal(work, identity, resume=options.resume) as journal:
                         results = local.build(job, options, journal, target)
+                    wanted = recording.wanted(self, self.CONSTRAINTS)
                 self.info.set_splits(preparing.split_infos(results, self._get_filename_template))
                 # What the manifest tells of it, and the gate compares; TFDS writes it once more at
                 # the end, with what it adds.
                 self.info.write_to_directory(target)
                 content, statistics = recording.examined(
-                    target, results, work / "examined", self.CONSTRAINTS, options, beam.distribute
+                    target, results, work / "examined", wanted, options, beam.findings
                 )
             finally:
                 beam.close()

@@ -1,6 +1,7 @@
 """A builder's way to the engine on Beam; Beam itself is loaded only if it is wanted."""
 
 import functools
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import tensorflow_datasets as tfds
 
 from my_datasets.builders import preparing
+from my_datasets.builders.recording import Findings
 from my_datasets.building.job import Job, SplitResult
 from my_datasets.building.options import BuildOptions
-from my_datasets.comparison.examining import Distribute
+from my_datasets.comparison import examining
+from my_datasets.comparison.examining import Wanted
 
 if TYPE_CHECKING:
     from my_datasets.building.engines.beam.driving import Driver
@@ -63,36 +66,40 @@ class OnBeam:
         return self._is_asked_for or any(item.collection is not None for item in job.inputs)
 
     def build(
-        self, job: Job, work: Path, identity: Mapping[str, Any], target: Path, module: str
-    ) -> list[SplitResult]:
-        """Builds all splits of a version, and puts the shards into `target`.
+        self, job: Job, work: Path, identity: Mapping[str, Any], target: Path, module: str,
+        wanted: Wanted,
+    ) -> list[SplitResult]:  # fmt: skip
+        """Builds all splits of a version, and hands over the shards.
 
         Args:
           job: What to build.
           work: The work directory.
           identity: What the work depends on.
-          target: Where the shards come, on the same file system.
+          target: The version's directory on this machine.
           module: The builder's.
+          wanted: What workers look for in examples.
         """
         from my_datasets.building.engines.beam import driving, engine
+        from my_datasets.building.engines.beam.places import SharedDirectory
 
+        file_format = str(identity["options"]["file_format"])
         how = driving.OnBeam(
-            submission=self._submit(), pipeline=self._pipeline, directory=work, identity=identity,
-            modules=() if module == "__main__" else (module,),
-            file_format=str(identity["options"]["file_format"]),
+            submission=self._submit(), pipeline=self._pipeline,
+            place=SharedDirectory(Path(os.path.abspath(work))), identity=identity,
+            examine=functools.partial(examining.examine_shard, wanted, file_format),
+            modules=() if module == "__main__" else (module,), file_format=file_format,
         )  # fmt: skip
-        self._driver = engine.opened(job, self._options, how)
-        return engine.build(self._driver, target)
+        driver = self._driver = engine.opened(job, self._options, how)
+        return engine.build(driver, target)
 
     @property
-    def distribute(self) -> Distribute | None:
-        """What spreads the work on finished shards over workers; None if there are none."""
-        driver = self._driver
-        if driver is None or not driver.how.submission.preset.has_workers:
+    def findings(self) -> Findings | None:
+        """What brings what workers found in shards; None if there were none."""
+        if self._driver is None:
             return None
-        from my_datasets.building.engines.beam import distributing
+        from my_datasets.building.engines.beam import engine
 
-        return functools.partial(distributing.distribute, driver, "examining")
+        return functools.partial(engine.findings, self._driver)
 
     def close(self) -> None:
         """Lets go of the runner."""

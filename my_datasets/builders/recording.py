@@ -5,7 +5,9 @@ import shutil
 import tempfile
 import urllib.parse
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,9 @@ from my_datasets.building.progress import Meter, log_progress
 from my_datasets.building.units import SplitInput
 from my_datasets.comparison import examining
 from my_datasets.comparison.examined import Examined, violations
-from my_datasets.comparison.examining import Distribute, Wanted
+from my_datasets.comparison.examining import Found, Wanted
 from my_datasets.core import content, schema
-from my_datasets.core.content import Content
+from my_datasets.core.content import Content, ShardContent
 from my_datasets.core.declared import Declared
 from my_datasets.errors import ConstraintError, explain
 from my_datasets.statistics import constraints as declared_of
@@ -33,6 +35,10 @@ _SECRET = re.compile(r"token|signature|^sig$|credential|secret|password|^key$|ap
 _MOST_TOLD = 5
 # What a process takes that examines, in bytes.
 _MEMORY = 64 << 20
+# Brings what was found in a shard: gets its name, and an empty folder for the files of it.
+Findings = Callable[[str, Path], Found]
+# So many are brought at a time.
+_AT_ONCE = 16
 
 
 def check_constraints(
@@ -49,20 +55,37 @@ def check_constraints(
     """
     if not declared:
         return
-    with tempfile.TemporaryDirectory() as directory:
-        builder.info.features.save_config(directory)
-        leaves = schema.leaves_of(schema.read_tree(Path(directory)))
+    with _saved_features(builder) as directory:
+        leaves = schema.leaves_of(schema.read_tree(directory))
     features = [FeatureStatistics(leaf) for leaf in leaves]
     declared_of.check_declared(declared, features, builder.name)
+
+
+def wanted(builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]) -> Wanted:
+    """Returns what is looked for in the examples of a builder.
+
+    Args:
+      builder: The builder, which knows all names of its labels by now.
+      declared: What it declares of its features, by their names.
+    """
+    with _saved_features(builder) as directory:
+        return Wanted(schema.known_leaves(directory), declared, is_canonical=True)
+
+
+@contextmanager
+def _saved_features(builder: tfds.core.DatasetBuilder) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as directory:
+        builder.info.features.save_config(directory)
+        yield Path(directory)
 
 
 def examined(
     version_dir: Path,
     results: Sequence[SplitResult],
     scratch: Path,
-    declared: Mapping[str, Constraint],
+    wanted: Wanted,
     options: BuildOptions,
-    distribute: Distribute | None = None,
+    findings: Findings | None = None,
 ) -> tuple[Content, dict[str, Any]]:
     """Returns what is in a version that was built, and the statistics of its splits.
 
@@ -70,9 +93,9 @@ def examined(
       version_dir: Its directory, with the metadata.
       results: What the engine made.
       scratch: A directory for what is needed only now; it is removed.
-      declared: What the builder declares of its features.
+      wanted: What is looked for.
       options: Those of the build.
-      distribute: Spreads the work over other machines; None for processes of this one.
+      findings: Brings what was found in a shard where it was made; None to look here.
 
     Raises:
       ConstraintError: Values are not what was declared of them.
@@ -82,14 +105,22 @@ def examined(
     meter.begin("examining", expected_bytes=total)
     shutil.rmtree(scratch, ignore_errors=True)  # of a build that was killed
     scratch.mkdir(parents=True)
+
+    def report(split: str, size: int) -> None:
+        meter.add(split, 0, size)
+
     try:
-        found = examining.examine(
-            version_dir, Declared.read(version_dir), scratch,
-            Wanted(schema.known_leaves(version_dir), declared, is_canonical=True),
-            workers=max(1, min(options.worker_count, options.memory // _MEMORY)),
-            report=lambda split, size: meter.add(split, 0, size), distribute=distribute,
-        )  # fmt: skip
-        _refuse_violations(found, declared)
+        if findings is None:
+            found = examining.examine(
+                version_dir, Declared.read(version_dir), scratch, wanted, report=report,
+                workers=max(1, min(options.worker_count, options.memory // _MEMORY)),
+            )  # fmt: skip
+        else:
+            found = {
+                one.name: examining.joined(_brought(one, scratch, findings, report), wanted)
+                for one in results
+            }
+        _refuse_violations(found, wanted.constraints)
         splits = {one.name: found[one.name].content(one.shards) for one in results}
         statistics = {
             name: split.statistics.summary() for name, split in found.items() if split.statistics
@@ -97,6 +128,21 @@ def examined(
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return Content(content.schema_of(version_dir), splits), statistics
+
+
+def _brought(
+    split: SplitResult, scratch: Path, findings: Findings, report: Callable[[str, int], None]
+) -> Iterator[tuple[Path, Found]]:
+    def bring(shard: ShardContent) -> tuple[Path, Found]:
+        folder = scratch / shard.name
+        folder.mkdir()
+        return folder, findings(shard.name, folder)
+
+    # It is waited for a network.
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for shard, brought in zip(split.shards, pool.map(bring, split.shards), strict=True):
+            report(split.name, shard.bytes)
+            yield brought
 
 
 def _refuse_violations(found: Mapping[str, Examined], declared: Mapping[str, Constraint]) -> None:

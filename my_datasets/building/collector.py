@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from my_datasets.building import ordering
 from my_datasets.building.batches import batches, rough_size, with_keys
-from my_datasets.building.runs import Held, Run
+from my_datasets.building.runs import SUFFIX, Held, Run
 from my_datasets.building.units import Encoder, Misfit, UnitState
 from my_datasets.errors import InvalidKeyError
 from my_datasets.records import hashing, pieces, tfrecord
@@ -254,7 +254,8 @@ class Collector:
             for unit, state in self._states.items()
             if not state.complete
         }
-        run = self._held.write(self._directory / f"{self._rules.split}-{secrets.token_hex(8)}.run")
+        name = f"{self._rules.split}-{secrets.token_hex(8)}{SUFFIX}"
+        run = self._held.write(self._directory / name)
         if run or states:
             self._report(run, states)
 

@@ -3,11 +3,15 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from my_datasets.building.units import Encoder, Quarantined, SplitInput
 from my_datasets.core.content import ShardContent
 
 WriteShard = Callable[[Path, Iterable[tuple[int, bytes]]], None]
+# Looks at a shard that was just written: gets its path, its examples, those of its split, and an
+# empty folder for files. What it returns can be pickled.
+Examine = Callable[[Path, int, int, Path], Any]
 
 
 @dataclass(frozen=True, kw_only=True)

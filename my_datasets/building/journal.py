@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from my_datasets.building.runs import Run
+from my_datasets.building.runs import SUFFIX, Run
 from my_datasets.building.units import UnitState
 from my_datasets.records import checksum
 
@@ -198,7 +198,7 @@ class Journal:
                 self._apply(entry)
             done += len(split.units)
         known = {Path(run.path).name for split in self.splits.values() for run, _ in split.runs}
-        for path in self.directory.glob("*.run"):
+        for path in self.directory.glob(f"*{SUFFIX}"):
             if path.name not in known:  # of a worker that was killed
                 path.unlink()
         if done or self.shards:

@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from my_datasets.records import checksum, hashing, pieces
 
+# How the names of such files end.
+SUFFIX = ".run"
 # The columns of a run's index, in the order in which they are stored.
 COLUMNS: dict[str, type[np.generic]] = {
     "high": np.uint64,  # upper half of the hash
@@ -80,6 +82,11 @@ class Run:
         before = names[: names.index(name)]
         widths = (np.dtype(COLUMNS[column]).itemsize for column in before)
         return self.data_bytes + self.count * sum(widths)
+
+    @property
+    def index_bytes(self) -> tuple[int, int]:
+        """Where the columns of the index begin in the file, and where they end: then come keys."""
+        return self.data_bytes, self.data_bytes + self.count * INDEX_BYTES
 
     def read_into(self, out: memoryview, begin: int) -> None:
         """Fills `out` with framed records, from byte `begin` of the run."""

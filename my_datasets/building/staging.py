@@ -20,6 +20,8 @@ from pathlib import Path
 
 import filelock
 
+from my_datasets.building.runs import SUFFIX
+
 _LOGGER = logging.getLogger(__name__)
 
 _AT_FDCWD = -100  # linux/fcntl.h: paths are relative to the working directory
@@ -170,7 +172,7 @@ def _old_work(version_dir: Path) -> Iterator[Path]:
             newest = max(file.stat().st_mtime for file in (path, *path.iterdir()))
             is_old = time.time() - newest > _OLD_WORK_SECONDS
             is_own = path == work_dir(version_dir)
-            if is_old or (is_own and not any(path.rglob("*.run"))):
+            if is_old or (is_own and not any(path.rglob(f"*{SUFFIX}"))):
                 yield path
 
 

@@ -1,13 +1,11 @@
 """One pass over all examples of a version: hashes, statistics, and what is not as declared."""
 
 import contextlib
-import functools
 import hashlib
-import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from my_datasets.comparison import readers
 from my_datasets.comparison.examined import Examined, Violated, note
@@ -16,6 +14,7 @@ from my_datasets.comparison.shard_parts import (
     Part,
     batches,
     check_count,
+    cut,
     parts_of,
     unreadable,
 )
@@ -32,8 +31,8 @@ from my_datasets.statistics.split import SplitStatistics
 # eight, and several times as many on the way.
 _BYTES_OF_LISTS = 1 << 20
 
-# What spreads work over other machines: yields tasks with what a function makes of them.
-Distribute = Callable[[Callable[[Any], Any], Sequence[Any]], Iterator[tuple[Any, Any]]]
+# Of the files of a shard that is examined by itself.
+_HASHES = "hashes"
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,6 @@ def examine(
     *,
     workers: int,
     report: Callable[[str, int], None] = lambda _split, _bytes: None,
-    distribute: Distribute | None = None,
 ) -> dict[str, Examined]:
     """Reads all examples of a version once.
 
@@ -72,8 +70,6 @@ def examine(
       wanted: What is looked for.
       workers: How many processes read.
       report: Is told the split and the bytes of each part that was read.
-      distribute: Does the work elsewhere: gets a function and tasks, and yields each task with
-        what the function makes of it, in any order. None for processes here.
 
     Returns:
       What was found, by split. It is of no use once `scratch` is gone.
@@ -85,52 +81,112 @@ def examine(
     """
     tasks = list(parts_of(version_dir, declared, scratch, is_canonical=wanted.is_canonical))
     found = {name: Examined() for name in declared.splits}
-    waiting: dict[int, _Result] = {}
-    if distribute is None:
-        done = readers.each(
-            tasks, _Worker(wanted), workers, size=sum(task.size for task in tasks),
-            file_format=declared.file_format, describe=lambda task: f"shard {task.shard.name}",
-        )  # fmt: skip
-    else:
-        done = distribute(functools.partial(_handled, wanted), tasks)
+    waiting: dict[int, Found] = {}
+    done = readers.each(
+        tasks, _Worker(wanted), workers, size=sum(task.size for task in tasks),
+        file_format=declared.file_format, describe=lambda task: f"shard {task.shard.name}",
+    )  # fmt: skip
+    next_one = 0
+    of_shard: list[Found] = []
     for task, result in done:
         waiting[task.number] = result
         if task.end is None:
             check_count(task.shard, task.examples, Parts([task.target]).hashes)
         report(task.split, task.size)
         # In their order, so that what is added up is always the same.
-        while (number := sum(len(one.hashes) for one in found.values())) in waiting:
-            _add(found[tasks[number].split], tasks[number], waiting.pop(number), wanted)
+        while next_one in waiting:
+            here = tasks[next_one]
+            of_shard.append(waiting.pop(next_one))
+            _add_files(found[here.split], here, wanted)
+            next_one += 1
+            if next_one == len(tasks) or tasks[next_one].shard != here.shard:
+                _add(found[here.split], Found.joined(of_shard))
+                of_shard = []
     return found
 
 
 @dataclass
-class _Result:
+class Found:
+    """What was found in examples that follow each other.
+
+    Attributes:
+      statistics: Of the examples; None if the features are of a kind that only TFDS reads.
+      violated: What is not as it was declared, by feature and rule.
+    """
+
     statistics: SplitStatistics | None
     violated: dict[tuple[str, str], Violated]
 
+    @classmethod
+    def joined(cls, parts: Sequence["Found"]) -> "Found":
+        """Returns what was found in examples of which the parts follow each other."""
+        whole = parts[0]
+        for part in parts[1:]:
+            if whole.statistics is not None and part.statistics is not None:
+                whole.statistics.merge(part.statistics)
+            for key, one in part.violated.items():
+                note(whole.violated, key, one)
+        return whole
 
-def _handled(wanted: Wanted, task: Part) -> _Result:
-    """Examines a part of a shard, in whichever process; also while another one does the same."""
-    mark = secrets.token_hex(6)
-    own = replace(task, target=task.target.with_name(f"{task.target.name}.{mark}"))
-    result = _Worker(wanted).handle(own)
-    for path in own.target.parent.glob(f"{own.target.name}*"):
-        path.rename(path.with_name(path.name.replace(f".{mark}", "")))
-    return result
+
+def examine_shard(
+    wanted: Wanted, file_format: str, shard: Path, examples: int, of: int, folder: Path
+) -> Found:
+    """Examines one shard, which this package has just written, on whichever machine.
+
+    Args:
+      wanted: What is looked for.
+      file_format: The shard's.
+      shard: The shard.
+      examples: How many it has.
+      of: How many its split has.
+      folder: An empty directory for the hashes; `joined` wants it.
+    """
+    size, target = shard.stat().st_size, folder / _HASHES
+    whole = Part(0, "", shard, file_format, target, examples, size, of)
+    worker = _Worker(wanted)
+    with worker.writing(whole) as files:
+        parts = cut(whole, is_canonical=wanted.is_canonical)
+        return Found.joined([worker.examined(part, files) for part in parts])
 
 
-def _add(found: Examined, task: Part, result: _Result, wanted: Wanted) -> None:
-    found.hashes.append(task.target)
-    if found.statistics is None:
-        found.statistics = result.statistics
-    elif result.statistics is not None:
-        found.statistics.merge(result.statistics)
-    for key, one in result.violated.items():
-        note(found.violated, key, one)
+def joined(shards: Iterable[tuple[Path, Found]], wanted: Wanted) -> Examined:
+    """Returns what was found in a split whose shards were examined one by one.
+
+    Args:
+      shards: Of each shard the folder with its hashes, and what was found in it.
+      wanted: What was looked for.
+    """
+    found = Examined()
+    for folder, one in shards:
+        whole = Part(0, "", folder, "", folder / _HASHES, 0, 0, 0)
+        _add_files(found, whole, wanted)
+        _add(found, one)
+    return found
+
+
+def _add_files(found: Examined, part: Part, wanted: Wanted) -> None:
+    found.hashes.append(part.target)
     for number, (name, constraint) in enumerate(wanted.constraints.items()):
         if constraint.unique:
-            found.values.setdefault(name, Parts()).append(task.values(number))
+            found.values.setdefault(name, Parts()).append(part.values(number))
+
+
+def _add(found: Examined, one: Found) -> None:
+    if found.statistics is None:
+        found.statistics = one.statistics
+    elif one.statistics is not None:
+        found.statistics.merge(one.statistics)
+    for key, violated in one.violated.items():
+        note(found.violated, key, violated)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Where hashes are written: of examples, and of values that must be unique, by constraint."""
+
+    hashes: BinaryIO
+    values: Mapping[int, BinaryIO]
 
 
 class _Worker:
@@ -147,24 +203,36 @@ class _Worker:
             if feature.leaf.name == name
         ]
 
-    def handle(self, task: Part) -> _Result:
+    @contextlib.contextmanager
+    def writing(self, task: Part) -> Iterator[_Files]:
+        """Gives the files that hashes of some examples are written to."""
+        with contextlib.ExitStack() as stack:
+            yield _Files(
+                stack.enter_context(task.target.open("xb")),
+                {
+                    number: stack.enter_context(task.values(number).open("xb"))
+                    for number, constraint in enumerate(self._wanted.constraints.values())
+                    if constraint.unique
+                },
+            )
+
+    def handle(self, task: Part) -> Found:
+        with self.writing(task) as files:
+            return self.examined(task, files)
+
+    def examined(self, task: Part, files: _Files) -> Found:
+        """Returns what is found in a part; its hashes are written at the end of files."""
         wanted = self._wanted
         statistics = None if wanted.leaves is None else SplitStatistics(wanted.leaves, task.of)
-        result = _Result(statistics, {})
-        with task.target.open("xb") as file, contextlib.ExitStack() as stack:
-            values = {
-                number: stack.enter_context(task.values(number).open("xb"))
-                for number, constraint in enumerate(wanted.constraints.values())
-                if constraint.unique
-            }
-            row, most = task.begin, _most_bytes(wanted)
-            for batch, hashes in batches(
-                task, most, is_canonical=wanted.is_canonical, without=wanted.without
-            ):
-                hashes.tofile(file)
-                if result.statistics is not None:
-                    self._look(task, row, batch, hashes, result, values)
-                row += len(hashes)
+        result = Found(statistics, {})
+        row, most = task.begin, _most_bytes(wanted)
+        for batch, hashes in batches(
+            task, most, is_canonical=wanted.is_canonical, without=wanted.without
+        ):
+            hashes.tofile(files.hashes)
+            if result.statistics is not None:
+                self._look(task, row, batch, hashes, result, files.values)
+            row += len(hashes)
         return result
 
     def _look(
@@ -173,7 +241,7 @@ class _Worker:
         row: int,
         batch: Batch,
         hashes: Hashes,
-        result: _Result,
+        result: Found,
         values: Mapping[int, BinaryIO],
     ) -> None:
         try:

@@ -80,16 +80,24 @@ def parts_of(
             whole = Part(
                 number, name, path, form, scratch / str(number), shard.examples, size, total
             )
-            if form == "tfrecord" and is_canonical and shard.examples:
-                parts = list(_cut(whole))
-            else:
-                parts = [whole]
+            parts = list(cut(whole, is_canonical=is_canonical))
             yield from parts
             number += len(parts)
 
 
-def _cut(whole: Part) -> Iterator[Part]:
-    """Yields parts of a shard that this package wrote, which only the shard decides."""
+def cut(whole: Part, *, is_canonical: bool) -> Iterator[Part]:
+    """Yields parts of a shard, in their order; only the shard decides which.
+
+    Args:
+      whole: All of it.
+      is_canonical: Whether records are as this package writes them, so that shards are cut.
+
+    Raises:
+      CorruptShardError: It has another number of records than is declared.
+    """
+    if whole.file_format != "tfrecord" or not is_canonical or not whole.examples:
+        yield whole
+        return
     check_count(whole.shard, whole.examples, len(index.read(whole.shard)) - 1)
     step = max(1, min(_RECORDS, BYTES * whole.examples // max(whole.size, 1)))
     for i, begin in enumerate(range(0, whole.examples, step)):

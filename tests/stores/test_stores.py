@@ -211,7 +211,7 @@ def test_certificates_are_verified(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("module", "ours", "extra"),
     [("boto3", "stores.s3", "s3"), ("google.cloud.storage", "stores.gcs", "gcs"),
-     ("cryptography", "signing", "signing")],
+     ("cryptography", "publishing.signing", "signing")],
 )  # fmt: skip
 def test_an_extra_that_is_not_installed_is_named(module, ours, extra):
     script = f"import sys; sys.modules['{module}'] = None; import my_datasets.{ours}"

@@ -143,17 +143,15 @@ def test_a_record_that_changes_on_the_way_is_noticed(tmp_path, monkeypatch):
 
 def test_a_part_that_is_another_than_reported_is_noticed(tmp_path, monkeypatch):
     """One record in place of another: as many, and as long, but not the same."""
-    original = work.write_json
+    original = work.Work.write_json
 
-    def swapped(path, value):
+    def swapped(self, name, value):
         if "kept" in value:
             count, size, checksums = value["kept"]
             value = value | {"kept": [count, size, checksums + 1]}
-        original(path, value)
+        original(self, name, value)
 
-    from my_datasets.building.engines.beam import sorting
-
-    monkeypatch.setattr(sorting, "write_json", swapped)
+    monkeypatch.setattr(work.Work, "write_json", swapped)
     with pytest.raises(errors.LostExamplesError, match="checksum"):
         build(toys.InUnits, tmp_path, engine="beam")
 
@@ -198,15 +196,15 @@ def test_what_other_machines_have_written_may_be_seen_late(tmp_path, monkeypatch
 
     expected = hashes(build(toys.InUnits, tmp_path / "expected", workers=1))
     for name, kind in (("part", sorting.Part), ("shard", writing.WrittenShard)):
-        original, seen = kind.read, []
+        original, seen = kind.of, []
 
-        def late(*place, original=original, seen=seen):
-            found = original(*place)
+        def late(*said, original=original, seen=seen):
+            found = original(*said)
             if found is not None:
                 seen.append(time.monotonic())
             return found if seen and time.monotonic() > seen[0] + 1.5 else None
 
-        monkeypatch.setattr(kind, "read", late)
+        monkeypatch.setattr(kind, "of", late)
         options = {"runner": "dask", "dask_client_address": dask_in_process}
         place = tmp_path / name
         assert hashes(build(toys.InUnits, place, engine="beam", beam_options=options)) == expected

@@ -18,6 +18,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from my_datasets import errors
 from my_datasets.building.engines.beam import preflight, runners, surroundings, work
+from my_datasets.building.engines.beam.places import SharedDirectory
 from my_datasets.building.engines.beam.runners import Submission
 from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import build, hashes
@@ -219,7 +220,7 @@ def test_addresses_where_nobody_answers_are_told_within_seconds(options, said):
 def test_what_a_runner_in_java_says_is_told_without_its_frames(tmp_path):
     frames = "\tat org.apache.Some$.run(Some.scala:80)\n" * 30
     said = f"java.io.IOException: No disk\n{frames}Caused by: it\n{frames}  call(one)\n"
-    error = work.Work(tmp_path).failure("sorting", RuntimeError(said))
+    error = work.Work(SharedDirectory(tmp_path)).failure("sorting", RuntimeError(said))
     assert "It said: java.io.IOException: No disk\n  Caused by: it\n    call(one)" in str(error)
     assert "Some.scala" not in str(error)
 
@@ -309,15 +310,15 @@ def test_a_scheduler_that_is_not_there_is_told_within_seconds(tmp_path, monkeypa
     ("changed", "said"),
     [
         ({"versions": {"numpy": "0.1", "zlib": "9"}}, r"has numpy .* 0\.1\), zlib .* 9\)"),
-        ({"directory": Path("/nowhere")}, "does not see /nowhere"),
+        ({"place": SharedDirectory(Path("/nowhere"))}, "does not see /nowhere"),
         ({"modules": ("no_such_package.builder",)}, "cannot import no_such_package.builder"),
     ],
 )
 def test_what_a_worker_lacks_is_told(tmp_path, changed, said):
-    wanted = surroundings.Surroundings(**{"directory": tmp_path, **changed})
+    wanted = surroundings.Surroundings(**{"place": SharedDirectory(tmp_path), **changed})
     with pytest.raises(errors.BuildInterruptedError, match=said):
         wanted.check()
-    assert surroundings.Surroundings(tmp_path, ("json",)).check()
+    assert surroundings.Surroundings(SharedDirectory(tmp_path), ("json",)).check()
 
 
 def test_workers_without_the_builder_are_told_before_anything_is_generated(
@@ -369,21 +370,23 @@ def test_workers_examine_the_shards_too(reference, tmp_path, dask_in_process, mo
     assert [path.name for path in sorted(on_beam.parent.iterdir())] == [".1.0.0.lock", "1.0.0"]
 
 
-def test_a_task_that_is_lost_while_shards_are_examined_is_noticed(
-    tmp_path, dask_in_process, monkeypatch
-):
-    from my_datasets.building.engines.beam import distributing
+def test_findings_that_are_lost_are_made_again(tmp_path, dask_in_process, monkeypatch):
+    original, lost = SharedDirectory.write, []
 
-    original = distributing.Handle.process
-    monkeypatch.setattr(
-        distributing.Handle,
-        "process",
-        lambda self, task: None if task[0] == 0 else original(self, task),
-    )
+    def losing(self, name, data):
+        if name.startswith("findings/") and not lost:
+            lost.append(name)
+            return
+        original(self, name, data)
+
+    monkeypatch.setattr(SharedDirectory, "write", losing)
     options = {"runner": "dask", "dask_client_address": dask_in_process}
-    with pytest.raises(errors.LostExamplesError, match="has lost a task while examining"):
-        build(toys.InUnits, tmp_path, engine="beam", beam_options=options)
-    assert not (tmp_path / "toy_engine/1.0.0").exists()
+    with pytest.raises(errors.LostExamplesError, match="while they were written"):
+        build(toys.InUnits, tmp_path / "beam", engine="beam", beam_options=options)
+    assert lost
+    assert not (tmp_path / "beam/toy_engine/1.0.0").exists()
+    on_beam = build(toys.InUnits, tmp_path / "beam", engine="beam", beam_options=options)
+    assert hashes(on_beam) == hashes(build(toys.InUnits, tmp_path / "local", workers=1))
 
 
 def test_a_pool_of_workers_listens_where_it_is_told_to(worker_pool):

@@ -4,13 +4,13 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from my_datasets.building.engines.beam.gathered import Gathered
-from my_datasets.building.engines.beam.work import Work, published
+from my_datasets.building.engines.beam.work import Work
+from my_datasets.errors import BuildInterruptedError, explain
 
 # A bucket has about so many bytes at most: a worker holds it twice, with its index, and the runner
 # may hand it over in a copy of its own.
@@ -30,19 +30,16 @@ class Buckets:
     Attributes:
       split: The split.
       count: How many there are.
-      path: The file with the upper half of the hash at which each bucket but the first begins.
       bucket_bytes: About how many bytes of records each has.
     """
 
     split: str
     count: int
-    path: Path
     bucket_bytes: float
 
-    def edges(self) -> npt.NDArray[np.uint64]:
+    def edges(self, work: Work) -> npt.NDArray[np.uint64]:
         """Returns the upper half of the hash at which each begins; the first one's left out."""
-        found: npt.NDArray[np.uint64] = np.load(self.path, mmap_mode="r", allow_pickle=False)
-        return found
+        return _read(work, self.split)
 
     def waves(self, numbers: Sequence[int], at_once: int | None) -> Iterator[tuple[int, ...]]:
         """Yields buckets that are sorted by one pipeline.
@@ -63,22 +60,36 @@ def cut(work: Work, split: str, gathered: Gathered, memory: int, *, spread_evenl
     """Cuts a split into buckets, or returns how an earlier build has cut it.
 
     Args:
-      work: The work directory.
+      work: What was done so far.
       split: The split.
       gathered: What was gathered of it.
       memory: What a worker may use, in bytes.
       spread_evenly: Whether the numbers that give the order are hashes, which are.
     """
-    path = work.directory / "buckets" / f"{split}.npy"
     total = gathered.data_bytes
-    if not path.is_file():
+    if work.place.read(_file(split)) is None:
         most = min(MOST_BYTES, memory * _OF_MEMORY)
         wanted = max(1, math.ceil(total / most), min(_WANTED, total // _LEAST_BYTES))
         edges = _even(wanted) if spread_evenly else _by_samples(gathered.samples, wanted)
-        with published(path) as partial, partial.open("xb") as file:
-            np.save(file, edges)
-    count = len(np.load(path, mmap_mode="r", allow_pickle=False)) + 1
-    return Buckets(split, count, path, total / count)
+        work.place.write(_file(split), edges.astype("<u8", copy=False).tobytes())
+    count = len(_read(work, split)) + 1
+    return Buckets(split, count, total / count)
+
+
+def _file(split: str) -> str:
+    return f"buckets/{split}"
+
+
+def _read(work: Work, split: str) -> npt.NDArray[np.uint64]:
+    data = work.place.read(_file(split))
+    if data is None:
+        raise BuildInterruptedError(
+            explain(
+                f"The buckets of split {split!r} are gone from {work.place}.",
+                mend="see that nothing else writes there, then run the same again",
+            )
+        )
+    return np.frombuffer(data, "<u8").astype(np.uint64, copy=False)
 
 
 def _even(count: int) -> npt.NDArray[np.uint64]:

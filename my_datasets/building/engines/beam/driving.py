@@ -3,24 +3,21 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineState
 
+from my_datasets.building.engines.beam.places import Place
 from my_datasets.building.engines.beam.runners import Submission
 from my_datasets.building.engines.beam.surroundings import Surroundings
 from my_datasets.building.engines.beam.watching import watching
 from my_datasets.building.engines.beam.work import Work
-from my_datasets.building.job import Job
+from my_datasets.building.job import Examine, Job
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter
 from my_datasets.errors import LostExamplesError
 
-# Seconds after which each machine sees what another has written: NFS looks again at a directory
-# after up to 60 (acdirmax).
-_LATE = 75.0
 _Found = TypeVar("_Found")
 
 
@@ -31,7 +28,8 @@ class OnBeam:
     Attributes:
       submission: Where its pipelines run.
       pipeline: The one that the builder has added its collections to; None if it has not.
-      directory: The work directory.
+      place: Where the work is.
+      examine: Looks at a shard that was just written.
       identity: What the work depends on.
       modules: What workers must be able to import: the builder's module.
       file_format: The format of the shards.
@@ -39,7 +37,8 @@ class OnBeam:
 
     submission: Submission
     pipeline: beam.Pipeline | None
-    directory: Path
+    place: Place
+    examine: Examine
     identity: Mapping[str, Any]
     modules: tuple[str, ...]
     file_format: str
@@ -53,7 +52,7 @@ class Driver:
       job: What is built.
       options: How.
       how: On Beam.
-      work: The work directory.
+      work: What workers and this process leave for each other.
       meter: Tells how far it is.
       surroundings: What workers must find.
     """
@@ -65,6 +64,14 @@ class Driver:
     meter: Meter
     surroundings: Surroundings
 
+    def forget_generated(self, split: str) -> None:
+        """Removes all that was gathered of a split."""
+        self.work.place.forget(self.work.generated(split))
+
+    def forget_parts(self, split: str) -> None:
+        """Removes the sorted parts of a split."""
+        self.work.place.forget(self.work.parts(split))
+
     def patiently(self, look: Callable[[], _Found]) -> _Found:
         """Returns what is found of what workers have written, once all of it is to be seen.
 
@@ -74,7 +81,8 @@ class Driver:
         Raises:
           LostExamplesError: It is not there, also after a while.
         """
-        until = time.monotonic() + (_LATE if self.how.submission.preset.has_workers else 0.0)
+        has_workers = self.how.submission.preset.has_workers
+        until = time.monotonic() + (self.work.place.late if has_workers else 0.0)
         while True:
             try:
                 return look()

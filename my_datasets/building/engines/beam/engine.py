@@ -1,8 +1,10 @@
 """Builds a version by three pipelines, each of which goes on where an earlier build has ended."""
 
+import pickle
+import shutil
 from pathlib import Path
+from typing import Any
 
-from my_datasets.building.engines import shard_files
 from my_datasets.building.engines import writing as local_writing
 from my_datasets.building.engines.beam import (
     first_stage,
@@ -10,13 +12,14 @@ from my_datasets.building.engines.beam import (
     second_stage,
     third_stage,
     work,
+    writing,
 )
 from my_datasets.building.engines.beam.driving import Driver, OnBeam
 from my_datasets.building.engines.beam.surroundings import Surroundings
 from my_datasets.building.job import Job, SplitResult
-from my_datasets.building.journal import sync_directory
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter, log_progress
+from my_datasets.errors import LostExamplesError, explain
 
 
 def opened(job: Job, options: BuildOptions, how: OnBeam) -> Driver:
@@ -27,11 +30,11 @@ def opened(job: Job, options: BuildOptions, how: OnBeam) -> Driver:
       options: How.
       how: On Beam.
     """
-    there = work.opened(how.directory, {**how.identity, "engine": "beam"}, resume=options.resume)
+    there = work.opened(how.place, {**how.identity, "engine": "beam"}, resume=options.resume)
     return Driver(
         job=job, options=options, how=how, work=there,
         meter=Meter(options.report or log_progress),
-        surroundings=Surroundings(there.directory, how.modules),
+        surroundings=Surroundings(how.place, how.modules),
     )  # fmt: skip
 
 
@@ -40,7 +43,7 @@ def build(driver: Driver, target: Path) -> list[SplitResult]:
 
     Args:
       driver: The build.
-      target: A directory on the same file system as the work directory.
+      target: The version's directory on this machine.
 
     Returns:
       The splits, in the order of `job.inputs`.
@@ -57,11 +60,30 @@ def build(driver: Driver, target: Path) -> list[SplitResult]:
     found = first_stage.generate(driver)
     parts = second_stage.sort(driver, found)
     results = third_stage.write(driver, found, parts)
-    for result in results:
-        for shard in result.shards:
-            for each in shard_files.beside(driver.work.shards / shard.name):
-                if each.exists():
-                    each.rename(target / each.name)
+    driver.work.place.hand_over(writing.SHARDS, target)
     local_writing.report_quarantine(results, target)
-    sync_directory(target)
     return results
+
+
+def findings(driver: Driver, shard: str, scratch: Path) -> Any:
+    """Returns what a worker found in a shard of a build that is done.
+
+    Args:
+      driver: The build.
+      shard: The shard's file name.
+      scratch: An empty directory for the files of it.
+    """
+    folder, place = writing.findings_of(shard), driver.work.place
+    for name, size in place.sizes(folder).items():
+        with place.reading(f"{folder}/{name}", size) as reading:
+            reading.bring(0, size)
+            shutil.copyfile(reading.path, scratch / name)
+    data = place.read(folder + writing.SUMMARY)
+    if data is None:
+        raise LostExamplesError(
+            explain(
+                f"What was found in {shard} is gone from {place}.",
+                mend="build with --restart; if it stays, please report it",
+            )
+        )
+    return pickle.loads(data)  # noqa: S301 - our own workers wrote it

@@ -12,11 +12,10 @@ from apache_beam.internal import cloudpickle_pickler
 from my_datasets.building.engines.beam import gathered, generating
 from my_datasets.building.engines.beam.driving import Driver
 from my_datasets.building.engines.beam.gathered import Gathered
-from my_datasets.building.engines.beam.gathering import Gathering
+from my_datasets.building.engines.beam.gathering import REPORT, Gathering
 from my_datasets.building.engines.beam.generating import Here, UnitTask
 from my_datasets.building.engines.beam.tally import Tally
 from my_datasets.building.engines.beam.watching import NewFiles
-from my_datasets.building.engines.beam.work import read_json
 from my_datasets.building.units import SplitInput
 from my_datasets.errors import BuilderError, LostExamplesError, explain
 
@@ -45,7 +44,7 @@ def generate(driver: Driver) -> list[Gathered]:
             look = functools.partial(gathered.complete, driver.work, item, driver.options)
             found.append(driver.patiently(look))
         except LostExamplesError:
-            driver.work.forget_generated(item.name)  # for the next run to mend
+            driver.forget_generated(item.name)  # for the next run to mend
             raise
     return found
 
@@ -63,16 +62,16 @@ def _gather(driver: Driver, tasks: Sequence[UnitTask], collections: Sequence[Spl
         if driver.how.submission.preset.has_workers:
             with _sent_to_workers():
                 cloudpickle_pickler.dumps((generators, gatherings))
-                paths = driver.work.write_tasks("units", tasks)
+                files = driver.work.write_tasks("units", tasks)
         else:
             generators = [Here.kept(each) for each in generators]
             items = [Here.kept(task.item) for task in tasks]
             here = [*generators, *items]
             kept = (replace(task, item=item) for task, item in zip(tasks, items, strict=True))
-            paths = driver.work.write_tasks("units", kept)
-        generating.add_units(pipeline, paths, gatherings, generators, driver.surroundings)
+            files = driver.work.write_tasks("units", kept)
+        generating.add_units(pipeline, files, gatherings, generators, driver.surroundings)
     for item in collections:
-        driver.work.forget_generated(item.name)
+        driver.forget_generated(item.name)
         gathering = _gathering(driver, item)
         generating.add_collection(pipeline, item, gathering, driver.surroundings)
     try:
@@ -103,8 +102,8 @@ def _sent_to_workers() -> Iterator[None]:
 
 
 def _is_left(driver: Driver, item: SplitInput) -> bool:
-    committed = driver.work.generated(item.name) / gathered.COMMITTED
-    return item.collection is not None and not committed.is_file()
+    committed = f"{driver.work.generated(item.name)}/{gathered.COMMITTED}"
+    return item.collection is not None and driver.work.place.read(committed) is None
 
 
 def _gathering(driver: Driver, item: SplitInput) -> Gathering:
@@ -114,7 +113,7 @@ def _gathering(driver: Driver, item: SplitInput) -> Gathering:
 def _gather_plain(driver: Driver) -> None:
     for item in driver.job.inputs:
         if item.is_plain and not gathered.read(driver.work, item).state.is_complete(0):
-            driver.work.forget_generated(item.name)
+            driver.forget_generated(item.name)
             gathered.write_unit_names(driver.work, item)
             threads = driver.options.worker_count
             generating.gather_here(_gathering(driver, item), item, threads, driver.meter)
@@ -137,17 +136,16 @@ def _units_left(driver: Driver) -> list[UnitTask]:
 
 def _look(driver: Driver) -> Callable[[], None]:
     """Returns what counts the reports that have come."""
+    work = driver.work
     new = [
-        (item, NewFiles(driver.work.generated(item.name), "[!.]*-*.json"))
+        (item, NewFiles(work.place, work.generated(item.name), REPORT))
         for item in driver.job.inputs
     ]
-    for _, files in new:
-        files.look()
 
     def look() -> None:
         for item, files in new:
-            for path in files.look():
-                report = read_json(path) or {"units": {}}
+            for said in work.read_all(name for name, _ in files.look()):
+                report = said or {"units": {}}
                 if item.collection is None:
                     done = sum(state["complete"] for state in report["units"].values())
                     driver.meter.progress.units_done += done

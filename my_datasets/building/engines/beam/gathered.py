@@ -3,13 +3,12 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from my_datasets.building.engines import planning
-from my_datasets.building.engines.beam.gathering import reports_in
+from my_datasets.building.engines.beam.gathering import REPORT
 from my_datasets.building.engines.beam.tally import Tally
-from my_datasets.building.engines.beam.work import Work, read_json, write_json
+from my_datasets.building.engines.beam.work import Work
 from my_datasets.building.journal import SplitState
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.runs import Run
@@ -86,18 +85,19 @@ class _Attempt:
 
 def read(work: Work, item: SplitInput) -> Gathered:
     """Returns what is there of a split, which may be only a part of it."""
-    directory = work.generated(item.name)
+    folder = work.generated(item.name)
+    # Those of an attempt in their order.
+    names = sorted(name for name in work.place.sizes(folder) if name.endswith(REPORT))
     attempts: dict[str, _Attempt] = {}
-    for path in reports_in(directory):
-        report = read_json(path)
+    for report in work.read_all(f"{folder}/{name}" for name in names):
         attempts.setdefault(report["attempt"], _Attempt()).add(report)
     if item.collection is not None:
-        return _of_collection(item, directory, attempts)
-    return _of_units(directory, attempts)
+        return _of_collection(item, work, attempts)
+    said = work.read_json(f"{folder}/{_CHOSEN}") or {}
+    return _of_units({int(unit): name for unit, name in said.items()}, attempts)
 
 
-def _of_units(directory: Path, attempts: Mapping[str, _Attempt]) -> Gathered:
-    chosen: dict[int, str] = {int(k): v for k, v in (read_json(directory / _CHOSEN) or {}).items()}
+def _of_units(chosen: dict[int, str], attempts: Mapping[str, _Attempt]) -> Gathered:
     if not chosen:
         for name in sorted(attempts):
             for unit, state in attempts[name].units.items():
@@ -111,18 +111,19 @@ def _of_units(directory: Path, attempts: Mapping[str, _Attempt]) -> Gathered:
             others = {
                 unit for unit in map(int, report.get("tallies", {})) if chosen.get(unit) != name
             }
-            _add(found, directory, report, frozenset(others))
+            _add(found, report, frozenset(others))
     return found
 
 
-def _of_collection(item: SplitInput, directory: Path, attempts: Mapping[str, _Attempt]) -> Gathered:
-    committed = {one["attempt"]: one for one in read_json(directory / COMMITTED) or []}
+def _of_collection(item: SplitInput, work: Work, attempts: Mapping[str, _Attempt]) -> Gathered:
+    said_to_count = work.read_json(f"{work.generated(item.name)}/{COMMITTED}") or []
+    committed = {one["attempt"]: one for one in said_to_count}
     found = Gathered()
     for name, attempt in attempts.items():
         if name not in committed and not attempt.is_complete:
             continue  # of a bundle that died
         for report in attempt.reports:
-            _add(found, directory, report, is_witness=name not in committed)
+            _add(found, report, is_witness=name not in committed)
     for number, (name, said) in enumerate(sorted(committed.items())):
         there = attempts.get(name, _Attempt())
         seen = sum(state.seen for state in there.units.values())
@@ -132,7 +133,7 @@ def _of_collection(item: SplitInput, directory: Path, attempts: Mapping[str, _At
                     f"A part of split {item.name!r} is not as it was made.",
                     f"Expected: {said['seen']:,} examples in {said['reports']} runs; found: "
                     f"{seen:,} in {len(there.reports)}",
-                    f"In {directory}",
+                    f"In {work.place}",
                     mend="run the same again; if it stays, please report it",
                 )
             )
@@ -142,7 +143,6 @@ def _of_collection(item: SplitInput, directory: Path, attempts: Mapping[str, _At
 
 def _add(
     found: Gathered,
-    directory: Path,
     report: Mapping[str, Any],
     excluded: frozenset[int] = frozenset(),
     *,
@@ -151,7 +151,7 @@ def _add(
     tallies = {int(unit): Tally.from_json(said) for unit, said in report.get("tallies", {}).items()}
     if excluded >= tallies.keys():
         return
-    run = Run.from_json(report["run"], directory)
+    run = Run(**report["run"])
     found.runs.append(CountedRun(run, excluded, is_witness))
     samples = report.get("samples", [])
     found.samples += [(high, run.data_bytes / len(samples)) for high in samples]
@@ -172,10 +172,10 @@ def complete(work: Work, item: SplitInput, options: BuildOptions) -> Gathered:
     found = read(work, item)
     planning.check_complete(item, found.state)
     if item.collection is None:
-        place = work.generated(item.name) / _CHOSEN
-        if not place.is_file():
+        name = f"{work.generated(item.name)}/{_CHOSEN}"
+        if work.read_json(name) is None:
             # Of a worker given up for dead, more may come at any time.
-            write_json(place, found.chosen)
+            work.write_json(name, found.chosen)
     _check_counts(item, found)
     planning.check_keys_and_quarantine(item, found.state, options)
     if not found.tally.count:
@@ -194,12 +194,12 @@ def complete(work: Work, item: SplitInput, options: BuildOptions) -> Gathered:
 def write_unit_names(work: Work, item: SplitInput) -> None:
     """Leaves for workers what messages call the units."""
     names = [item.unit_name(unit) for unit in range(len(item.units.items))]
-    write_json(work.generated(item.name) / _NAMES, names)
+    work.write_json(f"{work.generated(item.name)}/{_NAMES}", names)
 
 
 def unit_names(work: Work, split: str) -> list[str]:
     """Returns what messages call the units of a split."""
-    names: list[str] = read_json(work.generated(split) / _NAMES)
+    names: list[str] = work.read_json(f"{work.generated(split)}/{_NAMES}")
     return names
 
 

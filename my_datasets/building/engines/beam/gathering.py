@@ -1,4 +1,4 @@
-"""What a worker gathers: runs in the work directory, and a report of each of them.
+"""What a worker gathers: runs, and a report of each of them.
 
 A unit may be done more than once, and a bundle may die half-way. So all runs of one bundle have
 one mark, its attempt, and the building process takes, of each unit, the runs of one attempt that
@@ -6,10 +6,8 @@ came to its end. The elements of a collection have no such identity: there the a
 Beam has committed, see `generating`.
 """
 
-import os
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import numpy as np
 
 from my_datasets.building.collector import Collector, Rules
 from my_datasets.building.engines.beam import tally
-from my_datasets.building.engines.beam.work import Work, write_json
+from my_datasets.building.engines.beam.work import Work
 from my_datasets.building.runs import Run
 from my_datasets.building.units import Encoder
 
@@ -25,6 +23,8 @@ from my_datasets.building.units import Encoder
 _HELD = 0.125
 # Hashes of a run that are told, where they do not spread evenly by themselves.
 _SAMPLES = 64
+# How the names of reports end, and those of no other file in their folder.
+REPORT = ".report.json"
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Gathering:
     """How a split is gathered; workers get a copy of it.
 
     Attributes:
-      work: The work directory.
+      work: Where runs are put.
       rules: What holds for the split's examples.
       encoder: Makes the records.
       memory: What a worker may use, in bytes.
@@ -52,12 +52,14 @@ class Gatherer:
         self.attempt = secrets.token_hex(8)
         self._units: set[int] = set()
         self.reports = 0
-        self._directory = gathering.work.generated(gathering.rules.split)
-        self._directory.mkdir(parents=True, exist_ok=True)
+        self._work = gathering.work
+        self._folder = gathering.work.generated(gathering.rules.split)
+        # Removed with this object, however its bundle ends.
+        self._draft = gathering.work.place.draft()
         self._takes_samples = gathering.rules.ordered
         self.collector = Collector(
-            self._directory, gathering.rules, gathering.encoder, int(gathering.memory * _HELD),
-            self._report,
+            Path(self._draft.name), gathering.rules, gathering.encoder,
+            int(gathering.memory * _HELD), self._report,
         )  # fmt: skip
 
     def begins(self, unit: int) -> bool:
@@ -72,18 +74,13 @@ class Gatherer:
             "attempt": self.attempt, "number": self.reports, "units": states, "run": None,
         }  # fmt: skip
         if run is not None:
-            with open(run.path, "rb") as file:
-                os.fsync(file.fileno())
-            entry |= {"run": run.to_json(), "tallies": _tallies(run)}
+            named = replace(run, path=f"{self._folder}/{Path(run.path).name}")
+            entry |= {"run": asdict(named), "tallies": _tallies(run)}
             if self._takes_samples:
                 entry["samples"] = _samples(run)
-        write_json(self._directory / f"{self.attempt}-{self.reports:06d}.json", entry)
+            self._work.place.put(Path(run.path), named.path)
+        self._work.write_json(f"{self._folder}/{self.attempt}-{self.reports:06d}{REPORT}", entry)
         self.reports += 1
-
-
-def reports_in(directory: Path) -> Iterator[Path]:
-    """Yields the reports in a directory, those of an attempt in their order."""
-    yield from sorted(path for path in directory.glob("*-*.json") if not path.name.startswith("."))
 
 
 def _tallies(run: Run) -> dict[int, list[int]]:

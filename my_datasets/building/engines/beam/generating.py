@@ -14,7 +14,7 @@ from my_datasets.building.collector import Rules
 from my_datasets.building.engines.beam.gathered import COMMITTED
 from my_datasets.building.engines.beam.gathering import Gatherer, Gathering
 from my_datasets.building.engines.beam.surroundings import Surroundings
-from my_datasets.building.engines.beam.work import Work, tasks_in, write_json
+from my_datasets.building.engines.beam.work import Work
 from my_datasets.building.job import Job
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter
@@ -97,7 +97,7 @@ def gather_here(gathering: Gathering, item: SplitInput, threads: int, meter: Met
 
 def add_units(
     pipeline: beam.Pipeline,
-    paths: Sequence[str],
+    files: Sequence[str],
     gatherings: Sequence[Gathering],
     generators: Sequence[Generator | Here],
     surroundings: Surroundings,
@@ -106,15 +106,15 @@ def add_units(
 
     Args:
       pipeline: The pipeline.
-      paths: Files of `UnitTask`s.
+      files: Those with `UnitTask`s, by their names.
       gatherings: How each split is gathered.
       generators: The generator function of each split.
       surroundings: What workers must find.
     """
     _ = (
         pipeline
-        | "Files of units" >> beam.Create(list(paths), reshuffle=False)
-        | "Read units" >> beam.FlatMap(tasks_in)
+        | "Files of units" >> beam.Create(list(files), reshuffle=False)
+        | "Read units" >> beam.FlatMap(gatherings[0].work.tasks_in)
         | "Spread units" >> beam.Reshuffle()
         | "Gather units" >> beam.ParDo(GatherUnits(gatherings, generators, surroundings))
     )
@@ -147,7 +147,7 @@ def add_collection(
 
 
 class GatherUnits(beam.DoFn):  # type: ignore[misc]
-    """Gathers units; what it made is in the work directory, not in a collection."""
+    """Gathers units; what it made is among the work, not in a collection."""
 
     def __init__(
         self,
@@ -267,4 +267,4 @@ class Commit:
     def __call__(self, _: int, said: Iterable[dict[str, Any]]) -> None:
         """Writes it in one file, at once."""
         with self.work.telling_failures():
-            write_json(self.work.generated(self.split) / COMMITTED, list(said))
+            self.work.write_json(f"{self.work.generated(self.split)}/{COMMITTED}", list(said))

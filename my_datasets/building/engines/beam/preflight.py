@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,7 +24,7 @@ from my_datasets.building.engines.beam.runners import (
     Submission,
 )
 from my_datasets.building.engines.beam.surroundings import Surroundings
-from my_datasets.building.engines.beam.work import Work, write_json
+from my_datasets.building.engines.beam.work import Work
 from my_datasets.errors import BuildInterruptedError, InvalidOptionError, explain
 
 # Seconds in which an address has to answer.
@@ -37,6 +36,8 @@ _BEGIN = 60.0
 _STAGING = 120.0
 # Workers are asked by so many elements: chance spreads them.
 _ASKED = 32
+# Where they say that they are there.
+_ANSWERS = "answers"
 _THIS_MACHINE = ("", "localhost", "127.0.0.1", "::1")
 # Masters that a job server starts itself: those of Flink, then those of Spark.
 _STARTED_BY_JOB_SERVER = re.compile(r"\[(local|auto)\]|local(-cluster)?(\[.*\])?")
@@ -53,7 +54,7 @@ def check(submission: Submission, work: Work, surroundings: Surroundings) -> Non
 
     Args:
       submission: Where pipelines run.
-      work: The work directory.
+      work: Where workers say what is wrong.
       surroundings: What workers must find.
 
     Raises:
@@ -154,18 +155,14 @@ class Ask:
     def __call__(self, _: int) -> None:
         """Says that there is a worker, and then what it lacks."""
         with self.work.telling_failures():
-            if self.work.directory.is_dir():
-                write_json(_answers(self.work) / f"{secrets.token_hex(8)}.json", os.getpid())
+            if self.work.place.is_there():
+                self.work.write_json(f"{_ANSWERS}/{secrets.token_hex(8)}.json", os.getpid())
             self.surroundings.check()
-
-
-def _answers(work: Work) -> Path:
-    return work.directory / "answers"
 
 
 def _ask_workers(submission: Submission, work: Work, surroundings: Surroundings) -> None:
     work.forget_failures()
-    shutil.rmtree(_answers(work), ignore_errors=True)
+    work.place.forget(_ANSWERS)
     pipeline = submission.pipeline()
     _ = (
         pipeline
@@ -189,7 +186,7 @@ def _ask_workers(submission: Submission, work: Work, surroundings: Surroundings)
     thread.start()
     allowed = _BEGIN + (_STAGING if submission.preset in (FLINK, SPARK, PORTABLE) else 0.0)
     until = time.monotonic() + allowed
-    while thread.is_alive() and (time.monotonic() < until or any(_answers(work).glob("*.json"))):
+    while thread.is_alive() and (time.monotonic() < until or work.place.sizes(_ANSWERS)):
         thread.join(0.2)
     if thread.is_alive():
         threading.Thread(target=running.cancel, daemon=True).start()  # which may hang as well
@@ -204,4 +201,4 @@ def _ask_workers(submission: Submission, work: Work, surroundings: Surroundings)
         )
     if failed:
         raise work.failure("asking the workers what they have", failed[0]) from failed[0]
-    shutil.rmtree(_answers(work), ignore_errors=True)
+    work.place.forget(_ANSWERS)

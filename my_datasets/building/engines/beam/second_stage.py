@@ -1,23 +1,19 @@
 """The second stage, in the building process: buckets are cut, handed to Beam and reconciled."""
 
-import functools
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
-from my_datasets.building.engines import room
+from my_datasets.building import runs
 from my_datasets.building.engines.beam import buckets, gathered, sorting
 from my_datasets.building.engines.beam.driving import Driver
 from my_datasets.building.engines.beam.gathered import Gathered
-from my_datasets.building.engines.beam.sorting import Part, Sorting
+from my_datasets.building.engines.beam.sorting import PART, REPORT, Part, Sorting
 from my_datasets.building.engines.beam.tally import Tally
 from my_datasets.building.engines.beam.watching import NewFiles
-from my_datasets.building.engines.beam.work import write_json
 from my_datasets.building.engines.planning import limit
 from my_datasets.building.units import SplitInput
 from my_datasets.errors import DuplicateKeyError, LostExamplesError, explain
 
 _ALL_SORTED = "sorted.json"
-_READERS = 16
 
 
 def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[Part]]:
@@ -33,12 +29,12 @@ def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[Part]]:
     driver.meter.begin("sorting", expected_bytes=sum(one.data_bytes for one in found))
     sortings = [_sorting(driver, *pair) for pair in zip(inputs, found, strict=True)]
     there: list[dict[int, Part]] = [{} for _ in sortings]
-    marker = driver.work.directory / _ALL_SORTED
+    are_all_sorted = driver.work.read_json(_ALL_SORTED) is not None
     waves = _waves(driver, sortings, there)
-    if waves and marker.is_file():
+    if waves and are_all_sorted:
         raise LostExamplesError(
             explain(
-                f"Sorted parts are gone from {driver.work.directory}.",
+                f"Sorted parts are gone from {driver.work.place}.",
                 mend="build with --restart; if it stays, please report it",
             )
         )
@@ -47,18 +43,18 @@ def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[Part]]:
             one.buckets.bucket_bytes * sum(len(wave[i]) for wave in waves)
             for i, one in enumerate(sortings)
         )
-        room.require(int(left), driver.work.directory, "The sorted parts take")
+        driver.work.place.require_room(int(left), "The sorted parts take")
     for wave in waves:
         _sort_wave(driver, sortings, found, wave)
     try:
         parts = driver.patiently(lambda: _reconciled(driver, sortings, found, there))
     except LostExamplesError:
         for item in inputs:
-            driver.work.forget_parts(item.name)  # for the next run to mend
+            driver.forget_parts(item.name)  # for the next run to mend
         raise
-    if not marker.is_file():
-        write_json(marker, [])
-    driver.work.forget_runs()
+    if not are_all_sorted:
+        driver.work.write_json(_ALL_SORTED, [])
+    _forget_runs(driver)
     return parts
 
 
@@ -83,6 +79,13 @@ def _reconciled(
     return parts
 
 
+def _forget_runs(driver: Driver) -> None:
+    """Removes runs, of which sorted parts were made; their reports stay."""
+    place = driver.work.place
+    for item in driver.job.inputs:
+        place.forget(driver.work.generated(item.name), runs.SUFFIX)
+
+
 def _left(sortings: Sequence[Sorting], there: Sequence[dict[int, Part]]) -> list[list[int]]:
     return [
         [number for number in range(one.buckets.count) if number not in parts]
@@ -103,16 +106,16 @@ def _sort_wave(
         for counted in one.runs
     ]
     pipeline = driver.how.submission.pipeline()
-    paths = driver.work.write_tasks("runs", tasks)
-    sorting.add_sorting(pipeline, paths, sortings, wave, driver.surroundings)
+    files = driver.work.write_tasks("runs", tasks)
+    sorting.add_sorting(pipeline, files, sortings, wave, driver.surroundings)
     try:
         driver.run_pipeline("sorting", pipeline, _look(driver))
     except (DuplicateKeyError, LostExamplesError):
         for item in driver.job.inputs:
             if item.collection is not None:
                 # A runner may have doubled or lost what only it knows; the next run asks again.
-                driver.work.forget_generated(item.name)
-                driver.work.forget_parts(item.name)
+                driver.forget_generated(item.name)
+                driver.forget_parts(item.name)
         raise
 
 
@@ -153,26 +156,27 @@ def _read_parts(
     wanted: Sequence[Sequence[int]],
     there: Sequence[dict[int, Part]],
 ) -> None:
-    # Reading waits for the shared file system, and there may be millions of reports.
-    with ThreadPoolExecutor(_READERS) as pool:
-        for one, numbers, parts in zip(sortings, wanted, there, strict=True):
-            read = functools.partial(Part.read, driver.work, one.buckets.split)
-            found = pool.map(read, numbers)
-            parts |= {part.number: part for part in found if part is not None}
+    work = driver.work
+    for one, numbers, parts in zip(sortings, wanted, there, strict=True):
+        folder = work.parts(one.buckets.split)
+        sizes = {f"{folder}/{name}": size for name, size in work.place.sizes(folder).items()}
+        names = {number: work.part(one.buckets.split, number) + REPORT for number in numbers}
+        reported = [number for number, name in names.items() if name in sizes]
+        said = work.read_all(names[number] for number in reported)
+        found = (Part.of(*each, sizes) for each in zip(reported, said, strict=True))
+        parts |= {part.number: part for part in found if part is not None}
 
 
 def _look(driver: Driver) -> Callable[[], None]:
     """Returns what counts the parts that have come."""
     new = [
-        (item.name, NewFiles(driver.work.parts(item.name), "*/[!.]*.run"))
+        (item.name, NewFiles(driver.work.place, driver.work.parts(item.name), PART))
         for item in driver.job.inputs
     ]
-    for _, files in new:
-        files.look()
 
     def look() -> None:
         for split, files in new:
-            for path in files.look():
-                driver.meter.add(split, 0, path.stat().st_size)
+            for _, size in files.look():
+                driver.meter.add(split, 0, size)
 
     return look

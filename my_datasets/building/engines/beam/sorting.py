@@ -1,8 +1,9 @@
 """The second pipeline: slices of runs are grouped by bucket, and buckets become sorted parts."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -10,18 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.building import runs
-from my_datasets.building.engines.beam import blocks, tally
+from my_datasets.building.engines.beam import blocks, runs_here, tally
 from my_datasets.building.engines.beam.buckets import Buckets
 from my_datasets.building.engines.beam.gathered import CountedRun, unit_names
 from my_datasets.building.engines.beam.surroundings import Surroundings
 from my_datasets.building.engines.beam.tally import Tally
-from my_datasets.building.engines.beam.work import (
-    Work,
-    published,
-    read_json,
-    tasks_in,
-    write_json,
-)
+from my_datasets.building.engines.beam.work import Work
 from my_datasets.building.runs import Columns, Run
 from my_datasets.building.shards import duplicate_key
 from my_datasets.errors import LostExamplesError, explain
@@ -29,6 +24,8 @@ from my_datasets.records import pieces
 from my_datasets.records.pieces import Bytes
 
 _Rows = npt.NDArray[np.int64]
+# How the names of a part and of its report end.
+PART, REPORT = runs.SUFFIX, ".json"
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Sorting:
     """What holds for a split while it is sorted; workers get a copy of it.
 
     Attributes:
-      work: The work directory.
+      work: Where runs are, and parts come.
       buckets: Its buckets.
       ignore_duplicates: Keep the first of the examples of a key.
       limit: The first (unit, position) beyond the wanted number of examples; None for all.
@@ -69,27 +66,29 @@ class Part:
     dropped: Tally
 
     @classmethod
-    def read(cls, work: Work, split: str, number: int) -> "Part | None":
-        """Returns a part that is there; None if it is not."""
-        path = work.part(split, number)
-        said = read_json(path.with_suffix(".json"))
-        if said is None:
-            return None
-        run = Run.from_json(said["run"], path.parent) if said["run"] else None
-        if run is not None and not (path.is_file() and path.stat().st_size == run.file_bytes):
+    def of(cls, number: int, said: Mapping[str, Any], sizes: Mapping[str, int]) -> "Part | None":
+        """Returns a part; None if its file is not as its report says.
+
+        Args:
+          number: The bucket.
+          said: The report.
+          sizes: Those of the files that are there, by their names.
+        """
+        run = Run(**said["run"]) if said["run"] else None
+        if run is not None and sizes.get(run.path) != run.file_bytes:
             return None
         return cls(number, run, Tally.from_json(said["kept"]), Tally.from_json(said["dropped"]))
 
 
 def add_sorting(
-    pipeline: beam.Pipeline, paths: Sequence[str], sortings: Sequence[Sorting],
+    pipeline: beam.Pipeline, files: Sequence[str], sortings: Sequence[Sorting],
     wanted: Sequence[Sequence[int]], surroundings: Surroundings,
 ) -> None:  # fmt: skip
     """Adds the sorting of buckets to a pipeline.
 
     Args:
       pipeline: The pipeline.
-      paths: Files of (number of the split, run).
+      files: Those with (number of the split, run), by their names.
       sortings: The splits.
       wanted: Which buckets of each split are to be sorted.
       surroundings: What workers must find.
@@ -97,8 +96,8 @@ def add_sorting(
     ranges = [Wanted.of(numbers) for numbers in wanted]
     _ = (
         pipeline
-        | "Files of runs" >> beam.Create(list(paths), reshuffle=False)
-        | "Read runs" >> beam.FlatMap(tasks_in)
+        | "Files of runs" >> beam.Create(list(files), reshuffle=False)
+        | "Read runs" >> beam.FlatMap(sortings[0].work.tasks_in)
         | "Spread runs" >> beam.Reshuffle()
         | "Cut runs"
         >> beam.ParDo(CutRuns(sortings, ranges, surroundings)).with_output_types(tuple[int, bytes])
@@ -145,6 +144,7 @@ class CutRuns(beam.DoFn):  # type: ignore[misc]
         self._wanted = list(wanted)
         self._surroundings = surroundings
         self._work = sortings[0].work
+        self._edges: dict[int, npt.NDArray[np.uint64]] = {}
 
     def setup(self) -> None:
         """Sees that this worker is like the building process."""
@@ -155,17 +155,23 @@ class CutRuns(beam.DoFn):  # type: ignore[misc]
         """Yields the number of a bucket, and a block of its records."""
         split, counted = task
         with self._work.telling_failures():
-            sorting = self._sortings[split]
-            edges = sorting.buckets.edges()
-            high = counted.run.mapped("high")
-            for first, last in self._wanted[split].ranges:
-                begin = int(np.searchsorted(high, edges[first - 1])) if first else 0
-                end = (
-                    int(np.searchsorted(high, edges[last - 1])) if last <= len(edges) else len(high)
-                )
-                for bucket, rows in _by_bucket(high[begin:end], edges, begin):
-                    for block in _blocks(counted, *rows):
-                        yield split * _SPLIT + bucket, block
+            edges = self._edges_of(split)
+            with runs_here.opened(self._work.place, counted.run) as run:
+                here = replace(counted, run=run.run)
+                high = run.run.mapped("high")
+                for first, last in self._wanted[split].ranges:
+                    begin = int(np.searchsorted(high, edges[first - 1])) if first else 0
+                    is_last = last > len(edges)
+                    end = len(high) if is_last else int(np.searchsorted(high, edges[last - 1]))
+                    run.bring(begin, end, with_keys=True)
+                    for bucket, rows in _by_bucket(high[begin:end], edges, begin):
+                        for block in _blocks(here, *rows):
+                            yield split * _SPLIT + bucket, block
+
+    def _edges_of(self, split: int) -> npt.NDArray[np.uint64]:
+        if split not in self._edges:
+            self._edges[split] = self._sortings[split].buckets.edges(self._work)
+        return self._edges[split]
 
 
 def _by_bucket(
@@ -229,23 +235,26 @@ class SortBucket(beam.DoFn):  # type: ignore[misc]
             sorting, bucket = self._sortings[key // _SPLIT], key % _SPLIT
             index, records, keys = blocks.unpacked(values)
             order, dropped = _chosen(sorting, index, records, keys)
-            path = self._work.part(sorting.buckets.split, bucket)
-            _write(path, index, records, order, _tally(records, dropped))
+            name = self._work.part(sorting.buckets.split, bucket)
+            _write(self._work, name, index, records, order, _tally(records, dropped))
 
 
 def _write(
-    path: Path, index: Columns, records: pa.LargeBinaryArray, order: _Rows, dropped: Tally
-) -> None:
+    work: Work, name: str, index: Columns, records: pa.LargeBinaryArray, order: _Rows,
+    dropped: Tally,
+) -> None:  # fmt: skip
     said = None
     if len(order):
         # Only errors name keys, and those were found by now.
         no_keys = pieces.binary_array(pa.py_buffer(b""), np.zeros(len(records) + 1, np.int64))
-        with published(path) as partial:
-            run = runs.write(partial, index, records, no_keys, order)
-        said = run.to_json() | {"path": path.name}
+        with work.place.draft() as directory:
+            path = Path(directory) / "part"
+            run = replace(runs.write(path, index, records, no_keys, order), path=f"{name}{PART}")
+            work.place.put(path, run.path)
+        said = asdict(run)
     kept = _tally(records, order)
     report = {"run": said, "kept": kept.to_json(), "dropped": dropped.to_json()}
-    write_json(path.with_suffix(".json"), report)
+    work.write_json(f"{name}{REPORT}", report)
 
 
 def _tally(records: pa.LargeBinaryArray, rows: _Rows) -> Tally:

@@ -6,10 +6,10 @@ import zlib
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from my_datasets._version import __version__
-from my_datasets.errors import BuildInterruptedError, explain
+from my_datasets.building.engines.beam.places import Place
+from my_datasets.errors import BuildInterruptedError, MyDatasetsError, explain
 
 # What makes the bytes of a record, or is pickled on one side and unpickled on the other.
 _DISTRIBUTIONS = ("apache-beam", "numpy", "pyarrow", "tensorflow", "tensorflow-datasets")
@@ -35,12 +35,12 @@ class Surroundings:
     """What a worker must find.
 
     Attributes:
-      directory: The work directory.
+      place: Where the work is.
       modules: Modules that it must be able to import: those of the builder.
       versions: Of the building process.
     """
 
-    directory: Path
+    place: Place
     modules: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=versions)
 
@@ -62,11 +62,7 @@ class Surroundings:
                 "give all workers the same environment as the building process, with "
                 f"{sys.executable} being what they run",
             )
-        if not self.directory.is_dir():
-            raise self._error(
-                f"A worker does not see {self.directory}.",
-                "use a --data-dir that all machines share under the same absolute path",
-            )
+        self._check_place()
         for name in self.modules:
             try:
                 import_module(name)
@@ -77,6 +73,18 @@ class Surroundings:
                     "their PYTHONPATH",
                 ) from error
         return platform.node()
+
+    def _check_place(self) -> None:
+        try:
+            is_there = self.place.is_there()
+        except MyDatasetsError as error:
+            # For one, the machine has no credentials, or lacks an extra.
+            raise self._error(f"A worker cannot use {self.place}. {error}", "") from error
+        if not is_there:
+            raise self._error(
+                f"A worker does not see {self.place}.",
+                "use a --data-dir that all machines share: one absolute path, or a bucket",
+            )
 
     def _error(self, what: str, mend: str) -> BuildInterruptedError:
         return BuildInterruptedError(explain(what, f"It runs on {platform.node()}.", mend=mend))

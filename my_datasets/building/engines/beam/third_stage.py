@@ -1,27 +1,26 @@
 """The third stage, in the building process: shards are cut, handed to Beam and reconciled."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from my_datasets.building.engines import room
 from my_datasets.building.engines import writing as local_writing
-from my_datasets.building.engines.beam import gathered, writing
+from my_datasets.building.engines.beam import gathered, runs_here, writing
 from my_datasets.building.engines.beam.driving import Driver
 from my_datasets.building.engines.beam.gathered import Gathered
 from my_datasets.building.engines.beam.sorting import Part
 from my_datasets.building.engines.beam.tally import Tally
 from my_datasets.building.engines.beam.watching import NewFiles
-from my_datasets.building.engines.beam.writing import ShardTask, WrittenShard
+from my_datasets.building.engines.beam.writing import HowShards, ShardTask, WrittenShard
 from my_datasets.building.job import SplitResult
 from my_datasets.building.units import SplitInput
 from my_datasets.core.content import ShardContent
 from my_datasets.errors import LostExamplesError
-from my_datasets.records import tfrecord
+from my_datasets.records import index, keys, tfrecord
 
 
 def write(
     driver: Driver, found: Sequence[Gathered], parts: Sequence[Sequence[Part]]
 ) -> list[SplitResult]:
-    """Writes the shards of all splits into the work directory.
+    """Writes the shards of all splits, and what was found in them, among the work.
 
     Returns:
       The splits.
@@ -33,26 +32,53 @@ def write(
     kept = [sum((part.kept for part in its), Tally()) for its in parts]
     driver.meter.begin("writing", expected_bytes=sum(one.bytes for one in kept))
     tasks = [_tasks(driver, *each) for each in zip(inputs, parts, kept, strict=True)]
-    there = driver.work
-    left = [one for some in tasks for one in some if WrittenShard.read(there, one.name) is None]
+    there = _written(driver, tasks)
+    left = [one for some in tasks for one in some if one.name not in there]
     if left:
-        need = sum(
-            sum(run.data_bytes * (b - a) // run.count for run, a, b in one.pieces) for one in left
-        )
-        room.require(need, there.directory, "The shards take")
-        pipeline = driver.how.submission.pipeline()
-        paths = there.write_tasks("shards", left)
-        writing.add_writing(
-            pipeline, paths, there, driver.job.write_shard, driver.how.file_format,
-            driver.surroundings, with_keys=not driver.job.ordered,
-        )  # fmt: skip
-        driver.run_pipeline("writing", pipeline, _look(driver))
+        _write_shards(driver, left)
     every = list(zip(inputs, found, tasks, kept, strict=True))
+
+    def look() -> list[SplitResult]:
+        written = _written(driver, tasks)
+        return [_result(*each, written) for each in every]
+
     try:
-        return driver.patiently(lambda: [_result(driver, *each) for each in every])
+        return driver.patiently(look)
     except LostExamplesError:
-        there.forget_shards()  # for the next run to mend
+        for folder in (writing.SHARDS, writing.REPORTS, writing.FINDINGS):
+            driver.work.place.forget(folder)  # for the next run to mend
         raise
+
+
+def _write_shards(driver: Driver, left: Sequence[ShardTask]) -> None:
+    place = driver.work.place
+    need = sum(
+        sum(run.data_bytes * (b - a) // run.count for run, a, b in one.pieces) for one in left
+    )
+    place.require_room(need, "The shards take")
+    pipeline = driver.how.submission.pipeline()
+    files = driver.work.write_tasks("shards", left)
+    how = HowShards(
+        driver.job.write_shard, driver.how.file_format, not driver.job.ordered, driver.how.examine
+    )
+    writing.add_writing(pipeline, files, driver.work, how, driver.surroundings)
+    driver.run_pipeline("writing", pipeline, _look(driver))
+
+
+def _written(driver: Driver, tasks: Sequence[Sequence[ShardTask]]) -> dict[str, WrittenShard]:
+    """Returns the shards that are there, by their names."""
+    work = driver.work
+    sizes = {**work.place.handed_over(), **work.place.sizes(writing.SHARDS)}
+    found_in = work.place.sizes(writing.FINDINGS)
+    names = [
+        one.name
+        for some in tasks
+        for one in some
+        if one.name in sizes and one.name + writing.SUMMARY in found_in
+    ]
+    said = work.read_all(map(writing.report_of, names))
+    found = (WrittenShard.of(one, sizes) for one in said if one is not None)
+    return {one.shard.name: one for one in found if one is not None}
 
 
 def _tasks(driver: Driver, item: SplitInput, parts: Sequence[Part], kept: Tally) -> list[ShardTask]:
@@ -76,29 +102,31 @@ def _wanted(
         if not rows:
             break
         count += rows
-        size += int(run.mapped("size")[:rows].sum())
+        with runs_here.opened(driver.work.place, run) as here:
+            size += int(here.run.mapped("size")[:rows].sum())
     return count, size
 
 
 def _look(driver: Driver) -> Callable[[], None]:
     """Returns what counts the shards that have come."""
-    files = NewFiles(driver.work.shards, "[!.]*-of-*[0-9]")
-    files.look()
+    files = NewFiles(driver.work.place, writing.SHARDS)
 
     def look() -> None:
-        for path in files.look():
-            driver.meter.add(driver.meter.progress.split, 0, path.stat().st_size)
+        for name, size in files.look():
+            if not name.endswith((index.SUFFIX, keys.SUFFIX)):
+                driver.meter.add(driver.meter.progress.split, 0, size)
 
     return look
 
 
 def _result(
-    driver: Driver, item: SplitInput, found: Gathered, tasks: Sequence[ShardTask], kept: Tally
-) -> SplitResult:
+    item: SplitInput, found: Gathered, tasks: Sequence[ShardTask], kept: Tally,
+    there: Mapping[str, WrittenShard],
+) -> SplitResult:  # fmt: skip
     """Returns a split of which all shards are there, and add up to what was gathered."""
     written = []
     for task in tasks:
-        one = WrittenShard.read(driver.work, task.name)
+        one = there.get(task.name)
         if one is None:
             raise gathered.lost(item.name, "written", f"the shard {task.name}", "no such file")
         written.append(one)

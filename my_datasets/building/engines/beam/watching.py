@@ -4,8 +4,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
+from my_datasets.building.engines.beam.places import Place
 from my_datasets.building.progress import Meter
 
 # Seconds between two looks, and how many times as long as a look itself at least: where there are
@@ -44,14 +44,24 @@ def watching(look: Callable[[], None], meter: Meter) -> Iterator[None]:
 class NewFiles:
     """The files of a kind that have come since one last looked."""
 
-    def __init__(self, directory: Path, pattern: str) -> None:
-        """Counts those that are there as new."""
-        self._directory, self._pattern = directory, pattern
-        self._known: set[Path] = set()
+    def __init__(self, place: Place, folder: str, ending: str = "") -> None:
+        """Passes over those that are there.
 
-    def look(self) -> list[Path]:
-        """Returns the new ones."""
-        there = set(self._directory.glob(self._pattern))
-        new = sorted(there - self._known)
-        self._known |= there
+        Args:
+          place: The place.
+          folder: Where they come.
+          ending: How their names end.
+        """
+        self._place, self._folder, self._ending = place, folder, ending
+        self._known: set[str] = set()
+        self.look()
+
+    def look(self) -> list[tuple[str, int]]:
+        """Returns the names of the new ones, and their sizes in bytes."""
+        new = [
+            (f"{self._folder}/{name}", size)
+            for name, size in sorted(self._place.sizes(self._folder).items())
+            if name.endswith(self._ending) and name not in self._known
+        ]
+        self._known |= {name.removeprefix(f"{self._folder}/") for name, _ in new}
         return new

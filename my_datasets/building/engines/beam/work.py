@@ -1,37 +1,41 @@
-"""The work directory of a build on Beam: where workers and the building process meet.
+"""The work of a build on Beam: what workers and the building process leave for each other.
 
-It lies beside the version, so it is in the data directory that all of them see. Each file is made
-under another name, has reached the disk before it gets its own, and never changes after that; so
-what is there is whole, whoever wrote it and whatever died meanwhile. Reports are files, not
-elements of a pipeline: what a runner loses, it does not lose of them.
+It lies in a place that all of them see. Each file is made elsewhere, has reached the disk before it
+gets its name, and never changes after that; so what is there is whole, whoever wrote it and
+whatever died meanwhile. Reports are files, not elements of a pipeline: what a runner loses, it does
+not lose of them.
 """
 
 import errno
+import itertools
 import json
 import logging
 import os
 import re
 import secrets
-import shutil
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from apache_beam.internal import cloudpickle_pickler
 
 from my_datasets import errors
-from my_datasets.building.journal import sync_directory
-from my_datasets.errors import BuildInterruptedError, MyDatasetsError, explain
+from my_datasets.building.engines.beam.places import Place
+from my_datasets.errors import BuildInterruptedError, LostExamplesError, MyDatasetsError, explain
 
 _LOGGER = logging.getLogger(__name__)
 _IDENTITY = "beam.json"
 # Tasks of one file, which one worker reads and Beam spreads.
 _TASKS = 500
-# Files of a directory: some file systems get slow beyond tens of thousands.
+# Parts in a folder: some file systems get slow beyond tens of thousands of files.
 _FILES = 1000
+# Reports that are read at the same time.
+_READERS = 16
+_TASK_FILES = "tasks"
+_FAILURES = "failures"
 # Lines of a worker's traceback that are told, and characters of each.
 _LINES, _WIDTH = 20, 300
 _FRAME_OF_JAVA = re.compile(
@@ -43,38 +47,45 @@ _OURS = "BuildInterruptedError: "
 
 @dataclass(frozen=True)
 class Work:
-    """A work directory; workers get a copy of this.
+    """The work of a build, by the names of its files; workers get a copy of this.
 
     Attributes:
-      directory: Its absolute path, the same on all machines.
+      place: Where it is.
     """
 
-    directory: Path
+    place: Place
 
-    def generated(self, split: str) -> Path:
+    def generated(self, split: str) -> str:
         """Returns where the runs of a split are, with their reports."""
-        return self.directory / "generated" / split
+        return f"generated/{split}"
 
-    def part(self, split: str, number: int) -> Path:
-        """Returns where a part of a split is."""
-        return self.parts(split) / f"{number // _FILES:06d}" / f"{number:09d}.run"
+    def parts(self, split: str) -> str:
+        """Returns the folder of a split's parts."""
+        return f"parts/{split}"
 
-    def parts(self, split: str) -> Path:
-        """Returns the directory of a split's parts."""
-        return self.directory / "parts" / split
+    def part(self, split: str, number: int) -> str:
+        """Returns what the name of a part of a split begins with."""
+        return f"{self.parts(split)}/{number // _FILES:06d}/{number:09d}"
 
-    @property
-    def shards(self) -> Path:
-        """Where finished shards are, until all are there."""
-        return self.directory / "shards"
+    def write_json(self, name: str, value: Any) -> None:
+        """Writes a report."""
+        self.place.write(name, json.dumps(value, separators=(",", ":")).encode())
 
-    @property
-    def failures(self) -> Path:
-        """Where workers say why they failed."""
-        return self.directory / "failures"
+    def read_json(self, name: str) -> Any:
+        """Returns what a report says; None if there is none."""
+        data = self.place.read(name)
+        return None if data is None else json.loads(data)
+
+    def read_all(self, names: Iterable[str]) -> Iterator[Any]:
+        """Yields what reports say, in the order of their names.
+
+        Reading waits for a network, and there may be millions of them.
+        """
+        with ThreadPoolExecutor(_READERS) as pool:
+            yield from pool.map(self.read_json, names)
 
     def write_tasks(self, name: str, tasks: Iterable[Any]) -> list[str]:
-        """Writes tasks as files, and returns their paths.
+        """Writes tasks as files, and returns their names, for `tasks_in`.
 
         A pipeline of millions of tasks is not sent to any runner: some take 10 MB at most.
 
@@ -82,44 +93,32 @@ class Work:
           name: What the files are called.
           tasks: Anything that can be pickled.
         """
-        directory = self.directory / "tasks"
-        paths: list[str] = []
-        some: list[Any] = []
+        names: list[str] = []
+        rest = iter(tasks)
+        while some := list(itertools.islice(rest, _TASKS)):
+            names.append(f"{_TASK_FILES}/{name}-{len(names):06d}-{secrets.token_hex(4)}.pickle")
+            self.place.write(names[-1], cloudpickle_pickler.dumps(some))
+        return names
 
-        def write() -> None:
-            path = directory / f"{name}-{len(paths):06d}-{secrets.token_hex(4)}.pickle"
-            write_whole(path, cloudpickle_pickler.dumps(some))
-            paths.append(os.fspath(path))
-            some.clear()
+    def tasks_in(self, name: str) -> Iterator[Any]:
+        """Yields the tasks of a file; a function of Beam's `FlatMap`.
 
-        for task in tasks:
-            some.append(task)
-            if len(some) == _TASKS:
-                write()
-        if some:
-            write()
-        return paths
-
-    def forget_generated(self, split: str) -> None:
-        """Removes all that was gathered of a split."""
-        shutil.rmtree(self.generated(split), ignore_errors=True)
-
-    def forget_parts(self, split: str) -> None:
-        """Removes the sorted parts of a split."""
-        shutil.rmtree(self.parts(split), ignore_errors=True)
-
-    def forget_shards(self) -> None:
-        """Removes the shards."""
-        shutil.rmtree(self.shards, ignore_errors=True)
-
-    def forget_runs(self) -> None:
-        """Removes the runs, of which sorted parts were made; their reports stay."""
-        for path in (self.directory / "generated").glob("*/*.run"):
-            path.unlink(missing_ok=True)
+        Raises:
+          LostExamplesError: There is no such file.
+        """
+        data = self.place.read(name)
+        if data is None:
+            raise LostExamplesError(
+                explain(
+                    f"{name} is gone from {self.place}.",
+                    mend="see that nothing else writes there, then run the same again",
+                )
+            )
+        yield from cloudpickle_pickler.loads(data)
 
     def forget_tasks(self) -> None:
         """Removes the files of tasks: those of a stage that is over."""
-        shutil.rmtree(self.directory / "tasks", ignore_errors=True)
+        self.place.forget(_TASK_FILES)
 
     @contextmanager
     def telling_failures(self) -> Iterator[None]:
@@ -135,17 +134,17 @@ class Work:
                 "file": str(error.filename) if isinstance(error, OSError) else None,
                 "traceback": "".join(traceback.format_exception(error)),
             }
-            # Not where the directory is not shared: nobody would look there.
-            if self.directory.is_dir():
-                try:
-                    write_json(self.failures / f"{secrets.token_hex(8)}.json", said)
-                except OSError:
-                    _LOGGER.exception("A worker cannot say what has failed in %s", self.failures)
+            try:
+                # Not where the place is not shared: nobody would look there.
+                if self.place.is_there():
+                    self.write_json(f"{_FAILURES}/{secrets.token_hex(8)}.json", said)
+            except (OSError, MyDatasetsError):
+                _LOGGER.exception("A worker cannot say in %s what has failed", self.place)
             raise
 
     def forget_failures(self) -> None:
         """Removes what workers said: a runner has tried again, or somebody has mended it."""
-        shutil.rmtree(self.failures, ignore_errors=True)
+        self.place.forget(_FAILURES)
 
     def failure(self, stage: str, error: Exception) -> Exception:
         """Returns the error for a pipeline that failed.
@@ -154,9 +153,8 @@ class Work:
           stage: The stage.
           error: What the runner raised.
         """
-        said = [
-            found for path in sorted(self.failures.glob("[!.]*.json")) if (found := read_json(path))
-        ]
+        names = [f"{_FAILURES}/{name}" for name in sorted(self.place.sizes(_FAILURES))]
+        said = [found for found in self.read_all(names) if found]
         # What a builder or its data have wrong comes before what may be a consequence of it.
         said.sort(key=lambda one: not one["is_ours"])
         if not said:
@@ -187,79 +185,35 @@ class Work:
         )
 
 
-def opened(directory: Path, identity: Mapping[str, Any], *, resume: bool) -> Work:
-    """Returns a work directory, with what an earlier build left in it if that still fits.
+def opened(place: Place, identity: Mapping[str, Any], *, resume: bool) -> Work:
+    """Returns the work of a build, with what an earlier one left of it if that still fits.
 
     Args:
-      directory: Where it is; made if need be.
+      place: Where it is; made if need be.
       identity: What the work depends on. Other work is discarded.
       resume: Whether to go on with earlier work at all.
     """
-    work = Work(Path(os.path.abspath(directory)))
+    work = Work(place)
     wanted = json.loads(json.dumps(identity))
-    found = read_json(directory / _IDENTITY)
-    if directory.exists() and not (resume and found == wanted):
+    found = work.read_json(_IDENTITY)
+    if found is not None and resume and found == wanted:
+        _LOGGER.warning("Resuming the build in %s.", place)
+        place.begin()
+    else:
         if found is not None and resume:
             changed = sorted(
                 key for key in {**found, **wanted} if found.get(key) != wanted.get(key)
             )
             _LOGGER.warning(
                 "Discarding the unfinished work in %s: changed since: %s.",
-                directory, ", ".join(changed),
+                place, ", ".join(changed),
             )  # fmt: skip
-        shutil.rmtree(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    if read_json(directory / _IDENTITY) is None:
-        write_json(directory / _IDENTITY, wanted)
-    else:
-        _LOGGER.warning("Resuming the build in %s.", directory)
+        place.discard()
+        place.begin()
+        work.write_json(_IDENTITY, wanted)
     work.forget_tasks()
     work.forget_failures()
     return work
-
-
-def tasks_in(path: str) -> Iterator[Any]:
-    """Yields the tasks of a file; a function of Beam's `FlatMap`."""
-    yield from cloudpickle_pickler.loads(Path(path).read_bytes())
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file that is there whole or not at all."""
-    with published(path) as partial, partial.open("xb") as file:
-        file.write(data)
-
-
-@contextmanager
-def published(path: Path) -> Iterator[Path]:
-    """Gives a name to write to; what was written there then gets its own name.
-
-    Two that write the same at the same time do not meet: a runner may start a task again while the
-    first one, given up for dead, still works on it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(6)}.partial")
-    try:
-        yield partial
-        with partial.open("rb") as file:
-            os.fsync(file.fileno())
-        partial.rename(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Writes a report: whole or not at all."""
-    write_whole(path, json.dumps(value, separators=(",", ":")).encode())
-
-
-def read_json(path: Path) -> Any:
-    """Returns what a report says; None if there is none."""
-    try:
-        return json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return None
 
 
 def _told_by_runner(text: str) -> MyDatasetsError | None:

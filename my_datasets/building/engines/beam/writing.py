@@ -1,9 +1,11 @@
 """The third pipeline: shards from parts, each read as a stream."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import google_crc32c
@@ -12,11 +14,13 @@ import numpy.typing as npt
 
 from my_datasets.building import shards
 from my_datasets.building.engines import shard_files
+from my_datasets.building.engines.beam import runs_here
+from my_datasets.building.engines.beam.places import Place
 from my_datasets.building.engines.beam.sorting import Part
 from my_datasets.building.engines.beam.surroundings import Surroundings
 from my_datasets.building.engines.beam.tally import Tally
-from my_datasets.building.engines.beam.work import Work, published, read_json, tasks_in, write_json
-from my_datasets.building.job import WriteShard
+from my_datasets.building.engines.beam.work import Work
+from my_datasets.building.job import Examine, WriteShard
 from my_datasets.building.journal import Shard
 from my_datasets.building.runs import Columns, Run
 from my_datasets.errors import CorruptShardError, LostExamplesError, explain
@@ -28,6 +32,28 @@ from my_datasets.records.pieces import Bytes
 _AT_ONCE = 4 << 20
 
 
+# Where finished shards are, their reports, and what was found in them.
+SHARDS, REPORTS, FINDINGS = "shards", "shard reports", "findings"
+SUMMARY = ".pickle"
+
+
+@dataclass(frozen=True)
+class HowShards:
+    """How shards are written; workers get a copy of it.
+
+    Attributes:
+      write_shard: Writes a shard in another format than TFRecord; None for TFRecord.
+      file_format: The format.
+      with_keys: Whether the hashes of keys are written beside shards.
+      examine: Looks at a shard once it is written.
+    """
+
+    write_shard: WriteShard | None
+    file_format: str
+    with_keys: bool
+    examine: Examine
+
+
 @dataclass(frozen=True)
 class ShardTask:
     """A shard to be written.
@@ -35,11 +61,13 @@ class ShardTask:
     Attributes:
       name: Its file name.
       count: The records it is to have.
+      of: Those that its split has.
       pieces: Parts, and the records of each: the first and the one after the last.
     """
 
     name: str
     count: int
+    of: int
     pieces: tuple[tuple[Run, int, int], ...]
 
 
@@ -56,18 +84,22 @@ class WrittenShard:
     tally: Tally
 
     @classmethod
-    def read(cls, work: Work, name: str) -> "WrittenShard | None":
-        """Returns a shard that is there; None if it is not."""
-        said = read_json(report_path(work, name))
-        path = work.shards / name
-        if said is None or not path.is_file() or path.stat().st_size != said["shard"]["bytes"]:
+    def of(cls, said: Mapping[str, Any], sizes: Mapping[str, int]) -> "WrittenShard | None":
+        """Returns a shard; None if its file is not as its report says.
+
+        Args:
+          said: The report.
+          sizes: Those of the files that are there, by their names.
+        """
+        shard = Shard(**said["shard"])
+        if sizes.get(shard.name) != shard.bytes:
             return None
-        return cls(Shard(**said["shard"]), Tally.from_json(said["tally"]))
+        return cls(shard, Tally.from_json(said["tally"]))
 
 
-def report_path(work: Work, name: str) -> Path:
+def report_of(name: str) -> str:
     """Returns where the report of a shard is."""
-    return work.directory / "shard reports" / f"{name}.json"
+    return f"{REPORTS}/{name}.json"
 
 
 def tasks(parts: Sequence[Part], count: int, names: Sequence[str]) -> Iterator[ShardTask]:
@@ -90,46 +122,43 @@ def tasks(parts: Sequence[Part], count: int, names: Sequence[str]) -> Iterator[S
             if starts[which + 1] > end:
                 break
             which += 1
-        yield ShardTask(name, end - begin, tuple(pieces))
+        yield ShardTask(name, end - begin, count, tuple(pieces))
+
+
+def findings_of(name: str) -> str:
+    """Returns where what was found in a shard is put."""
+    return f"{FINDINGS}/{name}"
 
 
 def add_writing(
-    pipeline: beam.Pipeline, paths: Sequence[str], work: Work, write_shard: WriteShard | None,
-    file_format: str, surroundings: Surroundings, *, with_keys: bool,
+    pipeline: beam.Pipeline, files: Sequence[str], work: Work, how: HowShards,
+    surroundings: Surroundings,
 ) -> None:  # fmt: skip
     """Adds the writing of shards to a pipeline.
 
     Args:
       pipeline: The pipeline.
-      paths: Files of `ShardTask`s.
-      work: The work directory.
-      write_shard: Writes a shard in another format than TFRecord; None for TFRecord.
-      file_format: The format.
+      files: Those with `ShardTask`s, by their names.
+      work: Where parts are, and shards come.
+      how: How shards are written.
       surroundings: What workers must find.
-      with_keys: Whether the hashes of keys are written beside shards.
     """
-    writer = WriteShards(work, write_shard, file_format, surroundings, with_keys=with_keys)
     _ = (
         pipeline
-        | "Files of shards" >> beam.Create(list(paths), reshuffle=False)
-        | "Read shards" >> beam.FlatMap(tasks_in)
+        | "Files of shards" >> beam.Create(list(files), reshuffle=False)
+        | "Read shards" >> beam.FlatMap(work.tasks_in)
         | "Spread shards" >> beam.Reshuffle()
-        | "Write shards" >> beam.ParDo(writer)
+        | "Write shards" >> beam.ParDo(WriteShards(work, how, surroundings))
     )
 
 
 class WriteShards(beam.DoFn):  # type: ignore[misc]
     """Writes shards, and reads them back."""
 
-    def __init__(
-        self, work: Work, write_shard: WriteShard | None, file_format: str,
-        surroundings: Surroundings, *, with_keys: bool,
-    ) -> None:  # fmt: skip
+    def __init__(self, work: Work, how: HowShards, surroundings: Surroundings) -> None:
         """Takes what a worker needs."""
-        self._with_keys = with_keys
         self._work = work
-        self._write_shard = write_shard
-        self._file_format = file_format
+        self._how = how
         self._surroundings = surroundings
 
     def setup(self) -> None:
@@ -138,37 +167,54 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
             self._surroundings.check()
 
     def process(self, task: ShardTask) -> None:
-        """Writes a shard, its index and its report."""
-        with self._work.telling_failures():
-            path = self._work.shards / task.name
-            with published(path) as partial:
-                shard, _, keys = shard_files.write(
-                    task.name, task.count, partial, _records(task), self._write_shard
-                )
-                found, offsets = _read_back(partial, self._file_format)
-                _check(task, found)
-                if self._write_shard is None:
-                    with published(index.path_of(path)) as sidecar:
-                        index.save(sidecar, offsets)
-                if self._with_keys:
-                    with published(keys_of.path_of(path)) as sidecar:
-                        keys_of.save(sidecar, keys)
+        """Writes a shard, what lies beside it, what was found in it, and its report."""
+        work, how = self._work, self._how
+        with work.telling_failures(), work.place.draft() as directory:
+            path = Path(directory) / task.name
+            records = _records(work.place, task)
+            shard, _, keys = shard_files.write(
+                task.name, task.count, path, records, how.write_shard
+            )
+            found, offsets = _read_back(path, how.file_format)
+            _check(task, found)
+            if how.write_shard is None:
+                index.save(index.path_of(path), offsets)
+            if how.with_keys:
+                keys_of.save(keys_of.path_of(path), keys)
+            self._examine(path, task)
+            for each in shard_files.beside(path):
+                if each.exists():
+                    work.place.put(each, f"{SHARDS}/{each.name}")
             said = {"shard": asdict(shard), "tally": found.to_json()}
-            write_json(report_path(self._work, task.name), said)
+            work.write_json(report_of(task.name), said)
+
+    def _examine(self, path: Path, task: ShardTask) -> None:
+        place = self._work.place
+        with place.draft() as directory:
+            found = self._how.examine(path, task.count, task.of, Path(directory))
+            for each in sorted(Path(directory).iterdir()):
+                place.put(each, f"{findings_of(task.name)}/{each.name}")
+        place.write(f"{findings_of(task.name)}{SUMMARY}", pickle.dumps(found))
 
 
-def _records(task: ShardTask) -> Iterator[tuple[Bytes, Columns]]:
+def _records(place: Place, task: ShardTask) -> Iterator[tuple[Bytes, Columns]]:
     """Yields the framed records of a shard, in portions, with their hashes and sizes."""
-    for run, first, last in task.pieces:
-        sizes = run.mapped("size")
-        while first < last:
-            ends = np.cumsum(sizes[first : min(last, first + _AT_ONCE // tfrecord.OVERHEAD)])
-            count = max(1, int(np.searchsorted(ends, _AT_ONCE, side="right")))
-            columns = run.columns(("high", "low", "size", "begin"), first, first + count)
-            data = np.empty(int(columns["size"].sum()), np.uint8)
-            run.read_into(data.data, int(columns["begin"][0]))
-            yield data, columns
-            first += count
+    for part, first, last in task.pieces:
+        with runs_here.opened(place, part) as here:
+            here.bring(first, last)
+            yield from _portions(here.run, first, last)
+
+
+def _portions(run: Run, first: int, last: int) -> Iterator[tuple[Bytes, Columns]]:
+    sizes = run.mapped("size")
+    while first < last:
+        ends = np.cumsum(sizes[first : min(last, first + _AT_ONCE // tfrecord.OVERHEAD)])
+        count = max(1, int(np.searchsorted(ends, _AT_ONCE, side="right")))
+        columns = run.columns(("high", "low", "size", "begin"), first, first + count)
+        data = np.empty(int(columns["size"].sum()), np.uint8)
+        run.read_into(data.data, int(columns["begin"][0]))
+        yield data, columns
+        first += count
 
 
 def _read_back(path: Path, file_format: str) -> tuple[Tally, npt.NDArray[np.uint64]]:
