@@ -10,6 +10,8 @@ from my_datasets.records.example import Kind
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
 
+# Longer runs of bytes are copied as a whole, shorter ones gathered.
+_GATHERED = 64
 # Bytes that must follow the last record: positions are looked at eight bytes at a time.
 PADDING = 16
 
@@ -50,3 +52,21 @@ class Column:
     values: npt.NDArray[np.float32] | npt.NDArray[np.int64] | None = None
     starts: Places | None = None
     stops: Places | None = None
+
+
+def gathered(data: Bytes, begins: Places, ends: Places) -> Bytes:
+    """Returns bytes from many places, one after the other.
+
+    Args:
+      data: The buffer they are in.
+      begins: Where each begins; shape [n].
+      ends: The position after each.
+    """
+    sizes = ends - begins
+    total = int(sizes.sum())
+    if total > _GATHERED * len(sizes):
+        view = data.data
+        parts = [view[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+        return np.frombuffer(bytearray().join(parts), np.uint8)
+    shifts = begins - (np.cumsum(sizes) - sizes)
+    return data[np.repeat(shifts, sizes) + np.arange(total)]

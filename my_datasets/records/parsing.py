@@ -1,8 +1,8 @@
 """`tf.Example` bytes taken apart: the reverse of `my_datasets.records.example`.
 
-Records that have the entries of the first one in its order are read side by side in the fewest
-steps, those that have them in any order in some more, and those in forms that no common writer
-gives one by one.
+Records that look alike are read in the fewest steps; those that have the entries of the first one
+in its order side by side, in some more; those that have them in any order in more again; and those
+in forms that no common writer gives one by one.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from my_datasets.records import one_by_one
+from my_datasets.records.alike import Alike
 from my_datasets.records.columns import Bytes, Column, Places, UncommonError
 from my_datasets.records.example import Kind
 from my_datasets.records.side_by_side import LONGEST_KEY, SideBySide, fingerprint
@@ -35,6 +36,7 @@ class Parser:
         self._is_plain = len(set(prints)) == len(prints) and all(
             len(key) <= LONGEST_KEY for key in self._keys
         )
+        self._alike = Alike(self._keys)
         self._order = np.argsort(np.array(prints, np.uint64))
         self._prints = np.array(prints, np.uint64)[self._order]
 
@@ -51,10 +53,15 @@ class Parser:
         """
         if not len(starts):
             return {name: Column(None, np.zeros(0, np.int64)) for name in self._names}
+        with contextlib.suppress(UncommonError):
+            return self._named(self._alike.columns(data, starts, stops))
         if self._is_plain:
             reader = SideBySide(data, self._keys, self._prints, self._order)
             for read in (reader.columns_as_in_the_first, reader.columns):
                 # A length that is damaged may lead beyond the buffer.
                 with contextlib.suppress(UncommonError, IndexError):
-                    return dict(zip(self._names, read(starts, stops), strict=True))
+                    return self._named(read(starts, stops))
         return one_by_one.columns_of(data, self._names, starts, stops, self._kinds)
+
+    def _named(self, columns: Sequence[Column]) -> dict[str, Column]:
+        return dict(zip(self._names, columns, strict=True))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.records import varints
-from my_datasets.records.columns import Bytes, Column, Places, UncommonError
+from my_datasets.records.columns import Bytes, Column, Places, UncommonError, gathered
 from my_datasets.records.example import Kind
 from my_datasets.records.one_by_one import fields
 
@@ -20,8 +20,6 @@ Words = npt.NDArray[np.uint64]
 LONGEST_KEY = 127
 _KEY, _VALUE, _LIST = 0x0A, 0x12, 0x0A
 _FLOAT, _INT64 = Kind.FLOAT.value[0], Kind.INT64.value[0]
-# Longer runs of numbers are copied as a whole, shorter ones gathered.
-_GATHERED = 64
 # A mask for the first n bytes of a word.
 _FIRST = np.array([(1 << (8 * n)) - 1 for n in range(8)] + [2**64 - 1], np.uint64)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -239,7 +237,7 @@ class SideBySide:
         if (sizes == 4).all():
             values = self._words[begins].astype(np.uint32)
         else:
-            values = self._gathered(begins, ends).view("<u4")
+            values = gathered(self._data, begins, ends).view("<u4")
         return Column(Kind.FLOAT, counts, values.view(np.float32))
 
     def _integers(self, begins: Places, ends: Places) -> Column:
@@ -249,7 +247,7 @@ class SideBySide:
             value, width = varints.leading(self._words[begins] & _FIRST[sizes], most=8)
             if (width == sizes).all():
                 return Column(Kind.INT64, np.ones(len(begins), np.int64), value)
-        data = self._gathered(begins, ends)
+        data = gathered(self._data, begins, ends)
         last = data < 0x80
         _require(last[np.cumsum(sizes)[sizes > 0] - 1])
         bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
@@ -277,17 +275,6 @@ class SideBySide:
         starts = np.concatenate([start for _, start, _ in found])[order]
         stops = np.concatenate([stop for _, _, stop in found])[order]
         return Column(Kind.BYTES, counts, None, starts, stops)
-
-    def _gathered(self, begins: Places, ends: Places) -> Bytes:
-        """Returns bytes from many places, one after the other."""
-        sizes = ends - begins
-        total = int(sizes.sum())
-        if total > _GATHERED * len(sizes):
-            view = self._data.data
-            parts = [view[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
-            return np.frombuffer(bytearray().join(parts), np.uint8)
-        shifts = begins - (np.cumsum(sizes) - sizes)
-        return self._data[np.repeat(shifts, sizes) + np.arange(total)]
 
 
 def _slots(data: Bytes, start: int, stop: int) -> list[tuple[bytes, int]]:
