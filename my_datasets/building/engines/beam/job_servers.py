@@ -1,13 +1,15 @@
-"""Runners whose job server is a Java process: one for all pipelines of a build.
+"""Runners whose job server is a process: one for all pipelines of a build, and no longer.
 
 Beam's own runner for Flink starts a process for each pipeline, and all of them stay until Python
-ends; its runner for Spark keeps one, until then as well.
+ends; those for Spark and Prism keep one, until then as well. If Python is killed, they stay on.
 """
 
 from typing import Any
 
 from apache_beam.options.pipeline_options import SparkRunnerOptions
-from apache_beam.runners.portability import flink_runner, job_server, spark_runner
+from apache_beam.runners.portability import flink_runner, job_server, prism_runner, spark_runner
+
+from my_datasets.building.engines.beam import ending_together
 
 
 class KeepingServer:
@@ -42,7 +44,11 @@ class FlinkRunner(KeepingServer, flink_runner.FlinkRunner):  # type: ignore[misc
     """Runs pipelines on Flink."""
 
     def _made(self, options: Any) -> job_server.JobServer:
-        return flink_runner.FlinkRunner.default_job_server(self, options)
+        # It also completes the address of the master, in the options.
+        server = flink_runner.FlinkRunner.default_job_server(self, options)
+        if not isinstance(server, job_server.StopOnExitJobServer):
+            return server
+        return job_server.StopOnExitJobServer(_OfFlink(options))
 
 
 class SparkRunner(KeepingServer, spark_runner.SparkRunner):  # type: ignore[misc]
@@ -52,4 +58,33 @@ class SparkRunner(KeepingServer, spark_runner.SparkRunner):  # type: ignore[misc
         if options.view_as(SparkRunnerOptions).spark_submit_uber_jar:
             return spark_runner.SparkRunner.default_job_server(self, options)
         # Not Beam's, which a later build with the same options would get after it was stopped.
-        return job_server.StopOnExitJobServer(spark_runner.SparkJarJobServer(options))
+        return job_server.StopOnExitJobServer(_OfSpark(options))
+
+
+class PrismRunner(KeepingServer, prism_runner.PrismRunner):  # type: ignore[misc]
+    """Runs pipelines on Prism, which is its own job server."""
+
+    def _made(self, options: Any) -> job_server.JobServer:
+        return job_server.StopOnExitJobServer(_OfPrism(options))
+
+
+class _EndingWithTheBuild(job_server.SubprocessJobServer):  # type: ignore[misc]
+    """A job server that ends when the building process does, were it by SIGKILL."""
+
+    def subprocess_cmd_and_endpoint(self) -> tuple[list[str], str]:
+        # The thread that asks is the one that builds, and it stops the server before it ends. (To
+        # handle signals, Beam's runners insist on the main one.)
+        command, endpoint = super().subprocess_cmd_and_endpoint()
+        return ending_together.command_for([str(part) for part in command]), endpoint
+
+
+class _OfFlink(_EndingWithTheBuild, flink_runner.FlinkJarJobServer):  # type: ignore[misc]
+    pass
+
+
+class _OfSpark(_EndingWithTheBuild, spark_runner.SparkJarJobServer):  # type: ignore[misc]
+    pass
+
+
+class _OfPrism(_EndingWithTheBuild, prism_runner.PrismJobServer):  # type: ignore[misc]
+    pass
