@@ -148,7 +148,13 @@ setup(
             "ruff>=0.9",
         ],
     },
-    entry_points={"console_scripts": ["my-datasets=my_datasets.cli.main:main"]},
+    entry_points={
+        "console_scripts": [
+            "my-datasets=my_datasets.cli.main:main",
+            # A program for Beam's runners, which pass their own arguments to it.
+            "my-datasets-beam-worker=my_datasets.cli.beam_worker:worker",
+        ]
+    },
     classifiers=[
         "Intended Audience :: Science/Research",
         "Programming Language :: Python :: 3",

@@ -39,12 +39,14 @@ def test_the_sdist_holds_all_sources_but_those_of_the_repository(distributions, 
     assert found == sources - left_out
 
 
-def test_the_metadata_names_the_extras_and_the_command(distributions):
+def test_the_metadata_names_the_extras_and_the_commands(distributions):
     with zipfile.ZipFile(distributions["wheel"]) as wheel:
         (metadata,) = [n for n in wheel.namelist() if n.endswith(".dist-info/METADATA")]
         (entries,) = [n for n in wheel.namelist() if n.endswith("entry_points.txt")]
         message = email.message_from_bytes(wheel.read(metadata))
-        assert b"my-datasets = my_datasets.cli.main:main" in wheel.read(entries)
+        found = wheel.read(entries).decode()
+        assert "my-datasets = my_datasets.cli.main:main" in found
+        assert "my-datasets-beam-worker = my_datasets.cli.beam_worker:worker" in found
     assert set(message.get_all("Provides-Extra")) == {
         "audio",
         "beam",

@@ -1,5 +1,6 @@
 """What the engine's tests share."""
 
+import json
 import os
 import re
 import signal
@@ -73,3 +74,13 @@ def worker_pool_process(tmp_path):
 def worker_pool(worker_pool_process):
     """The address of a pool of workers."""
     return worker_pool_process[0]
+
+
+@pytest.fixture(params=["EXTERNAL", "PROCESS"])
+def environment(request):
+    """Options for workers: a pool has them, or the runner starts them."""
+    if request.param == "PROCESS":
+        config = json.dumps({"env": {"PYTHONPATH": str(ROOT)}})
+    else:
+        config = request.getfixturevalue("worker_pool")
+    return {"environment_type": request.param, "environment_config": config}

@@ -1,10 +1,15 @@
 """Real clusters of Flink and Spark on this machine, with Python workers beside them."""
 
+import json
+import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from my_datasets import errors
@@ -17,14 +22,29 @@ BEAM_FILES = ROOT / ".beam"
 # Seconds: a build on a cluster takes minutes where two cores do all of it.
 _LONG = 900.0
 
+# Options of runners that do the work inside of their job servers.
+_INSIDE = {
+    "prism": {"prism_location": BEAM_FILES / "prism"},
+    "flink": {"flink_job_server_jar": BEAM_FILES / "flink-job-server.jar"},
+    "spark": {
+        "spark_job_server_jar": BEAM_FILES / "spark-job-server.jar",
+        "spark_master_url": "local[2]",
+    },
+}
+
 pytestmark = pytest.mark.slow
+
+
+def _server(name: str) -> str:
+    """Returns the file that a job server is started with."""
+    return str(next(iter(_INSIDE[name].values())))
 
 
 def _needs(name: str) -> pytest.MarkDecorator:
     """Leaves a test out where `make` has not fetched what it needs."""
     return pytest.mark.skipif(
-        not (BEAM_FILES / f"{name}-job-server.jar").exists(),
-        reason=f"there is no .beam/{name}-job-server.jar: run `make {name}` first",
+        not Path(_server(name)).exists(),
+        reason=f"there is no {_server(name)}: run `make {name}` first",
     )
 
 
@@ -49,11 +69,9 @@ def _wait_for(path: Path) -> None:
         time.sleep(0.05)
 
 
-def _options(cluster: flink_processes.FlinkProcesses, worker_pool: str) -> dict[str, Any]:
+def _options(cluster: flink_processes.FlinkProcesses) -> dict[str, Any]:
     return {
-        "runner": "flink", "flink_job_server_jar": BEAM_FILES / "flink-job-server.jar",
-        "flink_master": cluster.address, "parallelism": 4,
-        "environment_type": "EXTERNAL", "environment_config": worker_pool,
+        "runner": "flink", **_INSIDE["flink"], "flink_master": cluster.address, "parallelism": 4,
     }  # fmt: skip
 
 
@@ -61,6 +79,7 @@ def _options(cluster: flink_processes.FlinkProcesses, worker_pool: str) -> dict[
 @pytest.mark.parametrize("restarts", [True, False])
 def test_flink_loses_a_task_manager(reference, tmp_path, worker_pool, restarts):
     """It does the work again and ends in the same bytes, or fails and goes on when asked to."""
+    pool = {"environment_type": "EXTERNAL", "environment_config": worker_pool}
     data_dir, place = tmp_path / "data", tmp_path / "flink"
     data_dir.mkdir()
     place.mkdir()
@@ -71,7 +90,7 @@ def test_flink_loses_a_task_manager(reference, tmp_path, worker_pool, restarts):
             cluster.replace_a_task_manager()
             (data_dir / "happened").touch()
 
-        options = _options(cluster, worker_pool)
+        options = {**_options(cluster), **pool}
         striking = threading.Thread(target=strike)
         striking.start()
         if not restarts:
@@ -85,19 +104,32 @@ def test_flink_loses_a_task_manager(reference, tmp_path, worker_pool, restarts):
 
 
 @_needs("flink")
-def test_flink_loses_a_worker(reference, tmp_path, worker_pool):
-    """Of a pool one process dies; Flink asks for another one and does the job again."""
+def test_flink_loses_a_worker(reference, tmp_path, environment):
+    """One process dies; Flink asks for another one and does the job again."""
     place = tmp_path / "flink"
     place.mkdir()
     with flink_processes.started(BEAM_FILES / "flink", place, restarts=True) as cluster:
-        options = _options(cluster, worker_pool)
+        options = {**_options(cluster), **environment}
         version_dir = build(KillingItself, tmp_path / "data", beam_options=options)
     assert (tmp_path / "data/killed").exists()
     assert hashes(version_dir) == reference
 
 
+@_needs("flink")
+def test_flink_cannot_start_its_workers(tmp_path):
+    """The program is one that can be run, and ends at once."""
+    place = tmp_path / "flink"
+    place.mkdir()
+    environment = {"environment_type": "PROCESS", "environment_config": '{"command": "false"}'}
+    with flink_processes.started(BEAM_FILES / "flink", place, restarts=False) as cluster:
+        options = {**_options(cluster), **environment}
+        with pytest.raises(errors.BuildInterruptedError, match="cannot start workers with false"):
+            build(Slow, tmp_path / "data", beam_options=options)
+    assert not (tmp_path / "data/toy_engine/1.0.0").exists()
+
+
 @_needs("spark")
-def test_spark_loses_an_executor(reference, tmp_path, worker_pool):
+def test_spark_loses_an_executor(reference, tmp_path, environment):
     """It starts another one, and does the tasks again."""
     data_dir, place = tmp_path / "data", tmp_path / "spark"
     data_dir.mkdir()
@@ -112,10 +144,39 @@ def test_spark_loses_an_executor(reference, tmp_path, worker_pool):
         striking = threading.Thread(target=strike)
         striking.start()
         options = {
-            "runner": "spark", "spark_job_server_jar": BEAM_FILES / "spark-job-server.jar",
-            "spark_master_url": cluster.address,
-            "environment_type": "EXTERNAL", "environment_config": worker_pool,
+            "runner": "spark", **_INSIDE["spark"], "spark_master_url": cluster.address,
+            **environment,
         }  # fmt: skip
         version_dir = build(Waiting, data_dir, beam_options=options)
         striking.join()
     assert hashes(version_dir) == reference
+
+
+_BUILDING = """
+import json, sys
+from tests.building.engines.builds import build
+from tests.building.engines.test_beam_clusters import Waiting
+build(Waiting, sys.argv[1], beam_options=json.loads(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=_needs(name)) for name in _INSIDE])
+def test_a_job_server_ends_with_a_build_that_is_killed(reference, tmp_path, name):
+    """Nothing of the build is left after SIGKILL; the same again ends in the same bytes."""
+    options = {"runner": name, **_INSIDE[name]}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _BUILDING, str(tmp_path), json.dumps(options, default=str)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        _wait_for(tmp_path / "half-way")
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert any(_server(name) in child.cmdline() for child in children)
+    finally:
+        process.kill()
+        process.wait()
+    _, left = psutil.wait_procs(children, timeout=_LONG)
+    assert not left
+    (tmp_path / "happened").touch()
+    assert hashes(build(Waiting, tmp_path, beam_options=options)) == reference

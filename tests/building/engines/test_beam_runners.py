@@ -448,9 +448,6 @@ def test_a_pool_that_cannot_listen_says_so():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cls", [toys.InUnits, beam_toys.OfPipeline])
-def test_workers_of_another_process_give_the_same_bytes(reference, tmp_path, worker_pool, cls):
-    options = {
-        "runner": "prism", "prism_location": _fetched("prism", "prism"),
-        "environment_type": "EXTERNAL", "environment_config": worker_pool,
-    }  # fmt: skip
+def test_workers_of_another_process_give_the_same_bytes(reference, tmp_path, environment, cls):
+    options = {"runner": "prism", "prism_location": _fetched("prism", "prism"), **environment}
     assert hashes(build(cls, tmp_path, engine="beam", beam_options=options)) == reference

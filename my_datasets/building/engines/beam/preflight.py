@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import apache_beam as beam
 
+from my_datasets.building.engines.beam import worker_process
 from my_datasets.building.engines.beam.runners import (
     DASK,
     DATAFLOW,
@@ -115,8 +116,9 @@ def _check_environment(submission: Submission) -> None:
                 explain(
                     f"environment_type is PROCESS, and its command is {command!r}.",
                     "It is no program that can be run.",
-                    mend='pass --beam-option environment_config=\'{"command": "/PATH/boot"}\' with '
-                    "a program that starts Beam's Python worker",
+                    mend="pass --beam-option environment_config="
+                    f'\'{{"command": "/ENV/bin/{worker_process.PROGRAM}"}}\', of an environment '
+                    "with this package and the builder's",
                 )
             )
 
@@ -200,5 +202,7 @@ def _ask_workers(submission: Submission, work: Work, surroundings: Surroundings)
             )
         )
     if failed:
-        raise work.failure("asking the workers what they have", failed[0]) from failed[0]
+        begun = bool(work.place.sizes(_ANSWERS))
+        never = None if begun else worker_process.cannot_start(submission.options, failed[0])
+        raise never or work.failure("asking the workers what they have", failed[0]) from failed[0]
     work.place.forget(_ANSWERS)

@@ -13,7 +13,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
-from my_datasets.building.engines.beam import job_servers
+from my_datasets.building.engines.beam import job_servers, worker_process
 from my_datasets.errors import InvalidOptionError, explain
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ PORTABLE = Preset("portable", ("portablerunner",), knows_all_options=False)
 DATAFLOW = Preset("dataflow", ("dataflowrunner",), knows_all_options=False)
 PRESETS = (IN_PROCESS, DASK, PRISM, FLINK, SPARK, PORTABLE, DATAFLOW)
 
-# A job server of these is a Java process.
-_OF_JAVA: dict[str, type[job_servers.KeepingServer]] = {
+# A job server of these is a process of the build.
+_WITH_SERVER: dict[str, type[job_servers.KeepingServer]] = {
+    PRISM.name: job_servers.PrismRunner,
     FLINK.name: job_servers.FlinkRunner,
     SPARK.name: job_servers.SparkRunner,
 }
 # As Beam calls those that it makes itself.
 _BEAMS_NAMES = {
-    "prism": "PrismRunner",
     "portable": "PortableRunner",
     "dataflow": "DataflowRunner",
 }
@@ -117,9 +117,11 @@ class Submission:
         self.options = {**self.preset.defaults, **given}
         if "environment_config" in given or "environment_options" in given:
             self.options.setdefault("environment_type", "DOCKER")
+        if str(self.options.get("environment_type", "")).upper() == "PROCESS":
+            self.options = worker_process.configured(self.options)
         _check(self.preset, self.options)
         self._cluster: Cluster | None = None
-        self._of_java: job_servers.KeepingServer | None = None
+        self._with_server: job_servers.KeepingServer | None = None
 
     def cluster(self) -> "Cluster":
         """Returns the connection to Dask, which all pipelines share."""
@@ -134,8 +136,8 @@ class Submission:
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
-        if self._of_java is not None:
-            self._of_java.stop()
+        if self._with_server is not None:
+            self._with_server.stop()
 
     def pipeline(self) -> beam.Pipeline:
         """Returns an empty pipeline."""
@@ -165,10 +167,10 @@ class Submission:
             return FnApiRunner()
         if self.preset == DASK:
             return self.cluster().runner()
-        if self.preset.name in _OF_JAVA:
-            if self._of_java is None:
-                self._of_java = _OF_JAVA[self.preset.name]()
-            return self._of_java
+        if self.preset.name in _WITH_SERVER:
+            if self._with_server is None:
+                self._with_server = _WITH_SERVER[self.preset.name]()
+            return self._with_server
         return _BEAMS_NAMES[self.preset.name]
 
 
