@@ -68,27 +68,34 @@ class _Part:
       block: The block.
       decoded: What it holds.
       begin: The first example that was not.
+      gone: How many of the block's messages were given out, or cannot be.
     """
 
     block: Block
     decoded: Decoded
     begin: int = 0
+    gone: int = 0
 
     def __len__(self) -> int:
         return len(self.decoded.rows) - self.begin
 
-    def after(self, end: int) -> Offsets:
-        """Returns the next offset of each partition after some examples.
+    def go(self, end: int) -> Offsets:
+        """Goes on; returns the next offsets of the partitions whose messages are passed by that.
 
         Args:
-          end: The example that is not among them. What cannot be decoded goes with the example
+          end: The example before which it stops. What cannot be decoded goes with the example
             before it, but for what comes before the first one.
         """
-        rows = self.decoded.rows
-        last = int(rows[end]) if end < len(rows) else len(self.block.offsets)
-        partitions = self.block.partitions[:last]
+        rows, first = self.decoded.rows, self.gone
+        self.begin = end
+        self.gone = int(rows[end]) if end < len(rows) else len(self.block.offsets)
+        partitions = self.block.partitions[first : self.gone]
+        if not len(partitions):
+            return {}
+        if (partitions == partitions[0]).all():  # as most are: Kafka gives many of one at once
+            return {int(partitions[0]): int(self.block.offsets[self.gone - 1]) + 1}
         ends = np.flatnonzero(np.diff(partitions, append=-1))
-        nexts = self.block.offsets[ends] + 1
+        nexts = self.block.offsets[first + ends] + 1
         return dict(zip(partitions[ends].tolist(), nexts.tolist(), strict=True))
 
 
@@ -245,10 +252,9 @@ class Batches(Iterator[Any]):
             end = part.begin + min(wanted, len(part))
             if end > part.begin:
                 pieces.append(trees.rows(part.decoded.columns, part.begin, end))
-            self._after |= part.after(end)
             wanted -= end - part.begin
             self._rows -= end - part.begin
-            part.begin = end
+            self._after |= part.go(end)
             if not len(part):
                 self._parts.popleft()
         self._waits_since = time.monotonic()
@@ -282,7 +288,7 @@ class Batches(Iterator[Any]):
         if not self._rows:
             # What could not be decoded, and comes after the last example, is done with, too.
             for part in self._parts:
-                self._after |= part.after(len(part.decoded.rows))
+                self._after |= part.go(len(part.decoded.rows))
             self._parts.clear()
             if self._after and feed.ledger.give(self._epoch, self._after):
                 feed.ledger.consume(self._epoch, self._after)

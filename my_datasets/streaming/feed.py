@@ -8,8 +8,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from my_datasets.streaming.ahead import Ahead, Block
 from my_datasets.streaming.connection import Connection, Topic, kafka, name_of
 from my_datasets.streaming.decoding import Decoding
@@ -19,6 +17,7 @@ from my_datasets.streaming.partitions import Partitions
 from my_datasets.streaming.position import Position
 from my_datasets.streaming.quarantine import Quarantine
 from my_datasets.streaming.reading import Reading
+from my_datasets.streaming.taken import AT_ONCE, Taken
 
 _log = logging.getLogger(__name__)
 
@@ -175,47 +174,55 @@ class Feed:
         Raises:
           StreamError: They cannot be read.
         """
-        messages = self._consumer.consume(most, _WAIT)
-        if self._partitions.failure is not None:
-            raise self._partitions.failure
-        if self._epoch != self.ledger.epoch:
-            # Others may have read on where this one was, so nothing is given out of what was read.
-            self._epoch = self.ledger.epoch
-            self.counts.rebalances += 1
-            self._ahead.drop()
-            self._partitions.read_again()
-            return
-        if messages:
-            failed = list(map(kafka().Message.error, messages))
-            if any(failed):
-                for one, error in zip(messages, failed, strict=True):
-                    if error is not None:
-                        self._look_at(one, error)
-                messages = [m for m, e in zip(messages, failed, strict=True) if e is None]
-        if messages and not self._is_over:
-            self._hand_on(messages)
+        taken = Taken()
+        end = time.monotonic() + _WAIT
+        while len(taken.values) < most:
+            asked = min(most - len(taken.values), AT_ONCE)
+            messages = self._consumer.consume(asked, max(0.0, end - time.monotonic()))
+            if self._partitions.failure is not None:
+                raise self._partitions.failure
+            if self._epoch != self.ledger.epoch:
+                self._begin_anew()
+                return
+            taken.add(self._without_errors(messages))
+            if len(messages) < asked:
+                break
+        if taken.values and not self._is_over:
+            self._hand_on(taken)
 
-    def _hand_on(self, messages: list[Any]) -> None:
-        message = kafka().Message
-        n = len(messages)
-        partitions = np.fromiter(map(message.partition, messages), np.int64, n)
-        offsets = np.fromiter(map(message.offset, messages), np.int64, n)
-        values: list[bytes | None] = list(map(message.value, messages))
+    def _begin_anew(self) -> None:
+        """Drops what was read: others may have read on where this one was."""
+        self._epoch = self.ledger.epoch
+        self.counts.rebalances += 1
+        self._ahead.drop()
+        self._partitions.read_again()
+
+    def _without_errors(self, messages: list[Any]) -> list[Any]:
+        """Returns the messages among what came; looks at the rest."""
+        failed = list(map(kafka().Message.error, messages))
+        if not any(failed):
+            return messages
+        for one, error in zip(messages, failed, strict=True):
+            if error is not None:
+                self._look_at(one, error)
+        return [m for m, e in zip(messages, failed, strict=True) if e is None]
+
+    def _hand_on(self, taken: Taken) -> None:
+        partitions, offsets, values = taken.partitions, taken.offsets, taken.values
+        each = taken.size / len(values)
         kept = self._partitions.before_the_end(partitions, offsets)
-        if kept is not None and len(kept) < n:
+        if kept is not None and len(kept) < len(values):
             partitions, offsets = partitions[kept], offsets[kept]
-            messages = [messages[i] for i in kept.tolist()]
             values = [values[i] for i in kept.tolist()]
         self._last = time.monotonic()
         self._outage.is_over()
         if not values:
             return
         self.counts.messages += len(values)
-        cost = sum(map(len, messages))
         if None in values:
             self.counts.tombstones += values.count(None)
-        self._at_once = self._reading.rows_of(cost / len(values), self._at_once)
-        seen = self.counts.messages
+        self._at_once = self._reading.rows_of(each, self._at_once)
+        seen, cost = self.counts.messages, int(each * len(values))
         self._ahead.put(Block(self._epoch, values, partitions, offsets, seen, cost))
 
     def _look_at(self, message: Any, error: Any) -> None:

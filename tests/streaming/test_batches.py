@@ -182,6 +182,35 @@ def records_of_another_kind():
     return found.SerializeToString()
 
 
+@pytest.mark.parametrize("batch_size", [1, 60, 2000])
+def test_where_it_is_is_known_after_each_batch(mock_topic, tmp_path, batch_size):
+    """Also in the midst of what was read at once, of all partitions, with some set aside."""
+    random = np.random.default_rng(batch_size)
+    sent = {}
+    for partition in range(4):
+        values = numbered(range(1000 * partition, 1000 * partition + 700))
+        kinds = random.choice(3, 700, p=[0.9, 0.05, 0.05])
+        sent[partition] = [
+            (value, b"bad", None)[kind] for value, kind in zip(values, kinds, strict=True)
+        ]
+        # Else nobody could tell what comes behind the last example from what does not.
+        sent[partition][-1] = values[-1]
+    produce(mock_topic, sent)
+    batches = read(mock_topic, batch_size=batch_size, quarantine=tmp_path / "q", max_quarantined=1)
+    given = {partition: [] for partition in sent}
+    for batch in batches:
+        for one in ids([batch]):
+            given[one // 1000].append(one % 1000)
+        for partition, at in batches.state().offsets.items():
+            passed = sent[partition][:at]
+            good = [i for i, value in enumerate(passed) if value not in (None, b"bad")]
+            assert given[partition] == good
+    assert all(numbers[-1] == 699 for numbers in given.values())
+    assert set(batches.state().offsets.values()) == {700}
+    tombstones = sum(value is None for values in sent.values() for value in values)
+    assert batches.counts.tombstones == tombstones
+
+
 def test_too_much_poison_is_an_error(mock_topic, tmp_path):
     produce(mock_topic, {0: [*numbered(range(5)), *[b"bad"] * 12]})
     with pytest.raises(QuarantineError, match="More than 10 of 10,000") as caught:
