@@ -7,7 +7,6 @@ Every protected name of TFDS that this package touches is touched in this module
 import dataclasses
 import inspect
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from tensorflow_datasets.core.utils import file_utils
 from my_datasets import resources
 from my_datasets.builders import (
     choosing,
+    delivering,
     downloading,
     embedded,
     offers,
@@ -112,6 +112,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
 
     # Where an overwriting build keeps its unfinished work: beside the version to be replaced.
     _replaces: Path | None = None
+    # Where a version comes to lie that is built here for an object store.
+    _destination: "delivering.Destination | None" = None
     _build_options: BuildOptions = BuildOptions()
 
     def units(
@@ -178,7 +180,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
           DiskFullError: The file system filled up; no half-made version is left.
           DataDirNotWritableError: The data directory cannot be written.
           IncompleteVersionError: The version's directory is there, but is not a whole version.
-          OverwriteError: The version to overwrite is in a remote data directory.
+          OverwriteError: The version to overwrite is in an object store.
           StaleDataError: The version was prepared by other code, or with limits.
           VersionBlockedError: The version must not be used.
           VersionNotBuildableError: The version is only loaded by the code as it is now.
@@ -201,9 +203,16 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         choosing.check_not_blocked(self)
         if overwrite or not self.data_path.exists():
             choosing.check_buildable(self)
-        if layout.is_remote(self.data_dir):
-            self._refuse_remote_overwrite(overwrite)
-            super().download_and_prepare(**options)
+        is_remote = layout.is_remote(self.data_dir)
+        url = self._build_options.destination
+        if url is not None or is_remote:
+            if is_remote and not overwrite and layout.is_prepared(self.data_path):
+                super().download_and_prepare(**options)
+                return
+            if not is_remote:
+                options["download_dir"] = download_dir or self.data_dir_root / "downloads"
+            how = dataclasses.replace(self._build_options, destination=None)
+            delivering.build(self, url or os.fspath(self.data_dir_root), options, how)
             return
         version_dir = Path(self.data_dir)
         if version_dir.exists() and not overwrite:
@@ -281,58 +290,57 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             shard_name=self._shard_name,
         )
         made_by = fingerprint(self)
-        with self._work_directory() as (work, target):
-            identity = preparing.work_identity(
-                job,
-                download_config,
-                options,
-                made_by,
-                self.info.file_format.value,
-                downloads=dl_manager._recorded_url_infos,
-                manual_dir=downloads.plan.manual_dir if self.MANUAL_DOWNLOAD_INSTRUCTIONS else None,
+        target = Path(self.data_dir)
+        version_dir = self._replaces or target.parent / str(self.version)
+        work = staging.work_dir(version_dir)
+        identity = preparing.work_identity(
+            job,
+            download_config,
+            options,
+            made_by,
+            self.info.file_format.value,
+            downloads=dl_manager._recorded_url_infos,
+            manual_dir=downloads.plan.manual_dir if self.MANUAL_DOWNLOAD_INSTRUCTIONS else None,
+        )
+        try:
+            if beam.is_wanted(job):
+                wanted = recording.wanted(self, self.CONSTRAINTS)
+                module = type(self).__module__
+                elsewhere = self._destination.place if self._destination else None
+                results = beam.build(job, elsewhere, work, identity, target, module, wanted)
+            else:
+                with Journal(work, identity, resume=options.resume) as journal:
+                    results = local.build(job, options, journal, target)
+                wanted = recording.wanted(self, self.CONSTRAINTS)
+            self.info.set_splits(preparing.split_infos(results, self._get_filename_template))
+            # What the manifest tells of it, and the gate compares; TFDS writes it once more at
+            # the end, with what it adds.
+            self.info.write_to_directory(target)
+            content, statistics = recording.examined(
+                target, results, work / "examined", wanted, options, beam.findings
             )
-            try:
-                if beam.is_wanted(job):
-                    wanted = recording.wanted(self, self.CONSTRAINTS)
-                    module = type(self).__module__
-                    results = beam.build(job, work, identity, target, module, wanted)
-                else:
-                    with Journal(work, identity, resume=options.resume) as journal:
-                        results = local.build(job, options, journal, target)
-                    wanted = recording.wanted(self, self.CONSTRAINTS)
-                self.info.set_splits(preparing.split_infos(results, self._get_filename_template))
-                # What the manifest tells of it, and the gate compares; TFDS writes it once more at
-                # the end, with what it adds.
-                self.info.write_to_directory(target)
-                content, statistics = recording.examined(
-                    target, results, work / "examined", wanted, options, beam.findings
-                )
-            finally:
-                beam.close()
-                if isinstance(options.report, ProgressBar):
-                    options.report.close()
-            Manifest(
-                fingerprint=made_by,
-                options=staleness.limits(download_config, options),
-                quarantined={one.name: len(one.quarantined) for one in results if one.quarantined},
-                splits=recording.declared_splits(job.inputs),
-                content=content,
-                provenance=recording.provenance(
-                    self,
-                    dl_manager._recorded_url_infos,
-                    reproducing.command(self, download_config, options),
-                ),
-                metadata=essentials(target),
-                statistics=statistics,
-                constraints={name: one.to_json() for name, one in self.CONSTRAINTS.items()},
-                configs=recording.configs(self),
-            ).write(target)
-            if target != Path(self.data_dir):
-                for path in sorted(target.iterdir()):
-                    epath.Path(path).copy(self.data_path / path.name)
-            elif options.version_gate:
-                siblings = (self._replaces or target.parent / str(self.version)).parent
-                gate.check(target, siblings, offers.of_builder(self).blocked)
+        finally:
+            beam.close()
+            if isinstance(options.report, ProgressBar):
+                options.report.close()
+        Manifest(
+            fingerprint=made_by,
+            options=staleness.limits(download_config, options),
+            quarantined={one.name: len(one.quarantined) for one in results if one.quarantined},
+            splits=recording.declared_splits(job.inputs),
+            content=content,
+            provenance=recording.provenance(
+                self,
+                dl_manager._recorded_url_infos,
+                reproducing.command(self, download_config, options),
+            ),
+            metadata=essentials(target),
+            statistics=statistics,
+            constraints={name: one.to_json() for name, one in self.CONSTRAINTS.items()},
+            configs=recording.configs(self),
+        ).write(target)
+        if options.version_gate:
+            gate.check(target, version_dir.parent, offers.of_builder(self).blocked)
 
     def record_checksums(
         self,
@@ -391,19 +399,6 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         path = template.sharded_filepath(shard_index=shard, num_shards=number_of_shards)
         return str(path.name)
 
-    @contextmanager
-    def _work_directory(self) -> Iterator[tuple[Path, Path]]:
-        """Gives where unfinished work is kept, and where finished shards are to be put."""
-        if layout.is_remote(self.data_dir):
-            with tempfile.TemporaryDirectory() as directory:
-                target = Path(directory) / "shards"
-                target.mkdir()
-                yield Path(directory) / "work", target
-            return
-        target = Path(self.data_dir)
-        final = self._replaces or target.parent / str(self.version)
-        yield staging.work_dir(final), target
-
     def _build_beside_and_swap(self, version_dir: Path, options: dict[str, Any]) -> None:
         if options["download_config"].max_examples_per_split == 0:
             raise refusals.empty_overwrite(version_dir)
@@ -424,10 +419,6 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             if not error.name or "." in error.name:
                 raise  # a package that is there lacks a part of its own: not for us to explain
             raise missing_dependency(error.name, needed_for=f"building {self.name!r}") from error
-
-    def _refuse_remote_overwrite(self, overwrite: bool) -> None:
-        if overwrite and self.data_path.exists():
-            raise refusals.remote_overwrite(self.data_dir)
 
     def _pick_version(self, requested_version: str | tfds.core.Version | None) -> tfds.core.Version:
         try:

@@ -17,6 +17,7 @@ from my_datasets.comparison.examining import Wanted
 
 if TYPE_CHECKING:
     from my_datasets.building.engines.beam.driving import Driver
+    from my_datasets.building.engines.beam.places import Place
     from my_datasets.building.engines.beam.runners import Submission
 
 
@@ -66,13 +67,14 @@ class OnBeam:
         return self._is_asked_for or any(item.collection is not None for item in job.inputs)
 
     def build(
-        self, job: Job, work: Path, identity: Mapping[str, Any], target: Path, module: str,
-        wanted: Wanted,
+        self, job: Job, elsewhere: "Place | None", work: Path, identity: Mapping[str, Any],
+        target: Path, module: str, wanted: Wanted,
     ) -> list[SplitResult]:  # fmt: skip
         """Builds all splits of a version, and hands over the shards.
 
         Args:
           job: What to build.
+          elsewhere: Where workers and this process meet, if not in the work directory.
           work: The work directory.
           identity: What the work depends on.
           target: The version's directory on this machine.
@@ -82,10 +84,12 @@ class OnBeam:
         from my_datasets.building.engines.beam import driving, engine
         from my_datasets.building.engines.beam.places import SharedDirectory
 
+        here = SharedDirectory(Path(os.path.abspath(work)))
+        has_workers = self._submit().preset.has_workers
         file_format = str(identity["options"]["file_format"])
         how = driving.OnBeam(
             submission=self._submit(), pipeline=self._pipeline,
-            place=SharedDirectory(Path(os.path.abspath(work))), identity=identity,
+            place=elsewhere if has_workers and elsewhere else here, identity=identity,
             examine=functools.partial(examining.examine_shard, wanted, file_format),
             modules=() if module == "__main__" else (module,), file_format=file_format,
         )  # fmt: skip

@@ -39,6 +39,8 @@ class BuildOptions:
       engine: `local`, or `beam`, which runs on other machines what the builder declares as units;
         a builder that gives Beam collections runs there in any case.
       beam_options: Options of Beam's pipelines, by their names without `--`; `runner` among them.
+      destination: A data directory in an object store, in which the version is made in place of the
+        builder's own: `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
       report: Told of the progress, about once a second; by default TFDS's kind of progress bar.
     """
 
@@ -54,6 +56,7 @@ class BuildOptions:
     version_gate: bool = True
     engine: str = "local"
     beam_options: Mapping[str, Any] = field(default_factory=dict)
+    destination: str | None = None
     report: Callable[[Progress], None] | None = None
 
     def __post_init__(self) -> None:
@@ -73,6 +76,10 @@ class BuildOptions:
         self._require(0 <= self.max_quarantined <= 1, "max_quarantined", "from 0 to 1")
         self._require(self.unit_timeout is None or self.unit_timeout > 0, "unit_timeout", "above 0")
         self._require(self.readers >= 1, "readers", "at least 1")
+        self._require(
+            self.destination is None or self.destination.startswith(("s3://", "gs://")),
+            "destination", "s3://BUCKET/FOLDER or gs://BUCKET/FOLDER",
+        )  # fmt: skip
         self._require(self.engine in ("local", "beam"), "engine", "'local' or 'beam'")
 
     def _require(self, is_right: bool, name: str, expected: str) -> None:

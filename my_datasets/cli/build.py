@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
@@ -27,6 +27,9 @@ from my_datasets.cli.output import (
 )
 from my_datasets.core import layout
 from my_datasets.core.reference import DatasetReference
+
+if TYPE_CHECKING:
+    from my_datasets.builders.delivering import Destination
 
 _LOG_EVERY_SECONDS = 10.0
 _BUILD_OPTIONS = (
@@ -139,7 +142,8 @@ def command(
     A version that is already prepared is left as it is. With --overwrite it is built anew beside
     the old one, which stays readable until the new one is whole, and survives a failure. A build
     that was killed goes on where it was when the same command is run again. With --engine beam the
-    same bytes are made on other machines: --beam-option runner=dask, and see docs/scaling.md.
+    same bytes are made on other machines: --beam-option runner=dask, and see docs/scaling.md. The
+    data directory may be in an object store: s3://BUCKET/FOLDER or gs://BUCKET/FOLDER.
 
     Example: my-datasets build digits --data-dir /data --workers 8 --max-memory 4G
     """
@@ -169,7 +173,6 @@ def _build(
     download_dir: str | None,
     **options: Any,
 ) -> Iterator[dict[str, Any]]:
-    from my_datasets.builders.finding import builders_from_code
     from my_datasets.building.options import BuildOptions
 
     splits = options.pop("splits")
@@ -178,16 +181,18 @@ def _build(
         "beam_options": _beam_options(options.pop("beam_option")),
         **{name: options.pop(name) for name in _BUILD_OPTIONS},
     }
-
-    for builder in builders_from_code(reference, data_dir=data_dir):
-        existed = layout.is_prepared(builder.data_path)
+    for builder, destination in _targets(reference, data_dir):
+        existed = (
+            destination.is_prepared() if destination else layout.is_prepared(builder.data_path)
+        )
         if existed and fail_if_exists:
             raise click.ClickException(f"{builder.info.full_name} is already prepared.")
         begin = time.monotonic()
         ours: dict[str, Any] = {}
         with _progress(quiet or as_json) as report:
             if hasattr(builder, "units"):  # one of TFDS's own builders takes no options of ours
-                ours["build_options"] = BuildOptions(report=report, **how)
+                url = destination.url if destination else None
+                ours["build_options"] = BuildOptions(report=report, destination=url, **how)
             builder.download_and_prepare(
                 download_dir=download_dir,
                 file_format=file_format,
@@ -196,7 +201,7 @@ def _build(
             )
         result = {
             "dataset": builder.info.full_name,
-            "path": str(builder.data_dir),
+            "path": str(destination or builder.data_dir),
             "built": overwrite or not existed,
             "seconds": round(time.monotonic() - begin, 3),
             "sample": options["max_examples_per_split"],
@@ -206,6 +211,25 @@ def _build(
         if not as_json:
             _show(result)
         yield result
+
+
+def _targets(
+    reference: DatasetReference, data_dir: str | None
+) -> Iterator[tuple[Any, "Destination | None"]]:
+    """Yields builders, and where their versions come to lie if that is an object store."""
+    from my_datasets.builders import delivering
+    from my_datasets.builders.finding import builders_from_code
+    from my_datasets.builders.refusals import reference_to
+
+    if data_dir is None or not layout.is_remote(data_dir):
+        yield from ((one, None) for one in builders_from_code(reference, data_dir=data_dir))
+        return
+    for builder in builders_from_code(reference, data_dir=delivering.scratch_of(data_dir)):
+        if hasattr(builder, "units"):
+            yield builder, delivering.destination_of(builder, data_dir)
+        else:  # which TFDS itself builds there
+            of_tfds = DatasetReference.parse(reference_to(builder))
+            yield from ((one, None) for one in builders_from_code(of_tfds, data_dir=data_dir))
 
 
 def _beam_options(given: Iterable[str]) -> dict[str, Any]:

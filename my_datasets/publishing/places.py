@@ -4,8 +4,10 @@ Releases lie as TFDS looks for them, `NAME/[CONFIG/]VERSION/FILE`. All else is i
 name can be no dataset's.
 """
 
+from my_datasets.stores.store import MARK
+
 _OURS = "my-datasets"
-STORE = f"{_OURS}/store.json"
+STORE = MARK
 UPLOADS = f"{_OURS}/uploads"
 
 

@@ -11,6 +11,8 @@ from typing import Protocol
 
 from my_datasets.errors import ChecksumError, StoreError, explain
 
+# The file by which a folder is a store of releases.
+MARK = "my-datasets/store.json"
 # Told of bytes as they move; of a negative number where they must move again.
 OnBytes = Callable[[int], None]
 BLOCK = 1 << 20

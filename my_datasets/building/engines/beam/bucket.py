@@ -128,8 +128,12 @@ class Bucket:
         return {one.path.removeprefix(f"{self.version}/"): one.bytes for one in listed}
 
     def discard(self) -> None:
-        self._remove(self.folder)
+        self.discard_work()
         self._remove(self.version)
+
+    def discard_work(self) -> None:
+        """Removes all of it, but what was handed over."""
+        self._remove(self.folder)
 
     def _path(self, name: str) -> str:
         return f"{self.folder}/{name}"

@@ -1,0 +1,159 @@
+"""Leases: the right to do something in a store, which ends by itself when its holder dies."""
+
+import json
+import logging
+import platform
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from my_datasets.errors import (
+    BuildInterruptedError,
+    ChangedInStoreError,
+    NotInStoreError,
+    StoreError,
+    explain,
+)
+from my_datasets.stores.store import Store
+
+_LOGGER = logging.getLogger(__name__)
+
+# Seconds after which a holder says again that it lives, and without such a word for which nobody
+# believes it any more. Whoever waits measures that by its own clock.
+EVERY = 15.0
+BELIEVED = 90.0
+_LOOK = 1.0
+_MOST_BYTES = 4096
+
+
+class Lease:
+    """A lease that is held, as long as its thread can say so in the store."""
+
+    def __init__(self, store: Store, path: str, said: dict[str, Any], tag: str) -> None:
+        """Goes on saying that it is held.
+
+        Args:
+          store: The store.
+          path: The lease's file.
+          said: Who holds it.
+          tag: That of the file.
+        """
+        self._store, self._path = store, path
+        self._said, self._tag = said, tag
+        self._renewed = time.monotonic()
+        self._is_lost = False
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"lease on {path}", daemon=True)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Sees that it is still held, before something is done that nobody else may do.
+
+        Raises:
+          BuildInterruptedError: Somebody else may have taken it.
+        """
+        if self._is_lost or time.monotonic() - self._renewed >= BELIEVED:
+            raise BuildInterruptedError(
+                explain(
+                    f"Another process may have gone on with what this one does in {self._path} of "
+                    f"{self._store.url}.",
+                    "This one could not say there in time that it lives.",
+                    "What was finished is kept.",
+                    mend="run the same again",
+                )
+            )
+
+    def end(self) -> None:
+        """Gives it back."""
+        self._over.set()
+        self._thread.join()
+        with suppress(StoreError):
+            if not self._is_lost and self._store.state(self._path, _MOST_BYTES)[1] == self._tag:
+                self._store.delete(self._path)
+
+    def _run(self) -> None:
+        while not self._over.wait(EVERY):
+            began = time.monotonic()
+            self._said["count"] += 1
+            try:
+                self._tag = self._store.replace(self._path, _written(self._said), self._tag)
+                self._renewed = began
+            except ChangedInStoreError:
+                if not self._is_mine():
+                    self._is_lost = True
+                    return
+            except StoreError as error:
+                _LOGGER.warning("The lease %s was not renewed: %s", self._path, error)
+
+    def _is_mine(self) -> bool:
+        """Returns whether it was renewed by this one, whose answer was lost."""
+        with suppress(StoreError, ValueError):
+            data, tag = self._store.state(self._path, _MOST_BYTES)
+            if json.loads(data).get("mark") == self._said["mark"]:
+                self._tag, self._renewed = tag, time.monotonic()
+                return True
+        return False
+
+
+@contextmanager
+def held(store: Store, path: str, place: str) -> Iterator[Lease]:
+    """Holds a lease, which is waited for as long as somebody else does.
+
+    Args:
+      store: The store.
+      path: The lease's file.
+      place: A name, on this machine, of what only one process at a time does there. A lease of the
+        same machine and place is one of a process that died.
+
+    Raises:
+      StoreError: The store cannot be used.
+    """
+    said = {
+        "machine": platform.node(), "place": place, "mark": secrets.token_hex(8), "count": 0,
+    }  # fmt: skip
+    lease = Lease(store, path, said, _taken(store, path, said))
+    try:
+        yield lease
+    finally:
+        lease.end()
+
+
+def _taken(store: Store, path: str, said: dict[str, Any]) -> str:
+    seen: str | None = None
+    since = 0.0
+    while True:
+        try:
+            data, tag = store.state(path, _MOST_BYTES)
+        except NotInStoreError:
+            tag = None
+        if tag is not None and not _is_of_here(data, said):
+            if tag != seen:
+                if seen is None:
+                    _LOGGER.warning("Waiting for %s: %s", path, _told(data))
+                seen, since = tag, time.monotonic()
+            if time.monotonic() - since < BELIEVED:
+                time.sleep(_LOOK)
+                continue
+            _LOGGER.warning("%s was not renewed for %.0f seconds: taking it.", path, BELIEVED)
+        with suppress(ChangedInStoreError):
+            return store.replace(path, _written(said), tag)
+
+
+def _is_of_here(data: bytes, said: dict[str, Any]) -> bool:
+    with suppress(ValueError):
+        other = json.loads(data)
+        return all(other.get(name) == said[name] for name in ("machine", "place"))
+    return False
+
+
+def _told(data: bytes) -> str:
+    with suppress(ValueError):
+        return f"it is held by a process on {json.loads(data).get('machine')}."
+    return "somebody holds it."
+
+
+def _written(said: dict[str, Any]) -> bytes:
+    return json.dumps(said).encode()

@@ -1,0 +1,114 @@
+"""Leases in a store: one holder at a time on all machines, and no dead one for ever."""
+
+import json
+import threading
+import time
+
+import pytest
+
+from my_datasets import errors
+from my_datasets.stores import lease
+
+PATH = "digits/.1.0.0.lock"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(lease, "EVERY", 0.05)
+    monkeypatch.setattr(lease, "_LOOK", 0.02)
+
+
+@pytest.fixture
+def quickly_given_up(monkeypatch):
+    monkeypatch.setattr(lease, "BELIEVED", 1.0)
+
+
+def check_for_a_while(held):
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        held.check()
+        time.sleep(0.01)
+
+
+def left_behind(store, place="/elsewhere"):
+    """As of a process that was killed."""
+    said = {"machine": "another", "place": place, "mark": "0", "count": 7}
+    store.replace(PATH, json.dumps(said).encode(), None)
+
+
+def test_it_is_there_while_it_is_held(store):
+    with lease.held(store, PATH, "/here") as held:
+        first = store.state(PATH, 4096)
+        held.check()
+        until = time.monotonic() + 10
+        while store.state(PATH, 4096) == first:
+            assert time.monotonic() < until, "it was never renewed"
+        assert json.loads(first[0])["place"] == "/here"
+    with pytest.raises(errors.NotInStoreError):
+        store.state(PATH, 4096)
+
+
+def test_one_holds_it_at_a_time(store):
+    held, most = [], []
+
+    def work(number):
+        for _ in range(3):
+            with lease.held(store, PATH, f"/{number}") as mine:
+                held.append(number)
+                most.append(len(held))
+                time.sleep(0.1)
+                mine.check()
+                held.remove(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 9
+
+
+def test_that_of_a_process_that_died_is_taken_after_a_while(store, quickly_given_up):
+    left_behind(store)
+    begin = time.monotonic()
+    with lease.held(store, PATH, "/here"):
+        assert time.monotonic() - begin >= lease.BELIEVED
+
+
+def test_that_of_a_process_of_here_is_taken_at_once(store, monkeypatch):
+    """Whoever asks holds what only one process of this machine holds: the other one is dead."""
+    monkeypatch.setattr(lease, "BELIEVED", 1e9)
+    monkeypatch.setattr(lease.platform, "node", lambda: "another")
+    left_behind(store, "/here")
+    with lease.held(store, PATH, "/here") as held:
+        held.check()
+
+
+def test_one_that_was_taken_away_is_noticed(store):
+    with lease.held(store, PATH, "/here") as held:
+        while True:  # it may be renewed in between
+            try:
+                store.replace(PATH, b'{"mark": "of another"}', store.state(PATH, 4096)[1])
+                break
+            except errors.ChangedInStoreError:
+                continue
+        with pytest.raises(errors.BuildInterruptedError, match="Another process may have gone on"):
+            check_for_a_while(held)
+    assert store.state(PATH, 4096)[0] == b'{"mark": "of another"}'
+
+
+def test_one_that_cannot_be_renewed_is_lost(store, monkeypatch, quickly_given_up):
+    with lease.held(store, PATH, "/here") as held:
+
+        def silent(*_):
+            raise errors.StoreUnavailableError("nobody answers")
+
+        monkeypatch.setattr(store, "replace", silent)
+        with pytest.raises(errors.BuildInterruptedError):
+            check_for_a_while(held)
+
+
+def test_what_is_no_lease_is_waited_for_and_taken(store, quickly_given_up):
+    store.replace(PATH, b"\xff nothing of ours", None)
+    with lease.held(store, PATH, "/here"):
+        assert b"/here" in store.state(PATH, 4096)[0]
