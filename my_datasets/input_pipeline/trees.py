@@ -51,6 +51,15 @@ def rows(tree: Any, begin: int, end: int) -> Any:
     return map_columns(lambda column: _rows(column, begin, end), tree)
 
 
+def concatenated(trees: Sequence[Any]) -> Any:
+    """Returns the rows of several trees of one form, one tree's after the other's."""
+
+    def join(*columns: Any) -> Any:
+        return joined(columns) if isinstance(columns[0], Ragged) else np.concatenate(columns)
+
+    return trees[0] if len(trees) == 1 else map_columns(join, *trees)
+
+
 def merged(trees: Sequence[Any], places: Sequence[npt.NDArray[np.int64]]) -> Any:
     """Returns the rows of several trees of one form, each in its place.
 
@@ -61,12 +70,10 @@ def merged(trees: Sequence[Any], places: Sequence[npt.NDArray[np.int64]]) -> Any
     order = np.empty(sum(map(len, places)), np.int64)
     order[np.concatenate(places)] = np.arange(len(order))
 
-    def merge(*columns: Any) -> Any:
-        if isinstance(columns[0], Ragged):
-            return joined(columns).take(order)
-        return np.concatenate(columns)[order]
+    def in_order(column: Any) -> Any:
+        return column.take(order) if isinstance(column, Ragged) else column[order]
 
-    return trees[0] if len(trees) == 1 else map_columns(merge, *trees)
+    return trees[0] if len(trees) == 1 else map_columns(in_order, concatenated(trees))
 
 
 def _rows(column: Any, begin: int, end: int) -> Any:

@@ -13,11 +13,13 @@ from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.streaming.decoding import Decoded, Decoding
 from my_datasets.streaming.quarantine import Poison, Quarantine
+from my_datasets.streaming.values import Values
 
 Numbers = npt.NDArray[np.int64]
 
 # Blocks that wait at most, whatever their size.
 _MOST_BLOCKS = 16
+_NOTHING = Values.of([])
 
 
 @dataclass(eq=False)
@@ -26,8 +28,7 @@ class Block:
 
     Attributes:
       epoch: In which they were read.
-      values: What they hold, None for those that only say that a key was deleted; emptied when
-        they are decoded.
+      values: What they hold; none any more when they are decoded.
       partitions: Of each message; shape [n].
       offsets: Of each message; shape [n].
       seen: How many messages there were up to these, with them.
@@ -37,7 +38,7 @@ class Block:
     """
 
     epoch: int
-    values: list[bytes | None]
+    values: Values
     partitions: Numbers
     offsets: Numbers
     seen: int
@@ -172,7 +173,7 @@ class Ahead:
                 failure = error
             more = 0 if decoded is None else _size(decoded.columns)
             with self._changed:
-                block.values = []
+                block.values = _NOTHING
                 block.decoded, block.failure = decoded, failure
                 if block in self._blocks:
                     block.cost += more
@@ -180,12 +181,14 @@ class Ahead:
                 self._changed.notify_all()
 
     def _poison(self, block: Block, decoded: Decoded) -> list[Poison]:
+        rows = np.array([one.row for one in decoded.misfitting], np.int64)
+        poison = block.values[rows]
         return [
             Poison(
                 self._topic, int(block.partitions[one.row]), int(block.offsets[one.row]),
-                one.feature, one.expected, one.found, block.values[one.row] or b"",
+                one.feature, one.expected, one.found, value,
             )
-            for one in decoded.misfitting
+            for one, value in zip(decoded.misfitting, poison, strict=True)
         ]  # fmt: skip
 
 

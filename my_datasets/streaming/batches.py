@@ -268,12 +268,7 @@ class Batches(Iterator[Any]):
             self._rows = 0
             return None
         self._in_hand = (self._epoch, after)
-        if len(pieces) == 1:
-            return pieces[0]
-        places = np.split(
-            np.arange(sum(map(_rows, pieces))), np.cumsum([_rows(one) for one in pieces])[:-1]
-        )
-        return trees.merged(pieces, places)
+        return trees.concatenated(pieces)
 
     def _last(self, feed: Feed) -> Any:
         """Returns what is left at the end.
@@ -294,7 +289,3 @@ class Batches(Iterator[Any]):
                 feed.ledger.consume(self._epoch, self._after)
         self.close()
         raise StopIteration
-
-
-def _rows(tree: Any) -> int:
-    return len(trees.columns_of(tree)[0])

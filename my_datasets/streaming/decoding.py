@@ -1,6 +1,5 @@
 """From messages to columns, with those that cannot be decoded told apart."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +10,7 @@ from my_datasets.building.units import Misfit
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.decoding import Decoder, MisfitError
 from my_datasets.streaming.payloads import Payload
+from my_datasets.streaming.values import Values
 
 Rows = npt.NDArray[np.int64]
 
@@ -59,38 +59,34 @@ class Decoding:
     payload: Payload
     decoder: Decoder
 
-    def __call__(self, values: Sequence[bytes | None]) -> Decoded:
-        """Returns the values of messages; those that are None are passed over."""
-        there = [value for value in values if value is not None]
-        if len(there) == len(values):
-            return self._all(there)
-        present = np.array([i for i, value in enumerate(values) if value is not None], np.int64)
-        found = self._all(there)
+    def __call__(self, values: Values) -> Decoded:
+        """Returns the values of messages; those without one are passed over."""
+        if values.are_there.all():
+            return self._all(values)
+        present = np.flatnonzero(values.are_there)
+        found = self._all(values[present])
         misfitting = [replace(one, row=int(present[one.row])) for one in found.misfitting]
         return Decoded(found.columns, present[found.rows], tuple(misfitting))
 
-    def _all(self, values: Sequence[bytes]) -> Decoded:
+    def _all(self, values: Values) -> Decoded:
         misfitting: list[Misfitting] = []
         parts = self._parts(values, 0, misfitting)
-        if len(parts) == 1:
-            return Decoded(*parts[0], tuple(misfitting))
         if not parts:
             return Decoded(self.nothing, np.zeros(0, np.int64), tuple(misfitting))
         rows = np.concatenate([rows for _, rows in parts])
-        places = np.split(np.arange(len(rows)), np.cumsum([len(r) for _, r in parts])[:-1])
-        columns = trees.merged([columns for columns, _ in parts], places)
+        columns = trees.concatenated([columns for columns, _ in parts])
         return Decoded(columns, rows, tuple(misfitting))
 
     @property
     def nothing(self) -> Any:
         """The columns of no messages, which have the types of all others."""
-        return self._decoded([])
+        return self._decoded(Values.of([]))
 
-    def _decoded(self, values: Sequence[bytes]) -> Any:
+    def _decoded(self, values: Values) -> Any:
         return self.decoder(self.payload.records(values))
 
     def _parts(
-        self, values: Sequence[bytes], first: int, misfitting: list[Misfitting]
+        self, values: Values, first: int, misfitting: list[Misfitting]
     ) -> list[tuple[Any, Rows]]:
         """Returns columns and their rows; halves what cannot be decoded as a whole.
 

@@ -176,8 +176,8 @@ class Feed:
         """
         taken = Taken()
         end = time.monotonic() + _WAIT
-        while len(taken.values) < most:
-            asked = min(most - len(taken.values), AT_ONCE)
+        while len(taken) < most:
+            asked = min(most - len(taken), AT_ONCE)
             messages = self._consumer.consume(asked, max(0.0, end - time.monotonic()))
             if self._partitions.failure is not None:
                 raise self._partitions.failure
@@ -187,7 +187,7 @@ class Feed:
             taken.add(self._without_errors(messages))
             if len(messages) < asked:
                 break
-        if taken.values and not self._is_over:
+        if len(taken) and not self._is_over:
             self._hand_on(taken)
 
     def _begin_anew(self) -> None:
@@ -208,19 +208,17 @@ class Feed:
         return [m for m, e in zip(messages, failed, strict=True) if e is None]
 
     def _hand_on(self, taken: Taken) -> None:
-        partitions, offsets, values = taken.partitions, taken.offsets, taken.values
-        each = taken.size / len(values)
+        partitions, offsets, values = taken.partitions, taken.offsets, taken.pieces.together()
+        each = taken.pieces.size / len(values)
         kept = self._partitions.before_the_end(partitions, offsets)
         if kept is not None and len(kept) < len(values):
-            partitions, offsets = partitions[kept], offsets[kept]
-            values = [values[i] for i in kept.tolist()]
+            partitions, offsets, values = partitions[kept], offsets[kept], values[kept]
         self._last = time.monotonic()
         self._outage.is_over()
-        if not values:
+        if not len(values):
             return
         self.counts.messages += len(values)
-        if None in values:
-            self.counts.tombstones += values.count(None)
+        self.counts.tombstones += int((~values.are_there).sum())
         self._at_once = self._reading.rows_of(each, self._at_once)
         seen, cost = self.counts.messages, int(each * len(values))
         self._ahead.put(Block(self._epoch, values, partitions, offsets, seen, cost))

@@ -19,6 +19,7 @@ from my_datasets.input_pipeline import trees
 from my_datasets.records import pieces, tfrecord
 from my_datasets.records.columns import PADDING
 from my_datasets.records.reading import Batch
+from my_datasets.streaming.values import Values
 
 # How schema registries frame a message: a zero, and the number of its schema.
 _MAGIC = 0
@@ -30,7 +31,7 @@ _ONLY = -1
 class Payload(Protocol):
     """Makes records of messages."""
 
-    def records(self, values: Sequence[bytes]) -> Batch:
+    def records(self, values: Values) -> Batch:
         """Returns the messages as `tf.Example`s.
 
         Raises:
@@ -51,9 +52,9 @@ class Encoder(Protocol):
 class Records:
     """Messages that are `tf.Example`s, as TFDS writes them."""
 
-    def records(self, values: Sequence[bytes]) -> Batch:
-        """Returns the messages, side by side."""
-        return Batch.of(values)
+    def records(self, values: Values) -> Batch:
+        """Returns the messages themselves."""
+        return values.records
 
 
 class Parser(Protocol):
@@ -79,10 +80,10 @@ class Objects:
     parser: Parser
     encoder: Encoder
 
-    def records(self, values: Sequence[bytes]) -> Batch:
+    def records(self, values: Values) -> Batch:
         """Returns the messages' examples as records."""
-        if not values:
-            return Records().records([])
+        if not len(values):
+            return values.records
         examples = list(map(self.parser.example, values))
         try:
             framed = self.encoder.rows(examples)

@@ -14,6 +14,7 @@ from my_datasets.streaming import offsets
 from my_datasets.streaming.connection import Connection, kafka, name_of
 from my_datasets.streaming.decoding import Decoding
 from my_datasets.streaming.payloads import Parser
+from my_datasets.streaming.values import Values
 
 # Messages that are read at once, and how long they are waited for at a time, in seconds.
 _AT_ONCE, _WAIT = 1000, 1.0
@@ -113,7 +114,7 @@ class RangeReader:
                 except Misfit as misfit:
                     yield misfit
             return
-        decoded = self.decoding(values)
+        decoded = self.decoding(Values.of(values))
         found: list[Any] = [None] * len(values)
         for row, example in zip(
             decoded.rows.tolist(), _rows(decoded.columns, len(decoded.rows)), strict=True

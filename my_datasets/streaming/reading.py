@@ -6,8 +6,8 @@ from typing import Any, Literal
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.streaming.offsets import When
 
-# Messages that are decoded at once, about, and their bytes: with fewer, threads hand over more often;
-# more is not quicker, as the processor's cache does not hold it; but of long ones at least a few.
+# Messages that are decoded at once, about, and their bytes: with fewer, threads hand over more
+# often; more is not quicker, as the processor's cache does not hold it. But of long ones a few.
 _AT_ONCE, _BYTES_AT_ONCE, _LEAST_AT_ONCE = 8192, 2 << 20, 16
 _FIRST = 64
 # How much more than before may be read at once: the next messages may be larger.

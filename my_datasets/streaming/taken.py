@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.streaming.connection import kafka
+from my_datasets.streaming.values import Pieces
 
 Numbers = npt.NDArray[np.int64]
 
@@ -19,14 +20,13 @@ class Taken:
     """What messages hold, and where they were.
 
     Attributes:
-      values: What each holds; None if it only says that a key was deleted.
-      size: The bytes of all of them.
+      pieces: What each holds.
     """
 
     def __init__(self) -> None:
         """Begins with none."""
-        self.values: list[bytes | None] = []
-        self.size = 0
+        self.pieces = Pieces()
+        self._count = 0
         self._partitions: list[Numbers] = []
         self._offsets: list[Numbers] = []
 
@@ -35,8 +35,11 @@ class Taken:
         message, n = kafka().Message, len(messages)
         self._partitions.append(np.fromiter(map(message.partition, messages), np.int64, n))
         self._offsets.append(np.fromiter(map(message.offset, messages), np.int64, n))
-        self.values += map(message.value, messages)
-        self.size += sum(map(len, messages))
+        self.pieces.add(list(map(message.value, messages)))
+        self._count += n
+
+    def __len__(self) -> int:
+        return self._count
 
     @property
     def partitions(self) -> Numbers:

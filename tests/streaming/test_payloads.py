@@ -16,6 +16,7 @@ from my_datasets.streaming import payloads
 from my_datasets.streaming.decoding import Decoding
 from my_datasets.streaming.entry_point import parser_of
 from my_datasets.streaming.features import check_shapes, described
+from my_datasets.streaming.values import Values
 from tests.streaming.examples import FEATURES, example, numbered, records
 
 SCHEMA = {
@@ -37,7 +38,8 @@ def decoding(payload, features=FEATURES, schema=None):
     made = payloads.Records()
     if parser is not None:
         made = payloads.Objects(parser, ExampleEncoder(found.loaded()))
-    return Decoding(made, Decoder(found.tree))
+    whole = Decoding(made, Decoder(found.tree))
+    return lambda values: whole(Values.of(values))
 
 
 def avro(value, schema=SCHEMA):
