@@ -72,9 +72,9 @@ def test_kills_of_the_building_process_end_in_the_same_bytes(reference, tmp_path
 def test_what_was_finished_before_a_kill_is_not_done_again(reference, tmp_path, small):
     process = run_apart(tmp_path, toys.InUnits, engine="beam")
     work = tmp_path / "toy_engine/.1.0.0.work"
-    wait_for_files(work, "generated/train/[!.]*-*.json", 3)
+    wait_for_files(work, "*/generated/train/[!.]*-*.json", 3)
     kill(process)
-    before = {path.name for path in work.glob("generated/train/*.run")}
+    before = {path.name for path in work.glob("*/generated/train/*.run")}
     assert before
     done_again = []
     original = gathering.Gatherer.begins
@@ -175,7 +175,7 @@ def test_workers_whose_building_process_was_killed_do_no_harm_to_the_next(
 ):
     process = run_apart(tmp_path, Slow, beam_options=dask_cluster.options)
     work = tmp_path / "toy_engine/.1.0.0.work"
-    wait_for_files(work, "tasks/*", 1)
+    wait_for_files(work, "*/tasks/*", 1)
     time.sleep(0.5)
     kill(process)
     version_dir = build(Slow, tmp_path, beam_options=dask_cluster.options)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from my_datasets.building.engines.beam import work
 from my_datasets.building.engines.beam.bucket import Bucket
 from my_datasets.building.engines.beam.places import SharedDirectory
 from my_datasets.errors import StoreError
@@ -136,3 +137,17 @@ def test_a_file_in_a_bucket_that_is_shorter_than_it_was_made_is_told(s3_bucket):
         pytest.raises(StoreError, match="is not as it was made"),
     ):
         reading.bring(3, 10)
+
+
+def test_workers_of_a_build_that_was_given_up_write_where_nobody_looks(place):
+    """They may be of other code; those of the same build meet again."""
+    first = work.opened(place, {"code": 1}, resume=True)
+    first.write_json("generated/train/a.report.json", 1)
+    same = work.opened(place, {"code": 1}, resume=True)
+    assert set(same.place.sizes("generated")) == {"train/a.report.json"}
+    other = work.opened(place, {"code": 2}, resume=True)
+    anew = work.opened(place, {"code": 2}, resume=False)
+    for late in (first, same, other):
+        late.write_json("generated/train/b.report.json", 1)
+    assert anew.place.sizes("generated") == {}
+    assert anew.place.is_there()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -62,6 +62,9 @@ class Bucket:
 
     def begin(self) -> None:
         self.write(_MARK, b"")
+
+    def below(self, name: str) -> "Bucket":
+        return replace(self, folder=self._path(name))
 
     def draft(self) -> "TemporaryDirectory[str]":
         return TemporaryDirectory(prefix="my_datasets-", ignore_cleanup_errors=True)

@@ -34,7 +34,7 @@ def opened(job: Job, options: BuildOptions, how: OnBeam) -> Driver:
     return Driver(
         job=job, options=options, how=how, work=there,
         meter=Meter(options.report or log_progress),
-        surroundings=Surroundings(how.place, how.modules),
+        surroundings=Surroundings(there.place, how.modules),
     )  # fmt: skip
 
 

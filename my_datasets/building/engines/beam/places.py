@@ -46,6 +46,9 @@ class Place(Protocol):
     def begin(self) -> None:
         """Makes it, if it needs that."""
 
+    def below(self, name: str) -> "Place":
+        """Returns a folder of it, as a place."""
+
     def draft(self) -> "TemporaryDirectory[str]":
         """Returns a directory of this machine, for files before they get their names."""
 
@@ -121,6 +124,9 @@ class SharedDirectory:
 
     def begin(self) -> None:
         (self.path / _DRAFTS).mkdir(parents=True, exist_ok=True)
+
+    def below(self, name: str) -> "SharedDirectory":
+        return SharedDirectory(self.path / name)
 
     def draft(self) -> "TemporaryDirectory[str]":
         return TemporaryDirectory(dir=self.path / _DRAFTS, ignore_cleanup_errors=True)

@@ -188,19 +188,24 @@ class Work:
 def opened(place: Place, identity: Mapping[str, Any], *, resume: bool) -> Work:
     """Returns the work of a build, with what an earlier one left of it if that still fits.
 
+    It has a folder of its own: a worker of a build that was given up, which may be one of other
+    code, goes on where nobody looks any more.
+
     Args:
       place: Where it is; made if need be.
       identity: What the work depends on. Other work is discarded.
       resume: Whether to go on with earlier work at all.
     """
-    work = Work(place)
     wanted = json.loads(json.dumps(identity))
-    found = work.read_json(_IDENTITY)
-    if found is not None and resume and found == wanted:
+    said = Work(place).read_json(_IDENTITY)
+    found = said and said["identity"]
+    if said is not None and resume and found == wanted:
         _LOGGER.warning("Resuming the build in %s.", place)
-        place.begin()
+        work = Work(place.below(said["folder"]))
+        work.forget_tasks()
+        work.forget_failures()
     else:
-        if found is not None and resume:
+        if said is not None and resume:
             changed = sorted(
                 key for key in {**found, **wanted} if found.get(key) != wanted.get(key)
             )
@@ -209,10 +214,11 @@ def opened(place: Place, identity: Mapping[str, Any], *, resume: bool) -> Work:
                 place, ", ".join(changed),
             )  # fmt: skip
         place.discard()
+        folder = secrets.token_hex(4)
+        work = Work(place.below(folder))
         place.begin()
-        work.write_json(_IDENTITY, wanted)
-    work.forget_tasks()
-    work.forget_failures()
+        Work(place).write_json(_IDENTITY, {"identity": wanted, "folder": folder})
+    work.place.begin()
     return work
 
 
