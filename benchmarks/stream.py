@@ -9,6 +9,7 @@ A real broker on this machine holds `tf.Example`s of three kinds. In turn, each 
   at, nothing is decoded;
 * `poll`: the loop of its documentation, one message at a time;
 * `ours`: `my_datasets.stream`, decoded batches of 256 as NumPy arrays, all offsets known;
+* `tensors`: the same as tensors, by its `iterator()`;
 * `tf`: the same as a `tf.data.Dataset`.
 
 The rate is that from the first message to the last one.
@@ -31,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 BATCH = 256
 PARTITIONS = 4
-READERS = ("bare", "poll", "ours", "tf")
+READERS = ("bare", "poll", "ours", "tensors", "tf")
 
 
 def features(kind: str) -> dict[str, Any]:
@@ -110,8 +111,16 @@ def ours(url: str, directory: str, count: int) -> float:
     return _batches(stream, lambda batch: len(batch["label"]), count)
 
 
+def tensors(url: str, directory: str, count: int) -> float:
+    """Returns the seconds of our batches as tensors, outside of `tf.data`."""
+    import my_datasets
+
+    stream = my_datasets.stream(url, features=directory, batch_size=BATCH)
+    return _batches(stream.iterator(), lambda batch: int(batch["label"].shape[0]), count)
+
+
 def tf(url: str, directory: str, count: int) -> float:
-    """Returns the seconds of our batches as tensors."""
+    """Returns the seconds of our batches as a `tf.data.Dataset`."""
     import my_datasets
 
     stream = my_datasets.stream(url, features=directory, batch_size=BATCH)

@@ -178,17 +178,26 @@ class Feed:
         end = time.monotonic() + _WAIT
         while len(taken) < most:
             asked = min(most - len(taken), AT_ONCE)
-            messages = self._consumer.consume(asked, max(0.0, end - time.monotonic()))
-            if self._partitions.failure is not None:
-                raise self._partitions.failure
+            came = self._take(taken, asked, max(0.0, end - time.monotonic()))
             if self._epoch != self.ledger.epoch:
                 self._begin_anew()
                 return
-            taken.add(self._without_errors(messages))
-            if len(messages) < asked:
+            if came < asked:
                 break
         if len(taken) and not self._is_over:
             self._hand_on(taken)
+
+    def _take(self, taken: Taken, most: int, timeout: float) -> int:
+        """Adds messages to those that were taken; returns how many came, with errors.
+
+        None of them is an object any more when it returns: see `AT_ONCE`.
+        """
+        messages = self._consumer.consume(most, timeout)
+        if self._partitions.failure is not None:
+            raise self._partitions.failure
+        if self._epoch == self.ledger.epoch:
+            taken.add(self._without_errors(messages))
+        return len(messages)
 
     def _begin_anew(self) -> None:
         """Drops what was read: others may have read on where this one was."""
