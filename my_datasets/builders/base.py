@@ -116,6 +116,20 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     _destination: "delivering.Destination | None" = None
     _build_options: BuildOptions = BuildOptions()
 
+    def __init__(self, *, data_dir: epath.PathLike | None = None, **kwargs: Any) -> None:
+        """Makes the builder, as TFDS does.
+
+        Args:
+          data_dir: Where the data is, or is to be; TFDS's default if None.
+          **kwargs: TFDS's other arguments: `config`, `version`, `file_format`.
+
+        Raises:
+          DataDirError: It is in an object store of which TensorFlow has no file system.
+        """
+        if data_dir is not None and os.fspath(data_dir).startswith("s3://"):
+            raise refusals.not_read_by_tensorflow(os.fspath(data_dir))
+        super().__init__(data_dir=data_dir, **kwargs)
+
     def units(
         self, generate: Callable[[Any], Iterable[tuple[Any, Any]]], items: Iterable[Any]
     ) -> Units:
@@ -404,12 +418,16 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             raise refusals.empty_overwrite(version_dir)
         with staging.beside(version_dir) as directory:
             # A second builder, because this one's `info` describes the data to be replaced.
-            fresh = type(self)(**{**self._original_state, "data_dir": os.fspath(directory)})
+            fresh = self._anew(directory)
             options["download_dir"] = options["download_dir"] or self.data_dir_root / "downloads"
             options["file_format"] = options["file_format"] or self.info.file_format
             fresh._replaces = version_dir
             fresh.download_and_prepare(**options, build_options=self._build_options)
             staging.swap(Path(fresh.data_dir), version_dir)
+
+    def _anew(self, data_dir: Path) -> "Builder":
+        """Returns the same builder for another data directory."""
+        return type(self)(**{**self._original_state, "data_dir": os.fspath(data_dir)})
 
     @contextmanager
     def _missing_dependencies_explained(self) -> Iterator[None]:

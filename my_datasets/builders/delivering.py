@@ -216,8 +216,8 @@ def destination_of(builder: "Builder", url: str) -> Destination:
       builder: The builder.
       url: The data directory there.
     """
-    relative = Path(builder.data_dir).relative_to(builder.data_dir_root)
-    return Destination(url, relative.as_posix())
+    parts = (builder.name, builder.builder_config_name, str(builder.version))
+    return Destination(url, "/".join(filter(None, parts)))
 
 
 def build(builder: "Builder", url: str, options: dict[str, Any], how: BuildOptions) -> None:
@@ -265,7 +265,7 @@ def build(builder: "Builder", url: str, options: dict[str, Any], how: BuildOptio
 
 
 def _here(builder: "Builder", scratch: Path, destination: Destination) -> "Builder":
-    fresh = type(builder)(**{**builder._original_state, "data_dir": os.fspath(scratch)})
+    fresh = builder._anew(scratch)
     fresh._destination = destination
     return fresh
 

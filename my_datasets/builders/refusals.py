@@ -7,6 +7,7 @@ from typing import Any
 from my_datasets.core import layout
 from my_datasets.errors import (
     BuilderError,
+    DataDirError,
     DuplicateBuilderError,
     IncompleteVersionError,
     OverwriteError,
@@ -82,6 +83,18 @@ def remote_overwrite(data_dir: str) -> OverwriteError:
             "A remote directory cannot be swapped in one step, and deleting it first "
             "could lose it.",
             mend="raise the dataset's VERSION, or build into an empty --data-dir",
+        )
+    )
+
+
+def not_read_by_tensorflow(data_dir: str) -> DataDirError:
+    """Returns the error for a builder whose data directory only this package reads and writes."""
+    return DataDirError(
+        explain(
+            f"{data_dir} cannot be the data directory of a builder: TensorFlow does not read it.",
+            mend=f"build there by my-datasets build --data-dir {data_dir}, or by a builder that is "
+            f"elsewhere, with BuildOptions(destination={data_dir!r}); read it by "
+            f"my_datasets.pipeline(..., data_dir={data_dir!r})",
         )
     )
 

@@ -7,6 +7,8 @@ import json
 import multiprocessing
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -31,6 +33,7 @@ from tests.building.engines import toys
 from tests.building.engines.builds import THREE_SHARDS, kill
 from tests.building.engines.builds import build as build_here
 from tests.building.engines.test_beam_faults import Slow
+from tests.publishing.google import leading_to
 
 FOLDER = "toy_engine/1.0.0"
 
@@ -312,3 +315,33 @@ def test_the_command(url, tmp_path, expected):
             assert said["path"] == f"{url}/digits/1.0.0"
             assert said["built"] is built
             assert said["splits"] == {"train": 1438, "test": 359}
+
+
+BY_TFDS = """
+import sys
+import tensorflow_datasets as tfds
+from my_datasets.datasets.digits.digits_dataset_builder import Builder
+for _ in range(2):
+    builder = Builder(data_dir=sys.argv[1])
+    builder.download_and_prepare()
+    assert builder.info.splits["train"].num_examples == 1438
+print(sum(1 for _ in builder.as_dataset(split="train")))
+found = tfds.builder_from_directory(sys.argv[1] + "/digits/1.0.0")
+print(sum(1 for _ in found.as_dataset(split="test")))
+"""
+
+
+def test_a_builder_whose_data_directory_is_in_googles_store(gcs_bucket, tmp_path):
+    """As `tfds build --data_dir=gs://...` makes it; TensorFlow's own file system reads it."""
+    with leading_to(os.environ["STORAGE_EMULATOR_HOST"], tmp_path) as leading:
+        done = subprocess.run(
+            [sys.executable, "-c", BY_TFDS, f"gs://releases/{tmp_path.name}"],
+            env={**os.environ, **leading, "HOME": str(tmp_path)}, capture_output=True, text=True,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-2:] == ["1438", "359"]
+
+
+def test_a_builder_whose_data_directory_tensorflow_does_not_read_is_told(s3_bucket):
+    with pytest.raises(errors.DataDirError, match="BuildOptions\\(destination="):
+        toys.InUnits(data_dir=f"{s3_bucket}/data")
