@@ -1,5 +1,6 @@
 """Real clusters of Flink and Spark on this machine, with Python workers beside them."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from my_datasets import errors
+from my_datasets.stores.opening import open_store
 from tests.building.engines import flink_processes, spark_processes
 from tests.building.engines.builds import build, hashes
 from tests.building.engines.test_beam_faults import KillingItself, Slow
@@ -125,6 +127,28 @@ def test_flink_cannot_start_its_workers(tmp_path):
         options = {**_options(cluster), **environment}
         with pytest.raises(errors.BuildInterruptedError, match="cannot start workers with false"):
             build(Slow, tmp_path / "data", beam_options=options)
+    assert not (tmp_path / "data/toy_engine/1.0.0").exists()
+
+
+@_needs("flink")
+def test_flink_builds_in_a_bucket(reference, tmp_path, s3_bucket, environment, monkeypatch):
+    """Its workers have nothing in common but the bucket."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    place = tmp_path / "flink"
+    place.mkdir()
+    url = f"{s3_bucket}/{tmp_path.name}"
+    with flink_processes.started(BEAM_FILES / "flink", place, restarts=True) as cluster:
+        options = {**_options(cluster), **environment}
+        build(Slow, tmp_path / "data", beam_options=options, destination=url)
+    store, folder = open_store(url), "toy_engine/1.0.0"
+    shards = {
+        path.name: b"".join(store.read(f"{folder}/{path.name}"))
+        for path in (Path(one.path) for one in store.list(folder))
+        if path.name in reference
+    }
+    found = {name: hashlib.sha256(data).hexdigest() for name, data in shards.items()}
+    assert found == reference
+    assert all(one.path.startswith(f"{folder}/") for one in store.list(""))
     assert not (tmp_path / "data/toy_engine/1.0.0").exists()
 
 
