@@ -13,13 +13,12 @@ from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.streaming.decoding import Decoded, Decoding
 from my_datasets.streaming.quarantine import Poison, Quarantine
-from my_datasets.streaming.values import Values
+from my_datasets.streaming.values import Pieces, Values
 
 Numbers = npt.NDArray[np.int64]
 
 # Blocks that wait at most, whatever their size.
 _MOST_BLOCKS = 16
-_NOTHING = Values.of([])
 
 
 @dataclass(eq=False)
@@ -28,7 +27,7 @@ class Block:
 
     Attributes:
       epoch: In which they were read.
-      values: What they hold; none any more when they are decoded.
+      pieces: What they hold; none any more when they are decoded.
       partitions: Of each message; shape [n].
       offsets: Of each message; shape [n].
       seen: How many messages there were up to these, with them.
@@ -38,7 +37,7 @@ class Block:
     """
 
     epoch: int
-    values: Values
+    pieces: Pieces
     partitions: Numbers
     offsets: Numbers
     seen: int
@@ -167,22 +166,23 @@ class Ahead:
             decoded: Decoded | None = None
             failure: Exception | None = None
             try:
-                decoded = self._decoding(block.values)
-                self._quarantine.add(self._poison(block, decoded), block.seen)
+                values = block.pieces.together()
+                decoded = self._decoding(values)
+                self._quarantine.add(self._poison(block, decoded, values), block.seen)
             except Exception as error:
                 failure = error
             more = 0 if decoded is None else _size(decoded.columns)
             with self._changed:
-                block.values = _NOTHING
+                block.pieces = Pieces()
                 block.decoded, block.failure = decoded, failure
                 if block in self._blocks:
                     block.cost += more
                     self._held += more
                 self._changed.notify_all()
 
-    def _poison(self, block: Block, decoded: Decoded) -> list[Poison]:
+    def _poison(self, block: Block, decoded: Decoded, values: Values) -> list[Poison]:
         rows = np.array([one.row for one in decoded.misfitting], np.int64)
-        poison = block.values[rows]
+        poison = values[rows]
         return [
             Poison(
                 self._topic, int(block.partitions[one.row]), int(block.offsets[one.row]),

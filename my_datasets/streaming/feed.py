@@ -208,29 +208,28 @@ class Feed:
 
     def _without_errors(self, messages: list[Any]) -> list[Any]:
         """Returns the messages among what came; looks at the rest."""
-        failed = list(map(kafka().Message.error, messages))
-        if not any(failed):
+        if not any(map(kafka().Message.error, messages)):
             return messages
-        for one, error in zip(messages, failed, strict=True):
-            if error is not None:
-                self._look_at(one, error)
-        return [m for m, e in zip(messages, failed, strict=True) if e is None]
+        for one in messages:
+            if one.error() is not None:
+                self._look_at(one, one.error())
+        return [one for one in messages if one.error() is None]
 
     def _hand_on(self, taken: Taken) -> None:
-        partitions, offsets, values = taken.partitions, taken.offsets, taken.pieces.together()
-        each = taken.pieces.size / len(values)
+        partitions, offsets, pieces = taken.partitions, taken.offsets, taken.pieces
+        each = pieces.size / len(pieces)
         kept = self._partitions.before_the_end(partitions, offsets)
-        if kept is not None and len(kept) < len(values):
-            partitions, offsets, values = partitions[kept], offsets[kept], values[kept]
+        if kept is not None and len(kept) < len(pieces):
+            partitions, offsets, pieces = partitions[kept], offsets[kept], pieces.only(kept)
         self._last = time.monotonic()
         self._outage.is_over()
-        if not len(values):
+        if not len(pieces):
             return
-        self.counts.messages += len(values)
-        self.counts.tombstones += int((~values.are_there).sum())
+        self.counts.messages += len(pieces)
+        self.counts.tombstones += pieces.deletions
         self._at_once = self._reading.rows_of(each, self._at_once)
-        seen, cost = self.counts.messages, int(each * len(values))
-        self._ahead.put(Block(self._epoch, values, partitions, offsets, seen, cost))
+        block = Block(self._epoch, pieces, partitions, offsets, self.counts.messages, pieces.size)
+        self._ahead.put(block)
 
     def _look_at(self, message: Any, error: Any) -> None:
         """Looks at what came in place of a message.

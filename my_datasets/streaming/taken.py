@@ -26,7 +26,6 @@ class Taken:
     def __init__(self) -> None:
         """Begins with none."""
         self.pieces = Pieces()
-        self._count = 0
         self._partitions: list[Numbers] = []
         self._offsets: list[Numbers] = []
 
@@ -36,10 +35,9 @@ class Taken:
         self._partitions.append(np.fromiter(map(message.partition, messages), np.int64, n))
         self._offsets.append(np.fromiter(map(message.offset, messages), np.int64, n))
         self.pieces.add(list(map(message.value, messages)))
-        self._count += n
 
     def __len__(self) -> int:
-        return self._count
+        return len(self.pieces)
 
     @property
     def partitions(self) -> Numbers:

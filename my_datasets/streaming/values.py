@@ -87,8 +87,23 @@ class Pieces:
         self._are_there.append(are_there)
         self.size += len(joined)
 
+    def __len__(self) -> int:
+        return sum(map(len, self._sizes))
+
+    @property
+    def deletions(self) -> int:
+        """How many have no value."""
+        return sum(len(one) - int(np.count_nonzero(one)) for one in self._are_there)
+
+    def only(self, rows: Places) -> "Pieces":
+        """Returns some of them, in their order."""
+        found, values = Pieces(), self.together()[rows]
+        there = zip(values, values.are_there.tolist(), strict=True)
+        found.add([value if is_there else None for value, is_there in there])
+        return found
+
     def together(self) -> Values:
-        """Returns all that were added."""
+        """Returns all that were added, side by side."""
         data = np.frombuffer(b"".join([*self._joined, bytes(PADDING)]), np.uint8)
         sizes = np.concatenate([np.zeros(0, np.int64), *self._sizes])
         stops = np.cumsum(sizes)

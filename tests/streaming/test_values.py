@@ -40,7 +40,11 @@ def test_pieces_come_together_in_their_order(parts):
         pieces.add(part)
     wanted = [one for part in parts for one in part]
     same(pieces.together(), wanted)
+    assert len(pieces) == len(wanted)
     assert pieces.size == sum(len(one or b"") for one in wanted)
+    assert pieces.deletions == wanted.count(None)
+    every_other = np.arange(0, len(wanted), 2)
+    same(pieces.only(every_other).together(), wanted[::2])
 
 
 def test_a_part_does_not_hold_the_whole_buffer_to_be_looked_through():
