@@ -32,7 +32,9 @@ _MOST_BYTES = 4096
 class Lease:
     """A lease that is held, as long as its thread can say so in the store."""
 
-    def __init__(self, store: Store, path: str, said: dict[str, Any], tag: str) -> None:
+    def __init__(
+        self, store: Store, path: str, said: dict[str, Any], tag: str, began: float
+    ) -> None:
         """Goes on saying that it is held.
 
         Args:
@@ -40,10 +42,11 @@ class Lease:
           path: The lease's file.
           said: Who holds it.
           tag: That of the file.
+          began: When it began to be written, by `_now`.
         """
         self._store, self._path = store, path
         self._said, self._tag = said, tag
-        self._renewed = time.monotonic()
+        self._renewed = began
         self._is_lost = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"lease on {path}", daemon=True)
@@ -55,7 +58,7 @@ class Lease:
         Raises:
           BuildInterruptedError: Somebody else may have taken it.
         """
-        if self._is_lost or time.monotonic() - self._renewed >= BELIEVED:
+        if self._is_lost or _now() - self._renewed >= BELIEVED:
             raise BuildInterruptedError(
                 explain(
                     f"Another process may have gone on with what this one does in {self._path} of "
@@ -76,26 +79,37 @@ class Lease:
 
     def _run(self) -> None:
         while not self._over.wait(EVERY):
-            began = time.monotonic()
-            self._said["count"] += 1
             try:
-                self._tag = self._store.replace(self._path, _written(self._said), self._tag)
-                self._renewed = began
-            except ChangedInStoreError:
-                if not self._is_mine():
-                    self._is_lost = True
-                    return
+                while not self._is_renewed():
+                    self._tag = self._tag_of_mine()
+            except (ChangedInStoreError, NotInStoreError):
+                self._is_lost = True
+                return
             except StoreError as error:
                 _LOGGER.warning("The lease %s was not renewed: %s", self._path, error)
 
-    def _is_mine(self) -> bool:
-        """Returns whether it was renewed by this one, whose answer was lost."""
-        with suppress(StoreError, ValueError):
-            data, tag = self._store.state(self._path, _MOST_BYTES)
+    def _is_renewed(self) -> bool:
+        began = _now()
+        self._said["count"] += 1
+        try:
+            self._tag = self._store.replace(self._path, _written(self._said), self._tag)
+        except ChangedInStoreError:
+            return False
+        self._renewed = began
+        return True
+
+    def _tag_of_mine(self) -> str:
+        """Returns the tag of what this one has written, of which the answer was lost.
+
+        Raises:
+          ChangedInStoreError: Somebody else has written.
+          NotInStoreError: Somebody else has removed it.
+        """
+        data, tag = self._store.state(self._path, _MOST_BYTES)
+        with suppress(ValueError):
             if json.loads(data).get("mark") == self._said["mark"]:
-                self._tag, self._renewed = tag, time.monotonic()
-                return True
-        return False
+                return tag
+        raise ChangedInStoreError(f"{self._path} is of somebody else.")
 
 
 @contextmanager
@@ -114,14 +128,15 @@ def held(store: Store, path: str, place: str) -> Iterator[Lease]:
     said = {
         "machine": platform.node(), "place": place, "mark": secrets.token_hex(8), "count": 0,
     }  # fmt: skip
-    lease = Lease(store, path, said, _taken(store, path, said))
+    lease = Lease(store, path, said, *_taken(store, path, said))
     try:
         yield lease
     finally:
         lease.end()
 
 
-def _taken(store: Store, path: str, said: dict[str, Any]) -> str:
+def _taken(store: Store, path: str, said: dict[str, Any]) -> tuple[str, float]:
+    """Returns the tag of a lease that was waited for, and when it began to be written."""
     seen: str | None = None
     since = 0.0
     while True:
@@ -133,13 +148,23 @@ def _taken(store: Store, path: str, said: dict[str, Any]) -> str:
             if tag != seen:
                 if seen is None:
                     _LOGGER.warning("Waiting for %s: %s", path, _told(data))
-                seen, since = tag, time.monotonic()
-            if time.monotonic() - since < BELIEVED:
+                seen, since = tag, _now()
+            if _now() - since < BELIEVED:
                 time.sleep(_LOOK)
                 continue
             _LOGGER.warning("%s was not renewed for %.0f seconds: taking it.", path, BELIEVED)
+        began = _now()
         with suppress(ChangedInStoreError):
-            return store.replace(path, _written(said), tag)
+            return store.replace(path, _written(said), tag), began
+
+
+def _now() -> float:
+    """Returns seconds by a clock that also goes while this machine sleeps.
+
+    `time.monotonic` stands still then on Linux, and who wakes up would take its lease for fresh.
+    """
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 def _is_of_here(data: bytes, said: dict[str, Any]) -> bool:

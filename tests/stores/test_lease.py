@@ -112,3 +112,48 @@ def test_what_is_no_lease_is_waited_for_and_taken(store, quickly_given_up):
     store.replace(PATH, b"\xff nothing of ours", None)
     with lease.held(store, PATH, "/here"):
         assert b"/here" in store.state(PATH, 4096)[0]
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="needs Linux's clock")
+def test_who_has_slept_does_not_believe_in_its_own(store, monkeypatch):
+    """`time.monotonic` does not count how long a machine was suspended."""
+    monkeypatch.setattr(lease, "EVERY", 3600)
+    with lease.held(store, PATH, "/here") as held:
+        held.check()
+        original = time.clock_gettime
+        monkeypatch.setattr(time, "clock_gettime", lambda one: original(one) + lease.BELIEVED)
+        with pytest.raises(errors.BuildInterruptedError):
+            held.check()
+
+
+def test_answers_that_were_lost_lose_no_lease(store, monkeypatch):
+    """It was renewed, is not told so, and then cannot even ask."""
+    replace, state = store.replace, store.state
+    lost, silent = [1], [1, 1]
+
+    def deaf(*args):
+        tag = replace(*args)
+        if lost:
+            lost.pop()
+            raise errors.StoreUnavailableError("the answer was lost")
+        return tag
+
+    def mute(*args):
+        if silent:
+            silent.pop()
+            raise errors.StoreUnavailableError("nobody answers")
+        return state(*args)
+
+    with lease.held(store, PATH, "/here") as held:
+        monkeypatch.setattr(store, "replace", deaf)
+        monkeypatch.setattr(store, "state", mute)
+        until = time.monotonic() + 10
+        while silent:
+            assert time.monotonic() < until, "it never asked"
+            time.sleep(0.01)
+        count = json.loads(state(PATH, 4096)[0])["count"]
+        while json.loads(state(PATH, 4096)[0])["count"] == count:
+            assert time.monotonic() < until, "it was not renewed any more"
+        held.check()
+    with pytest.raises(errors.NotInStoreError):
+        state(PATH, 4096)
