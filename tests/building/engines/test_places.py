@@ -153,3 +153,11 @@ def test_workers_of_a_build_that_was_given_up_write_where_nobody_looks(place):
             late.write_json("generated/train/b.report.json", 1)
     assert anew.place.sizes("generated") == {}
     assert anew.place.is_there()
+
+
+def test_what_an_earlier_release_of_this_package_left_is_discarded(place):
+    place.write("beam.json", b'{"code": 1, "engine": "beam"}')
+    place.write("generated/train/a.report.json", b"{}")
+    found = work.opened(place, {"code": 1, "engine": "beam"}, resume=True)
+    assert found.place.sizes("generated") == {}
+    assert place.sizes("generated") == {}

@@ -198,8 +198,9 @@ def opened(place: Place, identity: Mapping[str, Any], *, resume: bool) -> Work:
     """
     wanted = json.loads(json.dumps(identity))
     said = Work(place).read_json(_IDENTITY)
-    found = said and said["identity"]
-    if said is not None and resume and found == wanted:
+    # That of an earlier release of this package has none.
+    found = (said or {}).get("identity", {})
+    if resume and found == wanted:
         _LOGGER.warning("Resuming the build in %s.", place)
         work = Work(place.below(said["folder"]))
         work.forget_tasks()
