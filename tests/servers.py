@@ -22,12 +22,12 @@ _LONGEST_START_SECONDS = 30
 
 
 @contextlib.contextmanager
-def s3(bucket: str) -> Iterator[tuple[str, Put]]:
+def s3(bucket: str, host: str = "127.0.0.1") -> Iterator[tuple[str, Put]]:
     """Yields the URL of a bucket in moto's S3 server, and what writes to it."""
     import boto3
     from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = ThreadedMotoServer(ip_address=host, port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     try:
