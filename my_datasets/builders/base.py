@@ -112,8 +112,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
 
     # Where an overwriting build keeps its unfinished work: beside the version to be replaced.
     _replaces: Path | None = None
-    # Where a version comes to lie that is built here for an object store.
-    _destination: "delivering.Destination | None" = None
+    # Where workers of a version meet that is built here for an object store.
+    _where: "on_beam.Where | None" = None
     _build_options: BuildOptions = BuildOptions()
 
     def __init__(self, *, data_dir: epath.PathLike | None = None, **kwargs: Any) -> None:
@@ -320,8 +320,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             if beam.is_wanted(job):
                 wanted = recording.wanted(self, self.CONSTRAINTS)
                 module = type(self).__module__
-                elsewhere = self._destination.place if self._destination else None
-                results = beam.build(job, elsewhere, work, identity, target, module, wanted)
+                results = beam.build(job, self._where, work, identity, target, module, wanted)
             else:
                 with Journal(work, identity, resume=options.resume) as journal:
                     results = local.build(job, options, journal, target)

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,17 +14,20 @@ from typing import TYPE_CHECKING, Any
 import filelock
 
 from my_datasets.builders import refusals, staleness
+from my_datasets.builders.on_beam import Where
 from my_datasets.building import staging, storage
 from my_datasets.building.engines import shard_files
 from my_datasets.building.engines.beam.bucket import Bucket
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter, log_progress
 from my_datasets.core import hashes
+from my_datasets.core.content import ShardContent
 from my_datasets.core.layout import METADATA_FILES
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import (
     AlreadyInStoreError,
     BuildInterruptedError,
+    ChangedInStoreError,
     DataDirError,
     NotInStoreError,
     StaleDataError,
@@ -34,7 +37,7 @@ from my_datasets.stores import lease
 from my_datasets.stores.lease import Lease
 from my_datasets.stores.opening import open_store
 from my_datasets.stores.patience import PatientStore
-from my_datasets.stores.store import MARK
+from my_datasets.stores.store import MARK, Stored
 
 if TYPE_CHECKING:
     from my_datasets.builders.base import Builder
@@ -120,14 +123,21 @@ class Destination:
         with lease.held(self._store, self._beside("lock"), os.fspath(here)) as found:
             yield found
 
-    def bring_metadata(self, version_dir: Path) -> None:
-        """Copies what TFDS and this package say of the version, without its shards."""
+    @contextmanager
+    def metadata_in(self, version_dir: Path) -> Iterator[None]:
+        """Gives a copy of what TFDS and this package say of the version, without its shards."""
+        shutil.rmtree(version_dir, ignore_errors=True)
         version_dir.mkdir(parents=True)
         store = self._store
-        for one in store.list(self.folder):
-            name = one.path.rpartition("/")[2]
-            if name.endswith((".json", ".txt")):
-                (version_dir / name).write_bytes(b"".join(store.read(one.path)))
+        try:
+            for one in store.list(self.folder):
+                name = one.path.rpartition("/")[2]
+                if name.endswith((".json", ".txt")):
+                    (version_dir / name).write_bytes(b"".join(store.read(one.path)))
+            yield
+        finally:
+            # Nobody takes it for a version that was built here.
+            shutil.rmtree(version_dir, ignore_errors=True)
 
     def deliver(
         self, version_dir: Path, check: Callable[[], None], report: Callable[[str, int], None]
@@ -136,7 +146,7 @@ class Destination:
 
         Args:
           version_dir: The version as it was built here: all of it, or without its shards.
-          check: Called before the last step: raises if it must not be done.
+          check: Called before each step: raises if it must not be done.
           report: Told the name and the bytes of each file.
 
         Raises:
@@ -145,21 +155,28 @@ class Destination:
         """
         store = self._store
         there = {one.path.removeprefix(f"{self.folder}/"): one for one in store.list(self.folder)}
-
-        def put(name: str) -> None:
-            path = version_dir / name
-            self._put(store, f"{self.folder}/{name}", path)
-            report(name, path.stat().st_size)
-
         names = {path.name for path in version_dir.iterdir()}
+        shards = _shards(version_dir)
+
+        def put(name: str) -> int:
+            path = version_dir / name
+            check()  # else it may be in the place of somebody else's
+            self._put(store, f"{self.folder}/{name}", path)
+            return path.stat().st_size
+
+        if names & shards.keys():
+            # The next build on Beam would take these for shards that it has handed over itself.
+            self.place.discard_work()
+        rest = sorted(names - set(METADATA_FILES))
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(put, sorted(names - set(METADATA_FILES))))
-        self._check_whole(version_dir, names | there.keys())
-        self._tidy(version_dir, names, there)
-        self._put_default_config(store, version_dir)
+            for name, size in zip(rest, pool.map(put, rest), strict=True):
+                report(name, size)
+        self._check_whole(shards, names, there)
         check()
+        self._tidy(shards, names, there)
+        self._put_default_config(store, version_dir)
         for name in sorted(METADATA_FILES):
-            put(name)
+            report(name, put(name))
 
     def _put(self, store: PatientStore, path: str, source: Path) -> None:
         sha256 = hashes.of_file(source)
@@ -171,21 +188,26 @@ class Destination:
                 store.delete(path)
                 store.create(path, source, sha256)
 
-    def _check_whole(self, version_dir: Path, there: set[str]) -> None:
-        wanted = _shards(version_dir)
-        if missing := sorted(wanted - there):
+    def _check_whole(
+        self, shards: Mapping[str, ShardContent], names: set[str], there: Mapping[str, Stored]
+    ) -> None:
+        missing = sorted(
+            name
+            for name, shard in shards.items()
+            if name not in names and (name not in there or there[name].bytes != shard.bytes)
+        )
+        if missing:
             raise BuildInterruptedError(
                 explain(
-                    f"{len(missing)} of {len(wanted)} shards are not in {self}, such as "
-                    f"{missing[0]}.",
+                    f"{len(missing)} of {len(shards)} shards are not in {self} as they were made, "
+                    f"such as {missing[0]}.",
                     mend="see that nothing else writes there, then build with --restart",
                 )
             )
 
-    def _tidy(self, version_dir: Path, names: set[str], there: Iterable[str]) -> None:
+    def _tidy(self, shards: Iterable[str], names: set[str], there: Iterable[str]) -> None:
         """Removes what builds that did not come to their end have left in the version's folder."""
-        shards = (shard_files.beside(Path(name)) for name in _shards(version_dir))
-        known = names | {path.name for some in shards for path in some}
+        known = names | {path.name for name in shards for path in shard_files.beside(Path(name))}
         for name in sorted(set(there) - known):
             _LOGGER.warning("Removing %s/%s, left behind by an interrupted build.", self, name)
             self._store.delete(f"{self.folder}/{name}")
@@ -194,19 +216,23 @@ class Destination:
         source = version_dir.parent.parent / _DEFAULT_CONFIG
         if self.folder.count("/") == 1 or not source.is_file():
             return
-        path = f"{self.folder.partition('/')[0]}/{_DEFAULT_CONFIG}"
-        try:
-            data, tag = store.state(path, 1 << 16)
-        except NotInStoreError:
-            data, tag = b"", None
-        if data != source.read_bytes():
-            store.replace(path, source.read_bytes(), tag)
+        path, wanted = f"{self.folder.partition('/')[0]}/{_DEFAULT_CONFIG}", source.read_bytes()
+        while True:
+            try:
+                data, tag = store.state(path, 1 << 16)
+            except NotInStoreError:
+                data, tag = b"", None
+            if data == wanted:
+                return
+            with suppress(ChangedInStoreError):  # by a build of another config
+                store.replace(path, wanted, tag)
+                return
 
 
-def _shards(version_dir: Path) -> set[str]:
+def _shards(version_dir: Path) -> dict[str, ShardContent]:
     made = Manifest.read(version_dir)
     splits = made.content.splits.values() if made is not None and made.content else ()
-    return {shard.name for split in splits for shard in split.shards}
+    return {shard.name: shard for split in splits for shard in split.shards}
 
 
 def destination_of(builder: "Builder", url: str) -> Destination:
@@ -241,40 +267,53 @@ def build(builder: "Builder", url: str, options: dict[str, Any], how: BuildOptio
     scratch = scratch_of(url)
     version_dir = scratch / destination.folder
     with storage.explained(version_dir), _alone(version_dir), destination.held(scratch) as lease:
-        is_prepared = destination.is_prepared()
-        if is_prepared:
+        if destination.is_prepared():
             if config.download_mode.overwrite_dataset:
                 raise refusals.remote_overwrite(str(destination))
-            shutil.rmtree(version_dir, ignore_errors=True)
-            destination.bring_metadata(version_dir)
-        fresh = _here(builder, scratch, destination)
-        is_left = not is_prepared and version_dir.exists()
-        if is_left and (config.download_mode.overwrite_dataset or _is_stale(fresh, config, how)):
-            shutil.rmtree(version_dir)
-            fresh = _here(builder, scratch, destination)
-        fresh.download_and_prepare(**options, build_options=how)
-        if config.max_examples_per_split == 0:
-            shutil.rmtree(version_dir, ignore_errors=True)
-            return  # only downloads were wanted
-        if not is_prepared:
+            with destination.metadata_in(version_dir):
+                builder._anew(scratch).download_and_prepare(**options, build_options=how)
+                builder.info.read_from_directory(version_dir)
+        else:
+            _discard_unwanted(builder, scratch, version_dir, config, how)
+            fresh = builder._anew(scratch)
+            fresh._where = Where(destination.place, lease.check)
+            fresh.download_and_prepare(**options, build_options=how)
+            if config.max_examples_per_split == 0:
+                shutil.rmtree(version_dir, ignore_errors=True)
+                return  # only downloads were wanted
             _deliver(destination, version_dir, lease, how)
-            destination.place.discard_work()
-            staging.discard_work(version_dir)
-        builder.info.read_from_directory(version_dir)
+            builder.info.read_from_directory(version_dir)
+        # Also what a build has left that was killed when the version was whole.
+        destination.place.discard_work()
+        staging.discard_work(version_dir)
+        shutil.rmtree(version_dir, ignore_errors=True)
+
+
+def _discard_unwanted(
+    builder: "Builder", scratch: Path, version_dir: Path, config: Any, how: BuildOptions
+) -> None:
+    """Removes a version that was built here and not delivered, if it is not what is wanted now."""
+    if version_dir.exists() and (
+        config.download_mode.overwrite_dataset
+        or not how.resume
+        or _is_stale(builder._anew(scratch), config, how)
+    ):
         shutil.rmtree(version_dir)
-
-
-def _here(builder: "Builder", scratch: Path, destination: Destination) -> "Builder":
-    fresh = builder._anew(scratch)
-    fresh._destination = destination
-    return fresh
 
 
 @contextmanager
 def _alone(version_dir: Path) -> Iterator[None]:
     version_dir.parent.mkdir(parents=True, exist_ok=True)
-    with filelock.FileLock(version_dir.parent / f".{version_dir.name}.delivering.lock"):
+    lock = filelock.FileLock(version_dir.parent / f".{version_dir.name}.delivering.lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        _LOGGER.warning("Another process builds %s for a store; waiting for it.", version_dir)
+        lock.acquire()
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def _is_stale(builder: "Builder", config: Any, how: BuildOptions) -> bool:

@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
     from my_datasets.building.engines.beam.driving import Driver
     from my_datasets.building.engines.beam.places import Place
     from my_datasets.building.engines.beam.runners import Submission
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where workers and the building process meet.
+
+    Attributes:
+      place: The place.
+      check: Raises if it may be another process by now that builds the version.
+    """
+
+    place: "Place"
+    check: Callable[[], None] = lambda: None
 
 
 class OnBeam:
@@ -67,7 +81,7 @@ class OnBeam:
         return self._is_asked_for or any(item.collection is not None for item in job.inputs)
 
     def build(
-        self, job: Job, elsewhere: "Place | None", work: Path, identity: Mapping[str, Any],
+        self, job: Job, elsewhere: Where | None, work: Path, identity: Mapping[str, Any],
         target: Path, module: str, wanted: Wanted,
     ) -> list[SplitResult]:  # fmt: skip
         """Builds all splits of a version, and hands over the shards.
@@ -84,12 +98,13 @@ class OnBeam:
         from my_datasets.building.engines.beam import driving, engine
         from my_datasets.building.engines.beam.places import SharedDirectory
 
-        here = SharedDirectory(Path(os.path.abspath(work)))
-        has_workers = self._submit().preset.has_workers
+        where = Where(SharedDirectory(Path(os.path.abspath(work))))
+        if elsewhere is not None and self._submit().preset.has_workers:
+            where = elsewhere
         file_format = str(identity["options"]["file_format"])
         how = driving.OnBeam(
             submission=self._submit(), pipeline=self._pipeline,
-            place=elsewhere if has_workers and elsewhere else here, identity=identity,
+            place=where.place, check=where.check, identity=identity,
             examine=functools.partial(examining.examine_shard, wanted, file_format),
             modules=() if module == "__main__" else (module,), file_format=file_format,
         )  # fmt: skip

@@ -168,10 +168,8 @@ def test_data_of_other_code_are_not_taken_for_these(url):
 
 def test_what_interrupted_builds_left_does_not_come_into_the_version(url, expected):
     """A shard of another number of shards, and one of the right name with other contents."""
-    there = open_store(url)
     for name in ("toy_engine-train.tfrecord-00000-of-00007", next(iter(sorted(expected)))):
-        data = b"left behind"
-        there.create(f"{FOLDER}/{name}", data, hashlib.sha256(data).hexdigest())
+        left_behind(url, f"{FOLDER}/{name}")
     build(url, workers=1)
     check_same(files(url), expected)
 
@@ -249,6 +247,107 @@ def test_it_goes_on_wherever_delivering_failed(url, expected, monkeypatch):
     build(url, workers=1)
     check_same(files(url), expected)
     assert len(generated) == (toys.UNITS + 1) * toys._Toy.rows  # once
+
+
+def left_behind(url, name, data=b"left behind"):
+    open_store(url).create(name, data, hashlib.sha256(data).hexdigest())
+
+
+def test_what_stays_of_a_build_that_was_killed_as_it_was_done_is_removed(url, expected):
+    build(url, workers=1)
+    left_behind(url, "toy_engine/.1.0.0.work/place")
+    build(url, workers=1)
+    assert everything(url) == {f"{FOLDER}/{name}" for name in expected}
+
+
+def test_shards_from_here_are_never_taken_for_those_of_work_on_beam(url, monkeypatch):
+    left_behind(url, "toy_engine/.1.0.0.work/beam.json")
+
+    def failing(*_):
+        raise errors.StoreUnavailableError("the network is gone")
+
+    monkeypatch.setattr(delivering.Destination, "_put", failing)
+    with pytest.raises(errors.StoreUnavailableError):
+        build(url, workers=1)
+    assert not any(".work" in path for path in everything(url))
+
+
+@pytest.mark.parametrize("data", [None, b"left behind"])
+def test_shards_that_have_gone_stop_it_and_it_can_be_restarted(url, expected, monkeypatch, data):
+    """As after a build on Beam, whose shards are there already, and nowhere else."""
+    here = delivering.scratch_of(url) / FOLDER
+    shards = [name for name in sorted(expected) if "-of-" in name]
+    original = delivering._deliver
+
+    def without_one(*args):
+        (here / shards[0]).unlink(missing_ok=True)
+        return original(*args)
+
+    monkeypatch.setattr(delivering, "_deliver", without_one)
+    if data is not None:
+        left_behind(url, f"{FOLDER}/{shards[0]}", data)
+    for _ in range(2):
+        with pytest.raises(errors.BuildInterruptedError, match=f"such as {shards[0]}") as told:
+            build(url, workers=1)
+    assert "--restart" in str(told.value)
+    assert not delivering.Destination(url, FOLDER).is_prepared()
+    monkeypatch.setattr(delivering, "_deliver", original)
+    build(url, workers=1, resume=False)
+    check_same(files(url), expected)
+
+
+def test_who_lost_its_lease_while_it_delivers_replaces_nothing(url, expected, monkeypatch):
+    shard = next(name for name in sorted(expected) if "-of-" in name)
+    answers = iter([None])
+
+    def lost(self):
+        if next(answers, "lost") is not None:
+            raise errors.BuildInterruptedError("another process may have gone on")
+
+    monkeypatch.setattr(lease.Lease, "check", lost)
+    left_behind(url, f"{FOLDER}/{shard}", b"of another process")
+    with pytest.raises(errors.BuildInterruptedError):
+        build(url, workers=1)
+    assert files(url) == {shard: b"of another process"}
+
+
+@pytest.mark.parametrize("moment", ["before its work", "before its shards are handed over"])
+def test_who_lost_its_lease_on_beam_changes_nothing(url, dask_in_process, monkeypatch, moment):
+    answers = iter([None] if moment.endswith("handed over") else [])
+
+    def lost(self):
+        if next(answers, "lost") is not None:
+            raise errors.BuildInterruptedError("another process may have gone on")
+
+    monkeypatch.setattr(lease.Lease, "check", lost)
+    if moment == "before its work":
+        left_behind(url, f"{FOLDER}/a-shard", b"of another process")
+    options = {"runner": "dask", "dask_client_address": dask_in_process}
+    with pytest.raises(errors.BuildInterruptedError):
+        build(url, beam_options=options)
+    assert list(files(url).values()) == [b"of another process"] * (moment == "before its work")
+
+
+def test_two_configs_may_be_delivered_at_the_same_time(url, tmp_path, monkeypatch):
+    """Each puts TFDS's note of the default one; here another one does so in between."""
+    destination = delivering.Destination(url, "several/one/1.0.0")
+    note = tmp_path / "several" / ".config" / "metadata.json"
+    note.parent.mkdir(parents=True)
+    note.write_text("{}")
+    there = open_store(url)
+    replaced = []
+
+    def replace(path, data, tag):
+        if not replaced:
+            there.replace(path, b"of another release of TFDS", None)
+        replaced.append(path)
+        return type(there).replace(there, path, data, tag)
+
+    quick = open_store(url)
+    monkeypatch.setattr(quick, "replace", replace)
+    destination._put_default_config(quick, tmp_path / "several" / "one" / "1.0.0")
+    assert len(replaced) == 2
+    assert there.state("several/.config/metadata.json", 100)[0] == b"{}"
 
 
 def apart(url, home, **options):

@@ -29,6 +29,7 @@ class OnBeam:
       submission: Where its pipelines run.
       pipeline: The one that the builder has added its collections to; None if it has not.
       place: Where the work is.
+      check: Raises if it may be another process by now that builds the version.
       examine: Looks at a shard that was just written.
       identity: What the work depends on.
       modules: What workers must be able to import: the builder's module.
@@ -38,6 +39,7 @@ class OnBeam:
     submission: Submission
     pipeline: beam.Pipeline | None
     place: Place
+    check: Callable[[], None]
     examine: Examine
     identity: Mapping[str, Any]
     modules: tuple[str, ...]

@@ -30,6 +30,7 @@ def opened(job: Job, options: BuildOptions, how: OnBeam) -> Driver:
       options: How.
       how: On Beam.
     """
+    how.check()
     there = work.opened(how.place, {**how.identity, "engine": "beam"}, resume=options.resume)
     return Driver(
         job=job, options=options, how=how, work=there,
@@ -60,6 +61,7 @@ def build(driver: Driver, target: Path) -> list[SplitResult]:
     found = first_stage.generate(driver)
     parts = second_stage.sort(driver, found)
     results = third_stage.write(driver, found, parts)
+    driver.how.check()
     driver.work.place.hand_over(writing.SHARDS, target)
     local_writing.report_quarantine(results, target)
     return results
