@@ -5,7 +5,6 @@ import logging
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from my_datasets.building.engines import shard_files
 from my_datasets.building.engines.beam.bucket import Bucket
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter, log_progress
-from my_datasets.core import hashes
+from my_datasets.core import hashes, side_by_side
 from my_datasets.core.content import ShardContent
 from my_datasets.core.layout import METADATA_FILES
 from my_datasets.core.manifest import Manifest
@@ -168,9 +167,8 @@ class Destination:
             # The next build on Beam would take these for shards that it has handed over itself.
             self.place.discard_work()
         rest = sorted(names - set(METADATA_FILES))
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for name, size in zip(rest, pool.map(put, rest), strict=True):
-                report(name, size)
+        for name, size in zip(rest, side_by_side.results(put, rest, _AT_ONCE), strict=True):
+            report(name, size)
         self._check_whole(shards, names, there)
         check()
         self._tidy(shards, names, there)

@@ -6,7 +6,6 @@ import tempfile
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from my_datasets.building.units import SplitInput
 from my_datasets.comparison import examining
 from my_datasets.comparison.examined import Examined, violations
 from my_datasets.comparison.examining import Found, Wanted
-from my_datasets.core import content, schema
+from my_datasets.core import content, schema, side_by_side
 from my_datasets.core.content import Content, ShardContent
 from my_datasets.core.declared import Declared
 from my_datasets.errors import ConstraintError, explain
@@ -138,11 +137,10 @@ def _brought(
         folder.mkdir()
         return folder, findings(shard.name, folder)
 
-    # It is waited for a network.
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for shard, brought in zip(split.shards, pool.map(bring, split.shards), strict=True):
-            report(split.name, shard.bytes)
-            yield brought
+    found = side_by_side.results(bring, split.shards, _AT_ONCE)
+    for shard, brought in zip(split.shards, found, strict=True):
+        report(split.name, shard.bytes)
+        yield brought
 
 
 def _refuse_violations(found: Mapping[str, Examined], declared: Mapping[str, Constraint]) -> None:

@@ -87,7 +87,7 @@ def examine(
         file_format=declared.file_format, describe=lambda task: f"shard {task.shard.name}",
     )  # fmt: skip
     next_one = 0
-    of_shard: list[Found] = []
+    of_shard: Found | None = None
     for task, result in done:
         waiting[task.number] = result
         if task.end is None:
@@ -96,12 +96,12 @@ def examine(
         # In their order, so that what is added up is always the same.
         while next_one in waiting:
             here = tasks[next_one]
-            of_shard.append(waiting.pop(next_one))
+            of_shard = Found.joined(filter(None, (of_shard, waiting.pop(next_one))))
             _add_files(found[here.split], here, wanted)
             next_one += 1
             if next_one == len(tasks) or tasks[next_one].shard != here.shard:
-                _add(found[here.split], Found.joined(of_shard))
-                of_shard = []
+                _add(found[here.split], of_shard)
+                of_shard = None
     return found
 
 
@@ -118,10 +118,15 @@ class Found:
     violated: dict[tuple[str, str], Violated]
 
     @classmethod
-    def joined(cls, parts: Sequence["Found"]) -> "Found":
-        """Returns what was found in examples of which the parts follow each other."""
-        whole = parts[0]
-        for part in parts[1:]:
+    def joined(cls, parts: Iterable["Found"]) -> "Found":
+        """Returns what was found in examples of which the parts follow each other.
+
+        Args:
+          parts: One at least, of which one is held at a time.
+        """
+        rest = iter(parts)
+        whole = next(rest)
+        for part in rest:
             if whole.statistics is not None and part.statistics is not None:
                 whole.statistics.merge(part.statistics)
             for key, one in part.violated.items():
@@ -147,7 +152,7 @@ def examine_shard(
     worker = _Worker(wanted)
     with worker.writing(whole) as files:
         parts = cut(whole, is_canonical=wanted.is_canonical)
-        return Found.joined([worker.examined(part, files) for part in parts])
+        return Found.joined(worker.examined(part, files) for part in parts)
 
 
 def joined(shards: Iterable[tuple[Path, Found]], wanted: Wanted) -> Examined:

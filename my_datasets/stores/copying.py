@@ -1,8 +1,8 @@
 """How folders are moved where nothing can be renamed: by copies within the store."""
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 
+from my_datasets.core import side_by_side
 from my_datasets.errors import NotInStoreError
 from my_datasets.stores.store import Store
 
@@ -30,9 +30,14 @@ def move(
         except NotInStoreError:
             store.stat(f"{target}/{name}")  # somebody else moved it there in the meantime
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(copied, sorted(names - there - set(last))))
-        for name in last:
-            if name in names - there:
-                copied(name)
-        list(pool.map(lambda name: store.delete(f"{source}/{name}"), sorted(names)))
+    left = names - there
+    _do(copied, sorted(left - set(last)))
+    for name in last:
+        if name in left:
+            copied(name)
+    _do(lambda name: store.delete(f"{source}/{name}"), sorted(names))
+
+
+def _do(work: Callable[[str], None], names: Iterable[str]) -> None:
+    for _ in side_by_side.results(work, names, _AT_ONCE):
+        pass

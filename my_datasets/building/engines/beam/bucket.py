@@ -4,14 +4,13 @@ import functools
 import hashlib
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from my_datasets.building.engines.beam.places import Reading
-from my_datasets.core import hashes
+from my_datasets.core import hashes, side_by_side
 from my_datasets.errors import AlreadyInStoreError, NotInStoreError, StoreError, explain
 from my_datasets.stores.opening import open_store
 from my_datasets.stores.patience import PatientStore
@@ -116,9 +115,9 @@ class Bucket:
         self._remove(self._path(folder), ending)
 
     def _remove(self, folder: str, ending: str = "") -> None:
-        found = [one.path for one in self._store.list(folder) if one.path.endswith(ending)]
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            list(pool.map(self._store.delete, found))
+        found = (one.path for one in self._store.list(folder) if one.path.endswith(ending))
+        for _ in side_by_side.results(self._store.delete, found, _AT_ONCE):
+            pass
 
     def require_room(self, need: int, what: str) -> None:
         """Buckets have room."""

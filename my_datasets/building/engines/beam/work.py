@@ -15,7 +15,6 @@ import re
 import secrets
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ from apache_beam.internal import cloudpickle_pickler
 
 from my_datasets import errors
 from my_datasets.building.engines.beam.places import Place
+from my_datasets.core import side_by_side
 from my_datasets.errors import BuildInterruptedError, LostExamplesError, MyDatasetsError, explain
 
 _LOGGER = logging.getLogger(__name__)
@@ -77,12 +77,11 @@ class Work:
         return None if data is None else json.loads(data)
 
     def read_all(self, names: Iterable[str]) -> Iterator[Any]:
-        """Yields what reports say, in the order of their names.
+        """Returns what reports say, in the order of their names.
 
         Reading waits for a network, and there may be millions of them.
         """
-        with ThreadPoolExecutor(_READERS) as pool:
-            yield from pool.map(self.read_json, names)
+        return side_by_side.results(self.read_json, names, _READERS)
 
     def write_tasks(self, name: str, tasks: Iterable[Any]) -> list[str]:
         """Writes tasks as files, and returns their names, for `tasks_in`.
