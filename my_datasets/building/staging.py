@@ -169,7 +169,9 @@ def _old_work(version_dir: Path) -> Iterator[Path]:
     """Yields the work directories of any version that are a week old, or hold nothing finished."""
     for path in version_dir.parent.glob(f".*{_WORK}"):
         with contextlib.suppress(OSError):
-            newest = max(file.stat().st_mtime for file in (path, *path.iterdir()))
+            # Work on Beam lies one level deeper.
+            files = (path, *path.glob("*"), *path.glob("*/*"))
+            newest = max(file.stat().st_mtime for file in files)
             is_old = time.time() - newest > _OLD_WORK_SECONDS
             is_own = path == work_dir(version_dir)
             if is_old or (is_own and not any(path.rglob(f"*{SUFFIX}"))):

@@ -1,11 +1,13 @@
 """One build at a time, and a version that is whole at any instant: with real processes."""
 
 import multiprocessing
+import os
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -173,3 +175,22 @@ def test_tidying_removes_remains_but_no_living_work(tmp_path):
     staging.tidy(version(tmp_path))
     assert not living.exists()
     assert (version(tmp_path) / "one").read_text() == "whole"
+
+
+@pytest.mark.parametrize(
+    ("touched", "is_kept"),
+    [("journal.jsonl", True), ("5f0e/drafts", True), ("5f0e/generated/train", False)],
+)
+def test_unfinished_work_of_any_engine_is_kept_for_a_week(tmp_path, touched, is_kept):
+    """That on Beam has a folder of its own, in which each file begins among the drafts."""
+    work = staging.work_dir(version(tmp_path))
+    for name in ("journal.jsonl", "one.run", "5f0e/generated/train/one.run"):
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        (work / name).touch()
+    (work / "5f0e" / "drafts").mkdir()
+    long_ago = time.time() - 8 * 24 * 3600
+    for path in (work, *work.rglob("*")):
+        os.utime(path, (long_ago, long_ago))
+    os.utime(work / touched)
+    with staging.exclusive(version(tmp_path)):
+        assert work.exists() is is_kept
