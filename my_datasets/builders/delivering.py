@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import filelock
 
-from my_datasets.builders import refusals, staleness
+from my_datasets.builders import refusals, reproducing, staleness
 from my_datasets.builders.on_beam import Where
 from my_datasets.building import staging, storage
 from my_datasets.building.engines import shard_files
@@ -272,7 +272,8 @@ def build(builder: "Builder", url: str, options: dict[str, Any], how: BuildOptio
                 builder._anew(scratch).download_and_prepare(**options, build_options=how)
                 builder.info.read_from_directory(version_dir)
         else:
-            _discard_unwanted(builder, scratch, version_dir, config, how)
+            if version_dir.exists() and not _is_wanted(builder, scratch, version_dir, options, how):
+                shutil.rmtree(version_dir)
             fresh = builder._anew(scratch)
             fresh._where = Where(destination.place, lease.check)
             fresh.download_and_prepare(**options, build_options=how)
@@ -287,16 +288,22 @@ def build(builder: "Builder", url: str, options: dict[str, Any], how: BuildOptio
         shutil.rmtree(version_dir, ignore_errors=True)
 
 
-def _discard_unwanted(
-    builder: "Builder", scratch: Path, version_dir: Path, config: Any, how: BuildOptions
-) -> None:
-    """Removes a version that was built here and not delivered, if it is not what is wanted now."""
-    if version_dir.exists() and (
-        config.download_mode.overwrite_dataset
-        or not how.resume
-        or _is_stale(builder._anew(scratch), config, how)
-    ):
-        shutil.rmtree(version_dir)
+def _is_wanted(
+    builder: "Builder",
+    scratch: Path,
+    version_dir: Path,
+    options: dict[str, Any],
+    how: BuildOptions,
+) -> bool:
+    """Returns whether a version that was built here, and not delivered, is what is wanted now."""
+    config = options["download_config"]
+    if config.download_mode.overwrite_dataset or not how.resume:
+        return False
+    made = Manifest.read(version_dir)
+    said = made.provenance.get("reproduce") if made is not None else None
+    if said != reproducing.command(builder, config, how, options["file_format"]):
+        return False  # in another format, for one, or as other shards
+    return not _is_stale(builder._anew(scratch), config, how)
 
 
 @contextmanager

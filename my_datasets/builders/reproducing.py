@@ -3,6 +3,7 @@
 import shlex
 
 import tensorflow_datasets as tfds
+from tensorflow_datasets.core import file_adapters
 from tensorflow_datasets.core.utils import shard_utils
 
 from my_datasets.building.options import BuildOptions
@@ -15,29 +16,33 @@ def command(
     builder: tfds.core.DatasetBuilder,
     config: tfds.download.DownloadConfig,
     options: BuildOptions,
+    file_format: str | file_adapters.FileFormat | None = None,
 ) -> str:
     """Returns the command that makes the same bytes, of the same input and code.
 
     What decides nothing about them is left out: workers, memory, engine, places. So is what only
-    Python can say: a least size of shards, duplicates that are passed over.
+    Python can say: a size of shards that is not of whole MiB, duplicates that are passed over.
 
     Args:
       builder: The builder.
       config: How it builds, as TFDS has it.
       options: And as this package has it.
+      file_format: That of the shards, if it is not the one that `builder.info` tells.
     """
+    form = file_adapters.FileFormat.from_value(file_format or builder.info.file_format).value
     name = "/".join(filter(None, (builder.name, builder.builder_config_name)))
     words = ["my-datasets", "build", f"{name}:{builder.version}"]
     module = type(builder).__module__
     # Of a module that was typed in nothing can be said.
     if module.partition(".")[0] not in (_OURS, "__main__"):
         words += ["--imports", module]
-    if builder.info.file_format.value != "tfrecord":
-        words += ["--file-format", builder.info.file_format.value]
+    if form != "tfrecord":
+        words += ["--file-format", form]
     if config.num_shards:
         words += ["--num-shards", str(config.num_shards)]
-    elif config.max_shard_size != shard_utils.DEFAULT_MAX_SHARD_SIZE:
-        words += ["--max-shard-size-mb", str(config.max_shard_size // _MIB)]
+    elif config.max_shard_size not in (None, shard_utils.DEFAULT_MAX_SHARD_SIZE):
+        mebibytes, rest = divmod(config.max_shard_size, _MIB)
+        words += [] if rest else ["--max-shard-size-mb", str(mebibytes)]
     if options.readers != 1:
         words += ["--readers", str(options.readers)]
     if config.max_examples_per_split is not None:

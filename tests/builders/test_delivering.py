@@ -296,6 +296,20 @@ def test_shards_that_have_gone_stop_it_and_it_can_be_restarted(url, expected, mo
     check_same(files(url), expected)
 
 
+def test_what_was_not_delivered_counts_only_if_it_is_what_is_wanted(url, expected, monkeypatch):
+    """The next build may ask for other shards."""
+
+    def failing(*_):
+        raise errors.StoreUnavailableError("the network is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(delivering.Destination, "_put", failing)
+        with pytest.raises(errors.StoreUnavailableError):
+            build(url, config=tfds.download.DownloadConfig(num_shards=2), workers=1)
+    build(url, workers=1)
+    check_same(files(url), expected)
+
+
 def test_who_lost_its_lease_while_it_delivers_replaces_nothing(url, expected, monkeypatch):
     shard = next(name for name in sorted(expected) if "-of-" in name)
     answers = iter([None])

@@ -3,10 +3,14 @@
 import shlex
 
 import pytest
+import tensorflow_datasets as tfds
 from click.testing import CliRunner
 
+from my_datasets.builders import reproducing
+from my_datasets.building.options import BuildOptions
 from my_datasets.cli.main import cli
 from my_datasets.core.manifest import Manifest
+from my_datasets.datasets.digits.digits_dataset_builder import Builder as Digits
 
 CODE = """
 import numpy as np
@@ -68,3 +72,13 @@ def test_the_command_in_the_manifest_makes_it_again(tmp_path, monkeypatch, optio
 def test_what_is_as_usual_is_not_said(tmp_path):
     said, _ = run(["build", "digits"], tmp_path)
     assert said == "my-datasets build digits:1.0.0"
+
+
+@pytest.mark.parametrize(
+    ("size", "said"),
+    [(64 << 20, " --max-shard-size-mb 64"), (1000, ""), (3 << 19, "")],
+)
+def test_a_size_of_shards_that_no_option_says_is_left_out(tmp_path, size, said):
+    config = tfds.download.DownloadConfig(max_shard_size=size)
+    found = reproducing.command(Digits(data_dir=tmp_path), config, BuildOptions())
+    assert found == f"my-datasets build digits:1.0.0{said}"
