@@ -1,5 +1,6 @@
 """How far a pipeline is: by what it has left in the work directory, whatever its runner says."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -7,6 +8,9 @@ from contextlib import contextmanager
 
 from my_datasets.building.engines.beam.places import Place
 from my_datasets.building.progress import Meter
+from my_datasets.errors import MyDatasetsError
+
+_LOGGER = logging.getLogger(__name__)
 
 # Seconds between two looks, and how many times as long as a look itself at least: where there are
 # a million files, looking takes a while.
@@ -28,7 +32,11 @@ def watching(look: Callable[[], None], meter: Meter) -> Iterator[None]:
         wait = _EVERY
         while not over.wait(wait):
             begin = time.monotonic()
-            look()
+            try:
+                look()
+            except (MyDatasetsError, OSError) as error:
+                # The pipeline goes on; a store, for one, may answer again by the next time.
+                _LOGGER.warning("It is not seen how far the pipeline is: %s", error)
             wait = max(_EVERY, _TIMES * (time.monotonic() - begin))
             meter.tell()
 
