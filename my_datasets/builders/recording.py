@@ -20,7 +20,7 @@ from my_datasets.building.units import SplitInput
 from my_datasets.comparison import examining
 from my_datasets.comparison.examined import Examined, violations
 from my_datasets.comparison.examining import Found, Wanted
-from my_datasets.core import content, schema, side_by_side
+from my_datasets.core import content, in_order, schema
 from my_datasets.core.content import Content, ShardContent
 from my_datasets.core.declared import Declared
 from my_datasets.errors import ConstraintError, explain
@@ -137,7 +137,7 @@ def _brought(
         folder.mkdir()
         return folder, findings(shard.name, folder)
 
-    found = side_by_side.results(bring, split.shards, _AT_ONCE)
+    found = in_order.results(bring, split.shards, _AT_ONCE)
     for shard, brought in zip(split.shards, found, strict=True):
         report(split.name, shard.bytes)
         yield brought

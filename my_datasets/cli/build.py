@@ -29,7 +29,7 @@ from my_datasets.core import layout
 from my_datasets.core.reference import DatasetReference
 
 if TYPE_CHECKING:
-    from my_datasets.builders.delivering import Destination
+    from my_datasets.builders.destinations import Destination
 
 _LOG_EVERY_SECONDS = 10.0
 _BUILD_OPTIONS = (
@@ -217,7 +217,7 @@ def _targets(
     reference: DatasetReference, data_dir: str | None
 ) -> Iterator[tuple[Any, "Destination | None"]]:
     """Yields builders, and where their versions come to lie if that is an object store."""
-    from my_datasets.builders import delivering
+    from my_datasets.builders import delivering, destinations
     from my_datasets.builders.finding import builders_from_code
     from my_datasets.builders.refusals import reference_to
 
@@ -226,7 +226,7 @@ def _targets(
         return
     for builder in builders_from_code(reference, data_dir=delivering.scratch_of(data_dir)):
         if hasattr(builder, "units"):
-            yield builder, delivering.destination_of(builder, data_dir)
+            yield builder, destinations.destination_of(builder, data_dir)
         else:  # which TFDS itself builds there
             of_tfds = DatasetReference.parse(reference_to(builder))
             yield from ((one, None) for one in builders_from_code(of_tfds, data_dir=data_dir))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from my_datasets.core import side_by_side
+from my_datasets.core import in_order
 from my_datasets.errors import NotInStoreError
 from my_datasets.stores.store import Store
 
@@ -39,5 +39,5 @@ def move(
 
 
 def _do(work: Callable[[str], None], names: Iterable[str]) -> None:
-    for _ in side_by_side.results(work, names, _AT_ONCE):
+    for _ in in_order.results(work, names, _AT_ONCE):
         pass

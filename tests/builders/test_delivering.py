@@ -21,6 +21,7 @@ from click.testing import CliRunner
 import my_datasets
 from my_datasets import errors
 from my_datasets.builders import delivering
+from my_datasets.builders.destinations import Destination
 from my_datasets.building.engines.beam import buckets, gathering, runners
 from my_datasets.building.engines.beam.bucket import Bucket
 from my_datasets.building.engines.beam.surroundings import Surroundings
@@ -227,7 +228,7 @@ def test_nobody_sees_a_part_of_it(url, expected):
 
 
 def test_it_goes_on_wherever_delivering_failed(url, expected, monkeypatch):
-    original, calls = delivering.Destination._put, []
+    original, calls = Destination._put, []
 
     def failing(self, there, path, source, at):
         calls.append(path)
@@ -239,11 +240,11 @@ def test_it_goes_on_wherever_delivering_failed(url, expected, monkeypatch):
     monkeypatch.setattr(toys._Toy, "before", staticmethod(lambda *_: generated.append(1)))
     for at in (1, 4, len(expected) - 1, len(expected)):
         calls.clear()
-        monkeypatch.setattr(delivering.Destination, "_put", functools.partialmethod(failing, at=at))
+        monkeypatch.setattr(Destination, "_put", functools.partialmethod(failing, at=at))
         with pytest.raises(errors.StoreUnavailableError):
             build(url, workers=1)
-        assert not delivering.Destination(url, FOLDER).is_prepared()
-    monkeypatch.setattr(delivering.Destination, "_put", original)
+        assert not Destination(url, FOLDER).is_prepared()
+    monkeypatch.setattr(Destination, "_put", original)
     build(url, workers=1)
     check_same(files(url), expected)
     assert len(generated) == (toys.UNITS + 1) * toys._Toy.rows  # once
@@ -266,7 +267,7 @@ def test_shards_from_here_are_never_taken_for_those_of_work_on_beam(url, monkeyp
     def failing(*_):
         raise errors.StoreUnavailableError("the network is gone")
 
-    monkeypatch.setattr(delivering.Destination, "_put", failing)
+    monkeypatch.setattr(Destination, "_put", failing)
     with pytest.raises(errors.StoreUnavailableError):
         build(url, workers=1)
     assert not any(".work" in path for path in everything(url))
@@ -290,7 +291,7 @@ def test_shards_that_have_gone_stop_it_and_it_can_be_restarted(url, expected, mo
         with pytest.raises(errors.BuildInterruptedError, match=f"such as {shards[0]}") as told:
             build(url, workers=1)
     assert "--restart" in str(told.value)
-    assert not delivering.Destination(url, FOLDER).is_prepared()
+    assert not Destination(url, FOLDER).is_prepared()
     monkeypatch.setattr(delivering, "_deliver", original)
     build(url, workers=1, resume=False)
     check_same(files(url), expected)
@@ -303,7 +304,7 @@ def test_what_was_not_delivered_counts_only_if_it_is_what_is_wanted(url, expecte
         raise errors.StoreUnavailableError("the network is gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(delivering.Destination, "_put", failing)
+        patched.setattr(Destination, "_put", failing)
         with pytest.raises(errors.StoreUnavailableError):
             build(url, config=tfds.download.DownloadConfig(num_shards=2), workers=1)
     build(url, workers=1)
@@ -344,7 +345,7 @@ def test_who_lost_its_lease_on_beam_changes_nothing(url, dask_in_process, monkey
 
 def test_two_configs_may_be_delivered_at_the_same_time(url, tmp_path, monkeypatch):
     """Each puts TFDS's note of the default one; here another one does so in between."""
-    destination = delivering.Destination(url, "several/one/1.0.0")
+    destination = Destination(url, "several/one/1.0.0")
     note = tmp_path / "several" / ".config" / "metadata.json"
     note.parent.mkdir(parents=True)
     note.write_text("{}")
@@ -389,7 +390,7 @@ def test_kills_of_the_building_process(url, tmp_path, moments, dask_cluster_ther
         process = apart(url, tmp_path / "home", **options)
         process.join(rng.uniform(1.0, 12.0))
         kill(process)
-        if delivering.Destination(url, FOLDER).is_prepared():
+        if Destination(url, FOLDER).is_prepared():
             check_same(files(url), expected)
     build(url, Slow, **options)
     check_same(files(url), expected)
@@ -415,7 +416,7 @@ def test_two_machines_build_one_version(url, tmp_path, monkeypatch):
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
-    assert delivering.Destination(url, FOLDER).is_prepared()
+    assert Destination(url, FOLDER).is_prepared()
     assert not any("lock" in path for path in everything(url))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from my_datasets.building.engines.beam.places import Reading
-from my_datasets.core import hashes, side_by_side
+from my_datasets.core import hashes, in_order
 from my_datasets.errors import AlreadyInStoreError, NotInStoreError, StoreError, explain
 from my_datasets.stores.opening import open_store
 from my_datasets.stores.patience import PatientStore
@@ -116,7 +116,7 @@ class Bucket:
 
     def _remove(self, folder: str, ending: str = "") -> None:
         found = (one.path for one in self._store.list(folder) if one.path.endswith(ending))
-        for _ in side_by_side.results(self._store.delete, found, _AT_ONCE):
+        for _ in in_order.results(self._store.delete, found, _AT_ONCE):
             pass
 
     def require_room(self, need: int, what: str) -> None:

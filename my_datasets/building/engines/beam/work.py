@@ -23,7 +23,7 @@ from apache_beam.internal import cloudpickle_pickler
 
 from my_datasets import errors
 from my_datasets.building.engines.beam.places import Place
-from my_datasets.core import side_by_side
+from my_datasets.core import in_order
 from my_datasets.errors import BuildInterruptedError, LostExamplesError, MyDatasetsError, explain
 
 _LOGGER = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Work:
 
         Reading waits for a network, and there may be millions of them.
         """
-        return side_by_side.results(self.read_json, names, _READERS)
+        return in_order.results(self.read_json, names, _READERS)
 
     def write_tasks(self, name: str, tasks: Iterable[Any]) -> list[str]:
         """Writes tasks as files, and returns their names, for `tasks_in`.
