@@ -34,12 +34,22 @@ class Machine:
       address: Its IPv4 address.
       own: Directories that it has for itself: there they are empty at first.
       hosts: The file by which it knows the names of all machines.
+      cable: The end of its network's cable on this machine.
     """
 
     name: str
     address: str
     own: tuple[Path, ...]
     hosts: Path
+    cable: str
+
+    def unplug(self) -> None:
+        """Takes its network away, without a word to those that it talks with."""
+        _ip("link", "set", self.cable, "down")
+
+    def plug_in(self) -> None:
+        """Gives it back."""
+        _ip("link", "set", self.cable, "up")
 
     def start(
         self, command: Sequence[Any], environment: Mapping[str, str] | None = None, **options: Any
@@ -101,7 +111,7 @@ def started(count: int, own: Sequence[Path]) -> Iterator[Machines]:
             _ip("-n", name, "link", "set", "lo", "up")
             _ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
             _ip("-n", name, "link", "set", "eth0", "up")
-            machines.append(Machine(name, address, tuple(own), hosts))
+            machines.append(Machine(name, address, tuple(own), hosts, port))
             lines.append(f"{address} {name}")
         hosts.write_text("\n".join(lines))
         yield Machines(f"{net}.254", tuple(machines))

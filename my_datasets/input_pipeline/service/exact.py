@@ -22,6 +22,9 @@ class ExactReceiver(OrderedReceiver):
     The dispatcher deals pieces out in their order to workers that are free, so that they come
     about in order. What a worker had when it died is never made by TensorFlow; but what is in a
     piece depends on its number alone: anybody can make it again, and one that comes twice is known.
+
+    A machine that is gone without a word (its network, or its power) holds up TensorFlow's
+    dispatcher when that has new work. Where others still answer, what is missing is made here.
     """
 
     def __init__(self, work: Work, policy: Policy, service: Service, ledger: Ledger) -> None:
@@ -29,6 +32,7 @@ class ExactReceiver(OrderedReceiver):
         super().__init__(work, policy, service, ledger)
         self._main: Stream | None = None
         self._again: Stream | None = None
+        self._is_silent = False
         self._asked_again = 0.0
         self._patience = min(_PATIENCE, service.deadline / 3)
 
@@ -69,7 +73,17 @@ class ExactReceiver(OrderedReceiver):
             "%d pieces did not come, the first is %d; asked for again", len(missing), missing[0]
         )
         if self._again is not None:
+            # Whoever was silent once is not waited for each time.
+            self._is_silent = self._is_silent or not self._again.has_given
             self.end(self._again)
-        self._again = self.begin(missing)
+        if self._is_silent and self._others_answer():
+            _log.warning("They are made here: a worker is gone without a word")
+            self._again = self.begin_here(missing)
+        else:
+            self._again = self.begin(missing)
         self._asked_again = time.monotonic()
         self.ledger.asked_again(len(missing))
+
+    def _others_answer(self) -> bool:
+        dispatcher, workers = self.who_answers()
+        return dispatcher and any(workers.values())

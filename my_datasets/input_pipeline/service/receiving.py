@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from my_datasets.input_pipeline.service.accounts import Epoch, Ledger
 from my_datasets.input_pipeline.service.address import Address
 from my_datasets.input_pipeline.service.policies import Policy
 from my_datasets.input_pipeline.service.streams import Arrived, Stream
-from my_datasets.input_pipeline.service.work import Work
+from my_datasets.input_pipeline.service.work import HERE, Work
 
 _log = logging.getLogger(__name__)
 
@@ -105,6 +105,13 @@ class Receiver(ABC):
             )  # fmt: skip
             return made.as_numpy_iterator()
 
+        return self._stream_of(elements)
+
+    def begin_here(self, numbers: Sequence[int]) -> Stream:
+        """Returns pieces that this process makes itself."""
+        return self._stream_of(lambda: self.work.made_here(numbers))
+
+    def _stream_of(self, elements: Callable[[], Any]) -> Stream:
         stream = Stream(elements, self._notify)
         self._streams.append(stream)
         return stream
@@ -173,7 +180,8 @@ class Receiver(ABC):
 
     def who_answers(self) -> tuple[bool, dict[str, bool]]:
         """Returns whether the dispatcher can be reached, and each worker that gave something."""
-        workers = {name: _answers(Address.parse(f"grpc://{name}")) for name in self._makers}
+        makers = self._makers - {HERE}
+        workers = {name: _answers(Address.parse(f"grpc://{name}")) for name in makers}
         return _answers(self.service.address), workers
 
     def account(self, epoch: Epoch) -> None:

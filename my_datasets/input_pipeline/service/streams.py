@@ -30,6 +30,9 @@ class Stream:
 
     TensorFlow's client waits for workers and dispatchers that are gone as long as it takes, and
     cannot be interrupted: so it waits in a thread of its own, of which one takes leave at any time.
+
+    Attributes:
+      has_given: Whether anything was taken of it.
     """
 
     def __init__(self, begin: Callable[[], Iterable[Any]], notify: threading.Event) -> None:
@@ -44,6 +47,7 @@ class Stream:
         # One piece waits here, more of them in TensorFlow's client.
         self._slot: queue.Queue[Arrived] = queue.Queue(1)
         self._is_closed = threading.Event()
+        self.has_given = False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="my_datasets-service", daemon=True)
         self._thread.start()
@@ -55,7 +59,9 @@ class Stream:
           tf.errors.OpError: The service answered with an error.
         """
         try:
-            return self._slot.get_nowait()
+            arrived = self._slot.get_nowait()
+            self.has_given = True
+            return arrived
         except queue.Empty:
             if self._error is not None:
                 raise self._error from None
@@ -76,7 +82,10 @@ class Stream:
                 if not self._put(arrived):
                     return
         except BaseException as error:
-            self._error = error
+            # Its traceback holds TensorFlow's iterator, whose end may be waited for without an end:
+            # by this thread, not by whoever lets go of the stream.
+            error.__context__ = None
+            self._error = error.with_traceback(None)
         finally:
             self._notify.set()
 

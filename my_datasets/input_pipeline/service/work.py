@@ -1,5 +1,6 @@
 """The work that is sent to the service: a graph that makes pieces of a plan."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -8,6 +9,7 @@ from my_datasets.errors import ServiceError, explain
 from my_datasets.input_pipeline.augment import Augmentation
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.service import crossing
+from my_datasets.input_pipeline.service.making import Maker
 from my_datasets.input_pipeline.service.policies import Dealing
 from my_datasets.input_pipeline.service.request import Request
 from my_datasets.input_pipeline.stages import Prefetch
@@ -15,6 +17,8 @@ from my_datasets.input_pipeline.state import State
 from my_datasets.input_pipeline.tensors import Draws, Form, change_of, opened_for_tensors
 
 _service = tf.data.experimental.service
+# In place of a worker's address: the trainer's own process.
+HERE = "here"
 # Beside the tensors of a piece: its number, who made it, and how many examples were skipped there.
 BESIDE = (tf.int64, tf.string, tf.int64)
 
@@ -85,6 +89,15 @@ class Work:
         }[dealing]
         return made.apply(_service.distribute(mode, service, **options))
 
+    def made_here(self, numbers: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        """Yields pieces that this process makes, as those that come of `dataset`."""
+        maker, request = Maker(HERE), self._request.encode()
+        for number in numbers:
+            types = (*BESIDE, *self._form.types)
+            tensors = map(tf.constant, (number, *maker(request, number)), types)
+            piece = self._changed(*tensors)
+            yield tuple(one.numpy() for one in tf.nest.flatten(piece, expand_composites=True))
+
     def packed(self, flat: Any) -> Any:
         """Returns a piece, nested as a batch is, of its flat tensors."""
         return tf.nest.pack_sequence_as(self.spec, flat, expand_composites=True)
@@ -94,6 +107,9 @@ class Work:
         who, skipped, *arrays = crossing.call([tf.constant(self._request), number], types)
         who.set_shape(())
         skipped.set_shape(())
+        return self._changed(number, who, skipped, *arrays)
+
+    def _changed(self, number: Any, who: Any, skipped: Any, *arrays: Any) -> tuple[Any, ...]:
         batch, *draws = self._form.batch(arrays)
         return number, who, skipped, self._change(batch, *draws) if self._change else batch
 

@@ -26,13 +26,11 @@ START = 300.0
 class Process:
     """`my-datasets serve ...`, and the lines of JSON in which it says that it is ready."""
 
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, begin=None):
         self.arguments = arguments
         self._lines = queue.Queue()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "my_datasets", "serve", *arguments, "--json"],
-            stdout=subprocess.PIPE, text=True, env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-        )  # fmt: skip
+        command = [sys.executable, "-m", "my_datasets", "serve", *arguments, "--json"]
+        self._process = (begin or subprocess.Popen)(command, stdout=subprocess.PIPE, text=True)
         threading.Thread(target=self._read, daemon=True).start()
         self.told = {}
 

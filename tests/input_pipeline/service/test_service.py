@@ -13,6 +13,7 @@ import tensorflow as tf
 
 import my_datasets
 from my_datasets.errors import InvalidOptionError, PlanError, ServiceError
+from my_datasets.input_pipeline.service.exact import ExactReceiver
 from my_datasets.input_pipeline.service.loopback import free_port
 from tests.input_pipeline.service.conftest import ROWS
 
@@ -23,8 +24,11 @@ def ids_of(batches):
     return [batch["id"].numpy().tolist() for batch in batches]
 
 
+@pytest.mark.parametrize("by_trainer", [False, True])
 @pytest.mark.parametrize("augmented", [False, True])
-def test_values_are_those_made_here(cluster, rows_dir, augmented):
+def test_values_are_those_made_here(cluster, rows_dir, monkeypatch, augmented, by_trainer):
+    if by_trainer:  # as it does for a worker that is gone without a word
+        monkeypatch.setattr(ExactReceiver, "begin", ExactReceiver.begin_here)
     augment = my_datasets.augment.standard_image(crop=0.1, seed=5) if augmented else None
     options = {"columns": ["id", "image", "text", "label"], "batch_size": 100, "epochs": 2,
                "data_dir": rows_dir, "augment": augment}  # fmt: skip
@@ -38,6 +42,7 @@ def test_values_are_those_made_here(cluster, rows_dir, augmented):
             else:
                 assert np.array_equal(found[name].numpy(), wanted[name].numpy())
     assert there.stats().steps == 2 * ROWS / 100
+    assert ("here" in there.stats().workers) is by_trainer
 
 
 def test_it_goes_on_from_a_position(cluster, rows_dir, tmp_path):
