@@ -224,6 +224,17 @@ class DemoError(MyDatasetsError):
     """The demonstration did not reach the accuracy it promises."""
 
 
+def in_an_object_store(data_dir: str) -> DataDirError:
+    """Returns the error for what is only done with data in a directory of this machine."""
+    return DataDirError(
+        explain(
+            f"{data_dir} is in an object store, and this is done with data on this machine.",
+            mend="copy the version's folder to NAME/VERSION in a directory, by the store's own "
+            "tools, and name that; my_datasets.pipeline(..., data_dir=...) reads it where it is",
+        )
+    )
+
+
 def explain(problem: str, *facts: str, mend: str) -> str:
     """Returns an error message: the problem, a line for each fact, and how to mend it.
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -100,7 +101,7 @@ class Destination:
     @contextmanager
     def held(self, here: Path) -> Iterator[Lease]:
         """Holds the right to build the version, which only one process on all machines has."""
-        with lease.held(self._store, self._beside("lock"), os.fspath(here)) as found:
+        with lease.held(self._store, self._beside("lock"), _mark_of(here)) as found:
             yield found
 
     @contextmanager
@@ -212,6 +213,18 @@ def _shards(version_dir: Path) -> dict[str, ShardContent]:
     made = Manifest.read(version_dir)
     splits = made.content.splits.values() if made is not None and made.content else ()
     return {shard.name: shard for split in splits for shard in split.shards}
+
+
+def _mark_of(scratch: Path) -> str:
+    """Returns what tells a scratch directory from those of all other machines."""
+    path, mark = scratch / ".mark", secrets.token_hex(8)
+    if not path.exists():
+        partial = scratch / f".mark-{mark}"
+        partial.write_text(mark)
+        with suppress(FileExistsError):  # another process was first
+            os.link(partial, path)
+        partial.unlink()
+    return path.read_text()
 
 
 def destination_of(builder: "Builder", url: str) -> Destination:

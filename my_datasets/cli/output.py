@@ -19,6 +19,7 @@ from my_datasets.errors import (
     InvalidOptionError,
     MyDatasetsError,
     explain,
+    in_an_object_store,
 )
 
 data_dir_option: Callable[..., Any] = click.option(
@@ -51,6 +52,8 @@ def reading_dir(data_dir: str | None) -> Path:
     """
     directory = layout.as_path(data_dir or default_data_dir())
     if data_dir and not directory.is_dir():
+        if layout.is_remote(data_dir):  # which TensorFlow may know nothing of
+            raise in_an_object_store(data_dir)
         raise DataDirNotFoundError(
             explain(
                 f"The data directory {data_dir} does not exist.",

@@ -20,6 +20,7 @@ from my_datasets.errors import (
     IncompleteVersionError,
     NotPreparedError,
     explain,
+    in_an_object_store,
 )
 from my_datasets.input_pipeline.spool import ObjectStore, Stored, default_directory, mirror
 from my_datasets.records.on_demand import Origin, origin_of
@@ -165,8 +166,11 @@ def folder_of(
       InvalidReferenceError: `reference` is malformed.
       NotPreparedError: There is no such version.
       VersionBlockedError: It must not be used, or all that fit a wildcard must not.
+      DataDirError: The data directory is in an object store.
     """
     parsed = DatasetReference.of(reference)
+    if layout.is_remote(root_of(data_dir)):
+        raise in_an_object_store(root_of(data_dir))
     root = Path(root_of(data_dir)).expanduser()
     locate = locating.use if to_use else locating.look_at
     return locate(parsed, root / parsed.name, str(root)).path
