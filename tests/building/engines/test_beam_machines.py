@@ -6,10 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 
-from my_datasets import errors
+import my_datasets
+from my_datasets import errors, sources
 from my_datasets.stores.opening import open_store
 from tests import machines, servers
 from tests.building.engines import flink_processes
@@ -34,14 +38,20 @@ def others(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def bucket(others):
-    """A bucket that all machines reach."""
-    with servers.s3("releases", others.here) as (url, _):
-        yield url
+def served(others):
+    """A bucket that all machines reach, and what writes to it."""
+    # Another name each time: connections to a bucket are kept, and the server is another one.
+    with servers.s3(f"bucket-{others.others[0].name}", others.here) as found:
+        yield found
 
 
 @pytest.fixture
-def dask(others, tmp_path):
+def bucket(served):
+    return served[0]
+
+
+@pytest.fixture
+def dask(others, bucket, tmp_path):
     """Options that lead to a scheduler on this machine, with a worker on each other one."""
     with contextlib.ExitStack() as stack:
 
@@ -86,6 +96,35 @@ def test_machines_have_nothing_in_common_but_a_network(others, tmp_path):
 def test_dask_builds_in_a_bucket(reference, tmp_path, bucket, dask):
     build(Slow, tmp_path / "data", beam_options=dask, destination=bucket)
     assert shards(bucket, reference) == reference
+
+
+class FromBucket(my_datasets.Builder, skip_registration=True):
+    """Its input is in a bucket."""
+
+    VERSION = tfds.core.Version("1.0.0")
+    name = "from_bucket"
+    folder: ClassVar[str] = ""
+
+    def _info(self) -> Any:
+        features = {"number": np.int64, "text": tfds.features.Text()}
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features))
+
+    def _split_generators(self, dl_manager: Any) -> Any:
+        return {"train": sources.csv(f"{self.folder}/*.csv", key="number")}
+
+
+def test_workers_read_in_a_bucket_what_they_build_there(tmp_path, served, dask, monkeypatch):
+    url, put = served
+    for part in range(3):
+        rows = [f"{part * 100 + i},text {i}" for i in range(100)]
+        put(f"raw/{part}.csv", "\n".join(["number,text", *rows]).encode())
+    monkeypatch.setattr(FromBucket, "folder", f"{url}/raw")
+    build(FromBucket, tmp_path / "data", beam_options=dask, destination=f"{url}/datasets")
+    made = my_datasets.batches(
+        "from_bucket", split="train", data_dir=f"{url}/datasets", batch_size=50, epochs=1
+    )
+    found = sorted(number for batch in made for number in batch["number"].tolist())
+    assert found == list(range(300))
 
 
 def test_workers_that_do_not_share_the_data_directory_are_told(tmp_path, dask):
