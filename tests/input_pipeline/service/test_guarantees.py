@@ -4,6 +4,7 @@ The table of docs/feeding.md, line by line. The oracle is the pipeline that make
 """
 
 import collections
+import contextlib
 import os
 import signal
 
@@ -170,16 +171,39 @@ def test_a_worker_that_never_comes_back(cluster, rows_dir, sharding):
         assert account.given > len(counts(found)) == ROWS
 
 
-def test_a_worker_that_hangs(cluster, rows_dir):
-    """It holds up the dispatcher, too, when that has new work: there is an error, not a hang."""
+@contextlib.contextmanager
+def hanging(worker):
+    os.kill(worker.told["pid"], signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker.told["pid"], signal.SIGCONT)
+
+
+def test_a_worker_that_hangs_costs_no_example(cluster, rows_dir):
+    """It holds up the dispatcher, too, when that has new work: the trainer makes what it had."""
     settle(cluster, rows_dir)
     victim = cluster.workers[1]
-    train = served(cluster, rows_dir, "exact", deadline=8)
+    train = served(cluster, rows_dir, "exact", deadline=60)
+    source = iter(train)
+    found = begun(train, source, victim)
+    with hanging(victim):
+        found += [shown(batch) for batch in source]
+    assert same(found, expected(rows_dir))
+    assert train.stats().workers["here"] >= 1
+    (epoch,) = train.stats().epochs
+    assert (epoch.given, epoch.lost, epoch.repeated) == (ROWS, (), ())
+
+
+def test_a_worker_that_hangs_and_has_a_part_of_its_own(cluster, rows_dir):
+    """There is an error, not a hang."""
+    settle(cluster, rows_dir)
+    victim = cluster.workers[1]
+    train = served(cluster, rows_dir, "static", deadline=8)
     source = iter(train)
     begun(train, source, victim)
-    os.kill(victim.told["pid"], signal.SIGSTOP)
-    try:
-        with pytest.raises(tf.errors.OpError, match="Nothing new came from the service"):
-            list(source)
-    finally:
-        os.kill(victim.told["pid"], signal.SIGCONT)
+    with (
+        hanging(victim),
+        pytest.raises(tf.errors.OpError, match="Nothing new came from the service"),
+    ):
+        list(source)
