@@ -1,5 +1,6 @@
 """Where a version that is made in an object store comes to lie, and how it gets there."""
 
+import functools
 import logging
 import os
 import secrets
@@ -14,17 +15,16 @@ from my_datasets.building.engines import shard_files
 from my_datasets.building.engines.beam.bucket import Bucket
 from my_datasets.core import hashes, in_order
 from my_datasets.core.content import ShardContent
-from my_datasets.core.layout import METADATA_FILES
+from my_datasets.core.layout import DEFAULT_CONFIG, METADATA_FILES
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import (
-    AlreadyInStoreError,
     BuildInterruptedError,
     ChangedInStoreError,
     DataDirError,
     NotInStoreError,
     explain,
 )
-from my_datasets.stores import lease
+from my_datasets.stores import lease, putting
 from my_datasets.stores.lease import Lease
 from my_datasets.stores.opening import open_store
 from my_datasets.stores.patience import PatientStore
@@ -37,8 +37,6 @@ _LOGGER = logging.getLogger(__name__)
 
 # Files that go at the same time.
 _AT_ONCE = 8
-# TFDS's note beside the configs of a dataset, of which one is meant if none is named.
-_DEFAULT_CONFIG = ".config/metadata.json"
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Destination:
     def __str__(self) -> str:
         return f"{self.url.rstrip('/')}/{self.folder}"
 
-    @property
+    @functools.cached_property
     def _store(self) -> PatientStore:
         return PatientStore(open_store(self.url))
 
@@ -159,14 +157,8 @@ class Destination:
             report(name, put(name))
 
     def _put(self, store: PatientStore, path: str, source: Path) -> None:
-        sha256 = hashes.of_file(source)
-        try:
-            store.create(path, source, sha256)
-        except AlreadyInStoreError:
-            if store.stat(path).sha256 != sha256:
-                # Of a build that did not come to its end; nobody has seen it as part of a version.
-                store.delete(path)
-                store.create(path, source, sha256)
+        # What is there otherwise is of a build that did not come to its end: nobody has seen it.
+        putting.put(store, path, source, hashes.of_file(source))
 
     def _check_whole(
         self, shards: Mapping[str, ShardContent], names: set[str], there: Mapping[str, Stored]
@@ -193,10 +185,10 @@ class Destination:
             self._store.delete(f"{self.folder}/{name}")
 
     def _put_default_config(self, store: PatientStore, version_dir: Path) -> None:
-        source = version_dir.parent.parent / _DEFAULT_CONFIG
+        source = version_dir.parent.parent / DEFAULT_CONFIG
         if self.folder.count("/") == 1 or not source.is_file():
             return
-        path, wanted = f"{self.folder.partition('/')[0]}/{_DEFAULT_CONFIG}", source.read_bytes()
+        path, wanted = f"{self.folder.partition('/')[0]}/{DEFAULT_CONFIG}", source.read_bytes()
         while True:
             try:
                 data, tag = store.state(path, 1 << 16)

@@ -17,6 +17,7 @@ from my_datasets.comparison.shard_parts import (
     cut,
     parts_of,
     unreadable,
+    values_of,
 )
 from my_datasets.core.declared import Declared
 from my_datasets.core.hashes import Hashes, Parts
@@ -97,7 +98,7 @@ def examine(
         while next_one in waiting:
             here = tasks[next_one]
             of_shard = Found.joined(filter(None, (of_shard, waiting.pop(next_one))))
-            _add_files(found[here.split], here, wanted)
+            _add_files(found[here.split], here.target, wanted)
             next_one += 1
             if next_one == len(tasks) or tasks[next_one].shard != here.shard:
                 _add(found[here.split], of_shard)
@@ -127,10 +128,7 @@ class Found:
         rest = iter(parts)
         whole = next(rest)
         for part in rest:
-            if whole.statistics is not None and part.statistics is not None:
-                whole.statistics.merge(part.statistics)
-            for key, one in part.violated.items():
-                note(whole.violated, key, one)
+            _add(whole, part)
         return whole
 
 
@@ -164,20 +162,19 @@ def joined(shards: Iterable[tuple[Path, Found]], wanted: Wanted) -> Examined:
     """
     found = Examined()
     for folder, one in shards:
-        whole = Part(0, "", folder, "", folder / _HASHES, 0, 0, 0)
-        _add_files(found, whole, wanted)
+        _add_files(found, folder / _HASHES, wanted)
         _add(found, one)
     return found
 
 
-def _add_files(found: Examined, part: Part, wanted: Wanted) -> None:
-    found.hashes.append(part.target)
+def _add_files(found: Examined, target: Path, wanted: Wanted) -> None:
+    found.hashes.append(target)
     for number, (name, constraint) in enumerate(wanted.constraints.items()):
         if constraint.unique:
-            found.values.setdefault(name, Parts()).append(part.values(number))
+            found.values.setdefault(name, Parts()).append(values_of(target, number))
 
 
-def _add(found: Examined, one: Found) -> None:
+def _add(found: Examined | Found, one: Found) -> None:
     if found.statistics is None:
         found.statistics = one.statistics
     elif one.statistics is not None:

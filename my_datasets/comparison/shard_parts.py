@@ -49,7 +49,12 @@ class Part:
 
     def values(self, feature: int) -> Path:
         """Returns where the hashes of a feature's values are put."""
-        return self.target.with_name(f"{self.target.name}-{feature}")
+        return values_of(self.target, feature)
+
+
+def values_of(target: Path, feature: int) -> Path:
+    """Returns where the hashes of a feature's values are put, beside those of examples."""
+    return target.with_name(f"{target.name}-{feature}")
 
 
 def parts_of(

@@ -11,6 +11,8 @@ from my_datasets.core.versioning import Version
 
 # The two files without which TFDS (>= 4) does not take a directory for a prepared version.
 METADATA_FILES = ("dataset_info.json", "features.json")
+# Its note in the directory of a dataset, of the config that is meant if none is named.
+DEFAULT_CONFIG = ".config/metadata.json"
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def versions_in(directory: Path) -> Iterator[PreparedVersion]:
 def default_config(dataset_dir: Path) -> str | None:
     """Returns the config that is meant if none is named; TFDS notes it beside the configs."""
     try:
-        text = (dataset_dir / ".config" / "metadata.json").read_text("utf-8")
+        text = (dataset_dir / DEFAULT_CONFIG).read_text("utf-8")
     except FileNotFoundError:
         return None
     name = json.loads(text).get("default_config_name")

@@ -4,6 +4,7 @@ Releases lie as TFDS looks for them, `NAME/[CONFIG/]VERSION/FILE`. All else is i
 name can be no dataset's.
 """
 
+from my_datasets.core.layout import DEFAULT_CONFIG
 from my_datasets.stores.store import MARK
 
 _OURS = "my-datasets"
@@ -32,4 +33,4 @@ def upload_of(dataset: str, key: str, record: str) -> str:
 
 def default_config_of(dataset: str) -> str:
     """Returns where TFDS looks for the config that is meant if none is named."""
-    return f"{dataset}/.config/metadata.json"
+    return f"{dataset}/{DEFAULT_CONFIG}"

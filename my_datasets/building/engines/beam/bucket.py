@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 
 from my_datasets.building.engines.beam.places import Reading
 from my_datasets.core import hashes, in_order
-from my_datasets.errors import AlreadyInStoreError, NotInStoreError, StoreError, explain
+from my_datasets.errors import NotInStoreError, StoreError, explain
+from my_datasets.stores import putting
 from my_datasets.stores.opening import open_store
 from my_datasets.stores.patience import PatientStore
 
@@ -69,29 +70,12 @@ class Bucket:
         return TemporaryDirectory(prefix="my_datasets-", ignore_cleanup_errors=True)
 
     def put(self, path: Path, name: str) -> None:
-        self._create(name, path, hashes.of_file(path))
+        putting.put(self._store, self._path(name), path, hashes.of_file(path))
         path.unlink()
 
     def write(self, name: str, data: bytes) -> None:
-        self._create(name, data, hashlib.sha256(data).hexdigest())
-
-    def _create(self, name: str, source: Path | bytes, sha256: str) -> None:
-        path = self._path(name)
-        while True:
-            try:
-                self._store.create(path, source, sha256)
-                return
-            except AlreadyInStoreError:
-                if self._sha256(path) == sha256:
-                    return
-                # Of an attempt that was given up; the stores know no other way to replace it.
-                self._store.delete(path)
-
-    def _sha256(self, path: str) -> str | None:
-        try:
-            return self._store.stat(path).sha256
-        except NotInStoreError:
-            return None
+        # What is there otherwise is of an attempt that was given up.
+        putting.put(self._store, self._path(name), data, hashlib.sha256(data).hexdigest())
 
     def read(self, name: str) -> bytes | None:
         try:

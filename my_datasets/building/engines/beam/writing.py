@@ -30,8 +30,6 @@ from my_datasets.records.pieces import Bytes
 
 # Records of about so many bytes are copied, and read back, at once.
 _AT_ONCE = 4 << 20
-
-
 # Where finished shards are, their reports, and what was found in them.
 SHARDS, REPORTS, FINDINGS = "shards", "shard reports", "findings"
 SUMMARY = ".pickle"
