@@ -31,7 +31,7 @@ demo: $(DEMO_ENV)/.installed
 	$(DEMO_ENV)/bin/my-datasets demo --data-dir .demo/tensorflow_datasets --output .demo
 
 test: $(TEST_ENV)/.installed
-	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow$(WITHOUT)" --cov --cov-report=term $(PYTEST_ARGS)
+	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow" --cov --cov-report=term $(PYTEST_ARGS)
 
 soak: $(TEST_ENV)/.installed
 	$(TEST_ENV)/bin/python -m pytest -m slow --timeout 3600 $(PYTEST_ARGS)
@@ -69,9 +69,6 @@ spark: .beam/spark-job-server.jar
 KAFKA_SOURCE := tests/streaming/broker
 KAFKA_VERSION := $(shell sed -n 's:.*<version>\(.*\..*\)</version>.*:\1:p' $(KAFKA_SOURCE)/pom.xml)
 KAFKA := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/my_datasets_tests/kafka-$(KAFKA_VERSION)
-
-# Tests that need it are left out where it was not fetched.
-WITHOUT = $(if $(wildcard $(KAFKA)/.fetched),, and not kafka)
 
 kafka: $(KAFKA)/.fetched
 

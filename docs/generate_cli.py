@@ -19,8 +19,8 @@ HEAD = """\
 Written by `python docs/generate_cli.py` from the commands' own help; a test fails if it is old.
 
 Options may be spelled with `-` or with `_`, as `tfds` users are used to. Exit codes: 0 done, 1 the
-command failed or was interrupted, 2 wrong usage. Results go to stdout, progress and errors to
-stderr.
+command failed, 2 wrong usage, 130 after Ctrl-C, 143 after SIGTERM. Results go to stdout, progress
+and errors to stderr.
 """
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from my_datasets import errors
 from my_datasets._version import __version__
 from my_datasets.builders.registry import register, register_with_tfds
+from my_datasets.core.feature_classes import register_feature
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import MyDatasetsError
 from my_datasets.records import on_demand
@@ -61,6 +62,7 @@ __all__ = [
     "publish",
     "pull",
     "register",
+    "register_feature",
     "source",
     "stream",
     "torch_loader",

@@ -1,50 +1,106 @@
-"""What to install when an import fails: the extra of this package, or the distribution."""
+"""What the extras bring, and the command that installs what an import lacks.
 
-from my_datasets.errors import MissingDependencyError, explain
+setup.py runs this file to read `EXTRAS`, so it imports nothing of the package when it is loaded.
+"""
 
-# Module -> the extra of ours that brings it (a test compares with setup.py).
-_INSTALLS = {
-    "PIL": "my_datasets[images]",
-    "adbc_driver_bigquery": "my_datasets[bigquery]",
-    "adbc_driver_postgresql": "my_datasets[sql]",
-    "adbc_driver_sqlite": "my_datasets[sql]",
-    "apache_beam": "my_datasets[beam]",
-    "av": "my_datasets[video]",
-    "boto3": "my_datasets[s3]",
-    "botocore": "my_datasets[s3]",
-    "confluent_kafka": "my_datasets[kafka]",
-    "cryptography": "my_datasets[signing]",
-    "cv2": "my_datasets[images]",
-    "dask": "my_datasets[dask]",
-    "datasketch": "my_datasets[near-duplicates]",
-    "dill": "my_datasets[test]",
-    "distributed": "my_datasets[dask]",
-    "fastavro": "my_datasets[kafka]",
-    "google.cloud.storage": "my_datasets[gcs]",
-    "grain": "my_datasets[grain]",
-    "imagehash": "my_datasets[near-duplicates]",
-    "grpc": "my_datasets[beam]",
-    "jinja2": "my_datasets[catalog]",
-    "markdown_it": "my_datasets[catalog]",
-    "markupsafe": "my_datasets[catalog]",
-    "pytest": "my_datasets[test]",
-    "matplotlib": "my_datasets[plots]",
-    "rapidgzip": "my_datasets[compressed]",
-    "simplejpeg": "my_datasets[images]",
-    "soundfile": "my_datasets[audio]",
-    "tokenizers": "my_datasets[text]",
-    "torch": "my_datasets[torch]",
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from my_datasets.errors import MissingDependencyError
+
+BEAM = "apache-beam>=2.65,<3"
+# What decodes images; in the base, too.
+IMAGES = ["opencv-python-headless>=4.10", "pillow>=10", "simplejpeg>=1.8"]
+
+# Extra -> its requirements.
+EXTRAS = {
+    "audio": ["soundfile>=0.12"],  # sources.audio_folder
+    # Already in the base while the `tfds` command needs it; ask for it by this name.
+    "beam": [BEAM, "grpcio>=1.60"],  # my-datasets beam-worker
+    "bigquery": ["adbc-driver-bigquery>=1.3"],
+    "dask": [BEAM, "dask>=2024.8", "distributed>=2024.8"],  # build --beam-option runner=dask
+    # Pages in HTML, and examples as pictures in them.
+    "catalog": ["jinja2>=3.1", "markdown-it-py>=3", "markupsafe>=2.1", "pillow>=10"],
+    "compressed": ["rapidgzip>=0.14"],  # large .gz and .bz2 files in parallel
+    "images": IMAGES,
+    "gcs": ["google-cloud-storage>=3.1"],  # stores in gs://
+    "grain": ["grain>=0.2.10"],  # grain_dataset
+    # stream, my-datasets snapshot
+    "kafka": ["confluent-kafka>=2.6", "fastavro>=1.9"],
+    # my-datasets verify --near-duplicates
+    "near-duplicates": ["datasketch>=1.6.5", "imagehash>=4.3", "pillow>=10"],
+    "plots": ["matplotlib>=3.8"],  # my-datasets bench --plot
+    "s3": ["boto3>=1.36", "botocore>=1.36"],  # stores in s3://
+    "signing": ["cryptography[ssh]>=43"],  # signed releases
+    "text": ["tokenizers>=0.20"],  # text.train_tokenizer, plan(tokenizer=...)
+    "torch": ["torch>=2.4"],  # torch_loader
+    "video": ["av>=12", "pillow>=10"],  # sources.video_folder
+    "sql": ["adbc-driver-postgresql>=1.3", "adbc-driver-sqlite>=1.3"],
+    # my_datasets.testing: TFDS's own test tools import both without declaring them.
+    "test": ["dill>=0.3.8", "pytest>=8"],
 }
 
+# Module -> the extra that brings it.
+_EXTRA_OF = {
+    "PIL": "images",
+    "adbc_driver_bigquery": "bigquery",
+    "adbc_driver_postgresql": "sql",
+    "adbc_driver_sqlite": "sql",
+    "apache_beam": "beam",
+    "av": "video",
+    "boto3": "s3",
+    "botocore": "s3",
+    "confluent_kafka": "kafka",
+    "cryptography": "signing",
+    "cv2": "images",
+    "dask": "dask",
+    "datasketch": "near-duplicates",
+    "dill": "test",
+    "distributed": "dask",
+    "fastavro": "kafka",
+    "google.cloud.storage": "gcs",
+    "grain": "grain",
+    "grpc": "beam",
+    "imagehash": "near-duplicates",
+    "jinja2": "catalog",
+    "markdown_it": "catalog",
+    "markupsafe": "catalog",
+    "matplotlib": "plots",
+    "pytest": "test",
+    "rapidgzip": "compressed",
+    "simplejpeg": "images",
+    "soundfile": "audio",
+    "tokenizers": "text",
+    "torch": "torch",
+}
 
-def install_command(module: str) -> str:
-    """Returns the command that brings a module.
+# What brings programs that are no Python, by their names.
+_PROGRAMS = {"ffmpeg": "ffmpeg", "ffprobe": "ffmpeg"}
+
+
+def extra_of(module: str) -> str | None:
+    """Returns the extra that brings a module; None if no extra does.
 
     Args:
       module: Its import name; what is not listed as a whole is known by its first part.
     """
-    top = module.partition(".")[0]
-    return f"pip install '{_INSTALLS.get(module) or _INSTALLS.get(top, top)}'"
+    return _EXTRA_OF.get(module) or _EXTRA_OF.get(module.partition(".")[0])
+
+
+def install_command(module: str) -> str:
+    """Returns the command that installs a module, and what else its extra brings.
+
+    It names the requirements rather than the extra: `my_datasets[s3]` can only be installed where
+    an index has this package, and the requirements from a checkout and a wheel too.
+
+    Args:
+      module: Its import name, or the name of an extra.
+    """
+    extra = module if module in EXTRAS else extra_of(module)
+    requirements = EXTRAS[extra] if extra else [module.partition(".")[0]]
+    return "pip install " + " ".join(f"'{requirement}'" for requirement in requirements)
 
 
 def missing_dependency(module: str, *, needed_for: str) -> MissingDependencyError:
@@ -54,9 +110,30 @@ def missing_dependency(module: str, *, needed_for: str) -> MissingDependencyErro
       module: Its import name.
       needed_for: What cannot be done without it, to complete "is needed for ...".
     """
+    from my_datasets.errors import MissingDependencyError, explain
+
     return MissingDependencyError(
         explain(
             f"The module {module} is needed for {needed_for}, and is not installed.",
             mend=install_command(module),
+        )
+    )
+
+
+def missing_program(program: str, *, needed_for: str) -> MissingDependencyError:
+    """Returns the error for a program that is not installed.
+
+    Args:
+      program: Its name, as it is called.
+      needed_for: What cannot be done without it, to complete "is needed for ...".
+    """
+    from my_datasets.errors import MissingDependencyError, explain
+
+    package = _PROGRAMS.get(program, program)
+    return MissingDependencyError(
+        explain(
+            f"The program {program} is needed for {needed_for}, and is not on PATH.",
+            mend=f"install it: apt-get install {package}, brew install {package} or "
+            f"conda install -c conda-forge {package}",
         )
     )

@@ -7,6 +7,14 @@ finished message as its only argument, because TFDS re-creates exceptions from t
 it adds context to them.
 """
 
+import difflib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+# How alike names are of which one may be a typo of the other, from 0 to 1.
+_ALIKE = 0.7
+
 
 class MyDatasetsError(Exception):
     """Root of all errors raised by `my_datasets`."""
@@ -108,6 +116,14 @@ class InvalidOptionError(MyDatasetsError, ValueError):
     """An option has a value that it cannot have."""
 
 
+class UnknownOptionError(InvalidOptionError, TypeError):
+    """A function has no option of this name, or not by position."""
+
+
+class UnknownMethodError(MyDatasetsError, AttributeError):
+    """An object has no method of this name; the message says what to use."""
+
+
 class StaleDataError(MyDatasetsError, RuntimeError):
     """Prepared data of this version was made by other code, from other input or with limits."""
 
@@ -148,8 +164,20 @@ class IncompleteVersionError(DataDirError):
     """The directory of a version is there, without the metadata of a whole one."""
 
 
+class UnregisteredFeatureError(DataDirError):
+    """Metadata name a feature class that is neither TFDS's nor registered: it is not imported."""
+
+
 class CorruptShardError(DataDirError):
     """A shard, or its record index, is damaged."""
+
+
+class FileAccessError(MyDatasetsError, OSError):
+    """The system does not let a file or folder be read or written."""
+
+
+class OutOfMemoryError(MyDatasetsError, MemoryError):
+    """The system gives this process no more memory."""
 
 
 class LockError(MyDatasetsError, RuntimeError):
@@ -233,6 +261,24 @@ def in_an_object_store(data_dir: str) -> DataDirError:
             "tools, and name that; my_datasets.pipeline(..., data_dir=...) reads it where it is",
         )
     )
+
+
+def missing_shard(path: str | os.PathLike[str]) -> CorruptShardError:
+    """Returns the error for a shard that its version declares and that is not there."""
+    folder = Path(path).parent
+    return CorruptShardError(
+        explain(
+            f"{os.fspath(path)} is not there.",
+            f"The metadata in {folder} declare it.",
+            mend=f"my-datasets verify {folder} says what else is missing; build or pull it anew",
+        )
+    )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Returns a fact for `explain`: which name is meant, if one is alike; else nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=_ALIKE)
+    return f"Did you mean {near[0]!r}?" if near else ""
 
 
 def explain(problem: str, *facts: str, mend: str) -> str:

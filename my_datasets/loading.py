@@ -1,7 +1,7 @@
 """`load`: from a reference to a `tf.data.Dataset`, with errors that fit on a screen."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from my_datasets.builders.finding import (
     offer_of,
     why_blocked,
 )
+from my_datasets.builders.from_directory import builder_from_directory
 from my_datasets.builders.refusals import reference_to
 from my_datasets.core import layout
 from my_datasets.core.lock import Lock
@@ -24,15 +25,19 @@ from my_datasets.errors import (
     NotPreparedError,
     SplitNotFoundError,
     explain,
+    missing_shard,
 )
 from my_datasets.input_pipeline.on_demand_dataset import OnDemandBuilder
-from my_datasets.input_pipeline.prepared import folder_of
+from my_datasets.input_pipeline.options import checked
+from my_datasets.input_pipeline.prepared import find_directory
 from my_datasets.publishing.attaching import CACHE_BYTES
 from my_datasets.publishing.held import at_hand
 from my_datasets.publishing.sealing import Trusts
+from my_datasets.publishing.trust import keys_for, require_signed
 from my_datasets.records.on_demand import origin_of
 
 
+@checked()
 def load(
     reference: str | DatasetReference,
     *,
@@ -95,6 +100,8 @@ def load(
       LockError: The data are others than the project's lock says.
       ReleaseNotFoundError, YankedError, CorruptReleaseError, SignatureError, StoreError: As `pull`.
     """
+    if cache_dir is not None:
+        layout.local_path(cache_dir, "cache_dir")  # before anything is asked or built
     if store is not None:
         if builder_kwargs or download_and_prepare_kwargs:
             raise InvalidOptionError(
@@ -109,9 +116,12 @@ def load(
                 cache_bytes=cache_bytes, keys=keys,
             )  # fmt: skip
         else:
-            path = folder_of(reference, data_dir)
+            path = find_directory(reference, data_dir)
+            trusted = keys or keys_for(store)
+            if trusted is not None:
+                require_signed(path, trusted)
         origin = origin_of(path)
-        builder = OnDemandBuilder(path, origin) if origin else tfds.builder_from_directory(path)
+        builder = OnDemandBuilder(path, origin) if origin else builder_from_directory(path)
         options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
         return _dataset(builder, split, with_info, *options)
     lock = Lock.find()
@@ -145,6 +155,8 @@ def _dataset(
 ) -> Any:
     """Returns what `load` does, of a builder whose data are prepared."""
     try:
+        if isinstance(builder, tfds.core.DatasetBuilder):
+            _require_shards(builder, split)
         dataset = builder.as_dataset(
             split=split,
             as_supervised=as_supervised,
@@ -158,6 +170,31 @@ def _dataset(
             raise
         raise _split_not_found(builder, split) from error
     return (dataset, builder.info) if with_info else dataset
+
+
+def _require_shards(builder: tfds.core.DatasetBuilder, split: Any) -> None:
+    """Sees that the files of splits are there: TensorFlow says so later, and not what to do.
+
+    Raises:
+      CorruptShardError: One of them is not.
+    """
+    if layout.is_remote(builder.data_dir):
+        return  # it costs a request for each
+    for one in _flat(list(builder.info.splits) if split is None else split):
+        for file in builder.info.splits[one].file_instructions:
+            if not Path(file.filename).exists():
+                raise missing_shard(file.filename)
+
+
+def _flat(splits: Any) -> Iterator[Any]:
+    """Yields splits, however they are nested."""
+    if isinstance(splits, Mapping):
+        splits = list(splits.values())
+    if not isinstance(splits, (list, tuple)):
+        yield splits
+        return
+    for one in splits:
+        yield from _flat(one)
 
 
 def _refuse_blocked(

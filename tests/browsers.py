@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import programs
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -21,12 +23,13 @@ def chromium() -> str:
     """Returns the program; in CI it is installed if need be."""
     given = os.environ.get("CHROMIUM")
     found = given or next(filter(None, map(shutil.which, _NAMES)), None)
-    if found is None and os.environ.get("CI") and shutil.which("apt-get"):
+    can_install = os.environ.get("CI") and shutil.which("apt-get") and os.geteuid() == 0
+    if found is None and can_install:
         with (Path(tempfile.gettempdir()) / "chromium.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             found = shutil.which("chromium") or _installed()
     if found is None:
-        pytest.skip("there is no Chromium: apt install chromium, or set CHROMIUM to its program")
+        programs.leave_out("Chromium")
     return found
 
 
@@ -37,9 +40,7 @@ def _installed() -> str | None:
         ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium",
          "fonts-dejavu-core"], check=False, text=True, **quiet,
     )  # fmt: skip
-    if done.returncode:
-        pytest.fail(f"Chromium cannot be installed: {done.stderr}")
-    return shutil.which("chromium")
+    return None if done.returncode else shutil.which("chromium")
 
 
 @contextlib.contextmanager

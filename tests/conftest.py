@@ -13,7 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from my_datasets.cli.main import search_garbage_rarely
 from my_datasets.stores.opening import open_store
-from tests import servers
+from tests import programs, servers
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -38,6 +38,12 @@ hypothesis.settings.load_profile("project")
 
 ROOT = Path(__file__).resolve().parent.parent
 _FOLDERS = itertools.count()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def user_folders(tmp_path_factory):
+    """State, cache and settings of these tests: none touches the user's own."""
+    os.environ["MY_DATASETS_HOME"] = str(tmp_path_factory.mktemp("my_datasets_home"))
 
 
 @pytest.fixture(scope="session")
@@ -101,12 +107,24 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
-    """In CI a test that is left out has failed: nothing may be missing there."""
+    """In CI a skipped test has failed, unless the machine lacks a program that it needs."""
     report = yield
-    if report.skipped and os.environ.get("CI") and not hasattr(report, "wasxfail"):
+    counts = os.environ.get("CI") and report.skipped and not hasattr(report, "wasxfail")
+    if counts and programs.needed(_reason_of(report)) is None:
         report.outcome = "failed"
         report.longrepr = f"Skipped, which CI does not allow: {report.longrepr}"
     return report
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Says in one line what a machine without some programs leaves out."""
+    skipped = terminalreporter.stats.get("skipped", ())
+    if (line := programs.summary(map(_reason_of, skipped))) is not None:
+        terminalreporter.write_sep("-", line)
+
+
+def _reason_of(report) -> str:
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
 
 
 @pytest.fixture
@@ -122,7 +140,7 @@ def tmpfs(tmp_path, request):
         command = ["mount", "-t", "tmpfs", "-o", ",".join([f"size={size}", *options]), "tmpfs"]
         done = subprocess.run([*command, str(directory)], capture_output=True, text=True)
         if done.returncode:
-            pytest.skip(f"cannot mount a tmpfs (needs root): {done.stderr.strip()}")
+            programs.leave_out("the right to mount a file system")
         mounted.append(directory)
         return directory
 

@@ -97,7 +97,7 @@ def build_distributions(directory: Path) -> dict[str, Path]:
     with filelock.FileLock(f"{directory}.lock"):
         if not directory.exists():
             copy = directory.with_name("source")
-            _copy_checkout(copy)
+            copy_checkout(copy)
             _run(
                 _UV, "build", "--quiet", "--build-constraint", ROOT / "constraints.txt",
                 "--out-dir", directory, copy,
@@ -171,7 +171,7 @@ def _matches(name: str, patterns: list[str]) -> bool:
     return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
 
 
-def _copy_checkout(target: Path) -> None:
+def copy_checkout(target: Path) -> None:
     """Copies the sources: building must not leave files in the checkout."""
     for name in source_files():
         (target / name).parent.mkdir(parents=True, exist_ok=True)

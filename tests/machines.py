@@ -8,7 +8,6 @@ as on several machines; the environment is at the same path on all of them.
 import contextlib
 import os
 import secrets
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests import programs
 
 # In the machine: its own directories, its own name, then the command.
 _BEGIN = (
@@ -87,8 +86,8 @@ def started(count: int, own: Sequence[Path]) -> Iterator[Machines]:
       count: How many, beside this one.
       own: Directories that each has for itself; they are made.
     """
-    if os.geteuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("machines are made of network namespaces, which takes root and iproute2")
+    programs.require_root()  # machines are made of network namespaces
+    programs.require("ip", "iproute2")
     for directory in own:
         directory.mkdir(parents=True, exist_ok=True)
     mark = secrets.token_hex(3)

@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -13,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import programs
 
 Put = Callable[[str, bytes], object]
 
@@ -89,9 +90,7 @@ def gcs(bucket: str) -> Iterator[tuple[str, Put]]:
 
 def gcs_server() -> Path:
     """Returns the program, which is built once for all tests of this machine."""
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("a GCS server is built from its Go module, and there is no Go here")
+    go = programs.require("go", "Go, which builds a GCS server")
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     folder = cache / "my_datasets_tests" / GCS_SERVER.rpartition("/")[2]
     program = folder / "fake-gcs-server"

@@ -32,11 +32,25 @@ def environment(directory: Path) -> dict[str, str]:
     }
 
 
+def commands_of(page: Path) -> list[str]:
+    return [
+        line.removeprefix("$ ")
+        for kind, code in blocks(page)
+        if kind == "console"
+        for line in code.splitlines()
+        if line.startswith("$ ")
+    ]
+
+
+def code_of(page: Path) -> str:
+    return "\n".join(code for kind, code in blocks(page) if kind == "python")
+
+
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if any(kind == "python" for kind, _ in blocks(p))], ids=str
 )
 def test_python_blocks_run_in_order(page, tmp_path):
-    source = "\n".join(code for kind, code in blocks(page) if kind == "python")
+    source = code_of(page)
     with warnings.catch_warnings():
         warnings.simplefilter("error", SyntaxWarning)
         compile(source, page, "exec")
@@ -49,13 +63,7 @@ def test_python_blocks_run_in_order(page, tmp_path):
     "page", [p for p in PAGES if any(kind == "console" for kind, _ in blocks(p))], ids=str
 )
 def test_console_blocks_run_in_order(page, tmp_path):
-    commands = [
-        line.removeprefix("$ ")
-        for kind, code in blocks(page)
-        if kind == "console"
-        for line in code.splitlines()
-        if line.startswith("$ ")
-    ]
+    commands = commands_of(page)
     assert commands
     done = subprocess.run(
         ["bash", "-euxc", "\n".join(commands)],
@@ -79,6 +87,22 @@ def test_every_command_is_in_the_cli_page_and_the_page_is_current():
     page = (ROOT / "docs/cli.md").read_text()
     assert all(f"## `my-datasets {name} " in page for name in COMMANDS)
     subprocess.run([sys.executable, ROOT / "docs/generate_cli.py", "--check"], check=True)
+
+
+def test_every_test_that_the_security_page_names_exists():
+    named, path = [], ""
+    for match in re.finditer(
+        r"`((?:[\w/]+\.py)?)::(\w+)`", (ROOT / "docs/security.md").read_text()
+    ):
+        path = match[1] or path
+        named.append((path, match[2]))
+    assert len(named) > 20
+    missing = [
+        f"{path}::{name}"
+        for path, name in named
+        if f"def {name}(" not in (ROOT / "tests" / path).read_text()
+    ]
+    assert not missing
 
 
 def test_relative_links_lead_somewhere():

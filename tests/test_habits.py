@@ -45,11 +45,32 @@ def test_a_wrong_import_would_be_caught(root, tmp_path):
 
 
 def test_every_extra_that_an_error_names_exists(root):
-    setup = (root / "setup.py").read_text()
-    extras = set(re.findall(r'^        "([\w-]+)": \[', setup, re.MULTILINE))
-    named = re.findall(r"my_datasets\[([\w-]+)\]", " ".join(dependencies._INSTALLS.values()))
-    assert named
-    assert set(named) <= extras
+    assert set(dependencies._EXTRA_OF.values()) <= set(dependencies.EXTRAS)
+    assert dependencies.install_command("google.cloud.storage") == (
+        "pip install 'google-cloud-storage>=3.1'"
+    )
+    assert dependencies.install_command("plots") == dependencies.install_command("matplotlib")
+    assert dependencies.install_command("polars.io") == "pip install 'polars'"
+
+
+def test_advice_names_what_every_index_has(root):
+    """Never `my_datasets[...]`, which a checkout and a wheel cannot install by that name."""
+    said = {dependencies.install_command(extra) for extra in dependencies.EXTRAS}
+    said |= {"pip install .", "pip install '.[test]'", "pip install '.[s3,signing]'"}  # README
+    said |= {"pip install -e '.[test]'", "pip install 'apache-beam[gcp]'"}
+    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
+    found = set()
+    for file in [*pages, *(root / "my_datasets").rglob("*.py")]:
+        if file.name == "CHANGELOG.md":  # what older versions said
+            continue
+        text = file.read_text("utf-8")
+        assert "my_datasets[" not in text.replace("`my_datasets[s3]`", ""), file
+        found |= {
+            re.sub(r"\s+", " ", command).strip()
+            for command in re.findall(r"pip install (?:-e )?(?:\.|'[^`\n#]*')(?=[`\s:\"])", text)
+        }
+    assert found - said == set()
+    assert len(found) > 8
 
 
 def imported(node):
@@ -72,12 +93,13 @@ def test_every_import_is_declared(root):
         "google": "protobuf", "grpc": "grpcio", "rich_click": "rich-click", "yaml": "pyyaml",
         "markdown_it": "markdown-it-py",
     }  # fmt: skip
-    base, extras = (root / "setup.py").read_text().split("extras_require")
+    base = (root / "setup.py").read_text().split("extras_require")[0]
+    base += "".join(f'"{one}"' for one in (dependencies.BEAM, *dependencies.IMAGES))
     for module in third_party:
         distribution = distributions.get(module, module.replace("_", "-"))
         # Or in the extra that the error names to whoever lacks it.
-        extra = dependencies._INSTALLS.get(module, "[]").partition("[")[2].rstrip("]")
-        where = base + "".join(re.findall(rf'"{extra}": (\[.*?\]),', extras, re.DOTALL)[:1])
+        extra = dependencies.extra_of(module)
+        where = base + "".join(f'"{one}"' for one in dependencies.EXTRAS.get(extra, ()))
         assert re.search(rf'"{distribution}(\[\w+\])?[><]', where), module
 
 
@@ -89,7 +111,10 @@ def test_no_asserts_and_no_vague_names(root):
 
 def test_the_constraints_pin_every_requirement(root):
     pinned = set(re.findall(r"^([\w.-]+)==", (root / "constraints.txt").read_text(), re.MULTILINE))
-    names = re.findall(r'"([A-Za-z][\w-]*)(?:\[\w+\])?[><]', (root / "setup.py").read_text())
+    files = (root / "setup.py", root / "my_datasets/dependencies.py")
+    text = "".join(file.read_text() for file in files)
+    names = re.findall(r'"([A-Za-z][\w-]*)(?:\[\w+\])?[><]', text)
+    assert len(names) > 60
     assert {name.lower().replace("_", "-") for name in names} <= pinned
 
 

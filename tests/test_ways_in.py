@@ -4,11 +4,16 @@ Each is tried against a wheel in a new environment, an editable install, and a p
 """
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests import installs
+from my_datasets import dependencies
+from tests import installs, programs, test_docs
 
 
 @pytest.fixture(scope="session")
@@ -185,4 +190,76 @@ def test_a_missing_extra_is_named(install, tmp_path):
         data_dir=tmp_path, new=True,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "pip install 'my_datasets[test]'" in done.stderr
+    assert "pip install 'dill>=0.3.8' 'pytest>=8'" in done.stderr
+
+
+def take_the_tour(python: Path, directory: Path) -> None:
+    """Runs README's commands, then its code, with no packages but those beside `python`."""
+    variables = {
+        "HOME": str(directory),
+        "LANG": "C.UTF-8",
+        "PATH": f"{python.parent}:/usr/bin:/bin",
+        "TFDS_DATA_DIR": str(directory / "tensorflow_datasets"),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    readme = Path("README.md")
+    (directory / "tour.py").write_text(test_docs.code_of(readme))
+    done = subprocess.run(
+        ["bash", "-euxc", "\n".join([*test_docs.commands_of(readme), "python tour.py"])],
+        check=False, capture_output=True, text=True, cwd=directory, env=variables,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@wheel_only
+def test_the_readmes_tour_runs_after_its_install(install, tmp_path):
+    take_the_tour(install.python, tmp_path)
+
+
+def supported_pythons() -> list[str]:
+    setup = (installs.ROOT / "setup.py").read_text()
+    return re.findall(r'"Programming Language :: Python :: (3\.\d+)"', setup)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", supported_pythons())
+def test_the_readmes_tour_runs_after_its_own_command(version, tmp_path):
+    """By pip, from a checkout, on each supported Python, with the versions that we test."""
+    found = [sys.executable] if sys.version.startswith(f"{version}.") else []
+    found += (Path.home() / ".pyenv/versions").glob(f"{version}.*/bin/python")
+    found += Path("/usr/bin").glob(f"python{version}")
+    if not found:
+        programs.leave_out(f"CPython {version}")
+    kind, code = next(
+        block for block in test_docs.blocks(Path("README.md")) if "pip install" in block[1]
+    )
+    command = code.splitlines()[0].partition("#")[0].strip()
+    assert (kind, command) == ("sh", "pip install .")
+    installs.copy_checkout(tmp_path / "checkout")
+    environment = tmp_path / "environment"
+    subprocess.run([found[0], "-m", "venv", environment], check=True)
+    subprocess.run(
+        ["bash", "-euc", command],
+        check=True, cwd=tmp_path / "checkout",
+        env={
+            "HOME": str(Path.home()), "PATH": f"{environment}/bin:/usr/bin:/bin",
+            "PIP_CONSTRAINT": str(installs.ROOT / "constraints.txt"),
+            **{name: value for name, value in os.environ.items() if name.startswith("PIP_")},
+        },
+    )  # fmt: skip
+    take_the_tour(environment / "bin/python", tmp_path)
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_the_versions_that_we_test_have_wheels_for_each_python(version, tmp_path):
+    assert version in supported_pythons()
+    needed = [dependencies.BEAM, *dependencies.IMAGES, "tensorflow", "tensorflow-datasets"]
+    needed += [one for extra in dependencies.EXTRAS.values() for one in extra]
+    names = {re.split(r"[\[<>]", one)[0] for one in needed}
+    subprocess.run(
+        [Path(sys.executable).parent / "uv", "pip", "compile", installs.ROOT / "setup.py",
+         "--all-extras", "--python-version", version, "--constraint",
+         installs.ROOT / "constraints.txt", "--output-file", tmp_path / "versions.txt",
+         *(option for name in sorted(names) for option in ("--only-binary", name))],
+        check=True, capture_output=True, cwd=tmp_path,
+    )  # fmt: skip

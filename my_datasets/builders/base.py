@@ -16,6 +16,7 @@ import tensorflow_datasets as tfds
 from absl import logging
 from etils import epath
 from tensorflow_datasets.core import file_adapters, registered
+from tensorflow_datasets.core.dataset_info import license_path
 from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.core.utils import file_utils
 
@@ -33,6 +34,7 @@ from my_datasets.builders import (
     reproducing,
     staleness,
 )
+from my_datasets.builders.columns.optionals import check_readable
 from my_datasets.builders.download_cache import Plan
 from my_datasets.builders.fingerprint import fingerprint
 from my_datasets.builders.progress_bar import ProgressBar
@@ -42,7 +44,7 @@ from my_datasets.building.journal import Journal
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.units import Units
 from my_datasets.comparison import gate
-from my_datasets.core import layout
+from my_datasets.core import interruption, layout, metadata_copy
 from my_datasets.core.declared import essentials
 from my_datasets.core.manifest import Manifest
 from my_datasets.dependencies import missing_dependency
@@ -125,9 +127,12 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
 
         Raises:
           DataDirError: It is in an object store of which TensorFlow has no file system.
+          InvalidOptionError: It is neither a path nor the address of an object store.
         """
-        if data_dir is not None and os.fspath(data_dir).startswith("s3://"):
-            raise refusals.not_read_by_tensorflow(os.fspath(data_dir))
+        if data_dir is not None:
+            data_dir = layout.path_or_address(data_dir, "data_dir", (*layout.BY_TENSORFLOW, "s3"))
+            if data_dir.startswith("s3://"):
+                raise refusals.not_read_by_tensorflow(data_dir)
         super().__init__(data_dir=data_dir, **kwargs)
 
     def units(
@@ -194,10 +199,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
           DiskFullError: The file system filled up; no half-made version is left.
           DataDirNotWritableError: The data directory cannot be written.
           IncompleteVersionError: The version's directory is there, but is not a whole version.
-          OverwriteError: The version to overwrite is in an object store.
+          OverwriteError: The version to overwrite is in an object store, or the dataset's folder is
+            a link that leads out of the data directory.
           StaleDataError: The version was prepared by other code, or with limits.
           VersionBlockedError: The version must not be used.
           VersionNotBuildableError: The version is only loaded by the code as it is now.
+          KeyboardInterrupt: Ctrl-C; a note says what is kept. SIGTERM raises `SystemExit` with 143
+            where the program does not handle it: worker processes are ended, temporary files gone.
           MyDatasetsError: The builder or its input is wrong; see `my_datasets.errors`.
         """
         self._build_options = build_options or BuildOptions()
@@ -206,6 +214,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if self._build_options.report is None:
             bar = ProgressBar()
             self._build_options = dataclasses.replace(self._build_options, report=bar)
+        if download_dir is not None:
+            download_dir = layout.path_or_address(download_dir, "download_dir")
         options: dict[str, Any] = {
             "download_dir": download_dir,
             "download_config": download_config or tfds.download.DownloadConfig(),
@@ -226,24 +236,32 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             if not is_remote:
                 options["download_dir"] = download_dir or self.data_dir_root / "downloads"
             how = dataclasses.replace(self._build_options, destination=None)
-            delivering.build(self, url or os.fspath(self.data_dir_root), options, how)
+            with interruption.raising(), interruption.telling("What was finished is kept."):
+                delivering.build(self, url or os.fspath(self.data_dir_root), options, how)
             return
         version_dir = Path(self.data_dir)
+        if overwrite and version_dir.exists():
+            staging.require_inside(version_dir, Path(self.data_dir_root))
         if version_dir.exists() and not overwrite:
             # Also reached by a metadata update. No lock: the data may be on a read-only disk.
             staging.tidy(version_dir)
             refusals.check_whole(version_dir, refusals.reference_to(self))
             staleness.refuse(self, options["download_config"], self._build_options)
             super().download_and_prepare(**options)
+            if options["download_config"].download_mode is tfds.GenerateMode.UPDATE_DATASET_INFO:
+                recording.renew_copy(version_dir)
             return
         with (
+            interruption.raising(),
+            interruption.telling(lambda: staging.kept(self._replaces or version_dir)),
             self._missing_dependencies_explained(),
             storage.explained(version_dir),
-            staging.exclusive(version_dir),
+            staging.exclusive(version_dir, overwrite=overwrite),
         ):
             if not version_dir.exists():
                 super().download_and_prepare(**options)
-                staging.discard_work(self._replaces or version_dir)
+                if self._replaces is None:
+                    staging.discard_work(version_dir)
                 return
             if overwrite:
                 self._build_beside_and_swap(version_dir, options)
@@ -256,8 +274,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             if not overwrite:
                 staleness.refuse(self, options["download_config"], self._build_options)
 
-    def _generate_examples(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
+    def _generate_examples(self, *args: Any, **kwargs: Any) -> Any:
         """Yields `(key, example)` pairs; only needed where `_split_generators` calls it."""
+        inherited = super()._generate_examples  # of a builder of TFDS's that comes after this class
+        if inherited.__func__ is not tfds.core.GeneratorBasedBuilder._generate_examples:
+            return inherited(*args, **kwargs)
+        if hasattr(self, "_build_pcollection"):
+            return self._build_pcollection(*args, **kwargs)
         raise refusals.no_generator(type(self), self.name)
 
     def as_dataset(self, *args: Any, **kwargs: Any) -> Any:
@@ -284,6 +307,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         """Builds the splits with this package's engine; TFDS calls it with a temporary data_dir."""
         if download_config.max_examples_per_split == 0:
             return
+        check_readable(self.info.features, self.name)
         by_tfds = super()._download_and_prepare
         downloads = downloading.DownloadManager(
             dl_manager, self._download_plan(dl_manager, download_config)
@@ -293,9 +317,11 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             return
         options = self._build_options
         recording.check_constraints(self, self.CONSTRAINTS)
+        if type(self.info.metadata) is tfds.core.BeamMetadataDict:
+            self.info._metadata = on_beam.BeamMetadata(self.info.metadata)
         beam = on_beam.OnBeam(self._split_generators, download_config, options)
         generators = self._split_generators(downloads, **beam.arguments)
-        inputs = preparing.split_inputs(generators, self._generate_examples, self.name)
+        inputs = preparing.split_inputs(generators, self)
         job = preparing.job(
             inputs=preparing.chosen(inputs, options),
             info=self.info,
@@ -317,18 +343,25 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             manual_dir=downloads.plan.manual_dir if self.MANUAL_DOWNLOAD_INSTRUCTIONS else None,
         )
         try:
-            if beam.is_wanted(job):
+            if beam.is_wanted(job, self.info.metadata):
                 wanted = recording.wanted(self, self.CONSTRAINTS)
                 module = type(self).__module__
-                results = beam.build(job, self._where, work, identity, target, module, wanted)
+                results = beam.build(
+                    job, self._where, work, identity, target, module, wanted,
+                    self.info.metadata, self._process_pipeline_result,
+                )  # fmt: skip
             else:
                 with Journal(work, identity, resume=options.resume) as journal:
                     results = local.build(job, options, journal, target)
                 wanted = recording.wanted(self, self.CONSTRAINTS)
             self.info.set_splits(preparing.split_infos(results, self._get_filename_template))
-            # What the manifest tells of it, and the gate compares; TFDS writes it once more at
-            # the end, with what it adds.
-            self.info.write_to_directory(target)
+            # What the manifest tells of it, and the gate compares. TFDS writes it all at the end,
+            # and saves `info.metadata` then, once: saving may consume what they are made of.
+            self.info.download_size = dl_manager.downloaded_size
+            self.info.features.save_config(target)
+            self.info.write_dataset_info_json(target)
+            if licence := self.info.redistribution_info.license:
+                license_path(target).write_text(licence)
             content, statistics = recording.examined(
                 target, results, work / "examined", wanted, options, beam.findings
             )
@@ -351,6 +384,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             statistics=statistics,
             constraints={name: one.to_json() for name, one in self.CONSTRAINTS.items()},
             configs=recording.configs(self),
+            metadata_copy=metadata_copy.of_version(target),
+            files=recording.files_of(target, results),
         ).write(target)
         if options.version_gate:
             gate.check(target, version_dir.parent, offers.of_builder(self).blocked)
@@ -423,6 +458,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             fresh._replaces = version_dir
             fresh.download_and_prepare(**options, build_options=self._build_options)
             staging.swap(Path(fresh.data_dir), version_dir)
+        # Not before: until then a kill costs no more than the metadata.
+        staging.discard_work(version_dir)
 
     def _anew(self, data_dir: Path) -> "Builder":
         """Returns the same builder for another data directory."""
@@ -452,6 +489,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             raise choosing.no_such_version(
                 self.name, requested_version, offer, data_dir, self.builder_config_name
             ) from None
+
+    def _build_data_dir(self, given_data_dir: str | None) -> tuple[str, str]:
+        """Returns the root and the version's directory; TFDS reads the metadata there next."""
+        root, directory = super()._build_data_dir(given_data_dir)
+        if not layout.is_remote(directory):
+            refusals.check_prepared(Path(directory), self.name, str(self.version))
+        return root, directory
 
     @property
     def canonical_version(self) -> tfds.core.Version:

@@ -17,6 +17,7 @@ from my_datasets.building import staging, storage
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter, log_progress
 from my_datasets.core.manifest import Manifest
+from my_datasets.core.user_folders import cache_folder
 from my_datasets.errors import StaleDataError
 from my_datasets.stores.lease import Lease
 
@@ -33,7 +34,7 @@ def scratch_of(url: str) -> Path:
       url: The data directory there.
     """
     name = hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
-    return Path.home() / ".cache" / "my_datasets" / "builds" / name
+    return cache_folder("builds", name)
 
 
 def build(builder: "Builder", url: str, options: dict[str, Any], how: BuildOptions) -> None:

@@ -14,7 +14,7 @@ import tensorflow_datasets as tfds
 from my_datasets.builders.columns.choice import columns_of
 from my_datasets.builders.columns.column import Column, is_constant
 from my_datasets.builders.columns.texts import is_text
-from my_datasets.builders.misfits import is_of_the_machine, located
+from my_datasets.builders.misfits import located, raise_if_not_of_the_example
 from my_datasets.building.units import Misfit
 from my_datasets.records import example, tfrecord
 from my_datasets.records.pieces import Piece
@@ -91,8 +91,7 @@ class ExampleEncoder:
         except Misfit:
             raise
         except Exception as error:
-            if is_of_the_machine(error):
-                raise
+            raise_if_not_of_the_example(error, "")
             raise self._misfit(item, error) from error
 
     def _misfit(self, item: Any, error: Exception) -> Misfit:
@@ -138,8 +137,7 @@ class ExampleEncoder:
             except Misfit:
                 raise
             except Exception as error:
-                if is_of_the_machine(error):
-                    raise
+                raise_if_not_of_the_example(error, name)
                 raise Misfit(name, repr(column.feature), f"a column of {array.type}") from error
         return _framed(pieces, batch.num_rows)
 

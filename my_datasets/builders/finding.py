@@ -9,10 +9,11 @@ from typing import Any
 
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import registered
+from tensorflow_datasets.core.dataset_info import DatasetInfoFileError
 from tensorflow_datasets.core.utils import file_utils
 from tensorflow_datasets.core.utils.version import DatasetVariantBlockedError
 
-from my_datasets.builders import choosing, offers
+from my_datasets.builders import choosing, from_directory, offers
 from my_datasets.builders.offers import Offer
 from my_datasets.builders.registry import packaged
 from my_datasets.core import layout
@@ -21,6 +22,7 @@ from my_datasets.core.reference import DatasetReference
 from my_datasets.core.versioning import VersionPattern
 from my_datasets.errors import (
     ConfigNotFoundError,
+    DataDirError,
     DatasetNotFoundError,
     MyDatasetsError,
     VersionNotFoundError,
@@ -53,7 +55,9 @@ def find_builder(
     with _explained(reference, data_dir):
         # What TFDS makes with arguments of the constructor is always made from code.
         exact = reference if builder_kwargs else _exact(reference, data_dir)
-        return tfds.builder(str(exact), data_dir=_expanded(data_dir), **(builder_kwargs or {}))
+        return from_directory.builder(
+            str(exact), data_dir=_expanded(data_dir), builder_kwargs=builder_kwargs or {}
+        )
 
 
 def builders_from_code(
@@ -130,15 +134,18 @@ def _exact(
 ) -> DatasetReference:
     """Returns the exact reference to the newest prepared version that a wildcard means.
 
-    What is no wildcard stays as it is, and so does what nothing fits that is prepared: then TFDS
-    asks the code.
+    A reference without a version is such a wildcard where there is no code of the dataset. All
+    others stay as they are, and so does what nothing fits that is prepared: then TFDS asks the
+    code.
 
     Raises:
       VersionBlockedError: All that fits is blocked.
     """
-    if reference.version is None or reference.version.is_exact:
+    if reference.version is not None and reference.version.is_exact:
         return reference
     cls = _code(reference.name)
+    if reference.version is None and cls is not None:
+        return reference  # TFDS takes the version of the code
     offer = offers.of_class(cls) if cls is not None else Offer()
     default = cls.default_builder_config if cls is not None else None
     there = []
@@ -149,7 +156,8 @@ def _exact(
     choice = choosing.choose(reference.version, there, offer.blocked)
     config = reference.config or (default.name if default else None)
     found = choice.version.version if choice.version else None
-    if found is None and choice.blocked:  # of which TFDS would take one
+    # Of blocked ones, TFDS would take one.
+    if found is None and choice.blocked and reference.version is not None:
         found = offer.newest(reference.version, config)
         if found is None:
             raise choosing.blocked(str(reference), choice.reasons(), offer.usable(config))
@@ -159,7 +167,10 @@ def _exact(
 
 
 def _expanded(data_dir: str | os.PathLike[str] | None) -> str | None:
-    return None if data_dir is None else os.path.expanduser(data_dir)
+    if data_dir is None:
+        return None
+    schemes = (*layout.BY_TENSORFLOW, "s3")  # of which our builders say what else to do
+    return os.path.expanduser(layout.path_or_address(data_dir, "The data directory", schemes))
 
 
 @contextmanager
@@ -171,7 +182,17 @@ def _explained(
         yield
     except MyDatasetsError:
         raise
-    except registered.DatasetNotFoundError as error:
+    except (PermissionError, DatasetInfoFileError, registered.DatasetNotFoundError) as error:
+        if denied := _denied(reference, data_dir):
+            raise DataDirError(
+                explain(
+                    f"What is prepared of {reference} cannot be read.",
+                    *denied,
+                    mend="ask its owner for access, or give another --data-dir",
+                )
+            ) from error
+        if not isinstance(error, registered.DatasetNotFoundError):
+            raise
         # TFDS's own message lists all of its public datasets.
         raise _not_found(reference, roots(data_dir)) from error
     except DatasetVariantBlockedError as error:  # prepared data that say so of themselves
@@ -184,6 +205,19 @@ def _explained(
         if reference.version and "cannot be loaded at version" in str(error):
             raise _version_not_found(reference, error) from error
         raise
+
+
+def _denied(reference: DatasetReference, data_dir: str | os.PathLike[str] | None) -> list[str]:
+    """Returns what of the version that a reference means cannot be read, and why."""
+    version = [str(reference.version)] if reference.version else []
+    found = []
+    for root in roots(data_dir):
+        folder = layout.as_path(root) / reference.name
+        config = reference.config or layout.default_config(folder)
+        folders = [folder, *([folder / config] if config else [])]
+        paths = [*folders, *(one / version[0] for one in folders if version)]
+        found += [reason for path in paths if (reason := layout.why_unreadable(path))]
+    return found
 
 
 def _prepared(roots: Iterable[str]) -> list[layout.PreparedVersion]:

@@ -1,42 +1,47 @@
 """The fingerprint of a builder: a hash of each thing that determines its data.
 
 Source code counts as what it means: comments, formatting and docstrings do not. Of what a builder
-imports, only modules of its own package count: a new release of NumPy is not a new dataset.
+uses, only what is in its own package counts: a new release of NumPy is not a new dataset.
 """
 
-import ast
 import hashlib
-import importlib.util
 import inspect
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
 
-# This package's own layers make the same data from the same builder; its tests hold that.
-_FRAMEWORK = "my_datasets"
-_FRAMEWORKS_DATASETS = "my_datasets.datasets"
+from my_datasets.builders import source_code
+from my_datasets.builders.source_code import Part, SourceCode
+
+# How source code counts; a fingerprint says it under this name. By the first rule, of which
+# fingerprints say nothing, each module counted whole that a builder's modules import.
+RULE = "2"
+_RULE_NAME = "rule"
+_FIRST_RULE = "1"
 # The attributes of a config that are documentation, or stand in the fingerprint by themselves.
 _FOR_READERS = ("description", "release_notes", "tags", "version", "supported_versions")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-def fingerprint(builder: tfds.core.DatasetBuilder) -> dict[str, str]:
+def fingerprint(builder: tfds.core.DatasetBuilder, rule: str = RULE) -> dict[str, str]:
     """Returns a hash, or a short text, for each thing that determines a builder's data.
 
     Args:
       builder: The builder.
+      rule: How source code counts.
 
     Returns:
-      `version`, `config`, `features`, `checksums`, and `source <module>` for the builder's module
-      and every module of its own package that it imports, directly or not.
+      `version`, `config`, `features`, `checksums`, `rule`, and `source of <module>` for each module
+      of the builder's package of which it uses something.
     """
-    found = {
+    found = {} if rule == _FIRST_RULE else {_RULE_NAME: rule}
+    found |= {
         "version": str(builder.version),
         "config": _config(builder.builder_config) if builder.builder_config else "",
         "features": _hash(json.dumps(builder.info.features.to_json(), sort_keys=True)),
@@ -49,9 +54,31 @@ def fingerprint(builder: tfds.core.DatasetBuilder) -> dict[str, str]:
             )
         ),
     }
-    for name, code in sorted(_sources(type(builder)).items()):
-        found[f"source of {name}"] = _hash(code if isinstance(code, str) else _meaning(code))
+    for name, digest in sorted(_sources(type(builder), rule).items()):
+        found[f"source of {name}"] = digest
     return found
+
+
+def changes_since(old: Mapping[str, str], builder: tfds.core.DatasetBuilder) -> list[str]:
+    """Returns what differs between a fingerprint and a builder as it is now, in words.
+
+    Args:
+      old: The fingerprint, by any rule. Of a rule that this release does not know, source code is
+        not compared.
+      builder: The builder.
+    """
+    rule = old.get(_RULE_NAME, _FIRST_RULE)
+    if rule in (RULE, _FIRST_RULE):
+        return changes(dict(old), fingerprint(builder, rule))
+    return changes(_without_source(old), _without_source(fingerprint(builder)))
+
+
+def _without_source(found: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in found.items()
+        if name != _RULE_NAME and not name.startswith("source of ")
+    }
 
 
 def changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
@@ -97,107 +124,70 @@ def _stable(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__} {_stable(fields)}"
 
 
-def _sources(cls: type) -> dict[str, "ast.Module | str"]:
-    """Returns the code of each module that counts, by its name; as text where it is no Python."""
-    module = sys.modules.get(cls.__module__)
-    file = getattr(module, "__file__", None)
-    if module is None or file is None:
-        try:
-            return {cls.__qualname__: _parsed(inspect.getsource(cls))}
-        except (OSError, TypeError):
-            return {}  # typed into an interpreter that keeps no source
-    waiting = [(module.__name__, Path(file))]
-    found: dict[str, ast.Module | str] = {}
-    while waiting:
-        name, path = waiting.pop()
-        if name in found or path.suffix != ".py":
+def _sources(cls: type, rule: str) -> dict[str, str]:
+    """Returns the hash of the code of each module that counts, by its name."""
+    if rule == RULE:
+        return {part.module: part.sha256 for part in source_parts(cls)}
+    start = _start(cls)
+    if not start:
+        return {part.module: part.sha256 for part in _typed_in(cls)}
+    first = {cls.__module__: start[cls.__module__]}
+    return source_code.cached(
+        (rule, cls.__module__, first[cls.__module__]),
+        lambda: source_code.whole_modules(first, cls.__module__.partition(".")[0]),
+    )
+
+
+def source_parts(cls: type) -> list[Part]:
+    """Returns what source code a builder's data depend on, module by module.
+
+    Args:
+      cls: The builder's class.
+    """
+    start = _start(cls)
+    if not start:
+        return _typed_in(cls)
+    package = cls.__module__.partition(".")[0]
+    classes = [
+        (one.__module__, one.__qualname__.partition(".")[0])
+        for one in cls.mro()
+        if one.__module__ in start
+    ]
+
+    def compute() -> tuple[list[Part], list[Path]]:
+        code = SourceCode(package, start)
+        for module, name in classes:
+            code.add_class(module, name)
+        return code.parts(), code.files()
+
+    return source_code.cached((RULE, *classes, *start.items()), compute)
+
+
+def _start(cls: type) -> dict[str, Path]:
+    """Returns the files of the modules of a builder's classes that are of its package."""
+    package = cls.__module__.partition(".")[0]
+    found: dict[str, Path] = {}
+    for one in cls.mro():
+        name = one.__module__
+        is_own = name.partition(".")[0] == package and not source_code.is_framework(name)
+        if one is not cls and not is_own:
             continue
-        found[name] = code = _parsed(path.read_text("utf-8"))
-        if isinstance(code, ast.Module):
-            waiting += _imports(name, path, code)
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file is None and one is cls:
+            return {}
+        if file is not None and file.endswith(".py"):
+            found[name] = Path(file)
     return found
 
 
-def _parsed(source: str) -> "ast.Module | str":
+def _typed_in(cls: type) -> list[Part]:
+    """Returns the code of a class that was typed into an interpreter; nothing if it keeps none."""
     try:
-        return ast.parse(source)
-    except SyntaxError:
-        return source
-
-
-def _imports(module: str, path: Path, code: ast.Module) -> Iterator[tuple[str, Path]]:
-    """Yields the modules of its own package that a module imports, and their files.
-
-    They are looked for as files: some are imported only while the data are generated, and must
-    count before that, too.
-    """
-    package = module.partition(".")[0]
-    parent = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(code):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            try:
-                base = importlib.util.resolve_name("." * node.level + (node.module or ""), parent)
-            except ImportError:
-                continue
-            names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
-        for name in names:
-            own = name == package or name.startswith(package + ".")
-            file = _file(name) if own and not _is_framework(name) else None
-            if file is not None:
-                yield name, file
-
-
-def _file(module: str) -> Path | None:
-    """Returns the file of a module whose outermost package was imported; None if it is none."""
-    package, _, rest = module.partition(".")
-    roots = [Path(root) for root in getattr(sys.modules.get(package), "__path__", ())]
-    parts = rest.split(".") if rest else []
-    for root in roots:
-        inside = root.joinpath(*parts)
-        for file in (inside / "__init__.py", inside.with_name(inside.name + ".py")):
-            if file.is_file() and (parts or file.name == "__init__.py"):
-                return file
-    return None
-
-
-def _is_framework(name: str) -> bool:
-    return name.partition(".")[0] == _FRAMEWORK and not name.startswith(_FRAMEWORKS_DATASETS)
-
-
-def _meaning(code: ast.Module) -> str:
-    """Returns what code does, whatever it looks like; its documentation is taken out of it."""
-    for node in ast.walk(code):
-        body = getattr(node, "body", None)
-        has_doc = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-        if isinstance(node, has_doc) and body and _is_text(body[0]):
-            node.body = body[1:]
-    return _dumped(code)
-
-
-def _dumped(node: Any) -> str:
-    """Returns a syntax tree as a text.
-
-    Not by `ast.dump`: what that says of the same code changes from one Python to the next, as
-    fields are added. Those are left out here while they are empty.
-    """
-    if isinstance(node, ast.AST):
-        fields = ((name, getattr(node, name, None)) for name in node._fields if name != "ctx")
-        said = [f"{name}={_dumped(value)}" for name, value in fields if value not in (None, [])]
-        return f"{type(node).__name__}({', '.join(said)})"
-    if isinstance(node, list):
-        return "[" + ", ".join(map(_dumped, node)) + "]"
-    return ascii(node)
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+        text = source_code.meaning(inspect.getsource(cls))
+    except (OSError, TypeError):
+        return []
+    name = cls.__qualname__
+    return [Part(name, "", (name,), (), is_whole=False, sha256=_hash(text))]
 
 
 def _hash(text: str) -> str:

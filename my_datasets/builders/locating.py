@@ -1,5 +1,7 @@
 """The prepared version that a reference means, out of a dataset's folder; no builder is made."""
 
+import contextlib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from my_datasets.core import layout
 from my_datasets.core.layout import PreparedVersion
 from my_datasets.core.lock import Lock
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import NotPreparedError, VersionBlockedError, explain
+from my_datasets.errors import NotPreparedError, VersionBlockedError, explain, nearest
 
 
 def look_at(reference: DatasetReference, folder: Path, searched: str) -> PreparedVersion:
@@ -65,7 +67,7 @@ def _located(
     pattern = reference.version
     choice = choosing.choose(pattern, of_config, offer.blocked)
     if not choice.fitting:
-        raise _not_prepared(reference, offer, there, searched)
+        raise _not_prepared(reference, offer, there, searched, layout.unreadable_in(folder))
     if exact_is_enough and pattern is not None and pattern.is_exact:
         return choice.fitting[0]
     if choice.version is None:
@@ -90,18 +92,39 @@ def _blocked(
 
 
 def _not_prepared(
-    reference: DatasetReference, offer: Offer, there: Sequence[PreparedVersion], searched: str
+    reference: DatasetReference,
+    offer: Offer,
+    there: Sequence[PreparedVersion],
+    searched: str,
+    unreadable: Sequence[str],
 ) -> NotPreparedError:
+    how = _how_to_get(reference, offer, searched)
     shown = (f"{one.config + ':' if one.config else ''}{one.version}" for one in there)
     return NotPreparedError(
         explain(
             f"No prepared data matches {str(reference)!r}.",
             f"Searched: {searched}/{reference.name}",
             f"Prepared there: {', '.join(shown) or 'nothing'}",
+            _nearest(reference.name, searched) if not there and not offer.versions else "",
             f"Versions in code: {offer.described(reference.config)}" if offer.versions else "",
-            mend=_how_to_get(reference, offer, searched),
+            *(f"Not readable: {one}" for one in unreadable),
+            mend=f"ask the owner of what is not readable for access; or {how}"
+            if unreadable
+            else how,
         )
     )
+
+
+def _nearest(name: str, data_dir: str) -> str:
+    """Returns which dataset is meant, by what is prepared and by what is known already."""
+    known = set(registry.packaged.datasets)
+    if not layout.is_remote(data_dir):
+        with contextlib.suppress(OSError):
+            known |= {path.name for path in Path(data_dir).iterdir() if path.is_dir()}
+    tfds = sys.modules.get("tensorflow_datasets")
+    if tfds is not None:
+        known |= set(tfds.core.registered.list_imported_builders())
+    return nearest(name, sorted(known))
 
 
 def _how_to_get(reference: DatasetReference, offer: Offer, data_dir: str) -> str:

@@ -35,6 +35,36 @@ class Where:
     check: Callable[[], None] = lambda: None
 
 
+class BeamMetadata(tfds.core.BeamMetadataDict):  # type: ignore[misc]
+    """TFDS's dict of metadata whose values a pipeline may compute; they are kept with the work.
+
+    TFDS's own has them in a temporary folder of the building process's machine, which goes with
+    the first saving: no worker elsewhere could write there, and no build could be resumed.
+    """
+
+    def __init__(self, given: Mapping[Any, Any]) -> None:
+        """Takes over what a builder has put into TFDS's."""
+        dict.__init__(self, given)
+        # Lists of the values that the pipeline computes, by their keys.
+        self.computed: dict[Any, Any] = {}
+
+    def __setitem__(self, key: Any, item: Any) -> None:
+        """Takes a value, or a collection that will have one element."""
+        import apache_beam as beam
+
+        if not isinstance(item, beam.pvalue.PValue):
+            super().__setitem__(key, item)
+            return
+        if key in self:
+            raise ValueError(f"The metadata {key!r} are set twice.")
+        self.computed[key] = item | f"metadata_{key}_tolist" >> beam.combiners.ToList()
+        dict.__setitem__(self, key, item)
+
+    def save_metadata(self, data_dir: os.PathLike[str]) -> None:
+        """Saves the values; nothing is removed by it."""
+        tfds.core.MetadataDict.save_metadata(self, data_dir)
+
+
 class OnBeam:
     """Where the build of a version runs, if it is on Beam.
 
@@ -76,13 +106,20 @@ class OnBeam:
             self._pipeline = self._submit().pipeline()
             self.arguments = {"pipeline": self._pipeline}
 
-    def is_wanted(self, job: Job) -> bool:
-        """Returns whether a job is for Beam."""
-        return self._is_asked_for or any(item.collection is not None for item in job.inputs)
+    def is_wanted(self, job: Job, metadata: Any) -> bool:
+        """Returns whether a job is for Beam.
+
+        Args:
+          job: What to build.
+          metadata: That of the builder's info, which a pipeline may have to compute.
+        """
+        computes = isinstance(metadata, BeamMetadata) and bool(metadata.computed)
+        collections = any(item.collection is not None for item in job.inputs)
+        return self._is_asked_for or computes or collections
 
     def build(
         self, job: Job, elsewhere: Where | None, work: Path, identity: Mapping[str, Any],
-        target: Path, module: str, wanted: Wanted,
+        target: Path, module: str, wanted: Wanted, metadata: Any, ended: Callable[[Any], None],
     ) -> list[SplitResult]:  # fmt: skip
         """Builds all splits of a version, and hands over the shards.
 
@@ -94,6 +131,8 @@ class OnBeam:
           target: The version's directory on this machine.
           module: The builder's.
           wanted: What workers look for in examples.
+          metadata: That of the builder's info; values that the pipeline computes are put into it.
+          ended: Called with the result of each pipeline with transforms of the builder's.
         """
         from my_datasets.building.engines.beam import driving, engine
         from my_datasets.building.engines.beam.places import SharedDirectory
@@ -101,15 +140,20 @@ class OnBeam:
         where = Where(SharedDirectory(Path(os.path.abspath(work))))
         if elsewhere is not None and self._submit().preset.has_workers:
             where = elsewhere
+        computing = metadata if isinstance(metadata, BeamMetadata) else None
         file_format = str(identity["options"]["file_format"])
         how = driving.OnBeam(
-            submission=self._submit(), pipeline=self._pipeline,
+            submission=self._submit(), pipeline=self._pipeline, ended=ended,
+            metadata=None if computing is None else computing.computed,
             place=where.place, check=where.check, identity=identity,
             examine=functools.partial(examining.examine_shard, wanted, file_format),
             modules=() if module == "__main__" else (module,), file_format=file_format,
         )  # fmt: skip
         driver = self._driver = engine.opened(job, self._options, how)
-        return engine.build(driver, target)
+        results = engine.build(driver, target)
+        if computing is not None:
+            computing.update(engine.metadata_of(driver))
+        return results
 
     @property
     def findings(self) -> Findings | None:

@@ -37,16 +37,13 @@ ENGINE_FORMATS = frozenset(
 )
 
 
-def split_inputs(
-    generators: Any, generate_examples: Callable[..., Any], builder: str
-) -> list[SplitInput]:
+def split_inputs(generators: Any, builder: tfds.core.DatasetBuilder) -> list[SplitInput]:
     """Returns what `_split_generators` returned as the engine's input.
 
     Args:
       generators: A dict of split names to generators, `Units` or what is of Beam, or TFDS's older
         list.
-      generate_examples: The builder's method, for the list.
-      builder: The dataset's name, for messages.
+      builder: The builder.
 
     Raises:
       BuilderError: It is something else.
@@ -56,11 +53,19 @@ def split_inputs(
         and not isinstance(generators, str)
         and all(isinstance(item, tfds.core.SplitGenerator) for item in generators)
     ):
-        generators = {str(item.name): generate_examples(**item.gen_kwargs) for item in generators}
+        generate = builder._generate_examples
+        if isinstance(builder, tfds.core.BeamBasedBuilder) or hasattr(
+            builder, "_build_pcollection"
+        ):
+            # It takes a pipeline first.
+            import apache_beam
+
+            generate = apache_beam.ptransform_fn(generate)
+        generators = {str(item.name): generate(**item.gen_kwargs) for item in generators}
     if not isinstance(generators, Mapping) or not generators:
         raise BuilderError(
             explain(
-                f"_split_generators of {builder!r} returned {_shortly(generators)}.",
+                f"_split_generators of {builder.name!r} returned {_shortly(generators)}.",
                 "Expected a dict such as {'train': self._generate_examples(path)}",
                 mend="return a dict with a generator, or self.units(...), for each split",
             )
@@ -70,7 +75,8 @@ def split_inputs(
         if str(name).lower() == "all":
             raise BuilderError(
                 explain(
-                    f"A split of {builder!r} is called {name!r}, which TFDS keeps for all splits.",
+                    f"A split of {builder.name!r} is called {name!r}, "
+                    "which TFDS keeps for all splits.",
                     mend="give the split another name",
                 )
             )
@@ -84,7 +90,7 @@ def split_inputs(
         else:
             raise BuilderError(
                 explain(
-                    f"The split {name!r} of {builder!r} is a {type(generator).__name__}.",
+                    f"The split {name!r} of {builder.name!r} is a {type(generator).__name__}.",
                     "Expected a generator of (key, example) pairs, self.units(...), or a Beam "
                     "transform",
                     mend="see that _generate_examples yields, and is called",
@@ -172,7 +178,7 @@ def work_identity(
     """
     return {
         # Other releases may encode, sort or name in another way.
-        "software": {"my_datasets": __version__, "journal": 2, "zlib": zlib.ZLIB_RUNTIME_VERSION},
+        "software": {"my_datasets": __version__, "journal": 4, "zlib": zlib.ZLIB_RUNTIME_VERSION},
         "fingerprint": dict(fingerprint),
         "options": {
             "file_format": form,

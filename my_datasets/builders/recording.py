@@ -7,6 +7,7 @@ import urllib.parse
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from my_datasets.building.units import SplitInput
 from my_datasets.comparison import examining
 from my_datasets.comparison.examined import Examined, violations
 from my_datasets.comparison.examining import Found, Wanted
-from my_datasets.core import content, in_order, schema
+from my_datasets.core import content, in_order, layout, metadata_copy, schema
 from my_datasets.core.content import Content, ShardContent
-from my_datasets.core.declared import Declared
+from my_datasets.core.declared import Declared, essentials
+from my_datasets.core.feature_classes import register_classes_of
+from my_datasets.core.manifest import Manifest
 from my_datasets.errors import ConstraintError, explain
 from my_datasets.statistics import constraints as declared_of
 from my_datasets.statistics.constraints import Constraint
@@ -73,6 +76,7 @@ def wanted(builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]
 
 @contextmanager
 def _saved_features(builder: tfds.core.DatasetBuilder) -> Iterator[Path]:
+    register_classes_of(builder.info.features)
     with tempfile.TemporaryDirectory() as directory:
         builder.info.features.save_config(directory)
         yield Path(directory)
@@ -183,6 +187,31 @@ def provenance(
         "release_notes": {str(version): note for version, note in notes.items()},
         "reproduce": reproduce,
     }
+
+
+def files_of(version_dir: Path, results: Sequence[SplitResult]) -> dict[str, Any]:
+    """Returns what the manifest records of files beside the shards of a version.
+
+    Args:
+      version_dir: Its directory.
+      results: What the engine made.
+    """
+    shards = {shard.name for one in results for shard in one.shards}
+    made_elsewhere = {name: said for one in results for name, said in one.sidecars.items()}
+    return {**made_elsewhere, **metadata_copy.of_files(version_dir, shards)}
+
+
+def renew_copy(version_dir: Path) -> None:
+    """Records `dataset_info.json` as it is now in the manifest, where that has a copy of it.
+
+    Args:
+      version_dir: The version's directory, of which TFDS has updated the file.
+    """
+    made = Manifest.read(version_dir)
+    if made is not None and made.metadata_copy:
+        name = layout.METADATA_FILES[0]
+        now = {**made.metadata_copy, name: metadata_copy.of_version(version_dir)[name]}
+        replace(made, metadata_copy=now, metadata=essentials(version_dir)).write(version_dir)
 
 
 def configs(builder: tfds.core.DatasetBuilder) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from my_datasets.core import layout
+from my_datasets.core.declared import Declared
 from my_datasets.errors import (
     BuilderError,
     DataDirError,
@@ -14,6 +15,8 @@ from my_datasets.errors import (
     SourceError,
     explain,
 )
+
+_BUILD_ANEW = "delete {0}, or move it elsewhere, and build the version anew"
 
 
 def source_file(cls: type) -> Path | None:
@@ -142,3 +145,38 @@ def beam_is_not_recorded(name: str) -> BuilderError:
 
 def _described(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__} ({source_file(cls) or 'typed in'})"
+
+
+def check_prepared(version_dir: Path, name: str, version: str) -> None:
+    """Sees that TFDS can read what a builder finds prepared in its version's directory.
+
+    Args:
+      version_dir: The directory; it may not exist.
+      name: The dataset's name.
+      version: The version.
+
+    Raises:
+      IncompleteVersionError: Its `dataset_info.json` is damaged, or of something else.
+    """
+    try:
+        declared = Declared.read(version_dir).name
+    except FileNotFoundError:
+        return
+    except IncompleteVersionError as error:
+        if isinstance(error.__cause__, NotADirectoryError):  # which the build itself reports
+            return
+        raise IncompleteVersionError(
+            explain(
+                f"{version_dir}/dataset_info.json cannot be read.",
+                f"Found: {error.__cause__}",
+                mend=_BUILD_ANEW.format(version_dir),
+            )
+        ) from error
+    found_name, _, found_version = declared.partition(":")
+    if (found_name.partition("/")[0], found_version) != (name, version):
+        raise IncompleteVersionError(
+            explain(
+                f"{version_dir}/dataset_info.json is of {declared}, not of {name}:{version}.",
+                mend=_BUILD_ANEW.format(version_dir),
+            )
+        )

@@ -76,7 +76,7 @@ def _reasons(builder: tfds.core.DatasetBuilder) -> list[str]:
         return []  # as TFDS, which has none, prepared it
     if not offers.of_builder(builder).builds(builder.version):
         return []  # the code of another time made it, as it must
-    return fingerprint.changes(manifest.fingerprint, fingerprint.fingerprint(builder))
+    return fingerprint.changes_since(manifest.fingerprint, builder)
 
 
 def _manifest(builder: tfds.core.DatasetBuilder) -> Manifest | None:

@@ -1,7 +1,7 @@
 """A job: what an engine is to build, and what it has built."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +48,12 @@ class SplitResult:
       shards: Its shards.
       num_bytes: The size of the records, without framing.
       quarantined: The examples that were set aside.
+      sidecars: The size and SHA-256 of the files beside shards that were not written to this
+        machine, as the manifest has them, by name.
     """
 
     name: str
     shards: tuple[ShardContent, ...]
     num_bytes: int
     quarantined: list[Quarantined]
+    sidecars: Mapping[str, Any] = field(default_factory=dict)

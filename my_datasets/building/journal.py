@@ -4,27 +4,39 @@ A work directory `.<version>.work/` beside the version holds the runs, the finis
 `journal.jsonl`, one JSON object in a line for each event. A line is written after what it tells
 of. Runs are not flushed to the disk one by one: their checksums are in the journal, and after a
 power loss those that did not arrive are noticed, and done again.
+
+A shard is made in a folder of its own, `drafts/<shard>/`, with the files that belong beside it. The
+folder is renamed to `shards/<shard>/` when all of them have reached the disk, and only then comes
+the line in the journal, which tells of each file. The files stay there, unchanged, until the whole
+version is in its place: the version's directory gets links to them. So a shard is finished if, and
+only if, the journal says so and its files are as the journal says.
 """
 
+import errno
 import json
 import logging
 import os
 import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from my_datasets.building import staging
 from my_datasets.building.runs import SUFFIX, Run
 from my_datasets.building.units import UnitState
 from my_datasets.records import checksum
 
 _LOGGER = logging.getLogger(__name__)
 _JOURNAL = "journal.jsonl"
+_SHARDS, _DRAFTS = "shards", "drafts"
+# What a file system says that knows no links.
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A finished shard in the work directory.
+    """A finished shard.
 
     Attributes:
       name: Its file name.
@@ -32,6 +44,7 @@ class Shard:
       bytes: Its size.
       checksum: The CRC-32C of the file.
       sha256: The SHA-256 of the file, in hexadecimal.
+      beside: The size and the CRC-32C of each file that belongs beside it, by its name.
     """
 
     name: str
@@ -39,6 +52,13 @@ class Shard:
     bytes: int
     checksum: int
     sha256: str
+    beside: Mapping[str, Sequence[int]] = field(default_factory=dict)
+
+    @property
+    def files(self) -> dict[str, tuple[int, int]]:
+        """The size and the CRC-32C of all its files, by their names."""
+        there = {name: (size, found) for name, (size, found) in self.beside.items()}
+        return {self.name: (self.bytes, self.checksum), **there}
 
 
 @dataclass
@@ -79,8 +99,7 @@ class Journal:
         self._identity = identity
         kept = self._load() if resume else False
         if not kept:
-            if directory.exists():
-                shutil.rmtree(directory)
+            staging.discard(directory)
             self.splits, self.shards = {}, {}
             directory.mkdir(parents=True)
         self._file = (directory / _JOURNAL).open("a", encoding="utf-8")
@@ -99,10 +118,37 @@ class Journal:
         self._append(entry)
         self._apply(entry)
 
+    def write_shard(self, name: str, write: Callable[[Path], Shard]) -> Shard:
+        """Makes the files of a shard, in any process; `add_shard` then records it in this one.
+
+        Args:
+          name: The shard's file name.
+          write: Gets a folder and writes the shard and what belongs beside it there; in the end
+            all of it has reached the disk.
+        """
+        draft, finished = self.directory / _DRAFTS / name, self._folder(name)
+        for old in (draft, finished):
+            shutil.rmtree(old, ignore_errors=True)
+        draft.mkdir(parents=True)
+        shard = write(draft)
+        finished.parent.mkdir(exist_ok=True)
+        draft.rename(finished)
+        return shard
+
     def add_shard(self, shard: Shard) -> None:
         """Records that a shard was written and has reached the disk."""
         self._append({"shard": asdict(shard)})
         self.shards[shard.name] = shard
+
+    def place_shards(self, names: Sequence[str], target: Path) -> None:
+        """Puts the files of finished shards into a directory on the same file system; keeps them.
+
+        Where the file system knows no links, the files are moved: if the build dies before the
+        version is whole, those shards are written again.
+        """
+        for name in names:
+            for file in self.shards[name].files:
+                link(self._folder(name) / file, target / file)
 
     def drop_unit(self, split: str, unit: int) -> None:
         """Records that nothing gathered of a unit so far counts."""
@@ -115,18 +161,23 @@ class Journal:
     def __exit__(self, *exception: object) -> None:
         """Closes the file. The work stays if there is anything to go on with."""
         self._file.close()
+        self._remove_drafts()
         units = (unit for split in self.splits.values() for unit in split.units.values())
         if not any(unit.complete for unit in units):
-            shutil.rmtree(self.directory, ignore_errors=True)
+            staging.discard(self.directory)
 
     def intact_shard(self, name: str) -> Shard | None:
         """Returns a shard that an earlier build finished, if it is there unharmed."""
         shard = self.shards.get(name)
-        if shard is None or not checksum.is_intact(
-            self.directory / name, shard.checksum, shard.bytes
+        if shard is None or not all(
+            checksum.is_intact(self._folder(name) / file, found, size)
+            for file, (size, found) in shard.files.items()
         ):
             return None
         return shard
+
+    def _folder(self, shard: str) -> Path:
+        return self.directory / _SHARDS / shard
 
     def _append(self, entry: dict[str, Any]) -> None:
         self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
@@ -162,13 +213,16 @@ class Journal:
         path = self.directory / _JOURNAL
         if not path.is_file():
             return False
-        lines = path.read_text("utf-8", errors="replace").splitlines()
-        entries = []
-        for line in lines:
+        entries, whole = [], 0
+        for line in path.read_bytes().splitlines(keepends=True):
             try:
                 entries.append(json.loads(line))
             except ValueError:
                 break  # the last line of a build that was killed while it wrote
+            if not line.endswith(b"\n"):
+                entries.pop()
+                break
+            whole += len(line)
         if not entries or entries[0].get("identity") != json.loads(json.dumps(self._identity)):
             changed = _changes(entries[0].get("identity", {}) if entries else {}, self._identity)
             _LOGGER.warning("Discarding the unfinished work in %s: %s.", self.directory, changed)
@@ -176,8 +230,7 @@ class Journal:
         for entry in entries[1:]:
             self._apply(entry)
         # What follows a torn line would be glued to it.
-        whole = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
-        path.write_text(whole, "utf-8")
+        os.truncate(path, whole)
         return True
 
     def _drop_unfinished(self) -> None:
@@ -197,20 +250,36 @@ class Journal:
                 self._append(entry)
                 self._apply(entry)
             done += len(split.units)
-        known = {Path(run.path).name for split in self.splits.values() for run, _ in split.runs}
-        for path in self.directory.glob(f"*{SUFFIX}"):
-            if path.name not in known:  # of a worker that was killed
-                path.unlink()
+        self._remove_drafts()
         if done or self.shards:
             _LOGGER.warning(
                 "Resuming the build in %s: %d units and %d shards are done.",
                 self.directory, done, len(self.shards),
             )  # fmt: skip
 
+    def _remove_drafts(self) -> None:
+        """Removes what is not finished; no worker is there."""
+        known = {Path(run.path).name for split in self.splits.values() for run, _ in split.runs}
+        for path in self.directory.glob(f"*{SUFFIX}"):
+            if path.name not in known:
+                path.unlink(missing_ok=True)
+        shutil.rmtree(self.directory / _DRAFTS, ignore_errors=True)
+
 
 def _changes(old: dict[str, Any], new: dict[str, Any]) -> str:
     names = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return f"changed since: {', '.join(sorted(names))}" if old else "its journal is unreadable"
+
+
+def link(file: Path, target: Path) -> None:
+    """Gives a file a second name, or another one where the file system knows no links."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.hardlink_to(file)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        file.rename(target)
 
 
 def sync_directory(directory: Path) -> None:

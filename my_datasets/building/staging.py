@@ -21,6 +21,7 @@ from pathlib import Path
 import filelock
 
 from my_datasets.building.runs import SUFFIX
+from my_datasets.errors import DataDirError, OverwriteError, explain
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ _RENAME_EXCHANGE = 2  # linux/fs.h: renameat2 swaps the two names atomically
 
 
 @contextmanager
-def exclusive(version_dir: Path) -> Iterator[None]:
+def exclusive(version_dir: Path, *, overwrite: bool = False) -> Iterator[None]:
     """Holds the right to build one version, and starts from a clean place.
 
     Waits as long as another process holds it. Once held, whatever a killed build left behind is
@@ -41,9 +42,12 @@ def exclusive(version_dir: Path) -> Iterator[None]:
 
     Args:
       version_dir: `<data_dir>/<name>[/<config>]/<version>`; its parent is made if need be.
+      overwrite: Whether the version is built again though it is there: of an overwrite that was
+        killed after the swap the shards are kept, so that they are not written again.
 
     Raises:
       OSError: The directory cannot be made or written.
+      DataDirError: The name of the lock is a link.
     """
     version_dir.parent.mkdir(parents=True, exist_ok=True)
     lock = _lock(version_dir)
@@ -52,10 +56,26 @@ def exclusive(version_dir: Path) -> Iterator[None]:
     except filelock.Timeout:
         _LOGGER.warning("Another process is building %s; waiting for it.", version_dir)
         lock.acquire()
+    except OSError as error:
+        if not Path(lock.lock_file).is_symlink():
+            raise
+        raise DataDirError(
+            explain(
+                f"{lock.lock_file} is a link, and my_datasets locks none.",
+                mend="remove the link, and look at who put it there",
+            )
+        ) from error
     try:
         _recover(version_dir)
-        _forget_old_work(version_dir)
-        yield
+        _forget_old_work(version_dir, is_wanted=overwrite)
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(OSError):
+                _recover(version_dir)
+            raise
+        finally:
+            _forget_old_work(version_dir)
     finally:
         lock.release()
 
@@ -80,8 +100,8 @@ def beside(version_dir: Path) -> Iterator[Path]:
     """Gives an empty directory on the same file system, and removes it in the end."""
     name = f"incomplete.{secrets.token_hex(3).upper()}_{version_dir.name}"
     directory = version_dir.parent / name
-    directory.mkdir()
     try:
+        directory.mkdir()  # here: Ctrl-C may come when it is made, and before anything else
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
@@ -92,9 +112,50 @@ def work_dir(version_dir: Path) -> Path:
     return version_dir.parent / f".{version_dir.name}{_WORK}"
 
 
+def kept(version_dir: Path) -> str:
+    """Says what is kept of an unfinished build."""
+    if work_dir(version_dir).exists():
+        return "Finished units and shards are kept."
+    return "Nothing was finished, and nothing is left behind."
+
+
 def discard_work(version_dir: Path) -> None:
     """Removes the work directory of a version that is whole now."""
-    shutil.rmtree(work_dir(version_dir), ignore_errors=True)
+    discard(work_dir(version_dir))
+
+
+def discard(work: Path) -> None:
+    """Removes a work directory: at any instant it is whole, or nothing that a build looks at."""
+    version = work.name.removeprefix(".").removesuffix(_WORK)
+    aside = work.with_name(f"incomplete.{secrets.token_hex(3).upper()}_{version}")
+    try:
+        work.rename(aside)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def leads_outside(version_dir: Path, data_dir: Path) -> bool:
+    """Returns whether a version's place is outside of its data directory: a folder is a link."""
+    parent = Path(os.path.realpath(version_dir.parent))
+    return not parent.is_relative_to(os.path.realpath(data_dir))
+
+
+def require_inside(version_dir: Path, data_dir: Path) -> None:
+    """Refuses to write where a link on the way leads out of the data directory.
+
+    Raises:
+      OverwriteError: The folder of the dataset, or of the config, is such a link.
+    """
+    if leads_outside(version_dir, data_dir):
+        raise OverwriteError(
+            explain(
+                f"{version_dir.parent} is a link that leads out of the data directory {data_dir}.",
+                f"It leads to: {os.path.realpath(version_dir.parent)}",
+                mend="use the directory that it leads to as --data-dir, or replace the link by a "
+                "folder",
+            )
+        )
 
 
 def swap(new: Path, current: Path) -> None:
@@ -141,7 +202,7 @@ def _aside(version_dir: Path) -> Path:
 def _recover(version_dir: Path) -> None:
     """Removes what killed builds of this version left behind; the caller holds the lock."""
     aside = _aside(version_dir)
-    if aside.is_dir():
+    if aside.is_dir() and not aside.is_symlink():
         if version_dir.exists():
             shutil.rmtree(aside)
         else:
@@ -149,24 +210,27 @@ def _recover(version_dir: Path) -> None:
             _LOGGER.warning("Restored %s from an interrupted overwrite.", version_dir)
     for path in _remains(version_dir):
         _LOGGER.warning("Removing %s, left behind by an interrupted build.", path)
-        shutil.rmtree(path)
+        if path.is_symlink() or not path.is_dir():
+            path.unlink()  # no build made it: it is removed itself, never what it leads to
+        else:
+            shutil.rmtree(path)
 
 
-def _forget_old_work(version_dir: Path) -> None:
+def _forget_old_work(version_dir: Path, *, is_wanted: bool = False) -> None:
     """Removes unfinished work that nobody will go on with; the caller holds the lock."""
-    for path in _old_work(version_dir):
+    for path in _old_work(version_dir, is_wanted=is_wanted):
         other = version_dir.parent / path.name[1 : -len(_WORK)]
         with contextlib.suppress(OSError):  # in use, or gone in the meantime
             if other == version_dir:
-                shutil.rmtree(path)
+                discard(path)
                 continue
             with _lock(other).acquire(timeout=0):
                 _LOGGER.warning("Removing %s, untouched for more than a week.", path)
-                shutil.rmtree(path)
+                discard(path)
 
 
-def _old_work(version_dir: Path) -> Iterator[Path]:
-    """Yields the work directories of any version that are a week old, or hold nothing finished."""
+def _old_work(version_dir: Path, *, is_wanted: bool = False) -> Iterator[Path]:
+    """Yields the work directories of any version that are a week old, and this one's if spent."""
     for path in version_dir.parent.glob(f".*{_WORK}"):
         with contextlib.suppress(OSError):
             # Work on Beam lies one level deeper.
@@ -174,8 +238,19 @@ def _old_work(version_dir: Path) -> Iterator[Path]:
             newest = max(file.stat().st_mtime for file in files)
             is_old = time.time() - newest > _OLD_WORK_SECONDS
             is_own = path == work_dir(version_dir)
-            if is_old or (is_own and not any(path.rglob(f"*{SUFFIX}"))):
+            if is_old or (is_own and _is_spent(path, version_dir, is_wanted)):
                 yield path
+
+
+def _is_spent(work: Path, version_dir: Path, is_wanted: bool) -> bool:
+    """Returns whether nothing in a work directory is finished, or the version was made of it."""
+    files = [path.stat() for path in work.rglob("*") if path.is_file()]
+    linked = {(stat.st_dev, stat.st_ino) for stat in files if stat.st_nlink > 1}
+    if linked and not is_wanted and version_dir.is_dir():
+        placed = (path.stat() for path in version_dir.rglob("*") if path.is_file())
+        if any((stat.st_dev, stat.st_ino) in linked for stat in placed):
+            return True
+    return not any(work.rglob(f"*{SUFFIX}"))
 
 
 def _remains(version_dir: Path) -> Iterator[Path]:

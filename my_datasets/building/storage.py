@@ -2,21 +2,36 @@
 
 import errno
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeGuard
 
 from my_datasets.errors import (
     DataDirError,
     DataDirNotWritableError,
     DiskFullError,
+    FileAccessError,
     MyDatasetsError,
+    OutOfMemoryError,
     explain,
 )
 
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_FIXES = {
+    errno.ENOENT: "correct the path, or make the folder first",
+    errno.ENOTDIR: "correct the path: a part of it is a file, not a folder",
+    errno.EISDIR: "name a file: this is a folder",
+    errno.EACCES: "change the permissions, or choose another place",
+    errno.EPERM: "change the permissions, or choose another place",
+    errno.EROFS: "choose another place: this one can only be read",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "correct the path: its links lead back to themselves",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+}
 
 
 @contextmanager
@@ -33,6 +48,8 @@ def explained(data_dir: Path) -> Iterator[None]:
       DiskFullError: No room is left.
       DataDirNotWritableError: Permission denied, a read-only file system, or a file where a
         directory is needed.
+      DataDirError: A file or folder there was removed.
+      OutOfMemoryError: The system gives this process no more memory.
     """
     try:
         yield
@@ -45,7 +62,42 @@ def explained(data_dir: Path) -> Iterator[None]:
         raise translated from error
 
 
-def _translate(error: Exception, data_dir: Path) -> DataDirError | None:
+def file_error(error: OSError) -> MyDatasetsError | None:
+    """Returns this package's error for one of the system's; None if it is not about a file."""
+    if error.errno == errno.ENOMEM:
+        return no_memory(error)
+    place = "A file" if isinstance(error.filename, int | None) else os.fsdecode(error.filename)
+    if _is_full(error):
+        return DiskFullError(
+            explain(
+                f"The disk is full: {place} cannot be written.",
+                mend="free some space there, or choose another place, then run the same again",
+            )
+        )
+    # EPIPE is for click: whoever reads the output has gone.
+    if error.errno is None or error.errno == errno.EPIPE:
+        return None
+    return FileAccessError(
+        explain(
+            f"{error}." if error.filename is None else f"{place}: {error.strerror}.",
+            mend=_FIXES.get(error.errno, "correct the path, or see what is there"),
+        )
+    )
+
+
+def no_memory(error: BaseException) -> OutOfMemoryError:
+    """Returns this package's error for memory that the system refuses."""
+    return OutOfMemoryError(
+        explain(
+            "The system gives this process no more memory.",
+            f"The error was: {error}" if str(error) else "",
+            mend="give it more (see ulimit -v, or the container's limit), or let it take less: "
+            "--max-memory and fewer --workers of a build, a smaller batch_size of a pipeline",
+        )
+    )
+
+
+def _translate(error: Exception, data_dir: Path) -> MyDatasetsError | None:
     # TFDS wraps TensorFlow's errors in a RuntimeError when it adds context.
     chain = list(_chain(error))
     full = next(filter(_is_full, chain), None)
@@ -71,7 +123,16 @@ def _translate(error: Exception, data_dir: Path) -> DataDirError | None:
                 mend="choose another --data-dir, or change the permissions",
             )
         )
-    return None
+    gone = next((link for link in chain if _is_gone(link, data_dir)), None)
+    if gone is not None:
+        return DataDirError(
+            explain(
+                f"{gone.filename} is gone: something removed it while {data_dir} was written.",
+                mend="see that nothing else removes files there, then run the same again",
+            )
+        )
+    short = next((link for link in chain if _is_out_of_memory(link)), None)
+    return no_memory(short) if short is not None else None
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -82,8 +143,12 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def _is_full(error: BaseException) -> bool:
     if isinstance(error, OSError):
-        # TFDS checks the room beforehand and raises an OSError without an errno.
-        return error.errno in _FULL or "Not enough disk space" in str(error)
+        # Without an errno: TFDS, which looks at the room beforehand, and NumPy's tofile and save.
+        return (
+            error.errno in _FULL
+            or re.search(r"Not enough disk space|^\d+ requested and \d+ written$", str(error))
+            is not None
+        )
     return _tensorflow_error(error, "ResourceExhaustedError") and "space" in str(error)
 
 
@@ -96,6 +161,21 @@ def _is_not_writable(error: BaseException, data_dir: Path) -> bool:
         return failed.is_relative_to(place.parent) or place.is_relative_to(failed)
     return _tensorflow_error(error, "PermissionDeniedError", "FailedPreconditionError") and (
         os.fspath(data_dir.parent) in str(error)
+    )
+
+
+def _is_gone(error: BaseException, data_dir: Path) -> TypeGuard[OSError]:
+    if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str):
+        return False
+    # A source file elsewhere that is not there is not the data directory's fault.
+    return Path(os.path.abspath(error.filename)).is_relative_to(
+        Path(os.path.abspath(data_dir)).parent
+    )
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    return isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and error.errno == errno.ENOMEM
     )
 
 

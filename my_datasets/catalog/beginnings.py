@@ -92,7 +92,7 @@ def decoded(directory: Path, records: Sequence[bytes]) -> list[Any]:
 
     Raises:
       FeatureError: Only TFDS can read a feature.
-      MissingDependencyError: There are images, and the extra `images` is not installed.
+      MissingDependencyError: There are images, and what decodes them is not installed.
       MisfitError: A record is not what the features declare.
     """
     decoder = Decoder(read_tree(directory))

@@ -1,6 +1,5 @@
 """What the page of a dataset shows: all that is known of it, ready for the template."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,7 +18,7 @@ from my_datasets.catalog.snippets import Snippet, snippets
 from my_datasets.catalog.summaries import FeatureSummary, in_usual_order, summaries
 from my_datasets.core.blocked import reason_in_metadata
 from my_datasets.core.content import ShardContent
-from my_datasets.core.declared import MALFORMED, Declared
+from my_datasets.core.declared import MALFORMED, Declared, dataset_info
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import MyDatasetsError
 from my_datasets.exporting.about import About
@@ -161,7 +160,7 @@ def _card(
     where: Collected, dataset: Dataset, shown: Offered, path: Path, comparing: Comparing | None, *,
     with_samples: bool,
 ) -> Card:  # fmt: skip
-    info = _info(path)
+    info = dataset_info(path)
     about = replace(About.read(path), published=shown.published)
     declared = Declared.read(path)
     manifest = Manifest.read(path)
@@ -231,7 +230,7 @@ def _version(offered: Offered, newest: Mapping[str, Any], changes: Changes | Non
     digest, examples = "", 0
     try:
         if offered.path is not None:
-            own = _info(offered.path)
+            own = dataset_info(offered.path)
             notes = own.get("releaseNotes", {}).get(str(offered.version), "") or notes
             declared = Declared.read(offered.path)
             examples = sum(one.examples for some in declared.splits.values() for one in some)
@@ -241,10 +240,3 @@ def _version(offered: Offered, newest: Mapping[str, Any], changes: Changes | Non
         lines = str(error).splitlines() or [""]
         notes = f"It cannot be read: {lines[0]}"
     return VersionRow(offered, prose(str(notes)), digest, examples, changes)
-
-
-def _info(path: Path) -> dict[str, Any]:
-    found = json.loads((path / "dataset_info.json").read_text("utf-8"))
-    if not isinstance(found, dict):
-        raise TypeError("dataset_info.json is no object")
-    return found

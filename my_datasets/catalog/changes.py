@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from my_datasets.comparison.diff import diff
 from my_datasets.core import manifest
 from my_datasets.core.declared import MALFORMED
 from my_datasets.core.layout import METADATA_FILES
+from my_datasets.core.regular_files import write_whole
 from my_datasets.errors import MyDatasetsError
 
 # What is not proved, and why.
@@ -63,9 +63,7 @@ class Comparing:
             return Changes(since, None, lines[0])
         if kept is not None:
             kept.parent.mkdir(parents=True, exist_ok=True)
-            partial = kept.with_name(f".{kept.name}.{os.getpid()}.partial")
-            partial.write_text(json.dumps(found), "utf-8")
-            partial.replace(kept)
+            write_whole(kept, json.dumps(found), fsync=False)
         return Changes(since, found)
 
     def _file(self, old: Offered, new: Offered) -> Path | None:

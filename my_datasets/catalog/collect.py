@@ -112,7 +112,7 @@ def collect(
     *,
     keys: Trusts | None = None,
     memory: Memory | None = None,
-    cache: Path | None = None,
+    cache: str | os.PathLike[str] | None = None,
     with_examples: bool = True,
     report: Callable[[str], None] = lambda _: None,
 ) -> Collected:
@@ -141,15 +141,15 @@ def collect(
     ledger = Ledger(PatientStore(store), keys=keys, memory=memory)
     where = Metadata(
         ledger,
-        cache,
+        None if cache is None else Path(cache),
         Path(store.url) if isinstance(store, LocalStore) else None,
-        is_checked=keys is not None,
+        is_checked=ledger.keys is not None,
     )
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         indexes = pool.map(ledger.index, ledger.required().datasets)
         datasets = []
         for index in indexes:
-            found = _released(index, where, pool, is_checked=keys is not None)
+            found = _released(index, where, pool, is_checked=ledger.keys is not None)
             if with_examples:
                 found = [_with_examples(one, where) for one in found]
             datasets += found

@@ -1,7 +1,6 @@
 """The metadata of releases on this machine: in a store here, or verified copies of them."""
 
 import hashlib
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from my_datasets.catalog import ranges
 from my_datasets.catalog.beginnings import Beginning, beginning
 from my_datasets.core import hashes
 from my_datasets.core.declared import is_plain_name
+from my_datasets.core.regular_files import write_whole
 from my_datasets.core.sizes import human_size
 from my_datasets.errors import CorruptReleaseError, StoreError, explain
 from my_datasets.publishing import places
@@ -171,9 +171,7 @@ class Metadata:
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_bytes(data)
-    partial.replace(path)
+    write_whole(path, data, fsync=False)
 
 
 def _metadata_of(record: Record) -> Iterator[ReleasedFile]:

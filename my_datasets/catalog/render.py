@@ -1,9 +1,9 @@
 """The catalogue as a static site: an index, and a page for each dataset."""
 
 import itertools
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from jinja2.utils import htmlsafe_json_dumps
 
@@ -41,7 +41,7 @@ class Rendered:
 
 def write(
     where: Collected,
-    directory: Path,
+    directory: str | os.PathLike[str],
     *,
     title: str | None = None,
     address: str | None = None,

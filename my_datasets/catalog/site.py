@@ -4,9 +4,10 @@ import hashlib
 import json
 import os
 import re
-from pathlib import Path
 
+from my_datasets.core import layout
 from my_datasets.core.declared import MALFORMED
+from my_datasets.core.regular_files import write_whole
 from my_datasets.errors import DataDirError, explain
 
 MARKER = "my-datasets-catalog.json"
@@ -23,13 +24,13 @@ class Site:
       told: What it is to be told the next time it is written: texts by name.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
         """Looks whether it may be written there.
 
         Raises:
           DataDirError: There is something else, or it cannot be written.
         """
-        self._directory = directory.expanduser()
+        self._directory = layout.local_path(directory, "The directory of the site")
         self._before, self.told = self._known()
         self._written: set[str] = set()
 
@@ -50,10 +51,7 @@ class Site:
             if target.is_file() and target.read_bytes() == data:
                 return
             target.parent.mkdir(parents=True, exist_ok=True)
-            partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-            with partial.open("wb") as file:
-                file.write(data)
-            partial.replace(target)
+            write_whole(target, data, fsync=False)
         except OSError as error:
             raise DataDirError(
                 explain(

@@ -141,9 +141,7 @@ def _run(subject: Subject, builder: Any, label: str, issues: list[Issue], trace:
     if hasattr(builder, "embedded_file"):
         builder.embedded_file = manager.embedded_file(builder.embedded_file)
     try:
-        inputs = preparing.split_inputs(
-            builder._split_generators(manager), builder._generate_examples, builder.name
-        )
+        inputs = preparing.split_inputs(builder._split_generators(manager), builder)
     except NoDummyDataError:
         return
     except MyDatasetsError as error:
@@ -171,6 +169,8 @@ def _split(
     subject: Subject, encoder: Any, item: Any, node: str, issues: list[Issue]
 ) -> list[tuple[str, str]]:
     """Returns the first examples' keys and hashes; stops at the first one with an issue."""
+    from my_datasets.errors import MyDatasetsError
+
     found: list[tuple[str, str]] = []
     try:
         for position, (key, encoded) in enumerate(_first(encoder, item)):
@@ -178,6 +178,8 @@ def _split(
             text = _key(key, where, subject, {known for known, _ in found})
             try:
                 record = encoded()
+            except MyDatasetsError:
+                raise  # of the machine: a program that is not installed, for one
             except Exception as error:
                 raise _Found(_unfit(where, text, error)) from error
             found.append((text, hashlib.sha256(record).hexdigest()))
@@ -185,8 +187,6 @@ def _split(
         issues.append(stop.issue)
         return found
     except BaseException as error:
-        from my_datasets.errors import MyDatasetsError
-
         if isinstance(error, MyDatasetsError):
             issues.append(_in_words("generator", node, error))
         else:

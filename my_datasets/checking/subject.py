@@ -1,6 +1,7 @@
 """What is checked: a builder, known by its files."""
 
 import difflib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,9 +62,9 @@ def find(name_or_path: str) -> "Subject | Issue":
             resources.dummy_data_dir(dataset.name),
         )
     if path.is_file():
-        return _subject(path.resolve())
+        return _subject(Path(os.path.realpath(path)))
     if path.is_dir():
-        return _in_folder(path.resolve())
+        return _in_folder(Path(os.path.realpath(path)))
     near = difflib.get_close_matches(name_or_path, packaged.datasets, n=1)
     raise DatasetNotFoundError(
         explain(

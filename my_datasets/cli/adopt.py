@@ -4,11 +4,13 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.output import console, json_option, print_json
+from my_datasets.cli.imports import feature_imports_option
+from my_datasets.cli.output import LocalPath, console, json_option, print_json
 
 
 @click.command("adopt")
-@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("directory", type=LocalPath(file_okay=False, path_type=Path))
+@feature_imports_option
 @json_option
 def command(directory: Path, as_json: bool) -> None:
     """Note what is in a version that TFDS prepared, so that any later change is found.

@@ -28,11 +28,11 @@ def command(host: str, port: int) -> None:
     Example: my-datasets beam-worker --port 50000
     """
     from my_datasets.building.engines.beam import worker_pool
-    from my_datasets.cli.output import quiet_tensorflow
+    from my_datasets.cli.output import echo, quiet_tensorflow
 
     quiet_tensorflow()
     address, server, pool = worker_pool.start(host, port)
-    click.echo(f"Waiting for runners at {address}; stop with Ctrl-C")
+    echo(f"Waiting for runners at {address}; stop with Ctrl-C")
     try:
         server.wait_for_termination()
     except KeyboardInterrupt:

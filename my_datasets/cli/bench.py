@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from my_datasets.cli import output
+from my_datasets.cli.imports import feature_imports_option
 
 if TYPE_CHECKING:
     from my_datasets.input_pipeline.augment import Augmentation
@@ -22,7 +23,7 @@ _WIDTH = 40
     epilog="Example: my-datasets bench digits --batch-size 64 --plot digits.png",
 )
 @click.argument("reference")
-@output.data_dir_option
+@output.data_dir_option_of(output.PathOrAddress(any_scheme=True))
 @click.option("--split", default="train", show_default=True, help="The split or slice.")
 @click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True)
 @click.option("--columns", metavar="A,B", help="The features that are wanted.  [default: all]")
@@ -45,9 +46,12 @@ _WIDTH = 40
     help="How long each of about six measurements takes.",
 )  # fmt: skip
 @click.option(
-    "--output", "written", metavar="FILE", type=click.Path(), help="Write JSON there, too."
+    "--output", "written", metavar="FILE", type=output.LocalPath(), help="Write JSON there, too."
 )
-@click.option("--plot", metavar="FILE", type=click.Path(), help="Write a bar chart there, as PNG.")
+@click.option(
+    "--plot", metavar="FILE", type=output.LocalPath(), help="Write a bar chart there, as PNG."
+)
+@feature_imports_option
 @output.json_option
 def command(
     reference: str,
@@ -133,7 +137,7 @@ def _show(found: "Diagnosis") -> None:
     for one in found.ceilings:
         bar = "█" * max(1, round(_WIDTH * one.share))
         style = "bold red" if one.stage == found.bottleneck else "cyan"
-        table.add_row(one.stage, f"{one.share:.0%}", f"[{style}]{bar}[/]", f"{one.rate:,.0f}")
+        table.add_row(one.stage, f"{one.share:.0%}", output.bold(bar, style), f"{one.rate:,.0f}")
     console.print(table)
     console.print()
     console.print(f"All together: {found.rate:,.0f} examples/s, taken by {found.framework}")
@@ -143,5 +147,5 @@ def _show(found: "Diagnosis") -> None:
             f"{change.gain:.2f} times {change.before:,.0f}"
         )
     what = f" ({STAGES[found.bottleneck][0]})" if found.bottleneck in STAGES else ""
-    console.print(f"Bottleneck: [bold]{found.bottleneck}[/]{what}")
+    console.print("Bottleneck: ", output.bold(found.bottleneck), what, sep="")
     console.print(found.advice[0].upper() + found.advice[1:] + ".")

@@ -15,8 +15,11 @@ from my_datasets.cli.building_options import max_quarantined_option, version_gat
 from my_datasets.cli.imports import import_modules
 from my_datasets.cli.mirrors import mirror_option
 from my_datasets.cli.output import (
+    PathOrAddress,
+    bold,
     console,
-    data_dir_option,
+    data_dir_option_of,
+    echo,
     error_console,
     human_size,
     json_option,
@@ -48,7 +51,7 @@ _BUILD_OPTIONS = (
 
 @click.command("build")
 @click.argument("references", metavar="NAME[/CONFIG][:VERSION]...", nargs=-1, required=True)
-@data_dir_option
+@data_dir_option_of(PathOrAddress("s3", "gs"))
 @click.option("--config", "-c", metavar="NAME", help="The builder config, as in NAME/CONFIG.")
 @click.option("--overwrite", is_flag=True, help="Build beside the prepared version, then swap.")
 @click.option("--fail-if-exists", is_flag=True, help="Fail if the version is already prepared.")
@@ -59,9 +62,16 @@ _BUILD_OPTIONS = (
     help="Build only the first N examples of each split, to try a builder out.",
 )
 @click.option("--imports", metavar="MODULES", help="Modules to import first, comma-separated.")
-@click.option("--download-dir", metavar="DIR", help="Downloads.  [default: <data-dir>/downloads]")
-@click.option("--extract-dir", metavar="DIR", help="Extracted archives.")
-@click.option("--manual-dir", metavar="DIR", help="Files downloaded by hand.")
+@click.option(
+    "--download-dir",
+    metavar="DIR",
+    type=PathOrAddress("gs"),
+    help="Downloads.  [default: <data-dir>/downloads]",
+)
+@click.option("--extract-dir", metavar="DIR", type=PathOrAddress("gs"), help="Extracted archives.")
+@click.option(
+    "--manual-dir", metavar="DIR", type=PathOrAddress("gs"), help="Files downloaded by hand."
+)
 @mirror_option
 @click.option("--register-checksums", is_flag=True, help="Record the downloads' checksums.")
 @click.option("--force-checksums-validation", is_flag=True, help="Fail on unrecorded checksums.")
@@ -306,18 +316,19 @@ class _LogLines:
         now = time.monotonic()
         if progress.stage != self._stage or now - self._told >= _LOG_EVERY_SECONDS:
             self._stage, self._told = progress.stage, now
-            click.echo(str(progress), err=True)
+            echo(str(progress), err=True)
 
 
 def _show(result: dict[str, Any]) -> None:
     out = console()
     done = f"built in {result['seconds']:.1f} s" if result["built"] else "already prepared"
-    out.print(f"[bold]{result['dataset']}[/bold]: {done}", soft_wrap=True)
+    out.print(bold(result["dataset"]), f": {done}", sep="", soft_wrap=True)
     for name, examples in result["splits"].items():
         out.print(f"  {name}: {examples:,} examples")
     out.print(f"  {human_size(result['bytes'])} in {result['path']}", soft_wrap=True)
     if result["sample"] is not None and result["built"]:
         out.print(
-            f"  [yellow]A sample of at most {result['sample']} examples per split stands under "
-            f"this version; build it whole with --overwrite.[/yellow]"
+            f"  A sample of at most {result['sample']} examples per split stands under this "
+            "version; build it whole with --overwrite.",
+            style="yellow",
         )

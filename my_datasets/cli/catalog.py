@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from my_datasets.cli.imports import feature_imports_option
 from my_datasets.cli.output import (
+    LocalPath,
+    PathOrAddress,
+    cache_dir,
+    echo,
     error_console,
     json_option,
     print_json,
     quiet_tensorflow,
     workers_option,
 )
-from my_datasets.cli.places import cache_dir
 from my_datasets.cli.stores import trusted, trusted_keys_option
 
 if TYPE_CHECKING:
@@ -25,11 +29,11 @@ if TYPE_CHECKING:
 
 @click.command("catalog", short_help="Make a site about the datasets in a store.")
 @click.option(
-    "--from", "source", required=True, metavar="STORE|DIR", envvar="MY_DATASETS_STORE",
-    show_envvar=True, help="A store, or a data directory.",
+    "--from", "source", required=True, metavar="STORE|DIR", type=PathOrAddress(any_scheme=True),
+    envvar="MY_DATASETS_STORE", show_envvar=True, help="A store, or a data directory.",
 )  # fmt: skip
 @click.option(
-    "--to", metavar="DIR", type=click.Path(path_type=Path), help="The directory of the site."
+    "--to", metavar="DIR", type=LocalPath(path_type=Path), help="The directory of the site."
 )
 @click.option("--serve", is_flag=True, help="Show it at an address of this machine, until Ctrl-C.")
 @click.option(
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
 @click.option("--no-changes", is_flag=True, help="Do not compare each version with the one before.")
 @workers_option
 @trusted_keys_option
+@feature_imports_option
 @json_option
 @click.pass_context
 def command(
@@ -79,11 +84,11 @@ def command(
             with_changes=not no_changes, with_samples=not no_examples,
         )  # fmt: skip
         for name, problem in done.problems.items():
-            click.echo(f"{name} cannot be shown: {problem}", err=True)
+            echo(f"{name} cannot be shown: {problem}", err=True)
         if as_json:
             print_json({"path": str(to), **vars(done)})
         else:
-            click.echo(f"{done.datasets} datasets, {done.versions} versions in {to}")
+            echo(f"{done.datasets} datasets, {done.versions} versions in {to}")
         if serve:
             _serve(to, port)
     if done.problems:
@@ -135,8 +140,9 @@ def _bar() -> Iterator[tuple[Callable[[str, int | None], None], Callable[[str], 
         TimeRemainingColumn,
     )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-               TimeRemainingColumn(), TextColumn("{task.fields[dataset]}"))  # fmt: skip
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+               TimeRemainingColumn(),
+               TextColumn("{task.fields[dataset]}", markup=False))  # fmt: skip
     out = error_console()
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
         task = bar.add_task("", total=None, dataset="")
@@ -176,6 +182,6 @@ def _serve(directory: Path, port: int) -> None:
             )
         ) from error
     with server:
-        click.echo(f"See http://127.0.0.1:{server.server_port}/ (Ctrl-C ends it)")
+        echo(f"See http://127.0.0.1:{server.server_port}/ (Ctrl-C ends it)")
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.output import console, json_option, print_json
+from my_datasets.cli.output import bold, console, json_option, print_json
 
 
 @click.command("check")
@@ -40,7 +40,7 @@ def command(
     else:
         out = console()
         for name, issues in found.items():
-            out.print(f"[bold]{name}[/bold]: {_summary([i.severity.value for i in issues])}")
+            out.print(bold(name), f": {_summary([i.severity.value for i in issues])}", sep="")
             for issue in issues:
                 out.print(str(issue), soft_wrap=True, markup=False)
     counted = [issue for issues in found.values() for issue in issues]

@@ -8,6 +8,8 @@ import rich_click as click
 from my_datasets.cli.imports import import_modules
 from my_datasets.cli.mirrors import mirror_option
 from my_datasets.cli.output import (
+    PathOrAddress,
+    bold,
     console,
     data_dir_option,
     human_size,
@@ -22,7 +24,12 @@ from my_datasets.core.reference import DatasetReference
 @click.argument("name", metavar="NAME[/CONFIG]")
 @click.option("--update", is_flag=True, help="Download the files, and record what they are now.")
 @data_dir_option
-@click.option("--download-dir", metavar="DIR", help="Downloads.  [default: <data-dir>/downloads]")
+@click.option(
+    "--download-dir",
+    metavar="DIR",
+    type=PathOrAddress("gs"),
+    help="Downloads.  [default: <data-dir>/downloads]",
+)
 @mirror_option
 @click.option("--imports", metavar="MODULES", help="Modules to import first, comma-separated.")
 @json_option
@@ -86,8 +93,8 @@ def _show(rows: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, A
     if not rows:
         out.print("Nothing is recorded.")
     for row in rows:
-        change = f"  [bold]{row['change']}[/bold]" if row["change"] else ""
-        out.print(f"{row['url']}{change}", soft_wrap=True)
+        change = bold(f"  {row['change']}") if row["change"] else ""
+        out.print(row["url"], change, sep="", soft_wrap=True)
         out.print(f"  {_said(row)}", soft_wrap=True)
         if row["change"] == "changed":
             out.print(f"  was: {_said(before[row['url']])}", soft_wrap=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.output import console, human_size, json_option, print_json
+from my_datasets.cli.output import LocalPath, console, human_size, json_option, print_json
 from my_datasets.cli.stores import ledger, sign_key_option, store_option, trusted_keys_option
 
 _DAY = 24 * 3600
@@ -15,7 +15,7 @@ _DAY = 24 * 3600
 @click.option("--delete", is_flag=True, help="Delete it. Without this, it is only shown.")
 @click.option("--yanked", is_flag=True, help="Releases that were withdrawn, too.")
 @click.option(
-    "--keep", "locks", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    "--keep", "locks", multiple=True, type=LocalPath(exists=True, dir_okay=False, path_type=Path),
     metavar="LOCK", help="A lock whose releases are kept; may be given several times.",
 )  # fmt: skip
 @click.option(

@@ -8,6 +8,8 @@ import rich_click as click
 
 from my_datasets.building import storage
 from my_datasets.cli.output import (
+    LocalPath,
+    bold,
     console,
     data_dir_option,
     json_option,
@@ -33,7 +35,7 @@ _GAP = 4
 @click.option(
     "--output",
     metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False, path_type=Path),
     default=Path(),
     show_default="the current directory",
     help="Where the contact sheet digits.png is written.",
@@ -76,7 +78,7 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
             }
         )
     else:
-        console().print(f"test accuracy: [bold]{accuracy:.4f}[/bold]")
+        console().print("test accuracy: ", bold(f"{accuracy:.4f}"), sep="")
     if accuracy < _ACCURACY:
         raise DemoError(
             explain(
@@ -98,7 +100,7 @@ def _verbosity(as_json: bool) -> int:
 def _show_data(info: Any, sheet: Path) -> None:
     out = console()
     for name, split in info.splits.items():
-        out.print(f"split {name}: [bold]{split.num_examples:,}[/bold] examples")
+        out.print(f"split {name}: ", bold(f"{split.num_examples:,}"), " examples", sep="")
     out.print(f"data: {Path(info.data_dir).resolve()}", soft_wrap=True)
     out.print(f"a few examples, row k showing the digit k: {sheet}", soft_wrap=True)
 

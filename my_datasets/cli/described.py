@@ -1,10 +1,8 @@
 """How a release looks that is in a store, for `my-datasets info --from`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import rich_click as click
-
-from my_datasets.cli.output import console, human_size
+from my_datasets.cli.output import bold, console, echo, human_size, plain
 
 if TYPE_CHECKING:
     from my_datasets.exporting.features import Feature
@@ -18,19 +16,19 @@ def show(found: "Described") -> None:
 
     release, about = found.release, found.about
     table = Table.grid(padding=(0, 2))
-    table.add_row("release", _text(found.name, "bold"))
-    table.add_row("store", _text(found.store))
-    table.add_row("published", _text(release.published[:10]))
-    table.add_row("size", _text(f"{human_size(release.bytes)} in {release.files:,} files"))
-    table.add_row("digest", _text(release.digest))
-    table.add_row("signature", _text(_signature(found)))
+    table.add_row("release", bold(found.name))
+    table.add_row("store", plain(found.store))
+    table.add_row("published", plain(release.published[:10]))
+    table.add_row("size", plain(f"{human_size(release.bytes)} in {release.files:,} files"))
+    table.add_row("digest", plain(release.digest))
+    table.add_row("signature", plain(_signature(found)))
     for name, split in found.splits.items():
         size = f"{split.shards} shard(s), {human_size(split.bytes)}"
-        table.add_row(_text(f"split {name}"), _text(f"{split.examples:,} examples in {size}"))
+        table.add_row(plain(f"split {name}"), plain(f"{split.examples:,} examples in {size}"))
     for one in about.features:
-        table.add_row(_text(f"feature {one.name}"), _text(_feature(one)))
+        table.add_row(plain(f"feature {one.name}"), plain(_feature(one)))
     for version, other in reversed(found.versions.items()):
-        table.add_row(_text(f"version {version}"), _text(_version(other)))
+        table.add_row(plain(f"version {version}"), plain(_version(other)))
     told = {
         "release notes": about.notes,
         "licence": about.licence,
@@ -40,9 +38,9 @@ def show(found: "Described") -> None:
     }
     for label, text in told.items():
         if text:
-            table.add_row(label, _text(text))
+            table.add_row(label, plain(text))
     console().print(table)
-    click.echo(f"To bring it here: my-datasets pull {found.name} --from {found.store}")
+    echo(f"To bring it here: my-datasets pull {found.name} --from {found.store}")
 
 
 def _signature(found: "Described") -> str:
@@ -65,11 +63,3 @@ def _feature(one: "Feature") -> str:
 def _version(release: "Release") -> str:
     what = f"{release.state.value} {release.published[:10]}, {human_size(release.bytes)}"
     return f"{what}: {release.message}" if release.message else what
-
-
-def _text(text: str, style: str = "") -> Any:
-    """Returns a text of which a terminal obeys nothing, whoever wrote it."""
-    from rich.text import Text
-
-    plain = "".join(one for one in text if one.isprintable() or one == "\n")
-    return Text(plain, style, overflow="fold")

@@ -4,11 +4,14 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from my_datasets.cli.imports import feature_imports_option
 from my_datasets.cli.output import (
+    bold,
     console,
     data_dir_option,
     html_option,
     json_option,
+    plain,
     print_json,
     workers_option,
     write_page,
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 @data_dir_option
 @workers_option
 @html_option
+@feature_imports_option
 @json_option
 @click.pass_context
 def command(
@@ -44,9 +48,11 @@ def command(
     Example: my-datasets diff penguins_study:1.0.0 penguins_study:1.1.0
     """
     from my_datasets.comparison.diff import diff
+    from my_datasets.core.lock import Lock
     from my_datasets.verification.finding import version_dir
 
-    old_dir, new_dir = version_dir(old, data_dir), version_dir(new, data_dir)
+    lock = Lock.find()
+    old_dir, new_dir = (version_dir(one, data_dir, lock) for one in (old, new))
     found = diff(old_dir, new_dir, workers=workers)
     if html:
         from my_datasets.catalog.reports import diff_page
@@ -65,10 +71,9 @@ def command(
 
 def _show(found: "Diff") -> None:
     from rich.table import Table
-    from rich.text import Text
 
     out = console()
-    out.print(f"[bold]{found.old}[/bold] -> [bold]{found.new}[/bold]", soft_wrap=True)
+    out.print(bold(found.old), " -> ", bold(found.new), sep="", soft_wrap=True)
     if not found.changes:
         out.print("the same, example for example and byte for byte")
     else:
@@ -76,9 +81,9 @@ def _show(found: "Diff") -> None:
         for name in ("asks for", "what", "where", "before", "after"):
             table.add_column(name, overflow="fold")
         for change in found.changes:
-            bump = Text(str(change.bump), "red" if str(change.bump) == "major" else "")
+            bump = bold(str(change.bump), "red" if str(change.bump) == "major" else "")
             cells = (change.kind.value, change.node, change.before, change.after)
-            table.add_row(bump, *map(Text, cells))
+            table.add_row(bump, *map(plain, cells))
         out.print(table)
         for kind, reason in {change.kind: change.reason for change in found.changes}.items():
             out.print(f"{kind.value}: {reason}", soft_wrap=True, markup=False)

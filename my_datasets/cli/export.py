@@ -7,14 +7,18 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from my_datasets.cli.imports import feature_imports_option
 from my_datasets.cli.output import (
+    LocalPath,
     data_dir_option,
+    echo,
     error_console,
     human_size,
     json_option,
     print_json,
     size,
 )
+from my_datasets.core import interruption
 
 if TYPE_CHECKING:
     from my_datasets.exporting.parquet import ExportedFile
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 @data_dir_option
 @click.option("--to", "form", type=click.Choice(["parquet"]), required=True, help="The form.")
 @click.option(
-    "--output", metavar="DIR", type=click.Path(path_type=Path),
+    "--output", metavar="DIR", type=LocalPath(path_type=Path),
     help="Where to.  [default: NAME-VERSION-parquet here]",
 )  # fmt: skip
 @click.option("--split", "splits", multiple=True, help="Only this split; may be given again.")
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 )
 @click.option("--file-size", default="500M", show_default=True, help="About how large a file is.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier export.")
+@feature_imports_option
 @json_option
 def command(
     version: str, data_dir: str | None, form: str, output: Path | None, splits: tuple[str, ...],
@@ -61,7 +66,8 @@ def command(
 
         describe(prepared, directory, files)
 
-    with _bar(sum(one.length for some in prepared.shards.values() for one in some)) as tell:
+    total = sum(one.length for some in prepared.shards.values() for one in some)
+    with interruption.telling("Nothing was written."), _bar(total) as tell:
         done = export(
             prepared, target, splits=splits or None, binary=binary, file_bytes=size(file_size),
             overwrite=overwrite, complete=complete, report=tell,
@@ -69,9 +75,9 @@ def command(
     if as_json:
         print_json(done.to_json())
         return
-    click.echo(f"{done.name} in {done.path}")
+    echo(f"{done.name} in {done.path}")
     for one in done.files:
-        click.echo(f"  {one.name}: {one.examples:,} examples, {human_size(one.bytes)}")
+        echo(f"  {one.name}: {one.examples:,} examples, {human_size(one.bytes)}")
 
 
 @contextlib.contextmanager
@@ -84,7 +90,7 @@ def _bar(total: int) -> Iterator[Callable[[str, int, int], None]]:
         TimeRemainingColumn,
     )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
                TimeRemainingColumn())  # fmt: skip
     out = error_console()
     with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:

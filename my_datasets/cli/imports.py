@@ -1,9 +1,24 @@
-"""`--imports`: modules of the user's that bring builders."""
+"""`--imports`: modules of the user's that bring builders, and feature classes."""
 
 import importlib
+from collections.abc import Callable
+from typing import Any
+
+import rich_click as click
 
 from my_datasets.builders.registry import builder_import_error
 from my_datasets.errors import BuilderImportError, MyDatasetsError, explain
+
+
+def _import(_context: Any, _option: Any, modules: str | None) -> None:
+    import_modules(modules)
+
+
+# For commands that read prepared data: what they import may register feature classes.
+feature_imports_option: Callable[..., Any] = click.option(
+    "--imports", metavar="MODULES", expose_value=False, callback=_import,
+    help="Modules to import first, comma-separated: those that register feature classes of yours.",
+)  # fmt: skip
 
 
 def import_modules(modules: str | None) -> None:

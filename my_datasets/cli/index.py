@@ -5,20 +5,21 @@ from typing import Any
 
 import rich_click as click
 
-from my_datasets.cli.output import console, json_option, print_json
+from my_datasets.cli.output import LocalPath, console, json_option, print_json
 from my_datasets.core import layout
 from my_datasets.errors import NotPreparedError, explain
 
 
 @click.command("index")
-@click.argument("directory", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("directory", type=LocalPath(file_okay=False, path_type=Path))
 @click.option("--overwrite", is_flag=True, help="Make those that are there anew, too.")
 @json_option
 def command(directory: Path, overwrite: bool, as_json: bool) -> None:
     """Make the record index of each TFRecord shard in a version's directory.
 
-    An index, SHARD.offsets.npy, says where each record begins, for random access. Data that this
-    package builds has them; this is for data that TFDS built. Shards are read, never changed.
+    An index says where each record of a shard begins, for random access. It lies beside the shards
+    as my_datasets_offsets_HASH.npy. Data that this package builds has indexes; this is for data
+    that TFDS built. Shards are read, never changed.
 
     Example: my-datasets index ~/tensorflow_datasets/mnist/3.0.1
     """
@@ -39,7 +40,10 @@ def command(directory: Path, overwrite: bool, as_json: bool) -> None:
         offsets = index.scan(shard) if made else index.read(shard)
         if made:
             index.write(shard, offsets)
-        results.append({"shard": shard.name, "records": len(offsets) - 1, "made": made})
+        beside = index.path_of(shard).name
+        results.append(
+            {"shard": shard.name, "index": beside, "records": len(offsets) - 1, "made": made}
+        )
     if as_json:
         print_json({"directory": str(directory), "shards": results})
         return

@@ -7,10 +7,14 @@ import rich_click as click
 
 from my_datasets.cli.imports import import_modules
 from my_datasets.cli.output import (
+    PathOrAddress,
+    bold,
     console,
-    data_dir_option,
+    data_dir_option_of,
+    echo,
     human_size,
     json_option,
+    plain,
     print_json,
     quiet_tensorflow,
     reading_dir,
@@ -23,8 +27,13 @@ from my_datasets.core.reference import DatasetReference
 
 @click.command("info")
 @click.argument("reference", metavar="NAME[/CONFIG][:VERSION]")
-@data_dir_option
+@data_dir_option_of(PathOrAddress("gs"))
 @click.option("--imports", metavar="MODULES", help="Modules to import first, comma-separated.")
+@click.option(
+    "--fingerprint",
+    is_flag=True,
+    help="Show which source code counts: if it changes, prepared data are stale.",
+)
 @store_option("--from", reads=True, required=False)
 @trusted_keys_option
 @json_option
@@ -32,6 +41,7 @@ def command(
     reference: str,
     data_dir: str | None,
     imports: str | None,
+    fingerprint: bool,
     store: str | None,
     trusted_keys: Path | None,
     as_json: bool,
@@ -43,13 +53,20 @@ def command(
     With --from, a release is shown as it is in a store: the one that my-datasets pull would bring.
     Only its metadata come from there, and are verified.
 
+    With --fingerprint, it shows of each module of the builder's package which names count for the
+    builder's data, and which do not; modules that are not listed do not count.
+
     Example: my-datasets info digits:1.*.*
+
+    Example: my-datasets info digits --fingerprint
 
     Example: my-datasets info digits:1.*.* --from https://data.example.org/datasets
     """
     if store is not None:
-        if data_dir or imports:
-            raise click.UsageError("--from shows a release: leave out --data-dir and --imports.")
+        if data_dir or imports or fingerprint:
+            raise click.UsageError(
+                "--from shows a release: leave out --data-dir, --imports and --fingerprint."
+            )
         _show_release(reference, store, trusted_keys, as_json=as_json)
         return
     parsed = DatasetReference.parse(reference)
@@ -60,6 +77,13 @@ def command(
     from my_datasets.builders.finding import find_builder
 
     builder = find_builder(parsed, data_dir=data_dir)
+    if fingerprint:
+        counting = _fingerprint(builder)
+        if as_json:
+            print_json(counting)
+        else:
+            _show_fingerprint(counting)
+        return
     facts = {**_facts(builder), "versions": _versions(builder, data_dir)}
     if as_json:
         print_json(facts)
@@ -76,6 +100,50 @@ def _show_release(reference: str, store: str, trusted_keys: Path | None, *, as_j
         print_json(found.to_json())
     else:
         show(found)
+
+
+def _fingerprint(builder: Any) -> dict[str, Any]:
+    """Returns what counts for a builder's data, and what of its modules does not."""
+    from my_datasets.builders import fingerprint
+
+    return {
+        "name": builder.name,
+        "config": builder.builder_config_name,
+        "version": str(builder.version),
+        "fingerprint": fingerprint.fingerprint(builder),
+        "source": [
+            {
+                "module": part.module,
+                "file": part.file,
+                "whole": part.is_whole,
+                "names": list(part.names),
+                "left_out": list(part.left_out),
+                "sha256": part.sha256,
+            }
+            for part in fingerprint.source_parts(type(builder))
+        ],
+    }
+
+
+def _show_fingerprint(found: dict[str, Any]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for name, value in found["fingerprint"].items():
+        if not name.startswith("source of "):
+            table.add_row(name, Text(value))
+    for part in found["source"]:
+        table.add_row(f"module {part['module']}", Text(part["sha256"], "bold"))
+        names = "all of it" if part["whole"] else ", ".join(part["names"]) or "what it imports"
+        table.add_row("  counts", Text(names))
+        if part["left_out"]:
+            table.add_row("  does not", Text(", ".join(part["left_out"])))
+    console().print(table)
+    echo(
+        "Comments, formatting, docstrings, descriptions and release notes do not count, nor does "
+        "any other module."
+    )
 
 
 def _facts(builder: Any) -> dict[str, Any]:
@@ -145,26 +213,25 @@ def _told(version: dict[str, Any]) -> str:
 
 def _show(facts: dict[str, Any]) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     config = f"/{facts['config']}" if facts["config"] else ""
     title = f"{facts['name']}{config}:{facts['version']}"
     table = Table.grid(padding=(0, 2))
-    table.add_row("dataset", Text(title, "bold"))
-    table.add_row("data", Text(facts["path"] + ("" if facts["prepared"] else "  (not prepared)")))
+    table.add_row("dataset", bold(title))
+    table.add_row("data", plain(facts["path"] + ("" if facts["prepared"] else "  (not prepared)")))
     for name, split in facts["splits"].items():
         size = f"{split['shards']} shard(s), {human_size(split['bytes'])}"
         table.add_row(f"split {name}", f"{split['examples']:,} examples in {size}")
-    table.add_row("features", Text(facts["features"]))
+    table.add_row("features", plain(facts["features"]))
     if facts["supervised_keys"]:
         table.add_row("supervised", " -> ".join(map(str, facts["supervised_keys"])))
     for one in facts["versions"]:
-        table.add_row(f"version {one['version']}", Text(_told(one)))
+        table.add_row(f"version {one['version']}", plain(_told(one)))
     for version, notes in facts["release_notes"].items():
-        table.add_row(f"release {version}", Text(notes.strip()))
+        table.add_row(f"release {version}", plain(notes.strip()))
     for label in ("licence", "homepage", "citation", "description"):
         if facts[label]:
-            table.add_row(label, Text(facts[label].strip()))
+            table.add_row(label, plain(facts[label].strip()))
     console().print(table)
     if not facts["prepared"]:
-        click.echo(f"To prepare it: my-datasets build {title}")
+        echo(f"To prepare it: my-datasets build {title}")

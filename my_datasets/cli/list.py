@@ -8,7 +8,15 @@ import rich_click as click
 
 from my_datasets.builders.offers import Offer
 from my_datasets.builders.registry import packaged
-from my_datasets.cli.output import console, data_dir_option, json_option, print_json, reading_dir
+from my_datasets.cli.output import (
+    PathOrAddress,
+    console,
+    data_dir_option_of,
+    echo,
+    json_option,
+    print_json,
+    reading_dir,
+)
 from my_datasets.core import layout
 from my_datasets.core.blocked import reason_in_metadata
 
@@ -35,7 +43,7 @@ class Row:
 
 
 @click.command("list")
-@data_dir_option
+@data_dir_option_of(PathOrAddress("gs"))
 @json_option
 def command(data_dir: str | None, as_json: bool) -> None:
     """List the datasets of this package and those prepared on this machine.
@@ -60,8 +68,8 @@ def command(data_dir: str | None, as_json: bool) -> None:
     console().print(table)
     for row in rows:
         for version, reason in row.blocked.items():
-            click.echo(f"{row.name}:{version} must not be used: {reason}")
-    click.echo(f"Prepared data: {directory}")
+            echo(f"{row.name}:{version} must not be used: {reason}")
+    echo(f"Prepared data: {directory}")
 
 
 def _rows(data_dir: Path) -> Iterator[Row]:

@@ -1,13 +1,20 @@
 """`my-datasets lock`: pins a project's references to exact versions and contents."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.output import console, data_dir_option, json_option, print_json
+from my_datasets.cli.output import (
+    LocalPath,
+    PathOrAddress,
+    console,
+    data_dir_option,
+    json_option,
+    print_json,
+)
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.versioning import Version
 from my_datasets.errors import LockError, explain
 
 if TYPE_CHECKING:
@@ -18,25 +25,45 @@ if TYPE_CHECKING:
 @click.argument("references", metavar="[NAME[/CONFIG][:VERSION]]...", nargs=-1)
 @data_dir_option
 @click.option(
-    "--file", type=click.Path(dir_okay=False, path_type=Path), default=Path("datasets.lock"),
+    "--file", type=LocalPath(dir_okay=False, path_type=Path), default=Path("datasets.lock"),
     show_default=True, metavar="FILE", help="The lock.",
 )  # fmt: skip
 @click.option("--check", is_flag=True, help="Only compare what is prepared with the lock.")
+@click.option(
+    "--trust", type=LocalPath(exists=True, dir_okay=False, path_type=Path), metavar="KEYS",
+    help="Public keys, one a line: stores that the project reads must be signed by one of them.",
+)  # fmt: skip
+@click.option(
+    "--from", "store", metavar="STORE", type=PathOrAddress(any_scheme=True),
+    help="With --trust, for this store only; its id is locked, too.",
+)  # fmt: skip
 @json_option
 def command(
-    references: tuple[str, ...], data_dir: str | None, file: Path, check: bool, as_json: bool
-) -> None:
-    """Write down which exact version, with which content, each reference means.
+    references: tuple[str, ...], data_dir: str | None, file: Path, check: bool,
+    trust: Path | None, store: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Write down which exact version, with which bytes, each reference means.
 
     References are written as in code: digits:1.*.* is another one than digits. Those in the lock
     stay there; without any, all in it are looked up anew. From then on load, pipeline, source and
     so on give that version in this directory and those below it, and refuse any other data.
 
+    With --trust, the lock also says whose signatures count: pull, load, attach, ls, info and so on
+    then take nothing that none of them has signed.
+
     Example: my-datasets lock digits:1.*.* cats_and_dogs
     """
     from my_datasets.core.lock import Lock
 
+    if store is not None and trust is None:
+        raise click.UsageError("--from says for which store keys count: give --trust KEYS, too")
     old = Lock.read(file) if file.exists() else Lock(file)
+    if trust is not None:
+        old = _trusting(old, trust, store)
+        old.write()
+        if not references:
+            _show_keys(old, as_json=as_json)
+            return
     wanted = [str(DatasetReference.parse(one)) for one in references] or list(old.datasets)
     if not wanted:
         raise LockError(
@@ -51,7 +78,7 @@ def command(
         found = {one: old.datasets[one] for one in wanted}
     else:
         found = {one: _looked_up(one, data_dir) for one in wanted}
-        Lock(file, {**old.datasets, **found}).write()
+        replace(old, path=file, datasets={**old.datasets, **found}).write()
     if as_json:
         print_json({"file": str(file), "datasets": Lock(file, found).to_json()})
         return
@@ -62,25 +89,40 @@ def command(
         )
 
 
+def _trusting(lock: "Lock", keys: Path, store: str | None) -> "Lock":
+    """Returns a lock that names trusted keys for a store, in place of those it named before."""
+    from my_datasets.core.lock import TrustedKey
+    from my_datasets.publishing.ledger import Ledger
+    from my_datasets.publishing.signing import TrustedKeys
+    from my_datasets.stores.opening import open_store
+    from my_datasets.stores.patience import PatientStore
+
+    trusted = TrustedKeys.read(keys)
+    url, store_id = "", ""
+    if store is not None:
+        ledger = Ledger(PatientStore(open_store(store)), keys=trusted)
+        url, store_id = ledger.store.url, ledger.required().store
+    others = [one for one in lock.trusted_keys if one.store != url]
+    mine = [TrustedKey(line, url, store_id) for line in trusted.lines]
+    return replace(lock, trusted_keys=(*others, *mine))
+
+
+def _show_keys(lock: "Lock", *, as_json: bool) -> None:
+    if as_json:
+        keys = [one.to_json() for one in lock.trusted_keys]
+        print_json({"file": str(lock.path), "trusted_keys": keys})
+        return
+    for one in lock.trusted_keys:
+        where = f"{one.store}, id {one.store_id}" if one.store else "every store"
+        console().print(f"{one.key} signs for {where}", soft_wrap=True, markup=False)
+
+
 def _looked_up(text: str, data_dir: str | None) -> "Locked":
     """Returns what a reference means now: the highest prepared version."""
-    from my_datasets.core.declared import Declared
     from my_datasets.core.lock import Locked
-    from my_datasets.core.manifest import Manifest
     from my_datasets.input_pipeline.prepared import folder_of
 
-    path = folder_of(text, data_dir, to_use=True)
-    manifest = Manifest.read(path)
-    name, _, version_text = Declared.read(path).name.partition(":")
-    version = Version.parse(version_text)
-    if manifest is None or manifest.content is None or version is None:
-        raise LockError(
-            explain(
-                f"{path} has no digest to be locked to.",
-                mend=f"my-datasets adopt {path} notes what is in it now",
-            )
-        )
-    return Locked(name.partition("/")[2] or None, version, manifest.content.digest)
+    return Locked.of(folder_of(text, data_dir, to_use=True))
 
 
 def _check(lock: "Lock", reference: DatasetReference, data_dir: str | None) -> None:

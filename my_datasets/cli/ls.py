@@ -25,7 +25,6 @@ def command(dataset: str | None, store: str, trusted_keys: Path | None, as_json:
     if as_json:
         print_json([one.to_json() for one in found])
         return
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -37,7 +36,7 @@ def command(dataset: str | None, store: str, trusted_keys: Path | None, as_json:
         state = "" if mine.state is State.PUBLISHED else mine.state.value
         message = f"{state}: {mine.message}" if mine.message else state
         table.add_row(
-            escape(one.name), mine.published[:10], human_size(mine.bytes), f"{mine.files:,}",
-            mine.digest[:16], escape(message),
+            one.name, mine.published[:10], human_size(mine.bytes), f"{mine.files:,}",
+            mine.digest[:16], message,
         )  # fmt: skip
     console().print(table)

@@ -1,6 +1,6 @@
 """`my-datasets`: finds the commands, and turns errors into messages and exit codes.
 
-Exit codes: 0 done, 1 the command failed or was interrupted, 2 wrong usage.
+Exit codes: 0 done, 1 the command failed, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM.
 """
 
 import gc
@@ -10,7 +10,9 @@ from typing import Any
 import rich_click as click
 
 from my_datasets._version import __version__
-from my_datasets.cli.output import report_error
+from my_datasets.building.storage import file_error, no_memory
+from my_datasets.cli.output import print_only_printable, report_error, report_interruption
+from my_datasets.core import interruption
 from my_datasets.errors import MyDatasetsError
 
 # Command -> module. A command's module imports only what its help needs; its work imports the rest.
@@ -46,6 +48,24 @@ COMMANDS = {
 
 class _Commands(click.RichGroup):
     """Imports a command's module when the command is asked for."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command; reports what Ctrl-C or SIGTERM leaves, and what the system refuses."""
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, interruption.Terminated) as error:
+            report_interruption(error)
+            if isinstance(error, KeyboardInterrupt):
+                raise SystemExit(interruption.INTERRUPTED) from None
+            raise
+        except MyDatasetsError:
+            raise
+        except OSError as error:
+            if (ours := file_error(error)) is None:
+                raise
+            raise ours from error
+        except MemoryError as error:
+            raise no_memory(error) from error
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return sorted(COMMANDS)
@@ -83,8 +103,10 @@ def search_garbage_rarely() -> None:
 def main() -> None:
     """Runs the command line and exits."""
     search_garbage_rarely()
-    try:
-        cli(standalone_mode=True)
-    except MyDatasetsError as error:
-        report_error(error)
-        raise SystemExit(1) from None
+    print_only_printable()
+    with interruption.raising(also_ctrl_c=True):
+        try:
+            cli(standalone_mode=True)
+        except MyDatasetsError as error:
+            report_error(error)
+            raise SystemExit(1) from None

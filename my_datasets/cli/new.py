@@ -6,7 +6,15 @@ from typing import Any
 
 import rich_click as click
 
-from my_datasets.cli.output import console, error_console, json_option, print_json, quiet_tensorflow
+from my_datasets.cli.output import (
+    LocalPath,
+    PathOrAddress,
+    console,
+    error_console,
+    json_option,
+    print_json,
+    quiet_tensorflow,
+)
 
 
 def _shares(
@@ -27,7 +35,7 @@ def _shares(
 @click.command("new")
 @click.argument("name")
 @click.option(
-    "--from", "where", required=True, metavar="PATH|URL",
+    "--from", "where", required=True, metavar="PATH|URL", type=PathOrAddress(any_scheme=True),
     help="The raw data: a file, a folder, a pattern, an archive, or an HTTP address.",
 )  # fmt: skip
 @click.option("--label", metavar="COLUMN", help="The column to be learned.")
@@ -48,7 +56,7 @@ def _shares(
 @click.option("--table", metavar="TABLE", help="The table, or view, of a database.")
 @click.option(
     "--package",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=LocalPath(file_okay=False, path_type=Path),
     default=".",
     show_default="the directory where you are",
     metavar="DIR",

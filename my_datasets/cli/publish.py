@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.output import console, data_dir_option, human_size, json_option, print_json
+from my_datasets.cli.imports import feature_imports_option
+from my_datasets.cli.output import (
+    LocalPath,
+    bold,
+    console,
+    data_dir_option,
+    human_size,
+    json_option,
+    print_json,
+)
 from my_datasets.cli.stores import (
     progress,
     sign_key_option,
@@ -13,7 +22,9 @@ from my_datasets.cli.stores import (
     store_option,
     trusted,
     trusted_keys_option,
+    valid_for_option,
 )
+from my_datasets.core import interruption
 
 if TYPE_CHECKING:
     from my_datasets.publishing.releasing import Published
@@ -37,15 +48,17 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Verify and compare only; write nothing.")
 @click.option(
-    "--catalog", metavar="DIR", type=click.Path(path_type=Path),
+    "--catalog", metavar="DIR", type=LocalPath(path_type=Path),
     help="Make or renew the site there that my-datasets catalog makes of the store.",
 )  # fmt: skip
 @sign_key_option
+@valid_for_option
 @trusted_keys_option
 @click.option(
     "--workers", type=click.IntRange(min=1), default=8, show_default=True, metavar="N",
     help="Files that are uploaded at the same time.",
 )  # fmt: skip
+@feature_imports_option
 @json_option
 def command(
     versions: tuple[str, ...],
@@ -58,6 +71,7 @@ def command(
     dry_run: bool,
     catalog: Path | None,
     sign_key: Path | None,
+    valid_for: float | None,
     trusted_keys: Path | None,
     workers: int,
     as_json: bool,
@@ -72,14 +86,19 @@ def command(
     from my_datasets.publishing.publisher import publish
     from my_datasets.verification.report import Level
 
+    if valid_for is not None and sign_key is None:
+        raise click.UsageError("--valid-for is about signatures: name the key, --sign-key FILE")
     keys, by = trusted(trusted_keys), signer(sign_key)
     results = []
     for one in versions:
-        with progress(shown=not as_json) as tell:
+        with (
+            interruption.telling("Files that were uploaded are kept."),
+            progress(shown=not as_json) as tell,
+        ):
             done = publish(
                 one, store, data_dir=data_dir, level=Level.DEEP if deep else Level.BYTES,
                 version_gate=version_gate, dry_run=dry_run, signer=by, keys=keys, note=note,
-                read_back=read_back, workers=workers, report=tell,
+                read_back=read_back, valid_for=valid_for, workers=workers, report=tell,
             )  # fmt: skip
         results.append(done)
         if not as_json:
@@ -93,13 +112,13 @@ def command(
 
 
 def _show(done: "Published") -> None:
-    from rich.markup import escape
-
-    note = f": {escape(done.note)}" if done.note else ""
+    note = f": {done.note}" if done.note else ""
     new = f", {human_size(done.uploaded)} new there" if done.uploaded != done.bytes else ""
     console().print(
-        f"[bold]{escape(done.name)}[/bold] {done.outcome.value}{note} ({human_size(done.bytes)} in "
-        f"{done.files} files{new}, {escape(done.store)})\n"
+        bold(done.name),
+        f" {done.outcome.value}{note} ({human_size(done.bytes)} in "
+        f"{done.files} files{new}, {done.store})\n"
         f"digest {done.digest}",
+        sep="",
         soft_wrap=True,
     )

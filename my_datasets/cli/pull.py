@@ -5,8 +5,17 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.output import console, data_dir_option, human_size, json_option, print_json
+from my_datasets.cli.imports import feature_imports_option
+from my_datasets.cli.output import (
+    bold,
+    console,
+    data_dir_option,
+    human_size,
+    json_option,
+    print_json,
+)
 from my_datasets.cli.stores import progress, store_option, trusted, trusted_keys_option
+from my_datasets.core import interruption
 
 if TYPE_CHECKING:
     from my_datasets.publishing.bringing import Pulled
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
     "--workers", type=click.IntRange(min=1), default=8, show_default=True, metavar="N",
     help="Files that are downloaded at the same time.",
 )  # fmt: skip
+@feature_imports_option
 @json_option
 def command(
     references: tuple[str, ...],
@@ -53,7 +63,10 @@ def command(
     wanted = tuple(filter(None, splits.split(","))) if splits is not None else None
     results = []
     for one in references:
-        with progress(shown=not as_json) as tell:
+        with (
+            interruption.telling("What was downloaded is kept."),
+            progress(shown=not as_json) as tell,
+        ):
             done = pull(
                 one, store, data_dir, splits=wanted, overwrite=overwrite, use_lock=use_lock,
                 keys=keys, workers=workers, report=tell,
@@ -66,13 +79,13 @@ def command(
 
 
 def _show(done: "Pulled") -> None:
-    from rich.markup import escape
-
     came = f"{human_size(done.downloaded)} downloaded"
     linked = f", {human_size(done.linked)} from other versions" if done.linked else ""
     splits = f", only {', '.join(done.splits)}" if done.splits is not None else ""
     how = "was there" if done.was_there else f"{came}{linked}"
     console().print(
-        f"[bold]{escape(done.name)}[/bold]: {how}{escape(splits)}, in {escape(str(done.path))}",
+        bold(done.name),
+        f": {how}{splits}, in {done.path}",
+        sep="",
         soft_wrap=True,
     )

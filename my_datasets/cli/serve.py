@@ -46,7 +46,7 @@ _PORT = 5050
     show_default=True, help="For a worker: how long the dispatcher may not be there yet.",
 )  # fmt: skip
 @click.option(
-    "--work-dir", metavar="DIR",
+    "--work-dir", metavar="DIR", type=output.PathOrAddress("gs"),
     help="For a dispatcher: where it notes what it does, to go on there when it is started again."
     "  [default: one for as long as this runs]",
 )  # fmt: skip
@@ -106,9 +106,9 @@ def _serve(
     def ready(served: "Served") -> None:
         told = {"role": role, "url": address.url, "address": str(address), "pid": served.pid}
         if as_json:
-            click.echo(json.dumps(told))
+            output.echo(json.dumps(told))
         else:
-            click.echo(f"The {role} is at {address.url}, process {served.pid}")
+            output.echo(f"The {role} is at {address.url}, process {served.pid}")
         sys.stdout.flush()
 
     with _on_signals(ending.ask):

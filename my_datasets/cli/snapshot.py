@@ -13,6 +13,8 @@ import rich_click as click
 
 from my_datasets.cli.building_options import max_quarantined_option, version_gate_option
 from my_datasets.cli.output import (
+    LocalPath,
+    bold,
     console,
     data_dir_option,
     json_option,
@@ -62,7 +64,7 @@ def _place(_context: Any, _option: Any, text: str) -> Any:
     show_default=True,
     help="What a message is.",
 )
-@click.option("--schema", metavar="FILE", help="Avro's schema, a JSON file.")
+@click.option("--schema", metavar="FILE", type=LocalPath(), help="Avro's schema, a JSON file.")
 @click.option(
     "--from-offsets",
     "begin",
@@ -87,6 +89,7 @@ def _place(_context: Any, _option: Any, text: str) -> Any:
 @click.option(
     "--config",
     metavar="FILE",
+    type=LocalPath(),
     help="librdkafka's options, a line NAME=VALUE for each: security.protocol, sasl.password, ...",
 )
 @data_dir_option
@@ -151,7 +154,7 @@ def command(
         return
     out = console()
     state = f"frozen in {result['seconds']:.1f} s" if done.built else "already prepared"
-    out.print(f"[bold]{done.dataset}[/bold]: {state}, {done.examples:,} examples", soft_wrap=True)
+    out.print(bold(done.dataset), f": {state}, {done.examples:,} examples", sep="", soft_wrap=True)
     for partition, (first, last) in sorted(done.frozen.ends.items()):
         out.print(f"  partition {partition}: offsets {first} to before {last}")
     out.print(f"  in {done.path}\n  again: {done.reproduce}", soft_wrap=True)

@@ -6,7 +6,17 @@ from typing import Any
 
 import rich_click as click
 
-from my_datasets.cli.output import console, data_dir_option, human_size, json_option, print_json
+from my_datasets.cli.imports import feature_imports_option
+from my_datasets.cli.output import (
+    LocalPath,
+    bold,
+    console,
+    data_dir_option,
+    human_size,
+    json_option,
+    plain,
+    print_json,
+)
 from my_datasets.errors import NotPreparedError, explain
 
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -26,8 +36,9 @@ _ODD = ("nan", "infinite", "outside", "unknown", "empty", "not_text")
 @data_dir_option
 @click.option("--split", "splits", multiple=True, help="Only this split; may be given again.")
 @click.option("--feature", "features", multiple=True, help="Only this one; may be given again.")
-@click.option("--plot", metavar="FILE", type=click.Path(), help="Write histograms there, as PNG.")
-@click.option("--html", metavar="FILE", type=click.Path(), help="Write a page there.")
+@click.option("--plot", metavar="FILE", type=LocalPath(), help="Write histograms there, as PNG.")
+@click.option("--html", metavar="FILE", type=LocalPath(), help="Write a page there.")
+@feature_imports_option
 @json_option
 def command(
     version: str,
@@ -43,10 +54,15 @@ def command(
     They were made when the version was built, or adopted; no shard is read.
     """
     from my_datasets.core.declared import Declared
+    from my_datasets.core.lock import Lock
     from my_datasets.core.manifest import Manifest
+    from my_datasets.core.reference import DatasetReference
     from my_datasets.verification.finding import version_dir
 
-    path = version_dir(version, data_dir)
+    lock = Lock.find()
+    path = version_dir(version, data_dir, lock)
+    if lock is not None and path != Path(version).expanduser():
+        lock.check(DatasetReference.parse(version), path, has_shards=True)
     manifest = Manifest.read(path)
     if manifest is None or not manifest.statistics:
         raise NotPreparedError(
@@ -100,11 +116,10 @@ def _chosen(
 
 def _show(name: str, statistics: Mapping[str, Any]) -> None:
     from rich.table import Table
-    from rich.text import Text
 
     out = console()
     for split, found in statistics.items():
-        out.print(f"[bold]{name}[/bold] {split}: {found['examples']:,} examples", soft_wrap=True)
+        out.print(bold(name), f" {split}: {found['examples']:,} examples", sep="", soft_wrap=True)
         table = Table(box=None, pad_edge=False)
         for column in ("feature", "missing", "mean ± std", "least", "median", "most"):
             table.add_column(column, overflow="fold")
@@ -112,7 +127,7 @@ def _show(name: str, statistics: Mapping[str, Any]) -> None:
         table.add_column("values", overflow="fold", ratio=1)
         for feature, one in found["features"].items():
             cells = (feature, *_cells(one))
-            table.add_row(*(Text(cell) for cell in cells))
+            table.add_row(*map(plain, cells))
         out.print(table)
         out.print()
 

@@ -1,6 +1,7 @@
 """What the commands about stores share: which store, by which keys, and how far it is."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from my_datasets.cli.output import error_console
+from my_datasets.cli.output import LocalPath, PathOrAddress, echo, error_console
 
 if TYPE_CHECKING:
     from my_datasets.publishing.ledger import Ledger
@@ -17,28 +18,47 @@ if TYPE_CHECKING:
 
 _KINDS = "a directory, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER"
 _LOG_EVERY_SECONDS = 10.0
+_SECONDS = {"h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 
 def store_option(*names: str, reads: bool, required: bool = True) -> Callable[..., Any]:
     """Returns the option that says which store is meant."""
     kinds = f"{_KINDS}, or http(s)://HOST/FOLDER" if reads else _KINDS
+    known = PathOrAddress(any_scheme=True) if reads else PathOrAddress("s3", "gs")
     return click.option(
-        *names, "store", required=required, metavar="STORE",
+        *names, "store", required=required, metavar="STORE", type=known,
         # Where no store is the usual case, one in the environment would change what is meant.
         envvar="MY_DATASETS_STORE" if required else None, show_envvar=required,
         help=f"The store: {kinds}.",
     )  # fmt: skip
 
 
-_key_path = click.Path(dir_okay=False, path_type=Path)
+_key_path = LocalPath(dir_okay=False, path_type=Path)
 
 sign_key_option: Callable[..., Any] = click.option(
     "--sign-key", type=_key_path, metavar="FILE", envvar="MY_DATASETS_SIGN_KEY", show_envvar=True,
     help="Sign by this Ed25519 key, such as ~/.ssh/id_ed25519.",
 )  # fmt: skip
+
+
+def _seconds(text: str) -> float:
+    """Returns a time such as 30d, in seconds."""
+    found = re.fullmatch(r"(\d{1,6})([hdw])", text)
+    if found is None and text != "0":
+        raise click.BadParameter("give hours, days or weeks: 12h, 30d or 8w; or 0 for ever")
+    return float(found[1]) * _SECONDS[found[2]] if found is not None else 0.0
+
+
+valid_for_option: Callable[..., Any] = click.option(
+    "--valid-for", type=_seconds, metavar="TIME",
+    help="From now on, signatures of the store's lists count for so long, such as 30d, and are to "
+    "be renewed; 0 for ever.",
+)  # fmt: skip
 trusted_keys_option: Callable[..., Any] = click.option(
     "--trusted-keys", type=_key_path, metavar="FILE", envvar="MY_DATASETS_TRUSTED_KEYS",
-    show_envvar=True, help="Public keys whose signatures count, one a line; nothing else is taken.",
+    show_envvar=True,
+    help="Public keys whose signatures count, one a line; nothing else is taken.  [default: those "
+    "of the project's lock or the user's settings]",
 )  # fmt: skip
 
 
@@ -107,7 +127,7 @@ def _bar(out: Any) -> "Iterator[Callable[[Progress], None]]":
         TransferSpeedColumn,
     )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(),
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(),
                TransferSpeedColumn(), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, console=out, transient=True) as bar:
         tasks: dict[str, Any] = {}
@@ -133,6 +153,6 @@ class _LogLines:
             self._stage, self._told = now.stage, now.seconds
             left = now.seconds_left
             ending = "" if left is None else f", {left:,.0f} s left"
-            click.echo(
+            echo(
                 f"{now.stage} {now.done / 1e6:,.1f} of {now.total / 1e6:,.1f} MB{ending}", err=True
             )

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
+from my_datasets.cli.imports import feature_imports_option
 from my_datasets.cli.output import (
+    bold,
+    cache_dir,
     console,
     data_dir_option,
     error_console,
@@ -22,8 +25,8 @@ from my_datasets.cli.output import (
     workers_option,
     write_page,
 )
-from my_datasets.cli.places import cache_dir
 from my_datasets.cli.stores import progress, store_option, trusted, trusted_keys_option
+from my_datasets.core import interruption
 
 if TYPE_CHECKING:
     from my_datasets.core.issues import Issue
@@ -75,6 +78,7 @@ _NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unre
 @click.option("--strict", is_flag=True, help="Count warnings as errors.")
 @workers_option
 @html_option
+@feature_imports_option
 @json_option
 @click.pass_context
 def command(
@@ -99,7 +103,8 @@ def command(
 
     Without more, each shard is read and its SHA-256 compared; of a shard that differs the damaged
     record is named. Nothing is changed. Exits with 1 if there are errors. If it is interrupted, the
-    same command goes on with the shards that were not looked at.
+    same command goes on with the shards that were not looked at. If the project has a lock, a
+    version that it locks must have the bytes that are locked.
 
     With --from, releases in a store are looked at: each is brought to a temporary directory first.
 
@@ -113,11 +118,16 @@ def command(
         raise click.UsageError("--near-duplicates takes examples apart: give --deep, too")
     if store is not None and rebuild:
         raise click.UsageError("--rebuild is for versions that are here: pull it, then verify it")
+    from my_datasets.core.lock import Lock
     from my_datasets.verification.checks.near_duplicates import NearDuplicates
     from my_datasets.verification.finding import version_dir
     from my_datasets.verification.report import Level
     from my_datasets.verification.verifier import verify
 
+    lock = Lock.find()
+    # One in the environment is for stores, and says nothing of what was built here.
+    source = context.get_parameter_source("trusted_keys")
+    is_needed = source is not None and source.name == "COMMANDLINE"
     near = NearDuplicates(image_distance, text_similarity) if near_duplicates else None
     level = Level.FAST if fast else Level.DEEP if deep else Level.BYTES
     reports = []
@@ -127,12 +137,13 @@ def command(
                 path = stack.enter_context(_brought(one, store, trusted_keys, shown=not as_json))
                 resume_dir = None  # what is brought anew was not looked at before
             else:
-                path, resume_dir = version_dir(one, data_dir), _resume_dir()
+                path, resume_dir = version_dir(one, data_dir, lock), _resume_dir()
             tell = stack.enter_context(_bar(path, shown=not (as_json or fast)))
-            stack.enter_context(_told_to_go_on(resume_dir is not None and not fast))
+            if resume_dir is not None and not fast:
+                stack.enter_context(interruption.telling("What was verified so far is kept."))
             report = verify(
                 path, level=level, workers=workers, report=tell, resume_dir=resume_dir,
-                restart=restart, near_duplicates=near,
+                restart=restart, near_duplicates=near, lock=lock,
             )  # fmt: skip
         if rebuild and any(issue.code in _NOT_TO_BE_REBUILT for issue in report.issues):
             note = "whether it is built again alike: what it is cannot be read"
@@ -140,7 +151,7 @@ def command(
         elif rebuild:
             again = _rebuilt(path)
             report = dataclasses.replace(report, issues=(*report.issues, *again), was_rebuilt=True)
-        reports.append(report)
+        reports.append(_with_signer(report, trusted_keys, store, is_needed=is_needed))
         if not as_json:
             _show(reports[-1])
     if html:
@@ -151,6 +162,30 @@ def command(
         print_json([report.to_json() for report in reports])
     if any(not report.is_good or (strict and report.issues) for report in reports):
         context.exit(1)
+
+
+def _with_signer(
+    report: "Report", trusted_keys: Path | None, store: str | None, *, is_needed: bool
+) -> "Report":
+    """Returns a report that says who signed the version, if that is to be checked.
+
+    Args:
+      report: What was found.
+      trusted_keys: A file of public keys; None for those that are configured for the store.
+      store: The store that it comes from; None if it is here.
+      is_needed: Whether a version without a signature is wrong.
+    """
+    from my_datasets.publishing.trust import check_signed, keys_for
+
+    keys = trusted(trusted_keys) or (keys_for(store) if store is not None else None)
+    if keys is None:
+        return report
+    found = check_signed(Path(report.path), keys)
+    if not is_needed and any(issue.code == "not-signed" for issue in found.issues):
+        return report
+    return dataclasses.replace(
+        report, issues=(*found.issues, *report.issues), signed_by=found.signed_by
+    )  # fmt: skip
 
 
 @contextlib.contextmanager
@@ -170,16 +205,6 @@ def _brought(
 def _resume_dir() -> Path | None:
     """Returns where interrupted runs leave what they have found; None if there is no such place."""
     return cache_dir("verify")
-
-
-@contextlib.contextmanager
-def _told_to_go_on(goes_on: bool) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        if goes_on:
-            click.echo("Interrupted. The same command goes on where this one ended.", err=True)
-        raise
 
 
 def _rebuilt(path: Path) -> "list[Issue]":
@@ -208,7 +233,7 @@ def _rebuilt(path: Path) -> "list[Issue]":
 def _bar(path: Path, *, shown: bool) -> "Iterator[Callable[[Looked], None]]":
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(),
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(),
                TimeRemainingColumn())  # fmt: skip
     out = error_console()
     with Progress(
@@ -223,8 +248,6 @@ def _bar(path: Path, *, shown: bool) -> "Iterator[Callable[[Looked], None]]":
 
 
 def _show(report: "Report") -> None:
-    from rich.markup import escape
-
     out = console()
     counts = [(kind, sum(i.severity.value == kind for i in report.issues))
               for kind in ("error", "warning")]  # fmt: skip
@@ -236,12 +259,20 @@ def _show(report: "Report") -> None:
     if report.resumed:
         again += f", {report.resumed:,} shards by the run before"
     out.print(
-        f"[bold]{escape(report.name)}[/bold]: {said or 'good'} ({looked} of "
+        bold(report.name),
+        f": {said or 'good'} ({looked} of "
         f"{report.examples:,} examples, {human_size(report.bytes)}, {report.seconds:.1f} s{again})",
+        sep="",
         soft_wrap=True,
     )
     for issue in report.issues:
         out.print(str(issue), soft_wrap=True, markup=False)
+    if report.signed_by is not None:
+        out.print(f"signed by {report.signed_by}", soft_wrap=True, markup=False)
+    elif not report.issues:
+        recorded = "metadata and sizes" if report.level.value == "fast" else "bytes"
+        told = f"{recorded} as recorded; not who recorded them: see --trusted-keys"
+        out.print(told, soft_wrap=True, markup=False)
     for note in report.not_checked:
         out.print(f"not checked: {note}", soft_wrap=True, markup=False)
     if report.digest is not None:

@@ -19,7 +19,7 @@ from my_datasets.core.hashes import Parts
 from my_datasets.core.machine import cores
 from my_datasets.core.versioning import Version
 from my_datasets.errors import IncompleteVersionError, explain
-from my_datasets.records.keys import ShardKeys
+from my_datasets.records.keys import ShardKeys, path_of
 from my_datasets.statistics.drift import Moved, moved
 
 
@@ -127,6 +127,8 @@ class _Side(NamedTuple):
     is_canonical: bool
     dataset: str
     version: Version
+    # The files that the manifest lists; None of one that was written before it listed any.
+    listed: frozenset[str] | None
 
     @classmethod
     def read(cls, path: Path) -> "_Side":
@@ -141,6 +143,7 @@ class _Side(NamedTuple):
                     mend="see my-datasets verify, and build or pull it anew",
                 )
             )
+        made = subject.manifest
         statistics = subject.manifest.statistics if subject.manifest else {}
         configs = subject.manifest.configs if subject.manifest else {}
         # As this package writes records; those that were adopted have no fingerprint.
@@ -154,17 +157,28 @@ class _Side(NamedTuple):
             is_canonical,
             name,
             version,
+            frozenset(made.files) if made is not None and made.metadata_copy else None,
         )
 
     def keys(self, splits: Sequence[str]) -> dict[str, list[ShardKeys]]:
-        """Returns the keys of the examples of those splits of which all are known."""
+        """Returns the keys of the examples of those splits of which all are known.
+
+        Keys that the manifest does not list are not used: nothing says that they are right.
+        """
         found = {
             name: [
                 ShardKeys(self.path / one.name, one.examples) for one in self.declared.splits[name]
             ]
             for name in splits
         }
-        return {name: some for name, some in found.items() if all(one.are_known for one in some)}
+        return {
+            name: some
+            for name, some in found.items()
+            if all(self._is_listed(one) and one.are_known for one in some)
+        }
+
+    def _is_listed(self, found: ShardKeys) -> bool:
+        return self.listed is None or path_of(found.shard).name in self.listed
 
     def hashes(self, directory: Path, without: frozenset[str], workers: int) -> dict[str, Parts]:
         """Returns the hashes of the examples of each split, of some of their features."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from my_datasets.core.declared import Declared
 from my_datasets.core.hashes import Hashes
-from my_datasets.errors import CorruptShardError, DataDirError, explain
+from my_datasets.errors import CorruptShardError, DataDirError, explain, missing_shard
 from my_datasets.records import canonical, index, stored
 from my_datasets.records.columns import UnreadableRecordError
 from my_datasets.records.reading import Batch, Records, Shard
@@ -78,9 +78,7 @@ def parts_of(
         for shard in shards:
             path = version_dir / shard.name
             if not path.is_file():
-                raise CorruptShardError(
-                    explain(f"{path} is not there.", mend="build or pull the version anew")
-                )
+                raise missing_shard(path)
             size = path.stat().st_size
             whole = Part(
                 number, name, path, form, scratch / str(number), shard.examples, size, total

@@ -8,7 +8,8 @@ from my_datasets.core.content import Content
 from my_datasets.core.declared import MALFORMED, Declared, essentials
 from my_datasets.core.issues import Issue
 from my_datasets.core.manifest import FILE_NAME, Manifest
-from my_datasets.errors import IncompleteVersionError
+from my_datasets.core.printable import reason
+from my_datasets.errors import IncompleteVersionError, UnregisteredFeatureError
 
 ANEW = "build or pull the version anew"
 
@@ -71,8 +72,11 @@ class Subject:
 def _unreadable(name: str, error: Exception) -> Issue:
     if isinstance(error, FileNotFoundError):
         return Issue("missing-metadata", name, "The file is not there.", ANEW)
-    said = error.strerror or str(error) if isinstance(error, OSError) else str(error)
-    return Issue(
-        "unreadable-metadata", name, "The metadata cannot be read.", ANEW,
-        found=f"{type(error).__name__}: {said}",
-    )  # fmt: skip
+    if isinstance(error, UnregisteredFeatureError):
+        problem, *_, mend = str(error).splitlines()
+        return Issue("unregistered-feature", name, problem, mend.strip().partition(": ")[2])
+    if isinstance(error, IncompleteVersionError):
+        said = str(error).splitlines()[1].strip().partition(": ")[2]
+    else:
+        said = f"{type(error).__name__}: {reason(error)}"
+    return Issue("unreadable-metadata", name, "The metadata cannot be read.", ANEW, found=said)

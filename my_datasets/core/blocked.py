@@ -1,11 +1,10 @@
 """Versions that are not to be used any more, and why: TFDS's `BLOCKED_VERSIONS`, without TFDS."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from my_datasets.core.declared import MALFORMED
+from my_datasets.core.declared import dataset_info
 from my_datasets.core.versioning import Version
 
 
@@ -43,7 +42,6 @@ def reason_in_metadata(version_dir: Path) -> str | None:
     TFDS writes it there if the builder gives `is_blocked` to its `DatasetInfo`.
     """
     try:
-        info = json.loads((version_dir / "dataset_info.json").read_text("utf-8"))
-        return str(info.get("isBlocked") or "") or None
-    except (OSError, *MALFORMED):
+        return dataset_info(version_dir).get("isBlocked") or None
+    except OSError:
         return None  # whoever reads the version says what is wrong with its metadata

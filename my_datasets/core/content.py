@@ -5,9 +5,10 @@ is others' business.
 """
 
 import hashlib
+import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,18 @@ from typing import Any
 import numpy as np
 
 from my_datasets.core import hashes
-from my_datasets.core.declared import is_plain_name
+from my_datasets.core.declared import Declared, essentials, is_plain_name
+from my_datasets.core.feature_classes import read_features
 from my_datasets.core.hashes import Hashes
+from my_datasets.core.regular_files import open_regular, read_regular
+from my_datasets.errors import IncompleteVersionError, explain
 
 _HEX = re.compile("[0-9a-f]{64}")
 # What a feature says beside the form of its values. The class counts where it alone knows the form.
 NOT_FORM = frozenset({"pythonClassName", "description"})
 _OF_A_CLASS = "jsonFeature"
+_LABELS = ".labels.txt"
+_MOST_LABELS = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,11 @@ class SplitContent:
     ordered: str
     unordered: str
     shards: tuple[ShardContent, ...] = ()
+
+    @property
+    def shards_sha256(self) -> str:
+        """The SHA-256 of the list of its shards: name, size, examples and SHA-256 of each."""
+        return _of_json([[one.name, one.bytes, one.examples, one.sha256] for one in self.shards])
 
 
 @dataclass(frozen=True)
@@ -96,7 +107,7 @@ class Content:
           KeyError, TypeError, ValueError: It is something else, or its digest is not its own.
         """
         splits = {
-            _text(name): SplitContent(
+            _name(name): SplitContent(
                 _number(split["examples"]), _hash(split["ordered"]), _hash(split["unordered"]),
                 tuple(_shard(one) for one in split["shards"]),
             )
@@ -109,10 +120,14 @@ class Content:
 
 
 def _shard(value: Mapping[str, Any]) -> ShardContent:
-    if not is_plain_name(value["name"]):
-        raise ValueError(f"no name of a file: {value['name']!r}")
     size, examples = _number(value["bytes"]), _number(value["examples"])
-    return ShardContent(value["name"], size, examples, _hash(value["sha256"]))
+    return ShardContent(_name(value["name"]), size, examples, _hash(value["sha256"]))
+
+
+def _name(value: Any) -> str:
+    if not is_plain_name(value):
+        raise ValueError(f"no name of a file: {value!r}")
+    return str(value)
 
 
 def _text(value: Any) -> str:
@@ -160,29 +175,93 @@ def unordered(parts: Sequence[Hashes], at_once: int = hashes.AT_ONCE) -> str:
 
 def schema_of(version_dir: Path) -> str:
     """Returns the digest of a version's features, and of the names of its classes."""
-    features = json.loads((version_dir / "features.json").read_text("utf-8"))
-    labels = {path.name: labels_of(path) for path in sorted(version_dir.glob("*.labels.txt"))}
-    return _of_json({"features": _form(features), "labels": labels})
+    features = read_features(version_dir)
+    return _of_json({"features": _form(features), "labels": _labels(version_dir)})
 
 
-def labels_of(path: Path) -> tuple[str, ...]:
-    """Returns the names of classes in a file of TFDS's: its lines, those without text left out."""
-    lines = path.read_text("utf-8").split("\n")
+def decoding_of(version_dir: Path) -> str:
+    """Returns the SHA-256 of all in a version's metadata that decides what its bytes mean.
+
+    That is the form and the classes of its features, the names of labels, the file format, and
+    which features `as_supervised` gives as input and label.
+
+    Raises:
+      FileNotFoundError, IncompleteVersionError, UnregisteredFeatureError: They cannot be read.
+    """
+    features = read_features(version_dir)
+    return _of_json(
+        {
+            "features": _form(features, frozenset({"description"})),
+            "labels": _labels(version_dir),
+            "file_format": Declared.read(version_dir).file_format,
+            "supervised_keys": essentials(version_dir)["supervisedKeys"],
+        }
+    )
+
+
+def _labels(version_dir: Path) -> dict[str, tuple[str, ...]]:
+    return {path.name: _lines(path) for path in sorted(version_dir.glob(f"*{_LABELS}"))}
+
+
+def check_labels(version_dir: Path) -> None:
+    """Sees that the names of labels are in files: TFDS would wait for ever for a named pipe.
+
+    Raises:
+      IncompleteVersionError: One cannot be opened.
+    """
+    for path in version_dir.glob(f"*{_LABELS}"):
+        try:
+            open_regular(path).close()
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+
+def labels_of(version_dir: Path, path: Sequence[str]) -> tuple[str, ...] | None:
+    """Returns the names of the classes of a feature; None if they have none.
+
+    Args:
+      version_dir: Where TFDS's file of them is.
+      path: The names from the top to the feature.
+
+    Raises:
+      IncompleteVersionError: The file cannot be read.
+    """
+    file = version_dir / f"{'-'.join(name.replace('/', '.') for name in path)}{_LABELS}"
+    return _lines(file) if file.exists() else None
+
+
+def _lines(path: Path) -> tuple[str, ...]:
+    """Returns the lines of a file of TFDS's, those without text left out."""
+    try:
+        text = read_regular(path, _MOST_LABELS).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from error
+    lines = io.StringIO(text, newline=None)  # with the ends of lines of all systems
     return tuple(line.strip() for line in lines if line.strip())
 
 
-def _form(feature: Mapping[str, Any]) -> dict[str, Any]:
+def _unreadable(path: Path, error: Exception) -> IncompleteVersionError:
+    return IncompleteVersionError(
+        explain(
+            f"{path} cannot be read.",
+            f"Found: {getattr(error, 'strerror', None) or error}",
+            mend="build or pull the version anew",
+        )
+    )
+
+
+def _form(feature: Mapping[str, Any], left_out: Set[str] = NOT_FORM) -> dict[str, Any]:
     """Returns what a feature, as it is in `features.json`, says of the form of its values."""
     found: dict[str, Any] = {}
     for member, value in feature.items():
         if member == "featuresDict":
             inner = value.get("features", {})
-            found[member] = {name: _form(one) for name, one in inner.items()}
+            found[member] = {name: _form(one, left_out) for name, one in inner.items()}
         elif member == "sequence":
-            found[member] = {**value, "feature": _form(value["feature"])}
+            found[member] = {**value, "feature": _form(value["feature"], left_out)}
             if is_nested_dataset(feature):
                 found["dataset"] = True
-        elif member not in NOT_FORM or _OF_A_CLASS in feature:
+        elif member not in left_out or _OF_A_CLASS in feature:
             found[member] = value
     return found
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from my_datasets.core.bumps import Change, Kind
 from my_datasets.core.content import NOT_FORM, is_nested_dataset, labels_of
+from my_datasets.core.declared import dataset_info
+from my_datasets.core.feature_classes import read_features
 
 _Sizes = tuple[int | None, ...]
 
@@ -70,7 +72,7 @@ def changes(old: Path, new: Path) -> Iterator[Change]:
 
 def supervised_keys(version_dir: Path) -> Any:
     """Returns what a version declares to be input and target; None for nothing."""
-    return json.loads((version_dir / "dataset_info.json").read_text("utf-8")).get("supervisedKeys")
+    return dataset_info(version_dir).get("supervisedKeys")
 
 
 def not_in_both(old: Path, new: Path) -> frozenset[str]:
@@ -148,8 +150,7 @@ def _narrows(old: _Sizes, new: _Sizes) -> bool:
 
 
 def _leaves(version_dir: Path) -> dict[str, _Leaf]:
-    features = json.loads((version_dir / "features.json").read_text("utf-8"))
-    return dict(_walk(features, version_dir, (), ()))
+    return dict(_walk(read_features(version_dir), version_dir, (), ()))
 
 
 def _walk(
@@ -167,8 +168,7 @@ def _walk(
             yield name, replace(leaf, kind=f"{leaf.kind} of a dataset") if is_dataset else leaf
         return
     kind = next((name for name in feature if name not in NOT_FORM), "")
-    names = version_dir / f"{'-'.join(path)}.labels.txt"
-    labels = labels_of(names) if names.is_file() else None
+    labels = labels_of(version_dir, path)
     form = feature.get(kind, {})
     if not isinstance(form, Mapping) or kind == "jsonFeature":
         # Of somebody's own class, which alone knows what it means.

@@ -14,6 +14,8 @@ from typing import overload
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.regular_files import open_regular
+
 Hashes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
 # As texts, which NumPy compares byte by byte, as unsigned numbers.
@@ -41,7 +43,7 @@ def pieces(*all_parts: Sequence[Hashes], at_once: int = AT_ONCE) -> Iterator[lis
 
 def of_file(path: Path) -> str:
     """Returns the SHA-256 of a file, in hexadecimal."""
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

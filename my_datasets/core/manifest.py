@@ -2,12 +2,17 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from my_datasets.core.content import Content
 from my_datasets.core.declared import MALFORMED
+from my_datasets.core.json_files import MOST_MANIFEST_BYTES, MalformedJsonError, read_json
+from my_datasets.core.metadata_copy import check_files
+from my_datasets.core.printable import clipped
+from my_datasets.core.regular_files import write_whole
 from my_datasets.errors import IncompleteVersionError, explain
 
 FILE_NAME = "my_datasets_manifest.json"
@@ -30,6 +35,9 @@ class Manifest:
       configs: The `names` of all configs of the dataset, with what is said of each, and which is
         the `default`; empty if it has none, or nobody knows.
       metadata: What else of TFDS's metadata changes what readers get: see `declared.essentials`.
+      metadata_copy: TFDS's metadata themselves: see `metadata_copy.of_version`. Empty in manifests
+        that were written before this was recorded.
+      files: The size and SHA-256 of sidecars and other files: see `metadata_copy.of_files`.
     """
 
     fingerprint: dict[str, str]
@@ -42,6 +50,8 @@ class Manifest:
     statistics: dict[str, Any] = field(default_factory=dict)
     constraints: dict[str, Any] = field(default_factory=dict)
     configs: dict[str, Any] = field(default_factory=dict)
+    metadata_copy: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, Any] = field(default_factory=dict)
 
     def write(self, directory: Path) -> None:
         """Writes the manifest into a version's directory."""
@@ -51,9 +61,7 @@ class Manifest:
             "content": self.content.to_json() if self.content else None,
         }
         whole["seal"] = _seal(whole)
-        partial = directory / f"{FILE_NAME}.partial"
-        partial.write_text(json.dumps(whole, indent=2, sort_keys=True) + "\n", "utf-8")
-        partial.replace(directory / FILE_NAME)
+        write_whole(directory / FILE_NAME, json.dumps(whole, indent=2, sort_keys=True) + "\n")
 
     @classmethod
     def read(cls, directory: Path) -> "Manifest | None":
@@ -64,10 +72,10 @@ class Manifest:
         """
         path = directory / FILE_NAME
         try:
-            whole = json.loads(path.read_text("utf-8"))
+            whole = read_json(path, MOST_MANIFEST_BYTES)
         except FileNotFoundError:
             return None
-        except (ValueError, RecursionError) as error:
+        except (OSError, MalformedJsonError) as error:
             raise _unreadable(path, str(error)) from None
         form = whole.pop("format", None) if isinstance(whole, dict) else None
         if form != _FORMAT:
@@ -76,11 +84,42 @@ class Manifest:
             if whole.pop("seal") != _seal({"format": form, **whole}):
                 raise ValueError("it was edited, or damaged: its checksum is another one")
             content = whole.pop("content")
+            check_files(whole.get("files", {}))
             if not all(isinstance(value, dict) for value in whole.values()):
                 raise TypeError("a field is no object")
+            _check_statistics(whole.get("statistics", {}))
             return cls(**whole, content=Content.from_json(content) if content else None)
         except MALFORMED as error:
             raise _unreadable(path, f"{type(error).__name__}: {error}") from None
+
+
+# The parts of a feature's statistics that describe a distribution of numbers.
+_DISTRIBUTIONS = ("lengths", "bytes", "heights", "widths", "values_per_example")
+_COUNTED = {"label": "classes", "image": "formats"}
+
+
+def _check_statistics(given: Mapping[str, Any]) -> None:
+    """Checks what readers take for granted of statistics; raises what `MALFORMED` lists."""
+    for split in given.values():
+        _check_numbers(split["examples"])
+        for name, one in split["features"].items():
+            if one["kind"] not in ("number", "label", "text", "image"):
+                raise ValueError(f"statistics of {name!r} are of the kind {one['kind']!r}")
+            _check_numbers(one["missing"], one.get("values", 0))
+            if one["kind"] in _COUNTED:
+                _check_numbers(*one[_COUNTED[one["kind"]]].values())
+            parts = [one[part] for part in _DISTRIBUTIONS if part in one]
+            for part in [one, *parts] if one["kind"] == "number" else parts:
+                if "min" in part:
+                    _check_numbers(*(part[of] for of in ("min", "max", "mean", "std")))
+                    _check_numbers(*part["percentiles"], *part["histogram"]["counts"])
+                    _check_numbers(*part["histogram"]["edges"], part["percentiles"][100])
+
+
+def _check_numbers(*given: Any) -> None:
+    for one in given:
+        if isinstance(one, bool) or not isinstance(one, (int, float)):
+            raise TypeError(f"statistics have {str(one)[:80]!r} in place of a number")
 
 
 def _seal(whole: dict[str, Any]) -> str:
@@ -93,7 +132,7 @@ def _unreadable(path: Path, found: str) -> IncompleteVersionError:
     return IncompleteVersionError(
         explain(
             f"{path} is not a manifest of format {_FORMAT}.",
-            f"Found: {found}",
+            f"Found: {clipped(found)}",
             mend="build or pull the version anew, or use the release of my_datasets that made it",
         )
     )

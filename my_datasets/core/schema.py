@@ -4,14 +4,15 @@ A feature is told by the member of TFDS's `feature.proto` that it has in that fi
 of a sequence come as TFDS gives them: a sequence of dicts is a dict of sequences.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from my_datasets.core.content import labels_of
-from my_datasets.errors import FeatureError, explain
+from my_datasets.core.declared import dataset_info
+from my_datasets.core.feature_classes import read_features
+from my_datasets.errors import FeatureError, IncompleteVersionError, explain
 
 Form = Literal["number", "bytes", "image"]
 
@@ -97,10 +98,10 @@ def read(version_dir: Path) -> Schema:
 
     Raises:
       FeatureError: One of them is of a kind that only TFDS reads.
+      IncompleteVersionError: The metadata contradict each other.
     """
     tree = read_tree(version_dir)
-    info = json.loads((version_dir / "dataset_info.json").read_text("utf-8"))
-    keys = info.get("supervisedKeys", {}).get("tuple", {}).get("items")
+    keys = dataset_info(version_dir).get("supervisedKeys", {}).get("tuple", {}).get("items")
     supervised = None
     if keys and len(keys) == 2:
         supervised = (_chosen(keys[0], tree), _chosen(keys[1], tree))
@@ -116,8 +117,7 @@ def read_tree(directory: Path) -> Any:
     Raises:
       FeatureError: One of them is of a kind that only TFDS reads.
     """
-    features = json.loads((directory / "features.json").read_text("utf-8"))
-    return _Reader(directory).node(features, (), ())
+    return _Reader(directory).node(read_features(directory), (), ())
 
 
 def leaves_of(tree: Any) -> list[Leaf]:
@@ -141,6 +141,14 @@ def known_leaves(directory: Path) -> list[Leaf] | None:
 
 def _chosen(key: Mapping[str, Any], tree: Any) -> Any:
     if "featureKey" in key:
+        if not isinstance(tree, Mapping) or key["featureKey"] not in tree:
+            raise IncompleteVersionError(
+                explain(
+                    f"supervised_keys name a feature {key['featureKey']!r}, which is not there.",
+                    "dataset_info.json and features.json do not belong together.",
+                    mend="build or pull the version anew",
+                )
+            )
         return tree[key["featureKey"]]
     if "tuple" in key:
         return tuple(_chosen(item, tree) for item in key["tuple"]["items"])
@@ -185,8 +193,7 @@ class _Reader:
         )  # fmt: skip
 
     def _label(self, given: Any, path: Any, sequence: Any) -> Leaf:
-        names = self.version_dir / f"{'-'.join(path)}.labels.txt"
-        labels = labels_of(names) if names.is_file() else None
+        labels = labels_of(self.version_dir, path)
         classes = int(given.get("numClasses", 0))
         return Leaf(path, "number", "int64", (), sequence, labels=labels, classes=classes)
 

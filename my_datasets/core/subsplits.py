@@ -7,8 +7,9 @@ example).
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from my_datasets.errors import SplitNotFoundError, explain
+from my_datasets.errors import SplitNotFoundError, explain, nearest
 
 _PART = re.compile(r"(?P<split>[\w-]+)(\[(?P<slice>[\d\w%:.-]+)\])?")
 _BOUND = re.compile(r"((?P<value>-?[\d_.]+)(?P<unit>%|shard)?)?")
@@ -54,6 +55,7 @@ def resolve(spec: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[Range
                 explain(
                     f"There is no split {name!r}.",
                     f"The splits: {', '.join(shard_lengths)}",
+                    nearest(name, shard_lengths),
                     mend="choose among those, or a slice such as 'train[:80%]'",
                 )
             )
@@ -71,6 +73,52 @@ def resolve(spec: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[Range
         begin, end = (bound + total if bound < 0 else bound for bound in (begin, end))
         found.append(Range(name, begin, max(begin, end)))
     return found
+
+
+@dataclass(frozen=True)
+class _Lengths:
+    """What TFDS's splits ask of a split."""
+
+    name: str
+    shard_lengths: Sequence[int]
+
+    @property
+    def num_examples(self) -> int:
+        return sum(self.shard_lengths)
+
+    @property
+    def num_shards(self) -> int:
+        return len(self.shard_lengths)
+
+
+def text_of(split: Any, shard_lengths: Mapping[str, Sequence[int]]) -> str:
+    """Returns a split as text.
+
+    Args:
+      split: The text, or what TFDS takes: a `ReadInstruction`, or one of `tfds.even_splits`.
+      shard_lengths: The examples of each shard, by split.
+
+    Raises:
+      SplitNotFoundError: There is no such split.
+    """
+    if isinstance(split, str):
+        return split
+    try:
+        ranges = split.to_absolute({name: _Lengths(name, n) for name, n in shard_lengths.items()})
+    except (KeyError, ValueError, AssertionError) as error:
+        raise SplitNotFoundError(
+            explain(
+                f"{split!r} means no examples: {error}",
+                f"The splits: {', '.join(shard_lengths)}",
+                mend="choose among those",
+            )
+        ) from error
+    parts = []
+    for one in ranges:
+        is_whole = one.from_ is None and one.to is None
+        bounds = f"[{one.from_ or 0}:{'' if one.to is None else one.to}]"
+        parts.append(one.splitname + ("" if is_whole else bounds))
+    return "+".join(parts)
 
 
 def _bounds(text: str | None, sizes: Sequence[int], spec: str) -> tuple[int, int]:

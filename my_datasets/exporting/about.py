@@ -1,13 +1,16 @@
 """What is known of a version, from its metadata, for those who describe it."""
 
-import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from my_datasets.core.declared import Declared
+from my_datasets.core import layout
+from my_datasets.core.declared import Declared, dataset_info
 from my_datasets.core.manifest import Manifest
+from my_datasets.core.printable import printable
+from my_datasets.errors import IncompleteVersionError, explain
 from my_datasets.exporting.features import Feature, features, modalities
 
 
@@ -77,9 +80,8 @@ class About:
           OSError, IncompleteVersionError, MALFORMED: They cannot be read; see
             `my_datasets.core.declared`.
         """
-        info = json.loads((version_dir / "dataset_info.json").read_text("utf-8"))
-        if not isinstance(info, dict):
-            raise TypeError("dataset_info.json is no object")
+        info = dataset_info(version_dir)
+        require_own_metadata(version_dir)
         declared = Declared.read(version_dir)
         manifest = Manifest.read(version_dir)
         found = features(version_dir)
@@ -87,14 +89,45 @@ class About:
         licence = info.get("redistributionInfo", {}).get("license")
         made = manifest.provenance.get("licence") if manifest else ""
         return cls(
-            name, version, _text(info, "description"), str(licence or made or "").strip(),
-            _text(info, "citation"), tuple(map(str, info.get("location", {}).get("urls", []))),
-            str(info.get("releaseNotes", {}).get(version, "")).strip(),
+            name, version, _text(info, "description"), _clean(licence or made),
+            _text(info, "citation"), tuple(map(_clean, info.get("location", {}).get("urls", []))),
+            _clean(info.get("releaseNotes", {}).get(version)),
             {split: sum(one.examples for one in some) for split, some in declared.splits.items()},
             tuple(found), modalities(found, manifest.statistics if manifest else {}),
             manifest.content.digest if manifest and manifest.content else "",
         )  # fmt: skip
 
 
+def require_own_metadata(version_dir: Path) -> None:
+    """Refuses a version of which a file is a link that leads elsewhere, except for shards.
+
+    What is written of it for others could hold what is in that file, such as a private key.
+
+    Raises:
+      IncompleteVersionError: It has such a link, or its metadata cannot be read.
+    """
+    if layout.is_remote(version_dir):
+        return
+    shards = {one.name for some in Declared.read(version_dir).splits.values() for one in some}
+    own = os.path.realpath(version_dir)
+    for path in sorted(version_dir.iterdir()):
+        if not path.is_symlink() or path.name in shards:
+            continue
+        if not Path(os.path.realpath(path)).is_relative_to(own):
+            raise IncompleteVersionError(
+                explain(
+                    f"{path} is a link that leads out of the version's directory.",
+                    f"It leads to: {os.path.realpath(path)}",
+                    mend="look at that file; if it belongs to the version, copy it in place of the "
+                    "link",
+                )
+            )
+
+
 def _text(info: Mapping[str, Any], name: str) -> str:
-    return str(info.get(name) or "").strip()
+    return _clean(info.get(name))
+
+
+def _clean(text: Any) -> str:
+    """Returns a text for pages and cards; see `printable`."""
+    return printable(str(text or "")).strip()

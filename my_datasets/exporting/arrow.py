@@ -138,7 +138,11 @@ def _values(leaf: Leaf, values: Any, wanted: pa.DataType, binary: frozenset[str]
     if values.dtype != object:
         return _nested(pa.array(values.astype(_dtype(leaf), copy=False).reshape(-1)), values.shape)
     if leaf.form == "number":  # tensors of different shapes
-        return pa.array([one.tolist() for one in values], wanted)
+        each = [
+            _nested(pa.array(one.astype(_dtype(leaf), copy=False).reshape(-1)), (1, *one.shape))
+            for one in values
+        ]
+        return pa.concat_arrays(each) if each else pa.array([], wanted)
     if len(values) and isinstance(values.flat[0], np.ndarray):  # lists of other lengths in lists
         each = [(_texts(leaf, one.reshape(-1).tolist(), binary), one.shape) for one in values]
         lists = [_nested(texts, (1, *shape)).to_pylist()[0] for texts, shape in each]

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from my_datasets.core.printable import printable_json
 from my_datasets.core.schema import Leaf
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import FeatureError, explain
@@ -94,7 +95,7 @@ def croissant(
 
 def as_text(description: Mapping[str, Any]) -> str:
     """Returns a description as it is written into a file."""
-    return json.dumps(description, indent=1, ensure_ascii=False, default=str) + "\n"
+    return printable_json(json.dumps(description, indent=1, ensure_ascii=False, default=str)) + "\n"
 
 
 def _fields(about: About, leaves: Sequence[Leaf]) -> Iterator[Any]:

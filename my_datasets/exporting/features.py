@@ -1,13 +1,13 @@
 """The features of a version as its `features.json` declares them, for people."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from my_datasets.core.content import labels_of
-from my_datasets.core.declared import is_plain_name
+from my_datasets.core.feature_classes import read_features
+from my_datasets.core.printable import printable
 
 # What each kind is called, by its member in TFDS's `feature.proto`.
 _KINDS = {
@@ -57,8 +57,7 @@ def features(version_dir: Path) -> list[Feature]:
     Raises:
       OSError, MALFORMED: They cannot be read; see `my_datasets.core.declared`.
     """
-    given = json.loads((version_dir / "features.json").read_text("utf-8"))
-    return list(_node(given, (), version_dir, ""))
+    return list(_node(read_features(version_dir), (), version_dir, ""))
 
 
 def modalities(found: list[Feature], statistics: Mapping[str, Any]) -> tuple[str, ...]:
@@ -88,7 +87,7 @@ def _node(
     given: Mapping[str, Any], path: tuple[str, ...], version_dir: Path, outer: str, *,
     is_in_sequence: bool = False,
 ) -> Iterator[Feature]:  # fmt: skip
-    said = str(given.get("description", "")) or outer
+    said = printable(str(given.get("description", ""))) or outer
     if "featuresDict" in given:
         inner = given["featuresDict"].get("features", {})
         for name in sorted(inner):
@@ -114,12 +113,10 @@ def _leaf(
     classes, names = 0, tuple[str, ...]()
     if member == "classLabel":
         dtype, classes = "int64", int(own.get("numClasses", 0))
-        file = f"{'-'.join(path)}.labels.txt"
-        is_there = is_plain_name(file) and (version_dir / file).is_file()
-        names = tuple(labels_of(version_dir / file)[:_NAMED]) if is_there else ()
+        names = (labels_of(version_dir, path) or ())[:_NAMED]
     return Feature(
         "/".join(path), _KINDS.get(member) or python or "unknown", dtype, _shape(own), said,
-        str(given.get("valueRange", "")), classes, names, is_in_sequence,
+        printable(str(given.get("valueRange", ""))), classes, names, is_in_sequence,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from my_datasets.building.storage import explained
-from my_datasets.core import hashes, schema
+from my_datasets.core import hashes, layout, schema
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import (
     ExampleError,
@@ -19,7 +19,9 @@ from my_datasets.errors import (
     LostExamplesError,
     SplitNotFoundError,
     explain,
+    missing_shard,
 )
+from my_datasets.exporting.about import require_own_metadata
 from my_datasets.exporting.arrow import Columns
 from my_datasets.exporting.target import check, staged
 from my_datasets.input_pipeline import trees
@@ -72,7 +74,7 @@ class Exported:
 
 def export(
     prepared: Prepared,
-    directory: Path,
+    directory: str | os.PathLike[str],
     *,
     splits: Collection[str] | None = None,
     binary: Collection[str] = (),
@@ -100,6 +102,7 @@ def export(
 
     Raises:
       SplitNotFoundError: There is no such split.
+      IncompleteVersionError: A file of the metadata is a link that leads elsewhere.
       FeatureError: There is no such feature, a feature is of a kind that only TFDS reads, or a
         text is none.
       ExampleError: An example is not what its features declare.
@@ -108,8 +111,9 @@ def export(
       DiskFullError: There is no room.
     """
     # Of a link the place it leads to, which may be on a larger disk.
-    target = directory.expanduser().resolve()
+    target = Path(os.path.realpath(layout.local_path(directory, "The directory")))
     check(target, overwrite=overwrite)
+    require_own_metadata(prepared.path)
     wanted = _chosen_splits(prepared, splits)
     columns = Columns(prepared.schema.tree, _binary(prepared, binary))
     files: list[ExportedFile] = []
@@ -119,6 +123,13 @@ def export(
             files += _Split(prepared, split, columns, file_bytes, report).write(half_made)
         complete(half_made, files)
     return Exported(prepared.name, target, tuple(files))
+
+
+def _size_of(shard: Path) -> int:
+    try:
+        return shard.stat().st_size
+    except FileNotFoundError:
+        raise missing_shard(shard) from None
 
 
 class _Split:
@@ -133,7 +144,7 @@ class _Split:
         self._columns = columns
         self._file_bytes = file_bytes
         self._report = report
-        size = sum(one.path.stat().st_size for one in prepared.shards[split])
+        size = sum(_size_of(one.path) for one in prepared.shards[split])
         each = max(1, size // max(1, len(self._records)))
         self._rows = int(np.clip(min(_CHUNK_BYTES, file_bytes) // each, 1, _MOST_ROWS))
 

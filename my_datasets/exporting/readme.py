@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from my_datasets.core.printable import printable
 from my_datasets.core.sizes import human_size
 from my_datasets.exporting.about import About
 
@@ -27,6 +28,9 @@ _SIZES = (
 )  # fmt: skip
 _LARGEST = "n>1B"
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_IMAGE = re.compile(r"!\[")
+# What makes a block of code of the text behind it, anywhere in a line: in lists and quotes, too.
+_FENCE = re.compile(r"`{3,}|~{3,}")
 
 
 def readme(about: About, schema_note: str, bytes_of: Mapping[str, int]) -> str:
@@ -37,10 +41,12 @@ def readme(about: About, schema_note: str, bytes_of: Mapping[str, int]) -> str:
       schema_note: What the schema of its files notes for `datasets`, as JSON.
       bytes_of: The size of each split's files.
     """
-    head = yaml.safe_dump(
-        _head(about, schema_note, bytes_of), allow_unicode=True, sort_keys=False, width=1000
-    )
-    parts = [f"---\n{head}---\n", f"# {_plain(about.name)}\n", _marked(_body(about))]
+    given = _head(about, schema_note, bytes_of)
+    head = yaml.safe_dump(given, allow_unicode=True, sort_keys=False, width=1000)
+    if printable(head) != head:
+        # Names of features and classes stay as they are; YAML writes them in ASCII.
+        head = yaml.safe_dump(given, sort_keys=False, width=1000)
+    parts = [f"# {_plain(about.name)}\n", _marked(_body(about))]
     if about.notes:
         parts.append(f"## Version {about.version}\n\n{_marked(about.notes)}")
     parts.append(
@@ -68,7 +74,8 @@ def readme(about: About, schema_note: str, bytes_of: Mapping[str, int]) -> str:
         parts.append(
             f"Digest of the content, as `my-datasets verify` computes it: `{about.digest}`"
         )
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    body = "\n\n".join(part.strip("\n") for part in parts)
+    return f"---\n{head}---\n\n{printable(body)}\n"
 
 
 def _head(about: About, schema_note: str, bytes_of: Mapping[str, int]) -> dict[str, Any]:
@@ -128,8 +135,14 @@ def _body(about: About) -> str:
 
 
 def _marked(text: str) -> str:
-    """Returns Markdown without HTML in it: links of our own are no tags."""
-    return _TAG.sub(lambda found: "<" if _is_link(text, found.start()) else "&lt;", text)
+    """Returns Markdown in which HTML, images and fences are text.
+
+    A fence that is not closed would reach to the next one, in another part of the card; an image
+    would be fetched by whoever reads the card.
+    """
+    safe = _TAG.sub(lambda found: "<" if _is_link(text, found.start()) else "&lt;", text)
+    safe = _IMAGE.sub(r"&#33;[", safe)
+    return _FENCE.sub(lambda found: "".join(f"\\{one}" for one in found[0]), safe)
 
 
 def _is_link(text: str, at: int) -> bool:

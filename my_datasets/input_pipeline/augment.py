@@ -2,7 +2,8 @@
 
 Whatever is drawn is a function of the seed, the epoch and the example's number, not of a generator
 that has a state: neither threads nor batch sizes nor hosts change it. Keras's layers draw from such
-a generator, a number for each call, which is why they are not used here.
+a generator, a number for each call, which is why they are not used here. What mixes examples takes
+the one before each in the order of the epoch, whichever batch or host has that one.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,11 @@ _YIQ = ((0.299, 0.587, 0.114), (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
 
 
 class Change(Protocol):
-    """One kind of change."""
+    """One kind of change.
+
+    One that mixes each image with the row before it, `tf.roll(images, 1, axis=0)`, has `partners =
+    1`. Those rows are then there, of whatever batch they are.
+    """
 
     @property
     def draws(self) -> int:
@@ -56,6 +61,21 @@ class Augmentation:
     def draws(self) -> int:
         """How many random numbers all changes want for each example."""
         return sum(change.draws for change in self.changes)
+
+    @property
+    def partners(self) -> int:
+        """How many examples before each one in the epoch decide what becomes of it."""
+        return sum(getattr(change, "partners", 0) for change in self.changes)
+
+    def check(self, channels: int | None) -> None:
+        """Sees that images of so many channels can be changed; None if it is not known.
+
+        Raises:
+          FeatureError: They cannot.
+        """
+        for change in self.changes:
+            if channels is not None and hasattr(change, "channels"):
+                _check_channels(change, channels)
 
     def numbers(self, epoch: int, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Returns the random numbers of some examples; shape [n, draws]."""
@@ -212,6 +232,7 @@ class RandomColour:
     saturation: float
     hue: float
     draws: int = 2
+    channels: int = 3
 
     def __post_init__(self) -> None:
         _within("saturation", self.saturation, 0, 1)
@@ -221,13 +242,7 @@ class RandomColour:
         """Returns the images and targets; see `Change`."""
         import tensorflow as tf
 
-        if images.shape[-1] != 3:
-            raise FeatureError(
-                explain(
-                    f"Images of {images.shape[-1]} channels have no colours.",
-                    mend="use standard_image(saturation=0, hue=0)",
-                )
-            )
+        _check_channels(self, images.shape[-1])
         scale = 1 + (2 * draws[:, 0] - 1) * self.saturation
         angle = (2 * draws[:, 1] - 1) * self.hue * 2 * np.pi
         cos, sin = scale * tf.cos(angle), scale * tf.sin(angle)
@@ -242,7 +257,7 @@ class RandomColour:
 
 @dataclass(frozen=True)
 class MixUp:
-    """Adds each image to its neighbour in the batch, and their targets (Zhang et al. 2018).
+    """Adds each image to the one before it in the epoch, and their targets (Zhang et al. 2018).
 
     The share of each is drawn from a Beta(alpha, 1) and its counterpart, by inversion; the targets
     become shares of classes, float32 of shape [n, classes].
@@ -255,6 +270,7 @@ class MixUp:
     classes: int
     alpha: float = 0.2
     draws: int = 1
+    partners: int = 1
 
     def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
         """Returns the images and targets; see `Change`."""
@@ -268,7 +284,7 @@ class MixUp:
 
 @dataclass(frozen=True)
 class CutMix:
-    """Puts a part of each image's neighbour in the batch into it (Yun et al. 2019).
+    """Puts a part of the image before it in the epoch into each one (Yun et al. 2019).
 
     The targets become shares of classes by the areas, float32 of shape [n, classes].
 
@@ -278,6 +294,7 @@ class CutMix:
 
     classes: int
     draws: int = 3
+    partners: int = 1
 
     def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
         """Returns the images and targets; see `Change`."""
@@ -298,6 +315,16 @@ class CutMix:
         share = tf.reduce_mean(tf.cast(mask, tf.float32), axis=(1, 2))[:, None]
         shares = _one_hot(targets, self.classes)
         return mixed, (1 - share) * shares + share * tf.roll(shares, 1, axis=0)
+
+
+def _check_channels(change: Any, channels: int) -> None:
+    if change.channels != channels:
+        raise FeatureError(
+            explain(
+                f"Images of {channels} channels have no colours: augment cannot change those.",
+                mend="use augment=my_datasets.augment.standard_image(saturation=0, hue=0)",
+            )
+        )
 
 
 def _one_hot(targets: Any, classes: int) -> Any:

@@ -21,24 +21,26 @@ class Piece:
       first: The place of their first example in this host's part of the epoch.
       batches: How many they are.
       rows: How many examples each of them has.
+      position: How many examples of the epoch were given before this iteration.
     """
 
     epoch: int
     first: int
     batches: int
     rows: int
+    position: int = 0
 
 
 @dataclass(frozen=True)
 class Batching:
-    """The batches of all epochs, of one host.
+    """The batches of an iteration, of one host.
 
     Attributes:
       order: The order of the examples of each epoch.
       start: Where to begin.
       batch: How many examples make a batch.
       shard: Which part is this host's.
-      epochs: How many epochs there are, counted from the very first; None for ever.
+      epochs: How many epochs a whole iteration has; None for ever.
       at_once: How many batches are made together.
     """
 
@@ -63,12 +65,27 @@ class Batching:
         Raises:
           PlanError: The state belongs to other data or another order.
         """
-        start = state or plan.beginning
-        start.check(plan.beginning)
+        beginning = plan.beginning
+        start = state or beginning
+        start.check(beginning)
         batch = plan.the(Batch)
         at_once = 1 if single else max(1, plan.the(Prefetch).rows // batch.size)
         shard = plan.get(Shard) or Shard(0, 1)
         return cls(order, start, batch, shard, plan.the(Repeat).epochs, at_once)
+
+    def at(self, start: State) -> "Batching":
+        """Returns the batches of an iteration that begins elsewhere."""
+        return dataclasses.replace(self, start=start)
+
+    @property
+    def end(self) -> int | None:
+        """The epoch before which the iteration ends; None if it does not."""
+        return None if self.epochs is None else self.start.following(self.epochs).epoch
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the iteration has as many batches as those after it."""
+        return not self.start.position and not self.start.epoch % (self.epochs or 1)
 
     def examples(self, epoch: int) -> int:
         """Returns how many examples this host has in an epoch."""
@@ -85,13 +102,18 @@ class Batching:
         return self.steps(self.start.epoch + 1)
 
     @property
+    def steps_per_iteration(self) -> int | None:
+        """How many batches a whole iteration has; None for ever."""
+        return None if self.epochs is None else self.epochs * self.steps_per_epoch
+
+    @property
     def total_steps(self) -> int | None:
-        """How many batches there are; None for ever."""
+        """How many batches the iteration has; None for ever."""
         return self._over_all_epochs(self.steps)
 
     @property
     def total_pieces(self) -> int | None:
-        """How many pieces there are; None for ever."""
+        """How many pieces the iteration has; None for ever."""
         return self._over_all_epochs(self.pieces)
 
     def pieces(self, epoch: int) -> int:
@@ -110,15 +132,34 @@ class Batching:
         begin = number * self.at_once
         if begin < full:
             batches = min(self.at_once, full - begin)
-            return Piece(epoch, begin * self.batch.size, batches, self.batch.size)
-        return Piece(epoch, full * self.batch.size, 1, rest)
+            first, rows = begin * self.batch.size, self.batch.size
+        else:
+            first, batches, rows = full * self.batch.size, 1, rest
+        return Piece(epoch, first, batches, rows, self._begin(epoch))
 
     def numbers(self, piece: Piece) -> Places:
         """Returns the numbers of a piece's examples."""
-        mine = np.arange(piece.first, piece.first + piece.batches * piece.rows)
-        places = self._begin(piece.epoch) + mine * self.shard.count + self.shard.index
         # Beyond the end are those that make the parts equal: the epoch's first ones.
-        return self.order(piece.epoch, places % self.order.size)
+        return self.order(piece.epoch, self._places(piece) % self.order.size)
+
+    def with_partners(self, piece: Piece, partners: int) -> tuple[Places, Places]:
+        """Returns the numbers of a piece's examples and of those before each in the epoch's order.
+
+        Args:
+          piece: The piece.
+          partners: How many before each one.
+
+        Returns:
+          The numbers, each after that of the example before it; and in which rows the piece's own
+          ones are.
+        """
+        own = self._places(piece)
+        places = np.unique(own[:, None] - np.arange(partners + 1))
+        return self.order(piece.epoch, places % self.order.size), np.searchsorted(places, own)
+
+    def _places(self, piece: Piece) -> Places:
+        mine = np.arange(piece.first, piece.first + piece.batches * piece.rows)
+        return piece.position + mine * self.shard.count + self.shard.index
 
     def state_after(self, steps: int) -> State:
         """Returns where an iteration is after so many batches."""
@@ -135,9 +176,7 @@ class Batching:
 
     def _over_all_epochs(self, count: Callable[[int], int]) -> int | None:
         """Returns a sum over all epochs, of which all but the first one are alike."""
-        if self.epochs is None:
+        if self.end is None:
             return None
-        left = self.epochs - self.start.epoch
-        if left <= 0:
-            return 0
+        left = self.end - self.start.epoch
         return count(self.start.epoch) + (left - 1) * count(self.start.epoch + 1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.input_pipeline.order import EpochOrder, Order, Places
+from my_datasets.input_pipeline.order import ORDER_VERSION, EpochOrder, Order, Places
 
 # Windows that are kept sorted: workers are seldom more than one apart.
 _KEPT = 4
@@ -25,6 +25,7 @@ class LengthOrder:
       window: How many examples are sorted together.
       group: How many of similar length stay together.
       seed: Makes another order of the groups.
+      version: As of `Order`.
     """
 
     order: EpochOrder
@@ -32,6 +33,7 @@ class LengthOrder:
     window: int
     group: int
     seed: int
+    version: int = ORDER_VERSION
     _sorted: dict[tuple[int, int], Places] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -56,11 +58,12 @@ class LengthOrder:
             numbers = self.order(epoch, places)
             by_length = numbers[np.argsort(self.lengths[numbers], kind="stable")]
             full = len(by_length) // self.group
-            order = Order(full, self.seed)
+            order = Order(full, self.seed, self.version)
             key = epoch * -(-self.size // self.window) + window
             # Those that are too few for a group come last, and may be left out: of any length.
             rest = len(by_length) - full * self.group
-            at = int(Order(full + 1, self.seed + 1)(key, np.zeros(1, np.int64))[0]) * self.group
+            last = Order(full + 1, self.seed + 1, self.version)
+            at = int(last(key, np.zeros(1, np.int64))[0]) * self.group
             whole = np.delete(by_length, np.s_[at : at + rest])
             groups = whole.reshape(full, self.group)[order(key, np.arange(full))]
             found = np.concatenate([groups.reshape(-1), by_length[at : at + rest]])

@@ -196,6 +196,8 @@ def open_cache(cache: Cache, plan: Plan, source: Source) -> ExampleCache:
         "columns": decode.columns, "as_supervised": decode.as_supervised,
         "image_size": decode.image_size, "crop": decode.crop, "undecodable": decode.undecodable,
         "modified": prepared.find(read.path, held_at=read.held_at).modified,
+        # Directories of before have no such entry.
+        **({} if decode.missing == "tfds" else {"missing": repr(decode.missing)}),
     }  # fmt: skip
     text = json.dumps(described, sort_keys=True)
     directory = Path(cache.directory)

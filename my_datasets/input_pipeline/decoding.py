@@ -13,12 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.core.schema import Leaf
+from my_datasets.errors import OutOfMemoryError, explain
 from my_datasets.input_pipeline import floats, images, trees
 from my_datasets.input_pipeline.buffers import aligned
 from my_datasets.input_pipeline.crops import Crop, Draws
+from my_datasets.input_pipeline.memory import available
+from my_datasets.input_pipeline.missing import FilledLeaf, MaskLeaf
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.input_pipeline.stopwatch import timed
-from my_datasets.records.columns import Column, UnreadableRecordError
+from my_datasets.records.columns import (
+    MOST_TENSOR_BYTES,
+    Column,
+    UnreadableRecordError,
+    tensor_bytes,
+)
 from my_datasets.records.example import Kind
 from my_datasets.records.parsing import Parser
 from my_datasets.records.reading import Batch
@@ -82,6 +90,7 @@ class Decoder:
 
         Raises:
           MisfitError: A record is not what the features declare.
+          OutOfMemoryError: Tensors that are compressed take more than half of the memory left.
         """
         columns: Mapping[tuple[str, ...], Any] = self._columns  # type: ignore[attr-defined]
         try:
@@ -95,6 +104,8 @@ class Decoder:
 
     def _column_of(self, leaf: Leaf) -> "_Values":
         """Returns what reads a leaf."""
+        if isinstance(leaf, MaskLeaf):
+            return _Mask(leaf)
         if leaf.has_shapes:
             return _Dynamic(leaf)
         if leaf.is_nested:
@@ -234,13 +245,25 @@ class _Values:
     ) -> Array:
         """Returns tensors of the bytes that they are stored as; shape [values]."""
         found = np.empty(len(texts), object)
+        total = 0
         for i, (text, shape) in enumerate(zip(texts, shapes, strict=True)):
             try:
-                raw = zlib.decompress(text) if self.leaf.encoding == "zlib" else text
+                raw = tensor_bytes(self.leaf, text, shape)
                 found[i] = np.frombuffer(raw, self.leaf.dtype).reshape(shape)
             except (zlib.error, ValueError) as error:
                 expected = f"{self.leaf.dtype} of shape {tuple(shape)} as {self.leaf.encoding}"
                 raise self._misfit(_row_of(column, i), expected, str(error)) from error
+            total += found[i].nbytes
+            if total > MOST_TENSOR_BYTES and total > available() // 2:
+                raise OutOfMemoryError(
+                    explain(
+                        f"Tensors of the feature {self.leaf.name!r} take more than half of the "
+                        "memory that is left.",
+                        f"Decompressed: {total:,} bytes of {i + 1:,} values",
+                        mend="read fewer at once: a smaller batch_size; see whether the data are "
+                        "what you expect, or give the process more memory",
+                    )
+                )
         return found
 
     def _misfit(self, row: int, expected: str, found: str) -> MisfitError:
@@ -334,6 +357,22 @@ class _Images(_Values):
 
 
 @dataclass(frozen=True)
+class _Mask(_Values):
+    """Whether the values of another leaf are missing."""
+
+    leaf: MaskLeaf
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        """Those of the other leaf."""
+        return _Values(self.leaf.of).kinds
+
+    def __call__(self, reading: _Reading) -> Any:
+        found: Array = reading.columns[self.leaf.of.keys[0]].counts == 0
+        return found
+
+
+@dataclass(frozen=True)
 class _Nested(_Values):
     """A leaf in sequences of sequences: the record holds their lengths beside the values."""
 
@@ -391,7 +430,9 @@ def _row_of(column: Column, value: int) -> int:
 
 
 def _default(leaf: Leaf) -> Any:
-    """Returns what TFDS gives for a value that is missing: the least of its type."""
+    """Returns what stands for a value that is missing: for TFDS the least of its type."""
+    if isinstance(leaf, FilledLeaf):
+        return leaf.fill
     if leaf.form == "bytes":
         return b""
     dtype = np.dtype(leaf.dtype)

@@ -1,6 +1,7 @@
 """The stages that make batches of examples, whatever they are of."""
 
 import dataclasses
+import secrets
 from collections.abc import Sequence
 
 from my_datasets.errors import InvalidOptionError, explain
@@ -22,6 +23,9 @@ from my_datasets.input_pipeline.stages import (
     Shard,
     Stage,
 )
+
+# Of random seeds: short enough to be copied by hand.
+_SEED_BITS = 32
 
 
 def delivered(
@@ -100,6 +104,23 @@ def _as_stored(stages: Sequence[Stage]) -> tuple[Stage, ...]:
         elif not isinstance(stage, Cache):
             found.append(stage)
     return tuple(found)
+
+
+def random_seed(part: Shard | None) -> int:
+    """Returns a seed that nobody chose, for `seed=None`.
+
+    Raises:
+      InvalidOptionError: Several hosts share the epochs, each of which would draw its own.
+    """
+    if part is not None and part.count > 1:
+        raise InvalidOptionError(
+            explain(
+                "seed=None draws a random seed, which would be another one on each host.",
+                f"This is part {part.index} of {part.count}",
+                mend="give all hosts the same number as seed",
+            )
+        )
+    return secrets.randbits(_SEED_BITS)
 
 
 def part_of(shard: tuple[int, int] | str, remainder: Remainder) -> Shard:

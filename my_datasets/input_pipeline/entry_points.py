@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from my_datasets.dependencies import missing_dependency
 from my_datasets.input_pipeline.engine import Batches
+from my_datasets.input_pipeline.missing import Missing
+from my_datasets.input_pipeline.options import checked
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.planning import plan
 from my_datasets.input_pipeline.prepared import Reference
@@ -26,7 +28,7 @@ class Options(TypedDict, total=False):
     batch_size: int
     shuffle: bool | None
     shuffle_window: int | None
-    seed: int
+    seed: int | None
     epochs: int | None
     as_supervised: bool | None
     columns: Sequence[str] | None
@@ -35,6 +37,7 @@ class Options(TypedDict, total=False):
     crop: CropKind | None
     crop_area: tuple[float, float]
     undecodable: Undecodable
+    missing: Missing
     tokenizer: Mapping[str, str | os.PathLike[str]] | None
     pack: int | None
     pack_split: bool
@@ -55,6 +58,7 @@ class Options(TypedDict, total=False):
 Planned = Reference | Plan
 
 
+@checked(Options)
 def pipeline(
     reference: Planned,
     *,
@@ -70,7 +74,8 @@ def pipeline(
     Args:
       reference: A prepared dataset such as `"digits:1.*.*"`, or a plan that was made of one.
       augment: Changes the images of each batch; see `my_datasets.augment`.
-      state: Where to begin, from `pipeline.state_after(steps)`; None for the beginning.
+      state: Where to begin, from `pipeline.state_after(steps)`, or the text that its `to_json`
+        returned; None for the beginning.
       service: The URL of a tf.data service whose workers are to make the batches, as `my-datasets
         serve dispatcher` prints it; None to make them here.
       sharding: How the service's workers share the work, and what is promised of each example:
@@ -81,7 +86,8 @@ def pipeline(
 
     Returns:
       A dataset of `(input, target)`, or of dicts, with the attributes `plan` and `steps_per_epoch`
-      and the methods `state_after`, `iterator` and `stats`.
+      and the methods `state_after`, `iterator`, `set_epoch` and `stats`. Iterating again is the
+      next epoch.
 
     Raises:
       NotPreparedError, SplitNotFoundError, FeatureError, InvalidOptionError: As `plan`.
@@ -92,29 +98,32 @@ def pipeline(
         from my_datasets.input_pipeline.service.dataset import ServicePipeline
 
         return ServicePipeline(
-            _planned(reference, options), service=service, sharding=sharding, deadline=deadline,
-            state=state, augment=augment,
+            _planned(reference, options, state), service=service, sharding=sharding,
+            deadline=deadline, state=state, augment=augment,
         )  # fmt: skip
     from my_datasets.input_pipeline.tf_dataset import Pipeline
 
-    return Pipeline(_planned(reference, options), state=state, augment=augment)
+    return Pipeline(_planned(reference, options, state), state=state, augment=augment)
 
 
+@checked(Options)
 def batches(
     reference: Planned, *, state: State | None = None, **options: Unpack[Options]
 ) -> Batches:
     """Returns batches as NumPy arrays, for JAX and all else, without TensorFlow.
 
-    The arguments and errors are those of `pipeline`.
+    The arguments and errors are those of `pipeline`. Iterating again is the next epoch.
     """
-    return Batches(_planned(reference, options), state)
+    return Batches(_planned(reference, options, state), state)
 
 
+@checked(Options)
 def torch_loader(
     reference: Planned, *, state: State | None = None, **options: Unpack[Options]
 ) -> Any:
     """Returns a `torch.utils.data.DataLoader` of batches, without TensorFlow.
 
+    Iterating again is the next epoch; `set_epoch(n)` lets the next iteration begin at another one.
     The arguments and errors are those of `pipeline`; but `workers` is the number of processes that
     make batches, 0 for threads of this one.
 
@@ -126,9 +135,10 @@ def torch_loader(
         from my_datasets.input_pipeline.frameworks import torch
     except ModuleNotFoundError as error:
         raise missing_dependency("torch", needed_for="torch_loader") from error
-    return torch.torch_loader(_planned(reference, options), state=state, workers=workers)
+    return torch.torch_loader(_planned(reference, options, state), state=state, workers=workers)
 
 
+@checked(SourceOptions)
 def grain_dataset(reference: Reference, **options: Unpack[SourceOptions]) -> Any:
     """Returns a `grain.MapDataset` of examples, to be shuffled, batched and so on by Grain.
 
@@ -145,9 +155,20 @@ def grain_dataset(reference: Reference, **options: Unpack[SourceOptions]) -> Any
     return grain.grain_dataset(found)
 
 
-def _planned(reference: Planned, options: Options) -> Plan:
+def _planned(reference: Planned, options: Options, state: State | None) -> Plan:
     if isinstance(reference, Plan):
-        if options:
-            raise TypeError(f"a plan has its options already; not taken: {', '.join(options)}")
         return reference
+    if state is not None:
+        options = _resumed(options, state)
     return plan(reference, **options)
+
+
+def _resumed(options: Options, state: State) -> Options:
+    """Returns options with what a saved position knows of those that were left to chance."""
+    found = options.copy()
+    if state.seed is not None and options.get("seed", 0) is None:
+        found["seed"] = state.seed
+    if state.order_version == 1 and options.get("shuffle") is None:
+        # Other splits were shuffled by default then, and seed=None was none.
+        found["shuffle"] = state.is_shuffled
+    return found

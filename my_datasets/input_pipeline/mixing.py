@@ -18,7 +18,8 @@ import numpy as np
 from my_datasets.core.schema import Leaf
 from my_datasets.errors import InvalidOptionError, PlanError, explain
 from my_datasets.input_pipeline import trees
-from my_datasets.input_pipeline.order import EpochOrder, Order, Places
+from my_datasets.input_pipeline.missing import plain
+from my_datasets.input_pipeline.order import ORDER_VERSION, EpochOrder, Order, Places
 from my_datasets.input_pipeline.source import Source
 from my_datasets.input_pipeline.stages import Stop
 from my_datasets.input_pipeline.stopwatch import timed
@@ -77,12 +78,14 @@ class MixedOrder:
       stop: When an epoch ends: with the first dataset of which all examples were given, or with the
         last.
       seed: Makes another order of the datasets.
+      version: As of `Order`.
     """
 
     orders: tuple[EpochOrder, ...]
     shares: tuple[int, ...]
     stop: Stop
     seed: int
+    version: int = ORDER_VERSION
 
     @functools.cached_property
     def size(self) -> int:
@@ -124,7 +127,7 @@ class MixedOrder:
         found = np.empty_like(places)
         for block in np.unique(blocks).tolist():
             begin = block * _BLOCK
-            order = Order(min(_BLOCK, self.size - begin), self.seed)
+            order = Order(min(_BLOCK, self.size - begin), self.seed, self.version)
             rows = np.flatnonzero(blocks == block)
             key = epoch * -(-self.size // _BLOCK) + block
             found[rows] = begin + order(key, places[rows] - begin)
@@ -225,7 +228,7 @@ class MixedSource:
 def _forms(tree: Any, path: str = "") -> dict[str, Leaf]:
     """Returns the leaves of a tree by where they stand, as far as they are about values."""
     if isinstance(tree, Leaf):
-        return {path: replace(tree, path=(), encoding="none", is_optional=False)}
+        return {path: replace(plain(tree), path=(), encoding="none", is_optional=False)}
     nodes = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
     return {
         name: leaf

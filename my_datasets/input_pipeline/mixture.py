@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline import mixing
-from my_datasets.input_pipeline.delivery import delivered, looked_at, part_of
+from my_datasets.input_pipeline.delivery import delivered, looked_at, part_of, random_seed
+from my_datasets.input_pipeline.options import checked
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.planning import plan
 from my_datasets.input_pipeline.sizing import Budget
@@ -19,6 +20,7 @@ from my_datasets.input_pipeline.stages import (
     Remainder,
     Repeat,
     Shard,
+    Stage,
     Stop,
     Tokenize,
 )
@@ -27,6 +29,7 @@ from my_datasets.input_pipeline.stages import (
 _OF_BATCHES = (Batch, Repeat, Prefetch, Shard)
 
 
+@checked()
 def mix(
     parts: Sequence[str | DatasetReference | Plan],
     *,
@@ -34,7 +37,7 @@ def mix(
     temperature: float = 1.0,
     stop: Stop = "first",
     batch_size: int = 32,
-    seed: int = 0,
+    seed: int | None = 0,
     epochs: int | None = 1,
     shard: tuple[int, int] | str | None = None,
     remainder: Remainder = "pad",
@@ -57,7 +60,7 @@ def mix(
       stop: When an epoch ends: `"first"`, when all examples of one dataset were given, or `"all"`,
         when those of each were.
       batch_size: As for `plan`.
-      seed: Makes another order.
+      seed: As for `plan`; also of parts that are no plans.
       epochs: As for `plan`.
       shard: As for `plan`.
       remainder: As for `plan`.
@@ -70,6 +73,9 @@ def mix(
       PlanError: Their examples have different features.
       InvalidOptionError: A value makes no sense, or the memory is too little.
     """
+    part = None if shard is None else part_of(shard, remainder)
+    if seed is None:
+        seed = random_seed(part)
     plans = [one if isinstance(one, Plan) else plan(one, seed=seed) for one in parts]
     if not plans or any(one.get(Mix) is not None for one in plans):
         raise InvalidOptionError(
@@ -105,9 +111,10 @@ def mix(
         raise InvalidOptionError(
             explain("The plans give images of different types.", mend="give all one image_dtype")
         )
-    part = [] if shard is None else [part_of(shard, remainder)]
     batch = Batch(batch_size, drop_remainder)
-    return delivered([found, *part, decodes[0]], batch, epochs, workers, prefetch, budget)
+    of_host = [] if part is None else [part]
+    given: list[Stage] = [found, *of_host, decodes[0]]
+    return delivered(given, batch, epochs, workers, prefetch, budget)
 
 
 def _contents(plan: Plan) -> list[str]:

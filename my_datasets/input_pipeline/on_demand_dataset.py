@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
+from my_datasets.builders.from_directory import builder_from_directory
 from my_datasets.errors import (
     CorruptShardError,
     FeatureError,
@@ -41,7 +42,7 @@ class OnDemandBuilder:
 
     def __init__(self, version_dir: Path, origin: Origin) -> None:
         """Takes the directory with its metadata, and where its shards come from."""
-        builder = tfds.builder_from_directory(version_dir)
+        builder = builder_from_directory(version_dir)
         self.info: tfds.core.DatasetInfo = builder.info
         self.data_dir = builder.data_dir
         self._origin = origin

@@ -14,7 +14,7 @@ from my_datasets.input_pipeline.cache import open_cache
 from my_datasets.input_pipeline.crops import Crop
 from my_datasets.input_pipeline.lengths import leaf_of, lengths_of
 from my_datasets.input_pipeline.mixing import MixedOrder, MixedSource
-from my_datasets.input_pipeline.order import EpochOrder, Order, WindowOrder
+from my_datasets.input_pipeline.order import ORDER_VERSION, EpochOrder, Order, WindowOrder
 from my_datasets.input_pipeline.packing import PackedSource, cut, fitted
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.prepared import WINDOWS_HELD, Prepared
@@ -34,19 +34,22 @@ from my_datasets.input_pipeline.text import TokenizedSource, content_of
 from my_datasets.records.reading import Records
 
 
-def opened(plan: Plan, *, warns: bool = True) -> tuple[Source, EpochOrder]:
+def opened(
+    plan: Plan, *, warns: bool = True, version: int = ORDER_VERSION
+) -> tuple[Source, EpochOrder]:
     """Returns the examples of a plan, as it makes them, and their order.
 
     Args:
       plan: The plan; stages that are about batches need not be there.
       warns: Whether to say which examples are skipped.
+      version: Which order a seed means; see `Order`.
 
     Raises:
       PlanError: The data are others than those that the plan was made for.
     """
     mix = plan.get(Mix)
     if mix is not None:
-        return _mixed(mix, warns=warns)
+        return _mixed(mix, version, warns=warns)
     read = plan.the(Read)
     found = _checked(read)
     decode = plan.the(Decode)
@@ -62,26 +65,29 @@ def opened(plan: Plan, *, warns: bool = True) -> tuple[Source, EpochOrder]:
         lengths = _lengths(plan, found, pack.column)
         rows = cut(lengths, pack.length) if pack.splits else fitted(lengths, pack.length)
         source = PackedSource(source, leaf_of(source.tree, pack.column), rows, pack.length)
-    order: EpochOrder = Order(len(source), None if shuffle is None else shuffle.seed)
-    if shuffle is not None and shuffle.window is not None:
-        order = _windows(found.records(read.split, read.held), shuffle.window, shuffle.seed)
-    elif read.held is not None:
-        order = _windows(found.records(read.split, read.held), read.held // WINDOWS_HELD, None)
+    seed = None if shuffle is None else shuffle.seed
+    order: EpochOrder = Order(len(source), seed, version)
+    window = None if shuffle is None or seed is None else shuffle.window
+    if window is None and read.held is not None:
+        window, seed = read.held // WINDOWS_HELD, None
+    if window is not None:
+        order = _windows(found.records(read.split, read.held), window, seed, version)
     bucket = plan.get(Bucket)
     if bucket is not None:
         lengths = _lengths(plan, found, bucket.column)
-        order = LengthOrder(order, lengths, bucket.window, bucket.group, bucket.seed)
+        order = LengthOrder(order, lengths, bucket.window, bucket.group, bucket.seed, version)
     return source, order
 
 
-def _mixed(mix: Mix, *, warns: bool) -> tuple[Source, EpochOrder]:
-    found = [opened(Plan(part), warns=warns) for part in mix.parts]
+def _mixed(mix: Mix, version: int, *, warns: bool) -> tuple[Source, EpochOrder]:
+    found = [opened(Plan(part), warns=warns, version=version) for part in mix.parts]
     names = tuple(Plan(part).the(Read).dataset for part in mix.parts)
-    order = MixedOrder(tuple(order for _, order in found), mix.shares, mix.stop, mix.seed)
+    orders = tuple(order for _, order in found)
+    order = MixedOrder(orders, mix.shares, mix.stop, mix.seed, version)
     return MixedSource(tuple(source for source, _ in found), names), order
 
 
-def _windows(records: Records, window: int, seed: int | None) -> WindowOrder:
+def _windows(records: Records, window: int, seed: int | None, version: int) -> WindowOrder:
     """Returns the order of windows of shards, which are fetched before they are wanted."""
     runs = records.runs()
     bringer = records.fetch
@@ -92,7 +98,7 @@ def _windows(records: Records, window: int, seed: int | None) -> WindowOrder:
             announced.append(wanted)
             bringer.ahead(runs[i][0] for i in wanted)
 
-    return WindowOrder(tuple(n for _, n in runs), window, seed, announce)
+    return WindowOrder(tuple(n for _, n in runs), window, seed, announce, version)
 
 
 def _lengths(plan: Plan, found: Prepared, column: str) -> npt.NDArray[np.int64]:
@@ -164,5 +170,6 @@ def open_examples(
     source = open_source(
         prepared, split, as_supervised=decode.as_supervised, columns=decode.columns,
         image_size=decode.image_size, crop=crop, floats=decode.image_dtype is not None, held=held,
+        missing=decode.missing,
     )  # fmt: skip
     return SkippingSource(source, warns=warns) if decode.undecodable == "skip" else source

@@ -9,12 +9,18 @@ would not be mixed well: few examples are sorted by random numbers instead.
 """
 
 import functools
+import hashlib
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+# Version 1 took the keys of a network's rounds from one sequence for all epochs, so that an epoch
+# had those of the one before it, moved by one. Positions that were saved in it are still read.
+ORDER_VERSION = 2
 
 Places = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -45,10 +51,12 @@ class Order:
     Attributes:
       size: How many examples there are.
       seed: Makes another order; None for that in which they are stored.
+      version: Which order a seed means, as saved positions name it; see `ORDER_VERSION`.
     """
 
     size: int
     seed: int | None = None
+    version: int = ORDER_VERSION
 
     def __call__(self, epoch: int, places: Places) -> Places:
         """Returns the examples at some places of an epoch.
@@ -64,7 +72,7 @@ class Order:
             return places
         if self.size <= _SORTED:
             return _sorted(self.size, self.seed, epoch)[places]
-        keys = _keys(self.seed, epoch)
+        keys = _round_keys(self.seed, epoch, self.version)
         bits = (self.size - 1).bit_length()
         found = _permuted(places.astype(np.uint64), bits, keys)
         outside = np.flatnonzero(found >= self.size)
@@ -86,12 +94,14 @@ class WindowOrder:
       window: How many shards make a window.
       seed: Makes another order; None for that in which they are stored.
       announce: Is told which runs will be read, of a window and the next one, when it begins.
+      version: As of `Order`.
     """
 
     runs: tuple[int, ...]
     window: int
     seed: int | None
     announce: Callable[[list[int]], None] = lambda _: None
+    version: int = ORDER_VERSION
 
     @functools.cached_property
     def size(self) -> int:
@@ -100,7 +110,8 @@ class WindowOrder:
 
     def __call__(self, epoch: int, places: Places) -> Places:
         """Returns the numbers of the examples at some places of an epoch; see `EpochOrder`."""
-        shards = Order(len(self.runs), self.seed)(epoch, np.arange(len(self.runs)))
+        in_turn = Order(len(self.runs), self.seed, self.version)
+        shards = in_turn(epoch, np.arange(len(self.runs)))
         sizes = np.array(self.runs, np.int64)
         firsts = (np.cumsum(sizes) - sizes)[shards]
         ends = np.cumsum(sizes[shards])
@@ -111,7 +122,7 @@ class WindowOrder:
         found = np.empty_like(places)
         for window in np.unique(which).tolist():
             begin = int(windows[window - 1]) if window else 0
-            order = Order(int(windows[window]) - begin, self.seed)
+            order = Order(int(windows[window]) - begin, self.seed, self.version)
             rows = which == window
             inside = begin + order(epoch * len(windows) + window, places[rows] - begin)
             shard = np.searchsorted(ends, inside, side="right")
@@ -147,8 +158,22 @@ def _sorted(size: int, seed: int, epoch: int) -> Places:
     return np.argsort(_hashed(np.arange(size, dtype=np.uint64), key), kind="stable")
 
 
+def _round_keys(seed: int, epoch: int, version: int) -> list[int]:
+    """Returns a key for each round of a network: 64 bits of a keyed hash of seed and epoch."""
+    if version == 1:
+        return _keys(seed, epoch)
+    hashed = hashlib.blake2b(
+        int(epoch).to_bytes(16, "little"), digest_size=8 * _ROUNDS,
+        key=(seed & _WORD).to_bytes(8, "little"), person=b"my_datasets",
+    )  # fmt: skip
+    return list(struct.unpack(f"<{_ROUNDS}Q", hashed.digest()))
+
+
 def _keys(seed: int, epoch: int) -> list[int]:
-    """Returns a key for each round: numbers of SplitMix64, begun with the seed and the epoch."""
+    """Returns numbers of SplitMix64, begun with the seed and the epoch.
+
+    Only the first one is of this epoch alone: the next are the first ones of the epochs after it.
+    """
     state = (_mix(seed & _WORD) + (epoch + 1) * _GOLDEN) & _WORD
     return [_mix((state + i * _GOLDEN) & _WORD) for i in range(1, _ROUNDS + 1)]
 

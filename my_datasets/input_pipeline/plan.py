@@ -7,9 +7,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from my_datasets.core import layout
 from my_datasets.errors import PlanError, explain
-from my_datasets.input_pipeline.stages import KINDS, Bucket, Mix, Pack, Read, Stage, Tokenize
+from my_datasets.input_pipeline.stages import (
+    KINDS,
+    Bucket,
+    Decode,
+    Mix,
+    Pack,
+    Read,
+    Shuffle,
+    Stage,
+    Tokenize,
+)
 from my_datasets.input_pipeline.state import State
+from my_datasets.records import on_demand
 
 _FORMAT = 1
 # Of a hash, in a saved position.
@@ -58,15 +70,41 @@ class Plan:
         if mix is not None:
             parts = [Plan(part).beginning for part in mix.parts]
             # Short, of however many parts.
-            content = hashlib.sha256("\n".join(part.to_json() for part in parts).encode())
+            content = hashlib.sha256("\n".join(part.identity for part in parts).encode())
             names = f"{len(parts)} datasets, {parts[0].dataset} the first"
-            return State(names, parts[0].split, content.hexdigest(), ", ".join(orders))
+            return State(
+                names, parts[0].split, content.hexdigest(), ", ".join(orders), seed=mix.seed
+            )
         read = self.the(Read)
         if self.get(Pack) or self.get(Bucket):
             # Lengths in tokens decide what comes.
             some = [stage for stage in self.stages if isinstance(stage, Tokenize)]
             orders += [f"tokens {stage.content[:_SHOWN]}" for stage in some]
-        return State(read.dataset, read.split, read.content, ", ".join(orders) or "as stored")
+        order = ", ".join(orders) or "as stored"
+        return State(read.dataset, read.split, read.content, order, seed=self._seed)
+
+    @property
+    def _seed(self) -> int | None:
+        """The seed of what is drawn; None if nothing is."""
+        shuffle, bucket, decode = self.get(Shuffle), self.get(Bucket), self.get(Decode)
+        if shuffle is not None and shuffle.seed is not None:
+            return shuffle.seed
+        if bucket is not None:
+            return bucket.seed
+        return decode.seed if decode is not None and decode.crop == "random" else None
+
+    @property
+    def attachments(self) -> dict[str, dict[str, Any]]:
+        """Where shards come from that are not in the directories of versions; see `on_demand`."""
+        mix = self.get(Mix)
+        parts = mix.parts if mix is not None else (self.stages,)
+        reads = [stage for part in parts for stage in part if isinstance(stage, Read)]
+        paths = [read.path for read in reads if read.held and not layout.is_remote(read.path)]
+        return on_demand.attachments(paths)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Takes along what another process needs to read what this machine attached."""
+        return _received, (self.stages, self.attachments)
 
     def to_json(self) -> str:
         """Returns the plan as JSON, from which `from_json` makes it again."""
@@ -93,6 +131,11 @@ class Plan:
                     mend="make the plan anew",
                 )
             ) from error
+
+
+def _received(stages: tuple[Stage, ...], attachments: Mapping[str, Mapping[str, Any]]) -> Plan:
+    on_demand.receive(attachments)
+    return Plan(stages)
 
 
 def _written(value: Any) -> Any:

@@ -4,12 +4,15 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
+from my_datasets.core import layout
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline import sizing, text, trees
-from my_datasets.input_pipeline.delivery import delivered, looked_at, part_of
+from my_datasets.input_pipeline.delivery import delivered, looked_at, part_of, random_seed
 from my_datasets.input_pipeline.lengths import is_list
+from my_datasets.input_pipeline.missing import Missing, items_of
+from my_datasets.input_pipeline.options import checked
 from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.prepared import WINDOW, WINDOWS_HELD, Reference, find
+from my_datasets.input_pipeline.prepared import WINDOW, WINDOWS_HELD, Reference, Split, find
 from my_datasets.input_pipeline.sizing import Budget
 from my_datasets.input_pipeline.source import Source
 from my_datasets.input_pipeline.stages import (
@@ -28,16 +31,19 @@ from my_datasets.input_pipeline.stages import (
 
 # Batches out of which those of similar length are made.
 _WINDOW = 64
+# How the names of splits begin that are evaluated on.
+_NOT_SHUFFLED = ("test", "val", "dev", "eval")
 
 
+@checked()
 def plan(
     reference: Reference,
     *,
-    split: str = "train",
+    split: Split = "train",
     batch_size: int = 32,
     shuffle: bool | None = None,
     shuffle_window: int | None = None,
-    seed: int = 0,
+    seed: int | None = 0,
     epochs: int | None = 1,
     as_supervised: bool | None = None,
     columns: Sequence[str] | None = None,
@@ -46,6 +52,7 @@ def plan(
     crop: CropKind | None = None,
     crop_area: tuple[float, float] = (0.08, 1.0),
     undecodable: Undecodable = "fail",
+    missing: Missing = "tfds",
     tokenizer: Mapping[str, str | os.PathLike[str]] | None = None,
     pack: int | None = None,
     pack_split: bool = False,
@@ -66,15 +73,18 @@ def plan(
 
     Args:
       reference: For example `"digits"` or `"digits:1.*.*"`; or a prepared version's directory.
-      split: A split or slice such as `"train[:80%]"`.
+      split: A split or slice such as `"train[:80%]"`, or TFDS's `ReadInstruction`, or one of what
+        `tfds.even_splits` returns.
       batch_size: How many examples make a batch.
-      shuffle: Whether each epoch has an order of its own: a permutation of all examples. None for
-        splits that are called `train`, or are slices of that.
+      shuffle: Whether each epoch has an order of its own: a permutation of all examples. None to
+        shuffle unless each part of the split has a name that begins with `test`, `val`, `dev` or
+        `eval`.
       shuffle_window: Permute the examples of so many shards at a time, the shards being in an order
         of their own in each epoch; None for all at once, and for 4 if they come when they are read:
         from an object store, or of a release that is attached.
-      seed: Makes another order.
-      epochs: How often all examples are given; None for ever.
+      seed: Makes another order, from 0 to 2^64 - 1; None for a random one, which the plan and saved
+        positions name.
+      epochs: How many epochs an iteration has; the next one is of those after them. None for ever.
       as_supervised: Give `(input, target)` in place of a dict; None to do so if the dataset
         declares them, and no columns are chosen.
       columns: The features that are wanted, by their names; others are not decoded.
@@ -84,8 +94,15 @@ def plan(
         `image_size`, `"random"` for a part at random, which is another one in each epoch; None for
         the whole image, whatever becomes of its shape.
       crop_area: The least and the most that a random part has of an image's area, of 1.
-      undecodable: `"fail"` for an error if an image cannot be decoded; `"skip"` for the next
-        example of the split in its place, a warning, and a count.
+      undecodable: `"fail"` for an error if an image cannot be decoded, or a record does not fit its
+        checksum; `"skip"` for the next example of the split in its place, a warning, and a count.
+        The record index finds the next one, also where a length is damaged. A shard that is cut
+        off is an error.
+      missing: What stands for missing values of optional features: `"tfds"` for what TFDS gives
+        (the least number of the type, minus infinity for float64, 0 for unsigned numbers, False,
+        an empty text); `"mask"` for 0, False or an empty text, and beside each such feature
+        another one, `NAME_is_missing`, of bools; or what stands for them by the feature's name:
+        `{"age": -1}`.
       tokenizer: The feature of texts that becomes the numbers of its tokens, and the file of a
         tokenizer: `{"text": "words.json"}`. See `my_datasets.text.train_tokenizer`.
       pack: Make rows of so many tokens of the only feature, which is one of lists; a batch then has
@@ -115,7 +132,9 @@ def plan(
       NotPreparedError, SplitNotFoundError, FeatureError: There is no such thing.
       InvalidOptionError: A value makes no sense, or the memory is too little.
     """
+    cache_dir = None if cache_dir is None else layout.local_path(cache_dir, "cache_dir")
     found = find(reference, data_dir, shards_dir)
+    split = found.text_of(split)
     if as_supervised is None:
         as_supervised = columns is None and pack is None and found.schema.supervised is not None
     if columns is None and pack is not None and tokenizer:
@@ -128,11 +147,15 @@ def plan(
         raise InvalidOptionError(
             explain("pack_split=True splits rows that there are not.", mend="give pack, too")
         )
+    part = None if shard is None else part_of(shard, remainder)
+    is_shuffled, reason = (shuffle, "") if shuffle is not None else by_default(split)
+    if seed is None:
+        is_drawn = is_shuffled or bucket_by is not None or crop == "random"
+        seed = random_seed(part) if is_drawn else 0
     decode = Decode(
         None if columns is None else tuple(columns), as_supervised, image_size, image_dtype,
-        crop, crop_area, seed, undecodable,
+        crop, crop_area, seed, undecodable, items_of(missing),
     )  # fmt: skip
-    part = None if shard is None else part_of(shard, remainder)
     held, origin = None, found.origin
     if origin is not None:
         shuffle_window = Shuffle(seed, shuffle_window).window or WINDOW
@@ -147,9 +170,10 @@ def plan(
         if pack is not None or bucket_by is not None:
             raise _far_away(origin.url)
         read = dataclasses.replace(read, path=origin.address, held=held, held_at=origin.held_at)
-    stages: list[Stage] = [read]
-    if shuffle if shuffle is not None else split.partition("[")[0] == "train":
-        stages.append(Shuffle(seed, shuffle_window))
+    stages: list[Stage] = [
+        read,
+        Shuffle(seed, shuffle_window, reason) if is_shuffled else Shuffle(None, reason=reason),
+    ]
     if bucket_by is not None:
         group = batch_size * (1 if part is None else part.count)
         stages.append(Bucket(bucket_by, bucket_window or _WINDOW * group, group, seed))
@@ -174,6 +198,15 @@ def plan(
         stages.append(Pack(_only_column(source, found.name), pack, pack_split))
     batch = Batch(batch_size, drop_remainder)
     return delivered(stages, batch, epochs, workers, prefetch, budget.without(kept))
+
+
+def by_default(split: str) -> tuple[bool, str]:
+    """Returns whether a split is shuffled if nobody says so, and why."""
+    names = [part.strip() for part in split.split("+")]
+    is_shuffled = not all(name.lower().startswith(_NOT_SHUFFLED) for name in names)
+    does, are = ("shuffles", "not all") if is_shuffled else ("does not shuffle", "all")
+    first = ", ".join(f"{one}*" for one in _NOT_SHUFFLED)
+    return is_shuffled, f"shuffle=None {does} {split!r}: {are} of its parts are named {first}"
 
 
 def _tokenize(tokenizer: Mapping[str, str | os.PathLike[str]] | None) -> list[Stage]:

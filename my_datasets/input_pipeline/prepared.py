@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from my_datasets.builders import locating
 from my_datasets.core import layout, schema, subsplits
@@ -15,19 +16,21 @@ from my_datasets.core.lock import Lock
 from my_datasets.core.manifest import Manifest
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.schema import Schema
+from my_datasets.core.user_folders import cache_folder
 from my_datasets.errors import (
     DataDirError,
-    IncompleteVersionError,
     NotPreparedError,
     explain,
     in_an_object_store,
 )
-from my_datasets.input_pipeline.spool import ObjectStore, Stored, default_directory, mirror
+from my_datasets.input_pipeline.spool import ObjectStore, Stored, mirror
 from my_datasets.records.on_demand import Origin, origin_of
 from my_datasets.records.reading import Records, Shard
 
 # A dataset, or the directory of a version of it.
 Reference = str | os.PathLike[str] | DatasetReference
+# A split or slice as text, or what TFDS takes for one.
+Split = Any
 _DEFAULT_DATA_DIR = "~/tensorflow_datasets"
 # Shards that come when they are read, whose examples are put into an order together; and windows of
 # them that lie here: one, one that not all threads are through with, and the next one.
@@ -77,6 +80,14 @@ class Prepared:
     def _all_shards(self) -> list[Shard]:
         return [one for some in self.shards.values() for one in some]
 
+    def text_of(self, split: Split) -> str:
+        """Returns a split or slice as text; see `subsplits.text_of`."""
+        return subsplits.text_of(split, self._lengths)
+
+    @property
+    def _lengths(self) -> dict[str, list[int]]:
+        return {name: [one.length for one in some] for name, some in self.shards.items()}
+
     def records(self, split: str, held: int | None = None) -> Records:
         """Returns the records of a split or slice.
 
@@ -89,7 +100,7 @@ class Prepared:
           SplitNotFoundError: There is none of that name.
           InvalidOptionError: There is no room for so many shards.
         """
-        lengths = {name: [one.length for one in some] for name, some in self.shards.items()}
+        lengths = self._lengths
         first, begin = {}, 0
         for name, sizes in lengths.items():
             first[name] = begin
@@ -131,7 +142,7 @@ def find(
     text = os.fspath(reference) if isinstance(reference, os.PathLike) else str(reference)
     if data_dir is None and layout.is_remote(text):
         return _remote_version(text, held_at)
-    path = Path(text).expanduser()
+    path = layout.local_path(text, "The version")
     if data_dir is None and (is_path or os.sep in text) and layout.is_prepared(path):
         return replace(_read(path), origin=origin_of(path))
     parsed = reference if isinstance(reference, DatasetReference) else DatasetReference.parse(text)
@@ -176,9 +187,38 @@ def folder_of(
     return locate(parsed, root / parsed.name, str(root)).path
 
 
+def find_directory(
+    reference: str | DatasetReference, data_dir: str | os.PathLike[str] | None = None
+) -> Path:
+    """Returns the directory of the prepared version on this machine that a reference means.
+
+    It is the one that the project's lock says, if that has the reference.
+
+    Args:
+      reference: Which is meant.
+      data_dir: Where prepared data is; TFDS's default if None.
+
+    Raises:
+      LockError: It is another one than the project's lock says.
+      InvalidReferenceError, NotPreparedError, VersionBlockedError, DataDirError: As `folder_of`.
+    """
+    parsed = DatasetReference.of(reference)
+    lock = Lock.find()
+    if lock is None:
+        return folder_of(parsed, data_dir)
+    path = folder_of(lock.exact(parsed), data_dir)
+    lock.check(parsed, path, has_shards=True)
+    return path
+
+
 def root_of(data_dir: str | os.PathLike[str] | None) -> str:
-    """Returns the data directory that is meant: TFDS's default if None."""
-    return os.fspath(data_dir or os.environ.get("TFDS_DATA_DIR") or _DEFAULT_DATA_DIR)
+    """Returns the data directory that is meant: TFDS's default if None.
+
+    Raises:
+      InvalidOptionError: It is neither a path nor an address.
+    """
+    found = data_dir or os.environ.get("TFDS_DATA_DIR") or _DEFAULT_DATA_DIR
+    return layout.path_or_address(found, "The data directory", None)
 
 
 def _remote(
@@ -201,7 +241,11 @@ def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dic
                 mend="give it by the environment, as the store's own tools take it",
             )
         )
-    return mirror(url, Path(held_at).expanduser() if held_at else default_directory())
+    return mirror(url, _held(held_at))
+
+
+def _held(held_at: str | os.PathLike[str] | None) -> Path:
+    return layout.local_path(held_at, "shards_dir") if held_at else cache_folder("shards")
 
 
 def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepared:
@@ -211,22 +255,13 @@ def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepare
         raise NotPreparedError(
             explain(f"{url} is no prepared version.", mend="give the folder of a whole one")
         )
-    held = os.path.abspath(os.path.expanduser(held_at or default_directory()))
+    held = os.path.abspath(_held(held_at))
     most = WINDOW * WINDOWS_HELD
     return replace(_read(path), origin=ObjectStore(url, path, files, held, most))
 
 
 def _read(path: Path) -> Prepared:
-    try:
-        declared = Declared.read(path)
-    except ValueError as error:
-        raise IncompleteVersionError(
-            explain(
-                f"The metadata in {path} cannot be read.",
-                f"Found: {error}",
-                mend=f"my-datasets verify {path} says what is wrong; build or pull it anew",
-            )
-        ) from error
+    declared = Declared.read(path)
     if declared.file_format != "tfrecord":
         raise DataDirError(
             explain(

@@ -1,14 +1,15 @@
-"""Passes over examples whose images cannot be decoded, and counts them."""
+"""Skips examples whose images cannot be decoded, or whose records are damaged, and counts them."""
 
 import logging
 from typing import Any
 
 import numpy as np
 
-from my_datasets.errors import ExampleError
+from my_datasets.errors import CorruptShardError, ExampleError
 from my_datasets.input_pipeline.decoding import MisfitError, UndecodableImagesError
 from my_datasets.input_pipeline.order import Places
 from my_datasets.input_pipeline.source import ExampleSource
+from my_datasets.records.reading import DamagedRecordsError
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class SkippingSource:
         self._source = source
         self._warns = warns
         self._skipped: dict[int, None] = {}
-        self._nothing: ExampleError | None = None
+        self._nothing: ExampleError | CorruptShardError | None = None
 
     @property
     def tree(self) -> Any:
@@ -44,7 +45,9 @@ class SkippingSource:
         """Returns examples as columns.
 
         Raises:
-          ExampleError: None can be decoded, or a record is damaged in another way.
+          ExampleError: None can be decoded, or one does not fit the features in another way.
+          CorruptShardError: All records are damaged, or a shard is in another way: cut off, or not
+            that of its index.
         """
         while True:
             if self._nothing is not None:
@@ -52,22 +55,27 @@ class SkippingSource:
             chosen = self._standing_in(numbers)
             try:
                 return self._source.decoded(chosen, epoch)
+            except DamagedRecordsError as error:
+                self._note(chosen[list(error.rows)], list(error.messages), error)
             except UndecodableImagesError as error:
-                self._note(error, chosen)
+                explained = [
+                    self._source.explained(error, chosen, i) for i in range(len(error.rows))
+                ]
+                self._note(chosen[list(error.rows)], list(map(str, explained)), explained[0])
             except MisfitError as error:
                 raise self._source.explained(error, chosen) from error
 
-    def _note(self, error: UndecodableImagesError, chosen: Places) -> None:
-        for which, row in enumerate(error.rows):
-            number = int(chosen[row])
+    def _note(
+        self, numbers: Places, messages: list[str], error: ExampleError | CorruptShardError
+    ) -> None:
+        for number, message in zip(numbers.tolist(), messages, strict=True):
             if number not in self._skipped:
                 self._skipped[number] = None
                 if self._warns:
-                    said = self._source.explained(error, chosen, which)
-                    _log.warning("skipped, %d so far: %s", len(self._skipped), said)
+                    _log.warning("skipped, %d so far: %s", len(self._skipped), message)
         if len(self._skipped) == len(self):
-            self._nothing = self._source.explained(error, chosen)
-            raise self._nothing from error
+            self._nothing = error
+            raise error
 
     def _standing_in(self, numbers: Places) -> Places:
         """Returns the examples that come in place of those asked for."""

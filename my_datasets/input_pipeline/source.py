@@ -8,12 +8,14 @@ from typing import Any, Protocol, TypedDict
 import numpy as np
 
 from my_datasets.core.schema import Leaf
-from my_datasets.errors import ExampleError, FeatureError, explain
+from my_datasets.errors import ExampleError, FeatureError, explain, nearest
 from my_datasets.input_pipeline import floats as images_as_floats
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.crops import Crop
 from my_datasets.input_pipeline.decoding import Decoder, MisfitError
-from my_datasets.input_pipeline.prepared import Prepared, Reference, find
+from my_datasets.input_pipeline.missing import Missing, MissingItems, items_of, with_missing
+from my_datasets.input_pipeline.options import checked
+from my_datasets.input_pipeline.prepared import Prepared, Reference, Split, find
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.records.columns import Places
@@ -40,12 +42,13 @@ class Source(Protocol):
 class SourceOptions(TypedDict, total=False):
     """The options of `source`, which says what they mean."""
 
-    split: str
+    split: Split
     data_dir: str | os.PathLike[str] | None
     as_supervised: bool
     columns: Sequence[str] | None
     image_size: tuple[int, int] | None
     shards_dir: str | os.PathLike[str] | None
+    missing: Missing
 
 
 @dataclass(frozen=True)
@@ -171,15 +174,17 @@ class ExampleSource(Sequence[Any]):
 _AT_ONCE = 64
 
 
+@checked()
 def source(
     reference: Reference,
     *,
-    split: str = "train",
+    split: Split = "train",
     data_dir: str | os.PathLike[str] | None = None,
     as_supervised: bool = False,
     columns: Sequence[str] | None = None,
     image_size: tuple[int, int] | None = None,
     shards_dir: str | os.PathLike[str] | None = None,
+    missing: Missing = "tfds",
 ) -> ExampleSource:
     """Returns the examples of a prepared split, for access at random, without TensorFlow.
 
@@ -192,16 +197,19 @@ def source(
       image_size: (height, width) to which images are resized; None to leave them.
       shards_dir: Where shards of a version in an object store lie while they are read; a folder of
         the user's cache if None.
+      missing: What stands for missing values of optional features; see `plan`.
 
     Raises:
       NotPreparedError: There is no such version.
       SplitNotFoundError: There is no such split.
       FeatureError: A feature is not there, or only TFDS can read it.
-      MissingDependencyError: There are images, and the extra `images` is not installed.
+      InvalidOptionError: `missing` makes no sense for these features.
+      MissingDependencyError: There are images, and what decodes them is not installed.
     """
+    found = find(reference, data_dir, shards_dir)
     return open_source(
-        find(reference, data_dir, shards_dir), split, as_supervised=as_supervised, columns=columns,
-        image_size=image_size,
+        found, found.text_of(split), as_supervised=as_supervised, columns=columns,
+        image_size=image_size, missing=items_of(missing),
     )  # fmt: skip
 
 
@@ -215,6 +223,7 @@ def open_source(
     crop: Crop | None = None,
     floats: bool = False,
     held: int | None = None,
+    missing: MissingItems = "tfds",
 ) -> ExampleSource:
     """Returns the examples of a split.
 
@@ -227,12 +236,13 @@ def open_source(
       crop: Chooses the part of images that is taken and resized; None for all.
       floats: Whether images become numbers from 0 to 1.
       held: Of a version in an object store, how many shards may lie here at a time.
+      missing: As for `source`.
 
     Raises:
-      SplitNotFoundError, FeatureError, MissingDependencyError: As `source`.
+      SplitNotFoundError, FeatureError, InvalidOptionError, MissingDependencyError: As `source`.
     """
     tree = _chosen_features(prepared, as_supervised=as_supervised, columns=columns)
-    decoder = Decoder(tree, image_size, crop, floats)
+    decoder = Decoder(with_missing(tree, missing), image_size, crop, floats)
     return ExampleSource(prepared.name, split, prepared.records(split, held), decoder)
 
 
@@ -262,6 +272,7 @@ def _chosen_features(
             explain(
                 f"{prepared.name} has no feature {', '.join(map(repr, missing))}.",
                 f"Its features: {', '.join(tree) if isinstance(tree, Mapping) else 'one'}",
+                nearest(missing[0], tree) if isinstance(tree, Mapping) else "",
                 mend="choose among those",
             )
         )

@@ -21,9 +21,13 @@ from typing import Any, NamedTuple
 
 import pyarrow.fs as pafs
 
+from my_datasets.core import sidecars
+from my_datasets.core.declared import is_plain_name
+from my_datasets.core.manifest import Manifest
+from my_datasets.core.sidecars import Sidecar
+from my_datasets.core.verified_files import verified_files
 from my_datasets.errors import CorruptShardError, DataDirError, NotPreparedError, explain
 from my_datasets.file_systems import file_system
-from my_datasets.records import index
 
 _METADATA = (".json", ".txt", ".tsv")
 _AT_ONCE = 4 << 20
@@ -34,11 +38,6 @@ _spools: "weakref.WeakValueDictionary[tuple[Any, ...], Spool]" = weakref.WeakVal
 _spools_lock = threading.Lock()
 # Shards that are fetched at the same time, which is more than one connection gives.
 _CONNECTIONS = 4
-
-
-def default_directory() -> Path:
-    """Returns where copies lie if nobody says where."""
-    return Path.home() / ".cache" / "my_datasets" / "shards"
 
 
 class Stored(NamedTuple):
@@ -88,7 +87,7 @@ class ObjectStore:
 
     def bringer(self, names: Collection[str], held: int | None) -> "Spool":
         """Returns what brings some of the shards."""
-        wanted = {*names, *(name + index.SUFFIX for name in names)}
+        wanted = {one for name in names for one in (name, *_indexes_of(name))}
         files = {name: one for name, one in self.files.items() if name in wanted}
         return spool_of(self.url, self.directory, files, held or self.most)
 
@@ -106,9 +105,8 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, Stored]]:
     Raises:
       NotPreparedError: There is nothing.
     """
-    system, path = file_system(url)
-    local = directory / hashlib.sha256(url.encode()).hexdigest()[:16] / posixpath.basename(path)
     try:
+        system, path = file_system(url)  # which asks S3 for the bucket's region
         found = system.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
     except OSError as error:
         raise DataDirError(
@@ -117,13 +115,15 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, Stored]]:
                 mend="correct the URL, and give the store's credentials by the environment",
             )
         ) from error
+    local = directory / hashlib.sha256(url.encode()).hexdigest()[:16] / posixpath.basename(path)
     files = {
-        posixpath.relpath(one.path, path): Stored(one.size, one.mtime_ns or 0)
+        _name_in(url, path, one.path): Stored(one.size, one.mtime_ns or 0)
         for one in found
-        if one.type == pafs.FileType.File
+        if one.type == pafs.FileType.File and not one.path.endswith("/")
     }
     if not files:
         raise NotPreparedError(explain(f"There is nothing at {url}.", mend="correct the URL"))
+    _require_no_links(directory, {(local / name).parent for name in files})
     for name, one in files.items():
         if name.endswith(_METADATA):
             _fetch(f"{url.rstrip('/')}/{name}", local / name, one)
@@ -131,6 +131,41 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, Stored]]:
         if old.name.endswith(_METADATA) and old.relative_to(local).as_posix() not in files:
             old.unlink()
     return local, files
+
+
+def _name_in(url: str, folder: str, path: str) -> str:
+    """Returns the name of a file from a folder on; it leads nowhere else.
+
+    Raises:
+      DataDirError: It would.
+    """
+    name = path.removeprefix(f"{folder.rstrip('/')}/")
+    if name == path or not all(map(is_plain_name, name.split("/"))):
+        raise DataDirError(
+            explain(
+                f"{url} lists a file that is not in it: {path[:200]!r}.",
+                mend="ask who writes there; nothing was copied",
+            )
+        )
+    return name
+
+
+def _require_no_links(root: Path, folders: Iterable[Path]) -> None:
+    """Refuses to write into folders that lie elsewhere.
+
+    Raises:
+      DataDirError: One of them is a link, or in one.
+    """
+    real = Path(os.path.realpath(root))
+    for folder in folders:
+        if Path(os.path.realpath(folder)) != real / folder.relative_to(root):
+            raise DataDirError(
+                explain(
+                    f"{folder} is a link, or in one.",
+                    "Copies are only kept in folders that were made for them",
+                    mend=f"delete the link, or give another shards_dir than {root}",
+                )
+            )
 
 
 def spool_of(url: str, directory: Path, files: Mapping[str, Stored], most: int) -> "Spool":
@@ -164,7 +199,7 @@ class Spool:
         self._fetched = 0
         self._begin()
         for path in directory.iterdir():
-            if path.name in files and not path.name.endswith(index.SUFFIX):
+            if path.name in files and sidecars.kind_of(path.name) is None:
                 self._used[path.name] = None
             with contextlib.suppress(FileNotFoundError):
                 # Of a process that was killed long ago.
@@ -211,16 +246,40 @@ class Spool:
             stored = self._files.get(name)
             if stored is None:
                 raise _changed(f"{self._url}/{name}", "it is not there")
-            if not _is_same(path, stored):
-                beside = index.path_of(path)
-                if beside.name in self._files:
-                    _fetch(f"{self._url}/{beside.name}", beside, self._files[beside.name])
+            if not self._is_there(path, stored):
+                for beside in _indexes_of(name):
+                    if beside in self._files:
+                        there = self._files[beside]
+                        _fetch(f"{self._url}/{beside}", path.with_name(beside), there)
                 _fetch(f"{self._url}/{name}", path, stored)
                 self._fetched += 1
         with self._lock:
             self._used[name] = None
             self._used.move_to_end(name)
         self._tidy()
+
+    def _is_there(self, path: Path, stored: Stored) -> bool:
+        """Returns whether the copy of a shard is here.
+
+        One that this machine did not copy, or that changed since, is hashed if the version's
+        manifest says what its SHA-256 is; else it counts as missing.
+        """
+        url = f"{self._url}/{path.name}"
+        if _is_same(url, path, stored):
+            return True
+        with contextlib.suppress(FileNotFoundError):
+            found = path.stat()
+            if (found.st_size, found.st_mtime_ns) != stored:
+                return False
+        made = Manifest.read(self._directory)
+        splits = made.content.splits.values() if made and made.content else ()
+        for one in (shard for some in splits for shard in some.shards):
+            if one.name == path.name and one.bytes == stored.size:
+                known = verified_files()
+                if known.has(path, one.sha256, stored.size):
+                    known.remember(path, _stands_for(url, stored))
+                    return True
+        return False
 
     def ahead(self, paths: Iterable[Path]) -> None:
         """Begins to bring shards here that will be wanted."""
@@ -241,22 +300,28 @@ class Spool:
             while len(self._used) > self._most:
                 name, _ = self._used.popitem(last=False)
                 path = self._directory / name
-                path.unlink(missing_ok=True)
-                index.path_of(path).unlink(missing_ok=True)
+                for one in (name, *_indexes_of(name)):
+                    path.with_name(one).unlink(missing_ok=True)
 
 
-def _is_same(path: Path, stored: Stored) -> bool:
-    """Returns whether a file here is the one in the store."""
-    try:
-        state = path.stat()
-    except FileNotFoundError:
-        return False
-    return (state.st_size, state.st_mtime_ns) == stored
+def _indexes_of(shard: str) -> tuple[str, ...]:
+    """Returns the names that a shard's record index may have."""
+    return sidecars.names_of(shard, Sidecar.OFFSETS)
+
+
+def _is_same(url: str, path: Path, stored: Stored) -> bool:
+    """Returns whether a file here is the copy of one in the store, which this machine made."""
+    return verified_files().knows(path, _stands_for(url, stored), stored.size)
+
+
+def _stands_for(url: str, stored: Stored) -> str:
+    """Returns what stands for the SHA-256 of a file, of which the store says none."""
+    return hashlib.sha256(f"{url} {stored.size} {stored.modified}".encode()).hexdigest()
 
 
 def _fetch(url: str, path: Path, stored: Stored) -> None:
     """Copies a file, which is there whole or not at all; one that is the same is left."""
-    if _is_same(path, stored):
+    if _is_same(url, path, stored):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}{_PARTIAL}")
@@ -272,9 +337,9 @@ def _fetch(url: str, path: Path, stored: Stored) -> None:
             came = target.tell()
         if came != stored.size:
             raise _changed(url, f"{came:,} bytes came; expected {stored.size:,}")
-        # By which it is known again.
         os.utime(partial, ns=(stored.modified, stored.modified))
         partial.replace(path)
+        verified_files().remember(path, _stands_for(url, stored))
     finally:
         partial.unlink(missing_ok=True)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.input_pipeline.missing import MissingItems
 
 Remainder = Literal["pad", "drop", "keep"]
 CropKind = Literal["center", "random"]
@@ -54,13 +55,15 @@ class Shuffle(_Stage):
     """Puts each epoch into an order of its own, a permutation of all examples.
 
     Attributes:
-      seed: Makes another order.
+      seed: Makes another order; None for that in which they are stored.
       window: Of how many shards at a time the examples are permuted, the shards being in an order
         of their own; None for all.
+      reason: Why it is so, if nobody asked for it.
     """
 
-    seed: int
+    seed: int | None
     window: int | None = None
+    reason: str = ""
 
     def __post_init__(self) -> None:
         if self.window is not None and self.window < 1:
@@ -70,16 +73,22 @@ class Shuffle(_Stage):
 
     def explain(self) -> str:
         """Says what is done."""
-        if self.window is not None:
-            return (
+        if self.seed is None:
+            what = "nothing: examples come in the order in which they are stored"
+        elif self.window is not None:
+            what = (
                 f"shards in another order in each epoch, and a permutation of the examples of "
                 f"{self.window} at a time, seed {self.seed}"
             )
-        return f"a permutation of all examples in each epoch, seed {self.seed}"
+        else:
+            what = f"a permutation of all examples in each epoch, seed {self.seed}"
+        return f"{what}; {self.reason}" if self.reason else what
 
     @property
     def order(self) -> str:
         """The seed and the window."""
+        if self.seed is None:
+            return ""
         return f"seed {self.seed}{f', {self.window} shards' if self.window else ''}"
 
 
@@ -145,8 +154,9 @@ class Decode(_Stage):
       crop: Which part of images is taken before they are resized; None for all of them.
       crop_area: The least and the most that a random part has of an image's area, of 1.
       seed: Makes other random parts.
-      undecodable: What becomes of examples with images that cannot be decoded: they are an error,
-        or they are skipped, and the next ones come in their place.
+      undecodable: What becomes of examples with images that cannot be decoded, or of damaged
+        records: they are an error, or they are skipped, and the next ones come in their place.
+      missing: What stands for missing values: TFDS's own, a mask beside them, or values by name.
     """
 
     columns: tuple[str, ...] | None
@@ -157,6 +167,7 @@ class Decode(_Stage):
     crop_area: tuple[float, float] = (0.08, 1.0)
     seed: int = 0
     undecodable: Undecodable = "fail"
+    missing: MissingItems = "tfds"
 
     def __post_init__(self) -> None:
         if self.image_size is not None and not (
@@ -211,6 +222,8 @@ class Decode(_Stage):
         part = {None: "", "center": " of their middle", "random": " of a random part"}[self.crop]
         kind = ", from 0 to 1" if self.image_dtype else ""
         rest = ", undecodable ones skipped" if self.undecodable == "skip" else ""
+        if self.missing != "tfds":
+            rest += f", missing={self.missing if self.missing == 'mask' else dict(self.missing)!r}"
         return f"{what}{size}{part}{kind}{rest}, many examples at once"
 
 
@@ -267,7 +280,7 @@ class Repeat(_Stage):
     """Begins again after each epoch.
 
     Attributes:
-      epochs: How often all examples are given; None for ever.
+      epochs: How many epochs an iteration has; None for ever.
     """
 
     epochs: int | None = 1

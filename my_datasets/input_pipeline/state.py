@@ -2,11 +2,17 @@
 
 import dataclasses
 import json
+import re
+import threading
 from dataclasses import dataclass
+from typing import Any
 
-from my_datasets.errors import PlanError, explain
+from my_datasets.errors import InvalidOptionError, PlanError, explain
+from my_datasets.input_pipeline.order import ORDER_VERSION
 
 _SHOWN = 12
+_WORD = 1 << 64
+_AS_STORED = "as stored"
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,8 @@ class State:
       order: In which order the examples come.
       epoch: The epoch, from 0.
       position: How many of its examples were given, on all hosts together.
+      seed: The seed of the plan; None if the plan draws nothing.
+      order_version: Which order a seed means; see `order.Order`.
     """
 
     dataset: str
@@ -28,6 +36,30 @@ class State:
     order: str
     epoch: int = 0
     position: int = 0
+    seed: int | None = None
+    order_version: int = ORDER_VERSION
+
+    @property
+    def identity(self) -> str:
+        """What decides the order, as text: states of mixtures hold a hash of it."""
+        named = (self.dataset, self.split, self.content, self.order)
+        names = ("dataset", "split", "content", "order")
+        return json.dumps({**dict(zip(names, named, strict=True)), "epoch": 0, "position": 0})
+
+    @property
+    def is_shuffled(self) -> bool:
+        """Whether each epoch has an order of its own."""
+        return self.order.startswith("seed ")
+
+    def following(self, epochs: int | None) -> "State":
+        """Returns where the iteration after this one begins.
+
+        Args:
+          epochs: How many epochs an iteration has: the first one those from 0, the next one as many
+            again. None if it has no end; the next one then begins an epoch later.
+        """
+        epoch = self.epoch + 1 if epochs is None else (self.epoch // epochs + 1) * epochs
+        return dataclasses.replace(self, epoch=epoch, position=0)
 
     def check(self, other: "State") -> None:
         """Sees that both are positions in the same order.
@@ -49,7 +81,7 @@ class State:
                     "The saved position belongs to another plan.",
                     f"Expected: {_shown(other, differing)}",
                     f"Found: {_shown(self, differing)}",
-                    mend="use the version, split and seed that it was saved with, or begin anew",
+                    mend="use the version, split, shuffle and seed of then, or begin anew",
                 )
             )
 
@@ -59,17 +91,85 @@ class State:
 
     @classmethod
     def from_json(cls, text: str) -> "State":
-        """Returns the state that `to_json` wrote.
+        """Returns the state that `to_json` wrote, in this version of the package or an earlier one.
 
         Raises:
-          PlanError: The text is none.
+          PlanError: The text is none, or of a later version.
         """
         try:
-            return cls(**json.loads(text))
-        except (TypeError, ValueError) as error:
+            given = json.loads(text)
+            if "order_version" not in given:
+                given = _of_first_version(given)
+            found = cls(**given)
+            if not 1 <= found.order_version <= ORDER_VERSION:
+                raise ValueError(f"order_version {found.order_version}")
+            if min(found.epoch, found.position) < 0:
+                raise ValueError(f"epoch {found.epoch}, position {found.position}")
+            return found
+        except (TypeError, ValueError, KeyError) as error:
             raise PlanError(
-                explain(f"The text is no saved position: {error}", mend="begin anew")
+                explain(
+                    f"The text is no saved position: {error}",
+                    "Expected what State.to_json wrote, in this version of my_datasets or before",
+                    mend="use that version, or begin anew",
+                )
             ) from error
+
+
+class Iterations:
+    """Says where each iteration begins: at the epoch after those of the one before it.
+
+    It does not matter how far that one came, so all hosts begin at the same epochs.
+    """
+
+    def __init__(self, first: State, epochs: int | None) -> None:
+        """Takes where the first one begins, and how many epochs each has; None for no end."""
+        self._next, self._epochs = first, epochs
+        self._lock = threading.Lock()
+
+    @property
+    def next(self) -> State:
+        """Where the next iteration will begin."""
+        return self._next
+
+    def begin(self) -> State:
+        """Returns where an iteration begins that begins now."""
+        with self._lock:
+            found, self._next = self._next, self._next.following(self._epochs)
+            return found
+
+    def set_epoch(self, epoch: int) -> None:
+        """Lets the next iteration begin at an epoch.
+
+        Raises:
+          InvalidOptionError: No iteration begins there.
+        """
+        if not isinstance(epoch, int) or epoch < 0 or epoch % (self._epochs or 1):
+            raise InvalidOptionError(
+                explain(
+                    f"set_epoch({epoch!r}): no iteration begins there.",
+                    f"An iteration has {self._epochs} epochs: the first one those from 0"
+                    if self._epochs and self._epochs > 1 else "Expected a number, from 0",
+                    mend=f"give a multiple of {self._epochs}, or epochs=1"
+                    if self._epochs and self._epochs > 1 else "give such a number",
+                )
+            )  # fmt: skip
+        with self._lock:
+            self._next = dataclasses.replace(self._next, epoch=epoch, position=0)
+
+    def __reduce__(self) -> tuple[type["Iterations"], tuple[State, int | None]]:
+        return type(self), (self._next, self._epochs)
+
+
+def _of_first_version(given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a state that was saved before states had a seed and a version.
+
+    A seed of None was that of no shuffling then, and negative ones were taken modulo 2^64.
+    """
+    order = re.sub(r"^seed None(, \d+ shards)?(, )?", "", given["order"]) or _AS_STORED
+    order = re.sub(r"seed (-\d+)", lambda it: f"seed {int(it[1]) % _WORD}", order)
+    seed = re.search(r"seed (\d+)", order)
+    return {**given, "order": order, "seed": int(seed[1]) if seed else None, "order_version": 1}
 
 
 def _shown(state: State, names: list[str]) -> str:

@@ -1,5 +1,6 @@
 """Columns of arrays as tensors: of which types and shapes they are, and how images are changed."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,16 +27,20 @@ class Draws:
     Attributes:
       seed: Makes others.
       count: How many each example has.
+      partners: How many examples come along that are before each one in the epoch.
     """
 
     seed: int
     count: int
+    partners: int = 0
 
     @classmethod
     def of(cls, augment: Augmentation | None) -> "Draws | None":
         """Returns those of an augmentation; None if there is none."""
         # One at least: TensorFlow crashes where it cuts tensors of no bytes into batches.
-        return None if augment is None else cls(augment.seed, max(1, augment.draws))
+        if augment is None:
+            return None
+        return cls(augment.seed, max(1, augment.draws), augment.partners)
 
 
 class Form:
@@ -59,13 +64,17 @@ class Form:
           FeatureError: Values of different shapes cannot be put into batches.
         """
         batch = engine.batching.batch
-        size = batch.size if batch.drop_remainder else None
+        own = batch.size if batch.drop_remainder else None
+        size = own if draws is None or not draws.partners else None
         columns = trees.columns_of(first)
         types = [kind for column in columns for kind in _types(column)]
         shapes = [shape for column in columns for shape in _shapes(column, size)]
         if draws is not None:
             types.append(tf.float32)
             shapes.append((size, draws.count))
+            if draws.partners:
+                types.append(tf.int64)
+                shapes.append((own,))
         # Cutting pieces into batches is a copy of them.
         self.is_single = engine.batching.at_once == 1
         self.types = types
@@ -73,7 +82,10 @@ class Form:
         self._first = first
 
     def batch(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """Returns the tensors of a piece, nested as its columns, and its random numbers, if any."""
+        """Returns the tensors of a piece, nested as its columns, and what an augmentation needs.
+
+        That is its random numbers, and, if examples come along, which rows are the piece's own.
+        """
         for tensor, shape in zip(arrays, self.shapes, strict=True):
             tensor.set_shape(shape)
         rest = iter(arrays)
@@ -102,20 +114,41 @@ def opened_for_tensors(
     return engine, first
 
 
-def piece_arrays(engine: Engine, number: int, draws: Draws | None) -> list[npt.NDArray[Any]]:
+def place_of(start: State, number: int) -> npt.NDArray[np.int64]:
+    """Returns which piece of which iteration is meant, as tensors carry it; int64, shape [3].
+
+    Args:
+      start: Where the iteration begins.
+      number: Which piece of it, from 0; or how many pieces it has.
+    """
+    return np.array([start.epoch, start.position, number], np.int64)
+
+
+def piece_arrays(
+    engine: Engine, place: npt.NDArray[np.int64], draws: Draws | None
+) -> list[npt.NDArray[Any]]:
     """Returns the arrays of a piece: of shape [rows, ...], or [batches, rows, ...].
 
     Args:
       engine: Makes it.
-      number: Which piece, from 0.
+      place: Which piece; see `place_of`.
       draws: The random numbers that come with each example.
     """
-    batching = engine.batching
+    epoch, position, number = place.tolist()
+    start = dataclasses.replace(engine.batching.start, epoch=epoch, position=position)
+    batching = engine.batching.at(start)
     piece, is_single = batching.piece(number), batching.at_once == 1
-    columns = trees.columns_of(engine.load(piece))
-    if draws is not None:
-        numbers = batching.numbers(piece)
+    if draws is None:
+        columns = trees.columns_of(engine.load(piece))
+    else:
+        numbers, rows = (
+            batching.with_partners(piece, draws.partners) if draws.partners
+            else (batching.numbers(piece), None)
+        )  # fmt: skip
+        columns = trees.columns_of(engine.columns(numbers, piece.epoch))
         columns.append(uniform(draws.seed, piece.epoch, numbers, draws.count))
+        if rows is not None:
+            columns.append(rows)
     return [array for column in columns for array in _arrays(column, piece, is_single)]
 
 
@@ -129,6 +162,13 @@ def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any
         return None
     is_image = trees.map_columns(lambda leaf: leaf.form == "image", engine.tree)
     count = trees.columns_of(is_image).count(True)
+    if augment.partners and is_image != (True, False):
+        raise FeatureError(
+            explain(
+                "MixUp and CutMix mix images and their labels: they need (image, label).",
+                mend="give as_supervised=True, or leave them out",
+            )
+        )
     if count != 1:
         raise FeatureError(
             explain(
@@ -137,7 +177,16 @@ def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any
             )
         )
 
-    def augmented(batch: Any, draws: Any) -> Any:
+    (leaf,) = (one for one in trees.columns_of(engine.tree) if one.form == "image")
+    augment.check(leaf.shape[-1])
+
+    def augmented(batch: Any, draws: Any, rows: Any = None) -> Any:
+        changed = changed_rows(batch, draws)
+        if rows is None:
+            return changed
+        return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), changed)
+
+    def changed_rows(batch: Any, draws: Any) -> Any:
         if is_image == (True, False):
             images, targets = batch
             return augment(images, targets, draws)

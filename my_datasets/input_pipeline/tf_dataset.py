@@ -1,30 +1,38 @@
 """A plan as a `tf.data.Dataset`."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from my_datasets.core.machine import cores
+from my_datasets.errors import PlanError, explain
 from my_datasets.input_pipeline.augment import Augmentation
+from my_datasets.input_pipeline.batching import Batching
 from my_datasets.input_pipeline.ending import calls
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.stages import Prefetch
-from my_datasets.input_pipeline.state import State
+from my_datasets.input_pipeline.state import Iterations, State
 from my_datasets.input_pipeline.tensors import (
     Draws,
     Form,
     change_of,
     opened_for_tensors,
     piece_arrays,
+    place_of,
 )
 from my_datasets.input_pipeline.waiting import Clock, Stats
 
+# More pieces than ever come.
+_EVER = (1 << 63) - 1
+# Returns a dataset, each iterator of which asks where it begins.
+Iteration = Callable[[Callable[[], State]], tf.data.Dataset]
+
 
 class Pipeline(tf.data.Dataset):
-    """A `tf.data.Dataset` of batches, in exact order.
+    """A `tf.data.Dataset` of batches, in exact order; each iteration is of the next epochs.
 
     Attributes:
       plan: What it does.
@@ -52,16 +60,32 @@ class Pipeline(tf.data.Dataset):
         self.plan = plan
         self.augment = augment
         self._clock = Clock()
-        self._engine, self._dataset = self._built(state)
+        self._engine, self._iteration = self._opened(state)
+        batching = self._engine.batching
+        self._iterations = Iterations(batching.start, batching.epochs)
+        self._dataset = self._iteration(self._iterations.begin)
         super().__init__(self._dataset._variant_tensor)
 
-    def _built(self, state: State | None) -> tuple[Engine, tf.data.Dataset]:
-        """Returns what knows the batches, and the dataset that gives them."""
-        engine, first = opened_for_tensors(self.plan, state)
-        return engine, _local(engine, first, self.augment, self._clock)
+    def _opened(self, state: State | None) -> tuple[Engine, Iteration]:
+        """Returns what knows the batches, and what makes datasets of iterations of them."""
+        mixes = self.augment is not None and self.augment.partners > 0
+        engine, first = opened_for_tensors(self.plan, state, single=mixes)
+
+        def iteration(begin: Callable[[], State]) -> tf.data.Dataset:
+            return _local(engine, first, self.augment, self._clock, begin)
+
+        return engine, iteration
 
     def _inputs(self) -> list[tf.data.Dataset]:
         return [self._dataset]
+
+    def __iter__(self) -> Any:
+        """Returns an iterator over the next epochs."""
+        iterator = super().__iter__()
+        if tf.executing_eagerly():
+            # What tf.train.Checkpoint asks for when it is saved.
+            iterator._serialize_to_tensors = _not_saved
+        return iterator
 
     @property
     def element_spec(self) -> Any:
@@ -73,9 +97,43 @@ class Pipeline(tf.data.Dataset):
         """How many batches a whole epoch has: what `model.fit` is to be told if epochs=None."""
         return self._engine.batching.steps_per_epoch
 
+    def cardinality(self) -> tf.Tensor:
+        """Returns how many batches an iteration has; one from a saved position has fewer.
+
+        Keras asks once, for all epochs.
+        """
+        total = self._engine.batching.steps_per_iteration
+        return tf.constant(tf.data.INFINITE_CARDINALITY if total is None else total, tf.int64)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Lets the next iteration begin at an epoch, from 0: for example to repeat one.
+
+        Raises:
+          InvalidOptionError: It is no multiple of the plan's `epochs`.
+        """
+        self._iterations.set_epoch(epoch)
+
     def state_after(self, steps: int) -> State:
-        """Returns where an iteration is after so many batches, to go on there another time."""
-        return self._engine.batching.state_after(steps)
+        """Returns where training is after so many batches, to resume there.
+
+        They are counted over all iterations since the pipeline was made, each gone through to its
+        end.
+        """
+        return self.state_in(self._engine.batching.start, steps)
+
+    def state_in(self, start: State | None, steps: int) -> State:
+        """Returns where an iteration is after so many batches.
+
+        Args:
+          start: Where it began; None for the one that begins next.
+          steps: How many.
+        """
+        return self._engine.batching.at(start or self._iterations.next).state_after(steps)
+
+    def begin(self) -> tuple[State, Iterator[Any]]:
+        """Begins an iteration; returns where, and its batches."""
+        start = self._iterations.begin()
+        return start, iter(self._iteration(lambda: start))
 
     def iterator(self) -> "CheckpointableIterator":
         """Returns an iterator that knows where it is, for `tf.train.Checkpoint`."""
@@ -95,27 +153,40 @@ class Pipeline(tf.data.Dataset):
 
 
 class CheckpointableIterator(tf.train.experimental.PythonState):
-    """Goes through a pipeline, and can be saved: `tf.train.Checkpoint(data=iterator)`."""
+    """Goes through a pipeline, and can be saved: `tf.train.Checkpoint(data=iterator)`.
+
+    A loop over one that has ended goes through the next iteration of the pipeline.
+    """
 
     def __init__(self, pipeline: Pipeline) -> None:
-        """Begins where the pipeline does."""
+        """Begins where the next iteration of the pipeline does, when a batch is asked for."""
         self._pipeline = pipeline
+        self._start: State | None = None
+        self._batches: Iterator[Any] | None = None
         self._given = 0
-        self._iterator: Iterator[Any] | None = None
+        self._has_ended = False
 
     def __iter__(self) -> "CheckpointableIterator":
+        if self._has_ended:
+            self._start, self._given, self._has_ended = None, 0, False
         return self
 
     def __next__(self) -> Any:
-        if self._iterator is None:
-            self._iterator = iter(self._pipeline)
-        batch = next(self._iterator)
+        if self._has_ended:
+            raise StopIteration
+        if self._start is None or self._batches is None:
+            self._start, self._batches = self._pipeline.begin()
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._has_ended = True
+            raise
         self._given += 1
         return batch
 
     def state(self) -> State:
         """Returns where it is."""
-        return self._pipeline.state_after(self._given)
+        return self._pipeline.state_in(self._start, self._given)
 
     def serialize(self) -> str:
         """Returns the state as text."""
@@ -129,33 +200,64 @@ class CheckpointableIterator(tf.train.experimental.PythonState):
         """
         text = serialized.decode() if isinstance(serialized, bytes) else str(serialized)
         self._pipeline = self._pipeline.at(State.from_json(text))
-        self._given, self._iterator = 0, None
+        self._start, self._given, self._has_ended = None, 0, False
+
+
+def _not_saved() -> None:
+    raise PlanError(
+        explain(
+            "iter(pipeline) cannot be saved in a checkpoint.",
+            "Found: tf.train.Checkpoint(data=iter(pipeline)), or the like",
+            mend="use tf.train.Checkpoint(data=pipeline.iterator()), and that iterator in training",
+        )
+    )
 
 
 def _local(
-    engine: Engine, first: Any, augment: Augmentation | None, clock: Clock
+    engine: Engine,
+    first: Any,
+    augment: Augmentation | None,
+    clock: Clock,
+    begin: Callable[[], State],
 ) -> tf.data.Dataset:
-    """Returns the dataset of an engine's batches, made here; an example of them is given."""
+    """Returns a dataset of batches that are made here.
+
+    Args:
+      engine: Makes them.
+      first: The columns of an example of it.
+      augment: Changes the images.
+      clock: Is told how long each batch was waited for.
+      begin: Is asked by each iterator, for its first batch, where it begins.
+    """
     batching = engine.batching
     draws = Draws.of(augment)
     form = Form(engine, first, draws)
     prefetch = engine.plan.the(Prefetch)
 
-    def load(number: Any) -> list[Any]:
+    def begun() -> Any:
         with calls:
-            return piece_arrays(engine, int(number), draws)
+            start = begin()
+            count = batching.at(start).total_pieces
+            return place_of(start, _EVER if count is None else count)
 
-    def loaded(number: Any) -> Any:
-        arrays = tf.numpy_function(load, [number], form.types, stateful=False)
+    def places(_: Any) -> Any:
+        place = tf.ensure_shape(tf.numpy_function(begun, [], tf.int64), [3])
+        numbers = tf.data.Dataset.range(place[2])
+        return numbers.map(lambda number: tf.stack([place[0], place[1], number]))
+
+    def load(place: Any) -> list[Any]:
+        with calls:
+            return piece_arrays(engine, place, draws)
+
+    def loaded(place: Any) -> Any:
+        arrays = tf.numpy_function(load, [place], form.types, stateful=False)
         batch, *drawn = form.batch(arrays)
         return (batch, *drawn) if drawn else batch
 
-    count = batching.total_pieces
-    pieces = tf.data.Dataset.range(count if count is not None else tf.int64.max)
     in_parallel: dict[str, Any] = {}
     if prefetch.ahead:
         in_parallel = {"num_parallel_calls": prefetch.workers, "deterministic": True}
-    dataset = pieces.map(loaded, **in_parallel)
+    dataset = tf.data.Dataset.range(1).flat_map(places).map(loaded, **in_parallel)
     if not form.is_single:
         dataset = dataset.unbatch()
     change = change_of(engine, augment)
@@ -163,13 +265,15 @@ def _local(
         dataset = dataset.map(change, **in_parallel)
     if prefetch.ahead:
         dataset = dataset.prefetch(prefetch.ahead)
-    known = counted(dataset, batching.total_steps)
-    return timed_by(clock, known).with_options(_options(prefetch))
+    return timed_by(clock, counted(dataset, batching)).with_options(_options(prefetch))
 
 
-def counted(batches: tf.data.Dataset, steps: int | None) -> tf.data.Dataset:
-    """Returns batches of which it is known how many there are; with None, they come for ever."""
-    cardinality = tf.data.INFINITE_CARDINALITY if steps is None else steps
+def counted(batches: tf.data.Dataset, batching: Batching) -> tf.data.Dataset:
+    """Returns batches of which it is known how many there are, if that is so in each iteration."""
+    total = batching.steps_per_iteration
+    if total is not None and not batching.is_whole:
+        return batches
+    cardinality = tf.data.INFINITE_CARDINALITY if total is None else total
     return batches.apply(tf.data.experimental.assert_cardinality(cardinality))
 
 

@@ -11,19 +11,31 @@ from typing import TYPE_CHECKING
 
 from my_datasets.building import staging
 from my_datasets.building.storage import explained
+from my_datasets.core import layout
 from my_datasets.core.reference import DatasetReference
+from my_datasets.core.regular_files import write_whole
 from my_datasets.core.sizes import human_size, in_bytes
-from my_datasets.errors import CorruptReleaseError, DataDirError, InvalidOptionError, explain
-from my_datasets.publishing import record
+from my_datasets.core.user_folders import cache_folder
+from my_datasets.errors import (
+    CorruptReleaseError,
+    DataDirError,
+    InvalidOptionError,
+    LockError,
+    NotPreparedError,
+    UnregisteredFeatureError,
+    explain,
+)
 from my_datasets.publishing.bringing import begin, finish
 from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.metadata import read_with, shards_of, understood
-from my_datasets.publishing.origin import Attachment
-from my_datasets.publishing.pulling import fetch
+from my_datasets.publishing.metadata import is_metadata, read_with, shards_of, understood
+from my_datasets.publishing.origin import AttachedOrigin
+from my_datasets.publishing.pulling import discard, fetch
 from my_datasets.publishing.resolving import Resolved, resolved
 from my_datasets.publishing.sealing import Trusts
 from my_datasets.publishing.transfer import Progress
+from my_datasets.publishing.trust import keep_signatures
 from my_datasets.records import on_demand
+from my_datasets.records.on_demand import Attachment
 from my_datasets.stores.patience import Patience
 
 if TYPE_CHECKING:
@@ -35,6 +47,11 @@ _SHARDS = "shards"
 _WORK = ".attach"
 # Of the hash that tells one attachment from others, in the name of a directory.
 _SHOWN = 16
+_IN_THE_STATE = (
+    '{"about": "The shards of this version come from a store when they are read. Which one is in '
+    "the state folder of who attached it. Read elsewhere, this directory is nothing: attach the "
+    'release there."}\n'
+)
 
 
 @dataclass(frozen=True)
@@ -105,12 +122,12 @@ def attach(
     # Only here: it needs locks that not every system has, which is not to be felt elsewhere.
     from my_datasets.publishing.shelf import Shelf
 
+    cache = layout.local_path(cache_dir or cache_folder("attached"), "cache_dir").absolute()
     most = in_bytes(cache_bytes)
     found = resolved(
         DatasetReference.of(reference), store, use_lock=use_lock, keys=keys, patience=patience,
         memory=memory,
     )  # fmt: skip
-    cache = Path(os.path.abspath(Path(cache_dir or default_directory()).expanduser()))
     # As it was given, for it says who asks: `gs://anonymous@BUCKET`. No address has a secret.
     address = os.fspath(store) if "://" in os.fspath(store) else found.ledger.store.url
     told = json.dumps([address, found.record.identity, most])
@@ -118,10 +135,16 @@ def attach(
     version_dir = cache / _RELEASES / key / found.record.name / found.key
     with explained(cache):
         shelf = Shelf(cache / _SHARDS, most)
-        if not (version_dir / on_demand.FILE_NAME).is_file():
+        links = os.path.relpath(shelf.directory, version_dir)
+        wanted = Attachment(address, links, most, found.record.identity)
+        if Attachment.find(version_dir) != wanted or not _is_whole(version_dir, wanted):
             with staging.exclusive(version_dir):
-                if not version_dir.is_dir():
-                    _bring_metadata(found, address, version_dir, shelf, report)
+                # Another machine, or another user, may have made it in a cache that they share.
+                if not _is_whole(version_dir, wanted):
+                    _bring_metadata(found, version_dir, shelf, report)
+                wanted.write(version_dir)
+        found.check_lock(version_dir, has_shards=False)
+        keep_signatures(version_dir, found.record, found.release, found.ledger.store.url)
     mine = found.record
     config = f"/{mine.config}" if mine.config else ""
     return Attached(
@@ -130,14 +153,19 @@ def attach(
     )  # fmt: skip
 
 
-def default_directory() -> Path:
-    """Returns where the cache is if nobody says where."""
-    return Path.home() / ".cache" / "my_datasets" / "attached"
+def _is_whole(version_dir: Path, wanted: Attachment) -> bool:
+    """Returns whether a directory has the metadata of a release, and links to its shards."""
+    try:
+        shards = AttachedOrigin(version_dir, wanted).shards.values()
+        links = {one.name: (version_dir / one.name).readlink() for one in shards}
+    except (NotPreparedError, OSError):
+        return False
+    expected = {one.name: Path(wanted.cache, one.sha256) for one in shards}
+    return links == expected and on_demand.is_attached(version_dir)
 
 
 def _bring_metadata(
     found: Resolved,
-    address: str,
     version_dir: Path,
     shelf: "Shelf",
     report: Callable[[Progress], None],
@@ -145,12 +173,11 @@ def _bring_metadata(
     """Makes the directory of an attached release; it is there whole or not at all."""
     work = version_dir.with_name(f".{version_dir.name}{_WORK}")
     begin(work, found.record)
-    fetch(found.ledger, found.record, work, [
-        one for one in found.record.files if one.name in record.FIRST
-    ])  # fmt: skip
+    fetch(found.ledger, found.record, work, filter(is_metadata, found.record.files))
     try:
         declared, _ = understood(found.record, work, found.ledger.store.url)
-    except CorruptReleaseError:
+        found.check_lock(work, has_shards=False)
+    except (CorruptReleaseError, LockError, UnregisteredFeatureError):
         shutil.rmtree(work, ignore_errors=True)
         raise
     if declared.file_format != "tfrecord":
@@ -170,8 +197,12 @@ def _bring_metadata(
         # Readers open a shard by its name here; it lies elsewhere, for all releases that have it.
         there = os.path.relpath(shelf.path_of(one.sha256), version_dir)
         (work / one.name).symlink_to(there)
-    Attachment(address, os.path.relpath(shelf.directory, version_dir), shelf.most).write(work)
-    work.rename(version_dir)
+    write_whole(work / on_demand.FILE_NAME, _IN_THE_STATE)
+    if os.path.lexists(version_dir):
+        staging.swap(work, version_dir)
+        discard(work)
+    else:
+        work.rename(version_dir)
 
 
 def _require_room(found: Resolved, largest: int, shelf: "Shelf") -> None:

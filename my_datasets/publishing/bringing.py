@@ -2,32 +2,42 @@
 
 import os
 import shutil
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from my_datasets.building import staging
-from my_datasets.core import layout
+from my_datasets.core import layout, sidecars
 from my_datasets.core.content import Content
 from my_datasets.core.declared import Declared
+from my_datasets.core.lock import check_indexes
 from my_datasets.core.manifest import Manifest
+from my_datasets.core.regular_files import write_whole
+from my_datasets.core.verified_files import verified_files
 from my_datasets.errors import (
     CorruptReleaseError,
+    CorruptShardError,
+    LockError,
     MyDatasetsError,
     OverwriteError,
     SplitNotFoundError,
+    UnregisteredFeatureError,
     explain,
 )
 from my_datasets.publishing import record
 from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.metadata import understood
-from my_datasets.publishing.partial import only_splits
-from my_datasets.publishing.pulling import fetch, known_files
+from my_datasets.publishing.metadata import is_metadata, shards_of, understood
+from my_datasets.publishing.partial import (
+    REWRITTEN,
+    is_part_made_here,
+    only_splits,
+    remember_part,
+)
+from my_datasets.publishing.pulling import discard, fetch, keep_only_files, known_files
 from my_datasets.publishing.record import Record, ReleasedFile
-from my_datasets.publishing.transfer import Progress
-from my_datasets.records import index as record_index
-from my_datasets.records import keys as record_keys
+from my_datasets.publishing.transfer import Progress, Transfer
 
 _WORK = ".pull"
 
@@ -69,19 +79,35 @@ class Bringing:
 
     def __init__(
         self, ledger: Ledger, wanted: Record, version_dir: Path, overwrite: bool = False,
-        workers: int = 1, report: Callable[[Progress], None] = lambda _: None,
+        workers: int = 8, report: Callable[[Progress], None] = lambda _: None,
+        check: Callable[[Path], None] = lambda _: None,
     ) -> None:  # fmt: skip
+        """Asks nothing of the store yet.
+
+        Args:
+          ledger: Of the store.
+          wanted: The record of the release.
+          version_dir: Where it will be.
+          overwrite: Whether other data there is replaced.
+          workers: Files that are downloaded at the same time.
+          report: Told how far it is.
+          check: Refuses, by an error, a directory with the metadata of a whole release.
+        """
         self._ledger = ledger
         self._record = wanted
         self._dir = version_dir
+        self._root = version_dir.parents[1 if wanted.config is None else 2]
         self._overwrite = overwrite
         self._workers = workers
         self._report = report
+        self._check = check
+        self._found: _Here | None = None
 
     def run(self, splits: Sequence[str] | None) -> Pulled:
         """Brings it here, unless it is here."""
         if (found := self.there(splits)) is not None:
             return found
+        staging.require_inside(self._dir, self._root)
         with staging.exclusive(self._dir):
             if (found := self.there(splits)) is not None:
                 return found  # somebody else brought it
@@ -96,45 +122,88 @@ class Bringing:
         Raises:
           OverwriteError: There are other data under that version.
         """
-        here = self._here()
+        here = self._found = self._here()
         if here is None or (here.is_other and self._overwrite):
             return None
         if here.is_other:
-            raise OverwriteError(
-                explain(
-                    f"{self._dir} holds other data than the release, or damaged ones.",
-                    f"Expected: digest {self._record.digest[:16]}, as in {self._ledger.store.url}",
-                    mend="pull into another --data-dir; or --overwrite, which replaces it once the "
-                    "release is whole",
-                )
-            )
-        if here.splits is None or (splits is not None and set(splits) <= set(here.splits)):
+            raise self._other_data()
+        has_all = here.splits is None or (splits is not None and set(splits) <= set(here.splits))
+        if has_all and here.is_verified:
+            check_indexes(self._dir, self._shards_in(self._dir))
             return self._pulled(here.splits, 0, 0, was_there=True)
         return None
 
     def _here(self) -> "_Here | None":
-        """Returns what there is under that version; None for nothing."""
+        """Returns what there is under that version; None for nothing, or an empty directory."""
         if not layout.is_prepared(self._dir):
-            return None
+            return _Here(is_other=True) if _has_anything(self._dir) else None
         try:
             made = Manifest.read(self._dir)
         except MyDatasetsError:
             return _Here(is_other=True)
-        if made is None or made.content is None or not _has_all(self._dir, made.content):
+        if made is None or made.content is None:
             return _Here(is_other=True)
         if made.content.digest == self._record.digest:
-            return _Here()
-        if self._record.read_from(self._dir) and "splits" in made.options:
-            return _Here(tuple(made.options["splits"]))
+            return _Here(is_verified=self._are_verified(self._record.files))
+        splits = made.options.get("splits")
+        if isinstance(splits, list) and self._record.read_from(self._dir):
+            some = tuple(map(str, splits))
+            return _Here(some, is_verified=self._is_verified_part(some))
         return _Here(is_other=True)
+
+    def _are_verified(self, files: Iterable[ReleasedFile]) -> bool:
+        """Returns whether files under that version are the published ones.
+
+        Those that this machine has not verified yet, or that changed since, are hashed.
+        """
+        verified = verified_files()
+
+        def is_right(one: ReleasedFile) -> bool:
+            found = verified.has(self._dir / one.name, one.sha256, one.bytes)
+            transfer(one.bytes)
+            return found
+
+        left = [
+            one for one in sorted(files, key=lambda one: one.bytes)
+            if not verified.knows(self._dir / one.name, one.sha256, one.bytes)
+        ]  # fmt: skip
+        if not left:
+            return True
+        transfer = Transfer("verifying", sum(one.bytes for one in left), self._report)
+        with ThreadPoolExecutor(self._workers) as pool:
+            for found in pool.map(is_right, left):
+                if not found:
+                    pool.shutdown(cancel_futures=True)
+                    return False
+        return True
+
+    def _is_verified_part(self, splits: tuple[str, ...]) -> bool:
+        """Returns whether what is there of some splits is what this machine pulled."""
+        if not is_part_made_here(self._dir, self._record, splits):
+            return False
+        files = {one.name: one for one in self._record.files if one.name not in REWRITTEN}
+        there = {path.name for path in self._dir.iterdir()} & files.keys()
+        wanted = shards_of(Declared.read(self._dir))
+        return wanted <= there and self._are_verified(files[name] for name in there)
+
+    def _other_data(self) -> OverwriteError:
+        return OverwriteError(
+            explain(
+                f"{self._dir} holds other data than the release, or damaged ones.",
+                f"Expected: digest {self._record.digest[:16]}, as in {self._ledger.store.url}",
+                mend="pull into another --data-dir; or --overwrite, which replaces it once the "
+                "release is whole",
+            )
+        )
 
     def _bring(self, splits: Sequence[str] | None) -> Pulled:
         work = self._dir.parent / f".{self._dir.name}{_WORK}"
         begin(work, self._record)
-        first = [one for one in self._record.files if one.name in record.FIRST]
-        rest = [one for one in self._record.files if one.name not in record.FIRST]
+        first = [one for one in self._record.files if is_metadata(one)]
+        rest = [one for one in self._record.files if not is_metadata(one)]
         fetched = [self._fetch(work, first)]
         declared, content = self._understood(work)
+        self._require_same_shards(work, declared)
         wanted = self._wanted(splits, declared)
         if wanted is not None:
             left_out = _files_of(declared, set(declared.splits) - set(wanted))
@@ -142,15 +211,53 @@ class Bringing:
         fetched.append(self._fetch(work, rest))
         if wanted is not None:
             only_splits(work, wanted, content)
+            remember_part(work, self._record, wanted)
         finish(work, {one.name for one in (*first, *rest)})
-        if self._dir.exists():
+        self._require_own_indexes(work)
+        if os.path.lexists(self._dir):
+            if self._found is None and not self._overwrite and _has_anything(self._dir):
+                raise self._other_data()  # it came while the release was downloaded
             staging.swap(work, self._dir)
-            shutil.rmtree(work, ignore_errors=True)
+            discard(work)
         else:
             work.rename(self._dir)
         return self._pulled(
             wanted, sum(one.downloaded for one in fetched), sum(one.linked for one in fetched)
         )
+
+    def _shards_in(self, version_dir: Path) -> dict[str, str]:
+        """Returns the SHA-256 of each shard that a directory declares, by name."""
+        names = shards_of(Declared.read(version_dir))
+        return {one.name: one.sha256 for one in self._record.files if one.name in names}
+
+    def _require_own_indexes(self, work: Path) -> None:
+        """Refuses a release whose record indexes are not those of its shards."""
+        try:
+            check_indexes(work, self._shards_in(work))
+        except CorruptShardError as error:
+            discard(work)
+            raise CorruptReleaseError(
+                explain(
+                    f"{self._ledger.store.url} has a wrong record index in this release.",
+                    str(error).partition("\n")[0],
+                    mend="ask who publishes there to look at it; nothing of it is used here",
+                )
+            ) from error
+
+    def _require_same_shards(self, work: Path, declared: Declared) -> None:
+        """Refuses to replace a version that says to be the release, and has other shards.
+
+        Raises:
+          OverwriteError: It has.
+        """
+        here = self._found
+        if here is None or self._overwrite:
+            return
+        splits = declared.splits if here.splits is None else here.splits
+        names = {one.name for name in splits for one in declared.splits.get(name, ())}
+        if not self._are_verified(one for one in self._record.files if one.name in names):
+            discard(work)
+            raise self._other_data()
 
     def _wanted(self, splits: Sequence[str] | None, declared: Declared) -> tuple[str, ...] | None:
         """Returns the splits that will be here: those that are stay. None for all."""
@@ -165,9 +272,10 @@ class Bringing:
                     mend="choose among those",
                 )
             )
-        here = self._here()
-        there = (here.splits or ()) if here is not None else ()
-        found = tuple(sorted({*splits, *there}))
+        here = self._found if self._found is not None and not self._found.is_other else _Here(())
+        if here.splits is None:
+            return None
+        found = tuple(sorted({*splits, *here.splits}))
         return found if set(found) != set(declared.splits) else None
 
     def _fetch(self, work: Path, files: list[ReleasedFile]) -> Any:
@@ -184,10 +292,12 @@ class Bringing:
     def _understood(self, work: Path) -> tuple[Declared, Content]:
         """Returns what the metadata say; if they do not fit the record, they are not kept."""
         try:
-            return understood(self._record, work, self._ledger.store.url)
-        except CorruptReleaseError:
+            found = understood(self._record, work, self._ledger.store.url)
+            self._check(work)
+        except (CorruptReleaseError, LockError, UnregisteredFeatureError):
             shutil.rmtree(work, ignore_errors=True)
             raise
+        return found
 
     def _pulled(
         self, splits: Any, downloaded: int, linked: int, *, was_there: bool = False
@@ -207,50 +317,43 @@ class _Here:
     Attributes:
       splits: The splits of the release that are there; None for all.
       is_other: Whether it is something else.
+      is_verified: Whether each file is known to be the published one.
     """
 
     splits: tuple[str, ...] | None = None
     is_other: bool = False
+    is_verified: bool = False
+
+
+def _has_anything(path: Path) -> bool:
+    """Returns whether there is something at a path that may be somebody's."""
+    if path.is_symlink() or not path.is_dir():
+        return os.path.lexists(path)
+    return any(path.iterdir())
 
 
 def _files_of(declared: Declared, splits: Collection[str]) -> set[str]:
     shards = [one.name for split in splits for one in declared.splits[split]]
-    suffixes = "", record_index.SUFFIX, record_keys.SUFFIX
-    return {name + suffix for name in shards for suffix in suffixes}
+    return {name for shard in shards for name in (shard, *sidecars.names_of(shard))}
 
 
 def begin(work: Path, wanted: Record) -> None:
     """Makes the directory in which a release is put together; that of another one is emptied."""
     marker = work / record.FILE_NAME
-    if work.is_symlink() or (work.exists() and not wanted.read_from(work)):
-        if work.is_symlink() or not work.is_dir():
-            work.unlink()
-        else:
-            shutil.rmtree(work)
+    if work.is_symlink() or (os.path.lexists(work) and not wanted.read_from(work)):
+        discard(work)
     work.mkdir(parents=True, exist_ok=True)
-    partial = marker.with_name(f"{marker.name}.partial")
-    partial.write_bytes(wanted.data)
-    partial.replace(marker)
+    keep_only_files(work)
+    write_whole(marker, wanted.data)
 
 
 def finish(work: Path, names: set[str]) -> None:
     """Removes what does not belong there, and makes the rest durable."""
     for path in work.iterdir():
         if path.name not in {*names, record.FILE_NAME}:
-            path.unlink()
+            discard(path)
     descriptor = os.open(work, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _has_all(version_dir: Path, content: Content) -> bool:
-    """Returns whether the shards of a version are there, as far as sizes tell."""
-    for one in (shard for split in content.splits.values() for shard in split.shards):
-        try:
-            if (version_dir / one.name).stat().st_size != one.bytes:
-                return False
-        except OSError:
-            return False
-    return True

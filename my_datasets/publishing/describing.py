@@ -13,14 +13,13 @@ from my_datasets.exporting.about import About
 from my_datasets.publishing import record
 from my_datasets.publishing.index import Release
 from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.metadata import read_with, understood
+from my_datasets.publishing.metadata import LABELS, read_with, understood
 from my_datasets.publishing.pulling import fetch
 from my_datasets.publishing.resolving import Resolved, resolved
 from my_datasets.publishing.sealing import Trusts
 from my_datasets.stores.patience import Patience
 from my_datasets.stores.store import Store
 
-_LABELS = ".labels.txt"
 # Names of classes are small, or are left out.
 _MOST_LABELS = 16 << 20
 
@@ -117,7 +116,7 @@ def describe(
     versions = found.index.versions(mine.config)
     return Described(
         f"{mine.name}{config}:{mine.version}", found.ledger.store.url, found.release,
-        keys is not None, splits, about,
+        found.ledger.keys is not None, splits, about,
         {str(version): one for version, one in versions.items()},
     )  # fmt: skip
 
@@ -130,7 +129,7 @@ def _read(found: Resolved, directory: Path) -> tuple[dict[str, DescribedSplit], 
     labels = [
         one
         for one in read_with(mine, declared)
-        if one.name.endswith(_LABELS) and one.bytes <= _MOST_LABELS
+        if one.name.endswith(LABELS) and one.bytes <= _MOST_LABELS
     ]
     fetch(found.ledger, mine, directory, labels)
     sizes = {one.name: one.bytes for one in mine.files}

@@ -21,6 +21,7 @@ from my_datasets.publishing.memory import Memory
 from my_datasets.publishing.puller import pull, version_dir_of
 from my_datasets.publishing.resolving import resolved
 from my_datasets.publishing.sealing import Trusts
+from my_datasets.publishing.trust import keys_for, require_signed
 from my_datasets.stores.patience import Patience
 from my_datasets.stores.store import Store
 
@@ -103,6 +104,9 @@ def held(
             raise
         if lock is not None:
             lock.check(parsed, here, has_shards=True)
+        trusted = keys or keys_for(store)
+        if trusted is not None:
+            require_signed(here, trusted, memory)
         _LOGGER.warning(
             "%s does not answer; taken is what is here: %s. Whether it was withdrawn is not known.",
             store if isinstance(store, (str, os.PathLike)) else store.url, here,
@@ -123,6 +127,8 @@ def _whole(
         there = Bringing(found.ledger, found.record, version_dir).there(None)
     except OverwriteError:
         return None
+    if there is not None:
+        found.check_lock(there.path, has_shards=True)
     return there.path if there is not None else None
 
 

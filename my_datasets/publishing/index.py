@@ -106,6 +106,10 @@ class Index:
       releases: By `config/version`, or the version only.
       log: What happened, oldest first.
       default_config: The config that is meant if none is named; None if there is none.
+      store: The id of the store that it is an index of; empty in an index that an old release of
+        this package wrote.
+      store_serial: The serial of the store's own document when this was written.
+      expires: Until when its signatures count, in ISO 8601; empty if for ever.
     """
 
     dataset: str
@@ -113,6 +117,9 @@ class Index:
     releases: Mapping[str, Release] = field(default_factory=dict)
     log: tuple[Event, ...] = ()
     default_config: str | None = None
+    store: str = ""
+    store_serial: int = 0
+    expires: str = ""
 
     def with_release(
         self, key: str, release: Release, action: str, by: str = "", note: str = ""
@@ -146,6 +153,9 @@ class Index:
             "default_config": self.default_config,
             "releases": {key: asdict(one) for key, one in self.releases.items()},
             "log": [asdict(one) for one in self.log],
+            "store": self.store,
+            "store_serial": self.store_serial,
+            "expires": self.expires,
         }
 
     @classmethod
@@ -165,8 +175,10 @@ class Index:
         if default is not None:
             DatasetReference.parse(f"{dataset}/{default}")
         return cls(
-            dataset, number(value["serial"]), releases, tuple(map(_event, value["log"])), default
-        )
+            dataset, number(value["serial"]), releases, tuple(map(_event, value["log"])), default,
+            text(value.get("store", "")), number(value.get("store_serial", 0)),
+            time_of(value.get("expires", "")),
+        )  # fmt: skip
 
 
 def claim(dataset: str, key: str, record: str) -> bytes:
@@ -200,6 +212,17 @@ def text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"no text: {value!r:.80}")
     return value
+
+
+def time_of(value: Any) -> str:
+    """Returns a time in ISO 8601 with its zone, or an empty text, that is one.
+
+    Raises:
+      ValueError: It is none.
+    """
+    if text(value) and datetime.fromisoformat(value).tzinfo is None:
+        raise ValueError(f"no time with its zone: {value!r:.80}")
+    return str(value)
 
 
 def _release(value: Mapping[str, Any]) -> Release:

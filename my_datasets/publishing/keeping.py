@@ -7,7 +7,13 @@ from typing import Any
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.versioning import Version
-from my_datasets.errors import InvalidReferenceError, PublishError, ReleaseNotFoundError, explain
+from my_datasets.errors import (
+    InvalidReferenceError,
+    PublishError,
+    ReleaseNotFoundError,
+    SignatureError,
+    explain,
+)
 from my_datasets.publishing.index import Event, Index, Release, State
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.record import key_of
@@ -138,7 +144,54 @@ def sign(ledger: Ledger, dataset: str | None = None) -> list[Listed]:
 
         ledger.change(name, signed, anew=True)
         found += releases(ledger, name)
+    if dataset is None and not ledger.required().names_store:
+        ledger.set(names_store=True)
     return found
+
+
+def set_validity(ledger: Ledger, seconds: int) -> None:
+    """Says for how long what is signed in a store counts, and signs all of it anew.
+
+    Args:
+      ledger: Of the store, with a signer.
+      seconds: For how long, from each time it is signed; 0 for ever.
+    """
+    ledger.set(valid_seconds=seconds)
+    for name in ledger.required().datasets:
+        ledger.change(name, lambda index: index, anew=True)
+
+
+def add_key(ledger: Ledger, key: str) -> Settings:
+    """Says that another key signs for a store, too: whoever trusts the ledger's signer trusts it.
+
+    Args:
+      ledger: Of the store, with a signer.
+      key: The public key, `ssh-ed25519 KEY`.
+    """
+    return ledger.change_key("add", key)
+
+
+def revoke_key(ledger: Ledger, key: str) -> Settings:
+    """Says that a key does not count any more; what it signed is signed anew before.
+
+    Args:
+      ledger: Of the store, with a signer whose key is another one.
+      key: The public key, `ssh-ed25519 KEY`.
+
+    Raises:
+      SignatureError: It is the key that signs.
+    """
+    from my_datasets.publishing.signing import TrustedKeys
+
+    if ledger.by in TrustedKeys.of([key], "the key to revoke").fingerprints:
+        raise SignatureError(
+            explain(
+                "A key does not revoke itself: nothing could be signed by it any more.",
+                mend="add another key, then revoke this one by that: --sign-key NEW",
+            )
+        )
+    sign(ledger)
+    return ledger.change_key("revoke", key)
 
 
 def require_signatures(ledger: Ledger, *, required: bool) -> Settings:

@@ -1,26 +1,21 @@
 """What this machine has seen of stores: so that an older state is not taken for the current one."""
 
-import contextlib
 import hashlib
 import json
 import logging
-import os
-import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import filelock
 
+from my_datasets.core.regular_files import write_whole
+from my_datasets.core.user_folders import state_folder
 from my_datasets.errors import SignatureError, explain
 
+_FACTS = "facts"
 _LOGGER = logging.getLogger(__name__)
-
-
-def default_directory() -> Path:
-    """Returns where it is kept if nobody says where."""
-    return Path.home() / ".local" / "state" / "my_datasets" / "stores"
 
 
 @dataclass(frozen=True)
@@ -47,6 +42,39 @@ class Memory:
         """Returns what was seen of a document. To be asked before the document is read."""
         return _seen(_read(self._path(url)), document)
 
+    def facts(self, url: str) -> dict[str, Any]:
+        """Returns what else is known of a store; see `note_facts`."""
+        found = _read(self._path(url)).get(_FACTS)
+        return found if isinstance(found, dict) else {}
+
+    def note_facts(self, url: str, **facts: Any) -> None:
+        """Remembers something of a store, whatever it says later.
+
+        Args:
+          url: The store's.
+          facts: `id`, its id; `requires_signatures`, whether it did; `signed`, the documents that
+            had signatures; `key_changes`, the SHA-256 of each change of its keys; `revoked`, the
+            fingerprints of keys that were revoked.
+        """
+        path = self._path(url)
+        known = self.facts(url)
+        if {**known, **facts} == known:
+            return
+        self._update(path, url, lambda whole: {_FACTS: {**whole.get(_FACTS, {}), **facts}})
+
+    def revoked(self) -> set[str]:
+        """Returns the fingerprints of all keys that any store's publishers revoked."""
+        found: set[str] = set()
+        for path in sorted(self._directory.glob("*.json")):
+            facts = _read(path).get(_FACTS)
+            names = facts.get("revoked") if isinstance(facts, dict) else None
+            found |= {one for one in names or () if isinstance(one, str)}
+        return found
+
+    def path(self, url: str) -> Path:
+        """Returns the file in which it is kept what was seen of a store."""
+        return self._path(url)
+
     def note(self, url: str, document: str, before: Seen, now: Seen) -> None:
         """Remembers a document.
 
@@ -64,12 +92,22 @@ class Memory:
             return
         if now.serial <= before.serial:
             raise _replayed(url, document, now.serial, before.serial, path)
+
+        def newer(known: Mapping[str, Any]) -> dict[str, Any]:
+            return {document: asdict(now)} if _seen(known, document).serial < now.serial else {}
+
+        self._update(path, url, newer)
+
+    def _update(
+        self, path: Path, url: str, update: Callable[[Mapping[str, Any]], dict[str, Any]]
+    ) -> None:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(f"{path}.lock"):
                 known = _read(path)
-                if _seen(known, document).serial < now.serial:
-                    _write(path, {**known, "store": url, document: asdict(now)})
+                if changes := update(known):
+                    whole = {**known, "url": url, **changes}
+                    write_whole(path, json.dumps(whole, indent=1, sort_keys=True).encode())
         except OSError as error:
             # A home that cannot be written makes no store unreadable.
             _LOGGER.warning("What was seen of %s is not remembered: %s", url, error)
@@ -77,7 +115,7 @@ class Memory:
     @property
     def _directory(self) -> Path:
         # Looked up late: a user without a home trusts nobody in particular, and needs none.
-        return self._given or default_directory()
+        return self._given or state_folder("stores")
 
     def _path(self, url: str) -> Path:
         return self._directory / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
@@ -96,19 +134,6 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _write(path: Path, value: Mapping[str, Any]) -> None:
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(value, file, indent=1, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 def _replayed(url: str, document: str, serial: int, seen: int, path: Path) -> SignatureError:

@@ -2,13 +2,22 @@
 
 from pathlib import Path
 
+from my_datasets.core import sidecars
 from my_datasets.core.content import Content
 from my_datasets.core.declared import MALFORMED, Declared
+from my_datasets.core.feature_classes import read_features
 from my_datasets.core.manifest import Manifest
-from my_datasets.errors import CorruptReleaseError, MyDatasetsError, explain
+from my_datasets.core.sidecars import Sidecar
+from my_datasets.errors import (
+    CorruptReleaseError,
+    MyDatasetsError,
+    UnregisteredFeatureError,
+    explain,
+)
 from my_datasets.publishing import record
 from my_datasets.publishing.record import Record, ReleasedFile
-from my_datasets.records import keys as record_keys
+
+LABELS = ".labels.txt"
 
 
 def understood(wanted: Record, directory: Path, url: str) -> tuple[Declared, Content]:
@@ -21,21 +30,30 @@ def understood(wanted: Record, directory: Path, url: str) -> tuple[Declared, Con
 
     Raises:
       CorruptReleaseError: They do not fit the record.
+      UnregisteredFeatureError: They name a feature class that is neither TFDS's nor registered.
     """
     config = f"/{wanted.config}" if wanted.config else ""
     try:
         declared = Declared.read(directory)
+        read_features(directory)
         made = Manifest.read(directory)
         if made is None or made.content is None or made.content.digest != wanted.digest:
             raise ValueError("the manifest is another one's")
         if declared.name != f"{wanted.name}{config}:{wanted.version}":
             raise ValueError(f"they are those of {declared.name:.100}")
         names = shards_of(declared)
-        missing = sorted(names - {one.name for one in wanted.files})
+        files = {one.name: (one.bytes, one.sha256) for one in wanted.files}
+        missing = sorted(names - {*files})
         if missing:
             raise ValueError(f"not among the files: {missing[0]:.100}")
+        listed = [one for split in made.content.splits.values() for one in split.shards]
+        other = [one.name for one in listed if files.get(one.name) != (one.bytes, one.sha256)]
+        if other or {one.name for one in listed} != names:
+            raise ValueError(f"the manifest lists other shards: {(*other, 'other names')[0]:.100}")
         if names & set(record.FIRST):
             raise ValueError("metadata are no shards")
+    except UnregisteredFeatureError:
+        raise
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         raise CorruptReleaseError(
             explain(
@@ -45,6 +63,13 @@ def understood(wanted: Record, directory: Path, url: str) -> tuple[Declared, Con
             )
         ) from error
     return declared, made.content
+
+
+def is_metadata(one: ReleasedFile) -> bool:
+    """Returns whether a file says what the others are: it comes before them."""
+    return one.name in record.FIRST or (
+        one.name.endswith(LABELS) and one.bytes <= record.MOST_METADATA_BYTES
+    )
 
 
 def shards_of(declared: Declared) -> set[str]:
@@ -58,5 +83,5 @@ def read_with(wanted: Record, declared: Declared) -> list[ReleasedFile]:
     return [
         one
         for one in wanted.files
-        if one.name not in shards and not one.name.endswith(record_keys.SUFFIX)
+        if one.name not in shards and sidecars.kind_of(one.name) is not Sidecar.KEYS
     ]

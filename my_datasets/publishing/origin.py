@@ -1,17 +1,19 @@
 """Shards of an attached release: how they come from the store, through a shelf."""
 
 import contextlib
-import json
+import hashlib
 import os
 import threading
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from my_datasets.building.storage import explained
-from my_datasets.core.declared import MALFORMED, Declared
+from my_datasets.core.declared import Declared
+from my_datasets.core.lock import check_indexes
+from my_datasets.core.regular_files import read_regular
 from my_datasets.core.sizes import human_size
+from my_datasets.core.verified_files import VerifiedFiles, verified_files
 from my_datasets.errors import (
     CorruptShardError,
     InvalidOptionError,
@@ -21,60 +23,18 @@ from my_datasets.errors import (
 )
 from my_datasets.publishing import places, record
 from my_datasets.publishing.errands import Errands
-from my_datasets.publishing.metadata import shards_of
+from my_datasets.publishing.metadata import read_with, shards_of
 from my_datasets.publishing.pulling import damaged
 from my_datasets.publishing.record import Record, ReleasedFile
-from my_datasets.records import on_demand
+from my_datasets.records.on_demand import Attachment
 from my_datasets.stores.opening import open_store
 from my_datasets.stores.patience import PatientStore
 
 if TYPE_CHECKING:
     from my_datasets.publishing.shelf import Shelf
 
-_FORMAT = 1
 # Shards that come at the same time before they are wanted.
 _AT_ONCE = 4
-
-
-@dataclass(frozen=True)
-class Attachment:
-    """Where the shards of a version come from, and where they lie: a small file beside metadata.
-
-    Attributes:
-      store: The store's address.
-      shelf: The directory in which shards lie, from the version's on.
-      most: How many bytes may lie there.
-    """
-
-    store: str
-    shelf: str
-    most: int
-
-    def write(self, version_dir: Path) -> None:
-        """Writes it into a version's directory."""
-        whole = {"format": _FORMAT, **vars(self)}
-        (version_dir / on_demand.FILE_NAME).write_text(json.dumps(whole, indent=1) + "\n", "utf-8")
-
-    @classmethod
-    def read(cls, version_dir: Path) -> "Attachment":
-        """Returns what was written.
-
-        Raises:
-          NotPreparedError: It is something else.
-        """
-        path = version_dir / on_demand.FILE_NAME
-        try:
-            whole = json.loads(path.read_text("utf-8"))
-            if whole["format"] != _FORMAT:
-                raise ValueError(f"format {whole['format']}")
-            return cls(str(whole["store"]), str(whole["shelf"]), int(whole["most"]))
-        except (OSError, *MALFORMED) as error:
-            raise NotPreparedError(
-                explain(
-                    f"{path} does not say where the shards come from: {error}.",
-                    mend=f"delete {version_dir}, and attach the release again",
-                )
-            ) from error
 
 
 class AttachedOrigin:
@@ -84,19 +44,23 @@ class AttachedOrigin:
       shards: The files that hold examples, by name.
     """
 
-    def __init__(self, version_dir: Path) -> None:
-        """Takes the directory with the release's metadata.
+    def __init__(self, version_dir: Path, attachment: Attachment | None = None) -> None:
+        """Takes the directory with the release's metadata, which are verified.
+
+        Args:
+          version_dir: The directory.
+          attachment: Where its shards come from; None for what this machine knows of it.
 
         Raises:
-          NotPreparedError, CorruptReleaseError: It is none.
+          NotPreparedError: This machine did not attach it, or it was changed since.
         """
         self._dir = version_dir
-        self._attachment = Attachment.read(version_dir)
-        path = version_dir / record.FILE_NAME
-        self._record = Record.parse(path.read_bytes(), str(path))
+        found = attachment or Attachment.find(version_dir)
+        if found is None:
+            raise _not_attached(version_dir, "this machine did not attach it")
+        self._attachment = found
         # At once, not when it is wanted: a process may be forked while a thread is about it.
-        names = shards_of(Declared.read(version_dir))
-        self.shards = {one.name: one for one in self._record.files if one.name in names}
+        self._record, self.shards = _release_in(version_dir, found.record)
 
     @property
     def url(self) -> str:
@@ -107,6 +71,11 @@ class AttachedOrigin:
     def store(self) -> str:
         """The store's address."""
         return self._attachment.store
+
+    @property
+    def attachment(self) -> Attachment:
+        """Where the shards come from, and where they are kept."""
+        return self._attachment
 
     @property
     def folder(self) -> str:
@@ -121,7 +90,7 @@ class AttachedOrigin:
     @property
     def held_at(self) -> str:
         """Where shards lie while they are read."""
-        return os.path.normpath(self._dir / self._attachment.shelf)
+        return os.path.normpath(Path(os.path.realpath(self._dir), self._attachment.cache))
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -179,7 +148,7 @@ class Shards:
         self._process = os.getpid()  # last: whoever sees it finds the others
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _shards_of, (self._origin.address, self._spare)
+        return _shards_of, (self._origin.address, self._origin.attachment, self._spare)
 
     @property
     def most(self) -> int:
@@ -200,6 +169,9 @@ class Shards:
           StoreError: The store cannot be read.
         """
         self._bring(path.name)
+        # Others may have made room of it meanwhile: who opens it asks again.
+        with contextlib.suppress(FileNotFoundError):
+            check_indexes(path.parent, {path.name: self._origin.shards[path.name].sha256})
 
     def ahead(self, paths: Iterable[Path]) -> None:
         """Begins to bring shards that will be wanted, as far as they have room."""
@@ -227,6 +199,17 @@ class Shards:
             self._shelf.bring(
                 one, lambda: self._read(one, source), source, is_optional=is_optional
             )  # fmt: skip
+        self._require_link(name, self._shelf.path_of(one.sha256))
+
+    def _require_link(self, name: str, shard: Path) -> None:
+        """Sees that what readers open is what was verified."""
+        link = Path(self._origin.address) / name
+        # Others may have made room of it meanwhile: who opens it asks again.
+        with contextlib.suppress(FileNotFoundError):
+            if not link.samefile(shard):
+                raise CorruptShardError(
+                    explain(f"{link} does not lead to {shard}.", mend="attach the release again")
+                )
 
     def _read(self, one: ReleasedFile, source: str) -> Iterator[bytes]:
         with self._lock:
@@ -242,5 +225,50 @@ class Shards:
             self._begin()  # its locks and connections may be in use by threads that are not here
 
 
-def _shards_of(version_dir: str, spare: int) -> Shards:
-    return Shards(AttachedOrigin(Path(version_dir)), spare)
+def _shards_of(version_dir: str, attachment: Attachment, spare: int) -> Shards:
+    return Shards(AttachedOrigin(Path(version_dir), attachment), spare)
+
+
+def _release_in(version_dir: Path, identity: str) -> tuple[Record, dict[str, ReleasedFile]]:
+    """Returns the record of the release in an attached directory, and its shards by name.
+
+    Args:
+      version_dir: The directory.
+      identity: The SHA-256 that the record must have.
+
+    Raises:
+      NotPreparedError: The metadata are not those of the release.
+    """
+    path = version_dir / record.FILE_NAME
+    try:
+        data = read_regular(path)
+        if hashlib.sha256(data).hexdigest() != identity:
+            raise _not_attached(version_dir, f"{path.name} was changed")
+        found = Record.parse(data, str(path))
+        known = verified_files()
+        files = {one.name: one for one in found.files}
+        _require_unchanged(version_dir, known, (files[name] for name in record.FIRST))
+        declared = Declared.read(version_dir)
+        _require_unchanged(version_dir, known, read_with(found, declared))
+    except (OSError, ValueError) as error:
+        raise _not_attached(version_dir, str(error)) from error
+    return found, {name: files[name] for name in shards_of(declared)}
+
+
+def _require_unchanged(
+    version_dir: Path, known: VerifiedFiles, files: Iterable[ReleasedFile]
+) -> None:
+    for one in files:
+        if not known.has(version_dir / one.name, one.sha256, one.bytes):
+            raise _not_attached(version_dir, f"{one.name} is missing, or was changed")
+
+
+def _not_attached(version_dir: Path, found: str) -> NotPreparedError:
+    return NotPreparedError(
+        explain(
+            f"{version_dir} says that its shards are in a store, and cannot be read.",
+            f"Found: {found}",
+            "Where shards come from is known from this machine's state, never from the directory",
+            mend="attach the release again: my_datasets.attach(REFERENCE, STORE)",
+        )
+    )

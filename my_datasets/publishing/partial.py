@@ -1,13 +1,22 @@
 """Some splits of a release: metadata that say no more than what is there."""
 
+import hashlib
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from my_datasets.core import manifest, sidecars
 from my_datasets.core.content import Content
-from my_datasets.core.declared import essentials
+from my_datasets.core.declared import FILE_NAME, dataset_info, essentials
 from my_datasets.core.manifest import Manifest
+from my_datasets.core.regular_files import write_whole
+from my_datasets.core.verified_files import verified_files
+from my_datasets.publishing.record import Record
+
+# What is written anew.
+REWRITTEN = (FILE_NAME, manifest.FILE_NAME)
 
 
 def only_splits(version_dir: Path, splits: Collection[str], content: Content) -> None:
@@ -21,14 +30,20 @@ def only_splits(version_dir: Path, splits: Collection[str], content: Content) ->
       splits: The splits that stay.
       content: What is in the whole release.
     """
-    path = version_dir / "dataset_info.json"
-    info = json.loads(path.read_text("utf-8"))
+    path, info = version_dir / FILE_NAME, dataset_info(version_dir)
     info["splits"] = [one for one in info["splits"] if one["name"] in splits]
-    _write(path, json.dumps(info, indent=2, sort_keys=True))
+    write_whole(path, json.dumps(info, indent=2, sort_keys=True))
     made = Manifest.read(version_dir)
     if made is None:
         return
     kept = {name: one for name, one in content.splits.items() if name in splits}
+    left_out = {
+        sidecar
+        for name, split in content.splits.items()
+        if name not in splits
+        for shard in split.shards
+        for sidecar in sidecars.names_of(shard.name)
+    }
     replace(
         made,
         options={**made.options, "splits": sorted(splits)},
@@ -36,11 +51,32 @@ def only_splits(version_dir: Path, splits: Collection[str], content: Content) ->
         splits={name: one for name, one in made.splits.items() if name in splits},
         content=Content(content.schema, kept),
         metadata=essentials(version_dir),
+        files={name: one for name, one in made.files.items() if name not in left_out},
         statistics={name: one for name, one in made.statistics.items() if name in splits},
     ).write(version_dir)
 
 
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, "utf-8")
-    partial.replace(path)
+def is_part_made_here(version_dir: Path, whole: Record, splits: Any) -> bool:
+    """Returns whether this machine wrote the metadata of some splits, and nobody changed them.
+
+    Args:
+      version_dir: The directory.
+      whole: The record of the release.
+      splits: The splits that the manifest says are there.
+    """
+    verified = verified_files()
+    return isinstance(splits, list | tuple) and all(
+        verified.knows(version_dir / name, _written_for(whole, splits, name)) for name in REWRITTEN
+    )
+
+
+def remember_part(version_dir: Path, whole: Record, splits: Sequence[str]) -> None:
+    """Notes that this machine wrote the metadata of some splits; see `is_part_made_here`."""
+    for name in REWRITTEN:
+        verified_files().remember(version_dir / name, _written_for(whole, splits, name))
+
+
+def _written_for(whole: Record, splits: Sequence[str], name: str) -> str:
+    """Returns what stands for the SHA-256 of a file that was written for some splits."""
+    text = json.dumps([whole.identity, list(splits), name])
+    return hashlib.sha256(text.encode()).hexdigest()

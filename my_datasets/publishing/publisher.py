@@ -7,7 +7,8 @@ from pathlib import Path
 from my_datasets.core.blocked import reason_in_metadata
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import ChecksumError, PublishError, explain
-from my_datasets.publishing import release_gate
+from my_datasets.input_pipeline.prepared import Reference
+from my_datasets.publishing import keeping, release_gate
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.memory import Memory
 from my_datasets.publishing.record import Record
@@ -26,7 +27,7 @@ _SHOWN = 5
 
 
 def publish(
-    reference: str,
+    reference: Reference,
     store: str | os.PathLike[str] | Store,
     *,
     data_dir: str | os.PathLike[str] | None = None,
@@ -37,6 +38,7 @@ def publish(
     keys: Trusts | None = None,
     note: str = "",
     read_back: bool = False,
+    valid_for: float | None = None,
     workers: int = _AT_ONCE,
     patience: Patience | None = None,
     memory: Memory | None = None,
@@ -48,7 +50,7 @@ def publish(
     several that publish other bytes under one version, one succeeds.
 
     Args:
-      reference: For example `digits:1.0.0`; or the directory of a version.
+      reference: For example `digits:1.0.0`; or the directory of a version, or what stands for it.
       store: Where to, as `open_store` takes it.
       data_dir: Where prepared data is; TFDS's default if None.
       level: How much is verified, `BYTES` while they are uploaded, `DEEP` before.
@@ -60,6 +62,8 @@ def publish(
       note: For the store's log.
       read_back: Whether every byte is read again where it lies, and compared; of a release that is
         published already, too: what is damaged there is put back.
+      valid_for: For how many seconds signatures of the store's documents count from now on, each
+        time they are made; 0 for ever. None to leave it as the store says.
       workers: Files that are uploaded at the same time.
       patience: How long the store is given where it does not answer well.
       memory: What this machine has seen of stores.
@@ -88,6 +92,11 @@ def publish(
     index = ledger.index(wanted.name)
     found = index.releases.get(wanted.key)
     if found is not None and (done := job.settled(found)):
+        job.check_here(wanted.files)
+        if level is Level.DEEP:
+            _verify(version_dir, level, report)
+        if valid_for is not None and not dry_run:
+            keeping.set_validity(ledger, int(valid_for))
         return done
     # The stores hash every byte on its way, so nothing need be read twice for that.
     on_the_way = level is Level.BYTES and not dry_run
@@ -95,6 +104,8 @@ def publish(
     if version_gate and found is None:
         release_gate.check(version_dir, wanted, index, ledger)
     missing = job.missing()
+    if on_the_way:
+        job.check_here([one for one in wanted.files if one not in missing])
     if dry_run:
         return job.published(Outcome.WOULD, sum(one.bytes for one in missing))
     try:
@@ -102,7 +113,10 @@ def publish(
     except ChecksumError:
         _verify(version_dir, Level.BYTES, report)  # which tells what is wrong, and where
         raise
-    return job.commit(sum(one.bytes for one in missing), note)
+    done = job.commit(sum(one.bytes for one in missing), note)
+    if valid_for is not None:
+        keeping.set_validity(ledger, int(valid_for))
+    return done
 
 
 def _verify(version_dir: Path, level: Level, report: Callable[[Progress], None]) -> None:

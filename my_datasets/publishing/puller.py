@@ -2,14 +2,14 @@
 
 import json
 import os
-import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from my_datasets.building.staging import leads_outside
 from my_datasets.building.storage import explained
 from my_datasets.core import layout
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import DataDirError, explain
+from my_datasets.core.regular_files import write_whole
 from my_datasets.input_pipeline.prepared import root_of
 from my_datasets.publishing import places
 from my_datasets.publishing.bringing import Bringing, Pulled
@@ -17,6 +17,7 @@ from my_datasets.publishing.memory import Memory
 from my_datasets.publishing.resolving import Resolved, resolved
 from my_datasets.publishing.sealing import Trusts
 from my_datasets.publishing.transfer import Progress
+from my_datasets.publishing.trust import keep_signatures
 from my_datasets.stores.patience import Patience
 from my_datasets.stores.store import Store
 
@@ -61,20 +62,28 @@ def pull(
       YankedError: It was withdrawn.
       LockError: It is another one than the project's lock says.
       SplitNotFoundError: It has no such split.
-      OverwriteError: There are other data under that version here.
+      OverwriteError: There is something else under that version here, or the dataset's folder is a
+        link that leads out of the data directory.
       CorruptReleaseError: The store gives something else than was published.
       SignatureError: A signature is missing or wrong, or the store's state is an older one.
       DiskFullError: There is no room.
+      InvalidOptionError: The data directory is not on this machine.
       StoreError: The store cannot be used, or does not answer.
     """
     parsed = DatasetReference.of(reference)
+    layout.local_path(root_of(data_dir), "The data directory")  # before the store is asked
     found = resolved(
         parsed, store, use_lock=use_lock, keys=keys, patience=patience, memory=memory
     )  # fmt: skip
     version_dir = version_dir_of(found, data_dir)
-    job = Bringing(found.ledger, found.record, version_dir, overwrite, workers, report)
+    job = Bringing(
+        found.ledger, found.record, version_dir, overwrite, workers, report,
+        check=lambda path: found.check_lock(path, has_shards=False),
+    )  # fmt: skip
     with explained(version_dir):
         done = job.run(splits)
+        found.check_lock(done.path, has_shards=True)
+        keep_signatures(done.path, found.record, found.release, found.ledger.store.url)
         default = found.index.default_config
         if default is not None and found.record.config is not None:
             _note_default_config(version_dir.parents[1], default)
@@ -85,22 +94,16 @@ def version_dir_of(found: Resolved, data_dir: str | os.PathLike[str] | None) -> 
     """Returns the directory that a release has on this machine.
 
     Raises:
-      DataDirError: The data directory is not on this machine.
+      InvalidOptionError: The data directory is not on this machine.
     """
-    root = layout.as_path(root_of(data_dir))
-    if layout.is_remote(root_of(data_dir)):
-        raise DataDirError(
-            explain(f"{root} is not on this machine.", mend="name a directory of this machine")
-        )
+    root = layout.local_path(root_of(data_dir), "The data directory")
     return root / found.record.name / found.key
 
 
 def _note_default_config(dataset_dir: Path, name: str) -> None:
     """Notes the config that is meant if none is named, where TFDS looks for it."""
     path = dataset_dir / Path(places.default_config_of("")).relative_to("/")
-    if not path.exists():
+    if not path.exists() and not leads_outside(path, dataset_dir.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Others may note it at the same time: they pull the same, or another config.
-        partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
-        partial.write_text(json.dumps({"default_config_name": name}), "utf-8")
-        partial.replace(path)
+        write_whole(path, json.dumps({"default_config_name": name}))

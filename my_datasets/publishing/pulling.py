@@ -5,6 +5,7 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 from my_datasets.building.engines import room
 from my_datasets.core.manifest import Manifest
+from my_datasets.core.verified_files import verified_files
 from my_datasets.errors import (
     CorruptReleaseError,
     MyDatasetsError,
@@ -29,7 +31,6 @@ _AT_ONCE = 8
 _PARTIAL = ".partial"
 # linux/fs.h: the file shares the blocks of another one, until one of them is written.
 _FICLONE = 0x40049409
-_SMALL = 16 << 20
 # Metadata, and what else is written beside the files themselves.
 _SPARE = 1 << 20
 
@@ -59,7 +60,8 @@ def fetch(
 ) -> Fetched:
     """Brings files of a release to a directory. Each has its name there once it is verified.
 
-    What an earlier call left in the directory is used. Nobody else may write there.
+    What is in the directory already is used if it is verified: this machine knows it, or it is
+    hashed. Nobody else may write there.
 
     Args:
       ledger: Of the store.
@@ -76,9 +78,14 @@ def fetch(
       StoreUnavailableError: The store does not answer. What came is kept.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    verified = verified_files()
     some = sorted(wanted.files if files is None else files, key=lambda one: -one.bytes)
+
+    def is_whole(one: ReleasedFile) -> bool:
+        return verified.has(directory / one.name, one.sha256, one.bytes)
+
     with ThreadPoolExecutor(workers) as pool:
-        whole = list(pool.map(lambda one: _is_whole(directory / one.name, one), some))
+        whole = list(pool.map(is_whole, some))
         some = [one for one, is_whole in zip(some, whole, strict=True) if not is_whole]
         there = list(pool.map(lambda one: _linked(directory / one.name, one, known or {}), some))
     linked = [one for one, is_linked in zip(some, there, strict=True) if is_linked]
@@ -129,7 +136,6 @@ def _download(
             raise
         transfer(resumed - one.bytes)
         _append(ledger, path, partial, one, transfer)
-    partial.rename(directory / one.name)
 
 
 def _append(ledger: Ledger, path: str, partial: Path, one: ReleasedFile, transfer: OnBytes) -> None:
@@ -152,20 +158,12 @@ def _append(ledger: Ledger, path: str, partial: Path, one: ReleasedFile, transfe
             raise damaged(source, "it is not there") from error
         file.flush()
         os.fsync(file.fileno())
-    if size != one.bytes:
-        raise damaged(source, f"{size:,} bytes; published were {one.bytes:,}")
-    if found.hexdigest() != one.sha256:
-        raise damaged(source, f"SHA-256 {found.hexdigest()}; published was {one.sha256}")
-
-
-def _is_whole(path: Path, one: ReleasedFile) -> bool:
-    """Returns whether an earlier call was through with a file: it was verified then.
-
-    Small ones are verified again: of them, some are written anew when a version is finished.
-    """
-    if path.is_symlink() or not path.is_file() or path.stat().st_size != one.bytes:
-        return False
-    return one.bytes > _SMALL or _has(path, one)
+        if size != one.bytes:
+            raise damaged(source, f"{size:,} bytes; published were {one.bytes:,}")
+        if found.hexdigest() != one.sha256:
+            raise damaged(source, f"SHA-256 {found.hexdigest()}; published was {one.sha256}")
+        partial.rename(partial.with_name(one.name))
+        verified_files().remember(file.fileno(), one.sha256)
 
 
 def _came(partial: Path, one: ReleasedFile) -> int:
@@ -174,34 +172,45 @@ def _came(partial: Path, one: ReleasedFile) -> int:
         size = partial.lstat().st_size
     except FileNotFoundError:
         return 0
-    if partial.is_symlink() or size > one.bytes:
+    if size > one.bytes:
         partial.unlink()
         return 0
     return size
 
 
+def discard(path: Path) -> None:
+    """Removes a file, a link, or a directory with all that is in it; links are not followed."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def keep_only_files(directory: Path) -> None:
+    """Removes what nobody who downloads leaves in a directory: links, pipes, directories.
+
+    Also beginnings of files that have another name elsewhere: to write there would change that.
+    """
+    for path in directory.iterdir():
+        found = path.lstat()
+        has_other_name = path.suffix == _PARTIAL and found.st_nlink > 1
+        if not stat.S_ISREG(found.st_mode) or has_other_name:
+            discard(path)
+
+
 def _linked(path: Path, one: ReleasedFile, known: Mapping[str, Path]) -> bool:
     """Returns whether a file is there now, with the blocks of another one on this machine."""
-    source = known.get(one.sha256)
+    source, verified = known.get(one.sha256), verified_files()
     try:
-        if source is None or source.is_symlink() or not _has(source, one):
+        if source is None or not verified.has(source, one.sha256, one.bytes):
             return False
         path.unlink(missing_ok=True)
         if not _cloned(source, path):
             os.link(source, path)
+        verified.remember(path, one.sha256)
     except OSError:
         return False  # another file system, or one without links: then it is downloaded
     return True
-
-
-def _has(path: Path, one: ReleasedFile) -> bool:
-    if path.stat().st_size != one.bytes:
-        return False
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            found.update(block)
-    return found.hexdigest() == one.sha256
 
 
 def _cloned(source: Path, target: Path) -> bool:

@@ -10,16 +10,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from my_datasets.core import manifest
+from my_datasets.core import manifest, sidecars
 from my_datasets.core.declared import MALFORMED, Declared, is_plain_name
+from my_datasets.core.json_files import parse_json
 from my_datasets.core.layout import METADATA_FILES
 from my_datasets.core.manifest import Manifest
+from my_datasets.core.printable import clipped, reason
 from my_datasets.core.reference import DatasetReference
+from my_datasets.core.regular_files import open_regular, read_regular
+from my_datasets.core.sidecars import Sidecar
 from my_datasets.core.versioning import Version
 from my_datasets.errors import CorruptReleaseError, PublishError, explain
 from my_datasets.stores.store import BLOCK
 
 FILE_NAME = "my_datasets_release.json"
+# The signatures of a release that was pulled, beside its record.
+SIGNATURES = "my_datasets_release_signatures.json"
 # No record is larger: 100,000 files have 15 MB.
 MOST_BYTES = 64 << 20
 # No file of metadata is larger: all of it is read into memory.
@@ -31,7 +37,9 @@ _LARGEST_FILE = 1 << 50
 # Without these there is no release; they say what the others are.
 FIRST = (*METADATA_FILES, manifest.FILE_NAME)
 # What lies in a version's directory and is nobody else's business.
-_NOT_RELEASED = frozenset({FILE_NAME, "quarantine.jsonl"})
+_NOT_RELEASED = frozenset({FILE_NAME, SIGNATURES, "quarantine.jsonl"})
+# What this package writes beside a version's files is none of a release; readers would believe it.
+_RESERVED = "my_datasets_"
 _NOT_DATA = frozenset({manifest.FILE_NAME})
 
 
@@ -93,6 +101,15 @@ class Record:
     def identity_of_data(self) -> str:
         """The same without the manifest, which also says with which software it was made."""
         files = [asdict(one) for one in self.files if one.name not in _NOT_DATA]
+        # The same whether sidecars have the names that they get now, or those they had before.
+        old = {
+            sidecars.name_of(one.name, kind): sidecars.old_name_of(one.name, kind)
+            for one in self.files
+            for kind in Sidecar
+        }
+        for file in files:
+            file["name"] = old.get(file["name"], file["name"])
+        files.sort(key=lambda file: str(file["name"]))
         return hashlib.sha256(json.dumps([self.digest, files]).encode()).hexdigest()
 
     @classmethod
@@ -107,7 +124,7 @@ class Record:
             reference = DatasetReference.parse(declared.name)
             version = Version.parse(str(reference.version))
         except (OSError, *MALFORMED) as error:
-            raise _unfit(version_dir, f"its metadata cannot be read: {error}") from error
+            raise _unfit(version_dir, f"its metadata cannot be read: {reason(error)}") from error
         made = Manifest.read(version_dir)
         if made is None or made.content is None or version is None:
             raise PublishError(
@@ -119,6 +136,8 @@ class Record:
         known = {
             one.name: one.sha256 for split in made.content.splits.values() for one in split.shards
         }
+        # With other bytes, the upload fails, and nothing has to be read twice.
+        known |= {name: one["sha256"] for name, one in made.files.items()}
         files = tuple(
             ReleasedFile(path.name, path.stat().st_size, known.get(path.name) or _sha256(path))
             for path in _files(version_dir)
@@ -127,8 +146,8 @@ class Record:
         try:
             return cls.parse(found.data, str(version_dir))
         except CorruptReleaseError as error:
-            reason = str(error).split("\n")[1].strip()
-            raise _unfit(version_dir, f"nobody could pull it. {reason}") from error
+            found_there = str(error).split("\n")[1].strip()
+            raise _unfit(version_dir, f"nobody could pull it. {found_there}") from error
 
     @classmethod
     def parse(cls, data: bytes, place: str) -> "Record":
@@ -142,7 +161,7 @@ class Record:
           CorruptReleaseError: It is none, or names files that nobody may write.
         """
         try:
-            whole = json.loads(data)
+            whole = parse_json(data)
             if whole["format"] != _FORMAT:
                 raise ValueError(f"format {whole['format']}")
             reference = _reference(whole["name"], whole["config"], whole["version"])
@@ -153,7 +172,7 @@ class Record:
             raise CorruptReleaseError(
                 explain(
                     f"The record of a release at {place} cannot be used.",
-                    f"Found: {type(error).__name__}: {str(error)[:200]}",
+                    f"Found: {type(error).__name__}: {clipped(str(error))}",
                     mend="ask who publishes there to look at it; nothing was written",
                 )
             ) from error
@@ -162,7 +181,7 @@ class Record:
     def read_from(self, version_dir: Path) -> bool:
         """Returns whether a directory holds this release as it was pulled."""
         try:
-            return (version_dir / FILE_NAME).read_bytes() == self.data
+            return read_regular(version_dir / FILE_NAME) == self.data
         except OSError:
             return False
 
@@ -228,8 +247,12 @@ def _check(files: tuple[ReleasedFile, ...]) -> None:
     if large:
         raise ValueError(f"no {large[0]} is so large")
     missing = {*FIRST} - {one.name for one in files}
-    if missing or FILE_NAME in names:
+    if missing:
         raise ValueError(f"no version has such files; missing: {', '.join(sorted(missing))}")
+    for name in names:
+        is_ours = name == manifest.FILE_NAME or sidecars.kind_of(name) is not None
+        if name.endswith(".partial") or (name.startswith(_RESERVED) and not is_ours):
+            raise ValueError(f"no release may have a file of this name: {name}")
 
 
 def _files(version_dir: Path) -> Iterator[Path]:
@@ -245,7 +268,7 @@ def _files(version_dir: Path) -> Iterator[Path]:
 
 def _sha256(path: Path) -> str:
     found = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(BLOCK):
             found.update(block)
     return found.hexdigest()

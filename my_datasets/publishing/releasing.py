@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,10 +10,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from my_datasets.core.json_files import read_json
+from my_datasets.core.regular_files import open_regular
 from my_datasets.errors import (
     AlreadyInStoreError,
     CorruptReleaseError,
     NotInStoreError,
+    PublishError,
     ReleaseConflictError,
     explain,
 )
@@ -24,6 +27,7 @@ from my_datasets.publishing.placing import LAST, is_same, lacking, place
 from my_datasets.publishing.record import Record, ReleasedFile
 from my_datasets.publishing.transfer import Progress, Transfer
 from my_datasets.stores.patience import PatientStore
+from my_datasets.stores.store import BLOCK
 
 _SHOWN = 5
 
@@ -125,6 +129,43 @@ class Releasing:
         return {
             one.name for one, is_good in zip(self._record.files, good, strict=True) if not is_good
         }
+
+    def check_here(self, files: Sequence[ReleasedFile]) -> None:
+        """Reads files of the version on this machine, and compares them with its record.
+
+        Args:
+          files: Those that are not uploaded, on which way their bytes would be compared.
+
+        Raises:
+          PublishError: Some of them are not as the record says.
+        """
+        if not files:
+            return
+        transfer = Transfer("verifying", sum(one.bytes for one in files), self._report)
+
+        def is_as_recorded(one: ReleasedFile) -> bool:
+            found = hashlib.sha256()
+            with open_regular(self._dir / one.name) as file:
+                while block := file.read(BLOCK):
+                    found.update(block)
+                    transfer(len(block))
+            return found.hexdigest() == one.sha256
+
+        with ThreadPoolExecutor(self._workers) as pool:
+            good = list(pool.map(is_as_recorded, files))
+        other = [one.name for one, is_good in zip(files, good, strict=True) if not is_good]
+        if other:
+            more = [f"... and {len(other) - _SHOWN} more"] if len(other) > _SHOWN else []
+            raise PublishError(
+                explain(
+                    f"{self._dir} is not what its manifest says, though {self._store.url} has what "
+                    "should be there.",
+                    *(f"{name}: other bytes than when it was made" for name in other[:_SHOWN]),
+                    *more,
+                    mend=f"my-datasets verify {self._dir} says all of it; build or pull the "
+                    "version anew",
+                )
+            )
 
     def missing(self) -> list[ReleasedFile]:
         """Returns the files that are not in the store yet, the largest first."""
@@ -289,7 +330,7 @@ def _default_config(version_dir: Path, wanted: Record) -> str | None:
         return None
     path = version_dir.resolve().parents[1] / ".config" / "metadata.json"
     try:
-        found = json.loads(path.read_bytes())["default_config_name"]
+        found = read_json(path)["default_config_name"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return str(found) if found else None

@@ -2,10 +2,10 @@
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from my_datasets.core.lock import Lock
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import LockError, explain
 from my_datasets.publishing import places
 from my_datasets.publishing.choosing import chosen
 from my_datasets.publishing.index import Index, Release
@@ -28,6 +28,8 @@ class Resolved:
       key: Its name among them.
       release: What the index says of it.
       record: Its files.
+      reference: As it is written in code.
+      lock: The project's lock; None if there is none, or it is ignored.
     """
 
     ledger: Ledger
@@ -35,11 +37,26 @@ class Resolved:
     key: str
     release: Release
     record: Record
+    reference: DatasetReference
+    lock: Lock | None = None
 
     @property
     def url(self) -> str:
         """Where its files are, for people."""
         return f"{self.ledger.store.url}/{places.release_of(self.record.name, self.key)}"
+
+    def check_lock(self, version_dir: Path, *, has_shards: bool) -> None:
+        """Checks that metadata of the release that came are those that are locked.
+
+        Args:
+          version_dir: Where they are, with the names of labels.
+          has_shards: Whether its shards are there, too.
+
+        Raises:
+          LockError: They are other ones.
+        """
+        if self.lock is not None:
+            self.lock.check(self.reference, version_dir, has_shards=has_shards)
 
 
 def resolved(
@@ -75,20 +92,7 @@ def resolved(
     ledger.required()
     index = ledger.index(exact.name)
     key, release = chosen(index, exact, ledger.store.url)
-    _check_lock(lock, reference, release)
-    return Resolved(ledger, index, key, release, ledger.record(exact.name, key, release))
-
-
-def _check_lock(lock: Lock | None, reference: DatasetReference, release: Release) -> None:
-    locked = lock.datasets.get(str(reference)) if lock is not None else None
-    if lock is not None and locked is not None and locked.digest != release.digest:
-        raise LockError(
-            explain(
-                "The store has other data under the version that is locked.",
-                f"{str(reference)!r} is locked by {lock.path}",
-                f"Expected: digest {locked.digest[:16]}",
-                f"Found: digest {release.digest[:16]}",
-                mend="pull from where the locked one is; or, if this one shall hold from now on: "
-                f"my-datasets pull --no-lock, then my-datasets lock {reference}",
-            )
-        )
+    if lock is not None:
+        lock.check_digest(reference, release.digest, ledger.store.url)
+    record = ledger.record(exact.name, key, release)
+    return Resolved(ledger, index, key, release, record, reference, lock)

@@ -1,10 +1,15 @@
 """JSON documents with signatures of all else in them."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from my_datasets.core.json_files import parse_json
+
+# What a change of a store's keys is signed for.
+KEY_PURPOSE = "my-datasets-key"
 _LONGEST = 1000
 
 
@@ -51,10 +56,67 @@ class Signs(Protocol):
 class Trusts(Protocol):
     """What knows whose signatures count; see `my_datasets.publishing.signing.TrustedKeys`."""
 
+    @property
+    def revoked(self) -> frozenset[str]:
+        """The fingerprints of keys that counted, and do not any more."""
+
     def check(
         self, purpose: str, message: bytes, signatures: tuple[Signature, ...], what: str
     ) -> str:
         """Returns the fingerprint of a trusted key that signed; raises `SignatureError`."""
+
+    def after(self, changes: "tuple[KeyChange, ...]", store: str) -> "Trusts":
+        """Returns whose signatures count after changes that those who are trusted signed."""
+
+
+@dataclass(frozen=True)
+class KeyChange:
+    """A key that signs for a store from now on, or does not any more.
+
+    Attributes:
+      action: `add` or `revoke`.
+      key: The public key, `ssh-ed25519 KEY`.
+      time: When, in ISO 8601.
+      signature: Of what `message` returns, by a key that counted until then.
+    """
+
+    action: str
+    key: str
+    time: str
+    signature: Signature
+
+    def message(self, store: str, number: int) -> bytes:
+        """Returns what is signed of it.
+
+        Args:
+          store: The store's id.
+          number: How many changes came before it.
+        """
+        whole = {"store": store, "number": number, "action": self.action, "key": self.key,
+                 "time": self.time}  # fmt: skip
+        return _message(whole)
+
+    @property
+    def identity(self) -> str:
+        """Its SHA-256."""
+        return hashlib.sha256(_message(asdict(self))).hexdigest()
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "KeyChange":
+        """Returns what was stored.
+
+        Raises:
+          ValueError, TypeError, KeyError: It is something else.
+        """
+        found = cls(
+            value["action"], value["key"], value["time"], Signature.from_json(value["signature"])
+        )
+        texts = (found.action, found.key, found.time)
+        if not all(isinstance(one, str) and len(one) < _LONGEST for one in texts):
+            raise ValueError("no change of a key")
+        if found.action not in ("add", "revoke"):
+            raise ValueError(f"no change of a key: {found.action!r:.80}")
+        return found
 
 
 def sealed(value: Mapping[str, Any], purpose: str, signer: Signs | None) -> bytes:
@@ -70,7 +132,7 @@ def unsealed(data: bytes) -> tuple[dict[str, Any], bytes, tuple[Signature, ...]]
     Raises:
       ValueError, TypeError, KeyError, AttributeError, RecursionError: It is none.
     """
-    value = json.loads(data)
+    value = parse_json(data)
     if not isinstance(value, dict):
         raise TypeError("no object")
     signatures = tuple(Signature.from_json(one) for one in value.pop("signatures"))

@@ -1,11 +1,12 @@
 """What holds for all of a store."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.publishing.index import number, text
+from my_datasets.publishing.index import number, text, time_of
+from my_datasets.publishing.sealing import KeyChange
 
 MOST_BYTES = 16 << 20
 _FORMAT = 1
@@ -21,12 +22,20 @@ class Settings:
       serial: Raised by each change.
       requires_signatures: Whether all must be signed.
       datasets: The names of the datasets that have an index.
+      names_store: Whether every index names the store, so that one that does not is another's.
+      valid_seconds: For how long signatures of the store's documents count; 0 for ever.
+      expires: Until when those of this document count, in ISO 8601; empty if for ever.
+      key_changes: Which keys were added and revoked, oldest first.
     """
 
     store: str
     serial: int = 0
     requires_signatures: bool = False
     datasets: tuple[str, ...] = ()
+    names_store: bool = False
+    valid_seconds: int = 0
+    expires: str = ""
+    key_changes: tuple[KeyChange, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns it as it is stored, without signatures."""
@@ -36,6 +45,10 @@ class Settings:
             "serial": self.serial,
             "requires_signatures": self.requires_signatures,
             "datasets": list(self.datasets),
+            "names_store": self.names_store,
+            "valid_seconds": self.valid_seconds,
+            "expires": self.expires,
+            "key_changes": [asdict(one) for one in self.key_changes],
         }
 
     @classmethod
@@ -53,4 +66,7 @@ class Settings:
         return cls(
             text(value["store"]), number(value["serial"]),
             value["requires_signatures"], tuple(one.name for one in names),
+            value.get("names_store", False) is True, number(value.get("valid_seconds", 0)),
+            time_of(value.get("expires", "")),
+            tuple(map(KeyChange.from_json, value.get("key_changes", ()))),
         )  # fmt: skip

@@ -1,7 +1,11 @@
 """A directory with room for so many bytes of verified files: what releases are streamed through.
 
-Files lie there by their SHA-256. Of those that nobody reads, the one that was not wanted for the
-longest time goes first. Any number of threads and processes share a directory: while a file comes,
+Files lie there by their SHA-256. A file counts if this machine has verified it and it did not
+change since; any other is hashed first. Of those that nobody reads, the one that was not wanted for
+the longest time goes first; `.used` has an empty file for each, whose time says when that was. The
+directory has a marker: a directory without it is refused if it has files. Files with other names
+are left alone.
+ Any number of threads and processes share a directory: while a file comes,
 its `.partial` is locked, so that it comes once; a file that is read is locked by who reads it
 (`my_datasets.records.on_demand.hold`). Such locks end with their process.
 """
@@ -12,6 +16,8 @@ import fcntl
 import hashlib
 import logging
 import os
+import re
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -19,12 +25,18 @@ from pathlib import Path
 import filelock
 
 from my_datasets.core.sizes import human_size
-from my_datasets.errors import DiskFullError, explain
+from my_datasets.core.verified_files import verified_files
+from my_datasets.errors import DataDirError, DiskFullError, explain
 from my_datasets.publishing.pulling import damaged
 from my_datasets.publishing.record import ReleasedFile
 
 _LOGGER = logging.getLogger(__name__)
 _PARTIAL = ".partial"
+# In each directory that was made as a cache.
+_MARKER = ".my_datasets_cache"
+_USED = ".used"
+_LOCK = ".lock"
+_OURS = re.compile(rf"[0-9a-f]{{64}}({re.escape(_PARTIAL)})?")
 _PAUSE_SECONDS = 0.01
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
@@ -45,10 +57,25 @@ class Shelf:
           directory: The directory.
           most: How many bytes the files in it may have. Only if those that are being read at one
             moment have more, it has so many.
+
+        Raises:
+          DataDirError: It has files, and was not made as a cache.
         """
         self.directory = directory
         self.most = most
+        self._used = directory / _USED
         directory.mkdir(parents=True, exist_ok=True)
+        if not (directory / _MARKER).is_file():
+            # Another process may make it a cache just now, and begin with the marker.
+            if (
+                any(one.name != _LOCK for one in directory.iterdir())
+                and not (directory / _MARKER).is_file()
+            ):
+                raise _no_cache(directory)
+            (directory / _MARKER).touch()
+        if self._used.is_symlink():
+            raise _no_cache(directory)
+        self._used.mkdir(exist_ok=True)
 
     def path_of(self, sha256: str) -> Path:
         """Returns where a file lies, if it is there."""
@@ -71,19 +98,23 @@ class Shelf:
           DiskFullError: The disk has no room for it.
           StoreError: They cannot be read.
         """
-        path = self.path_of(wanted.sha256)
-        if _is_there(path, wanted.bytes):
+        path, known = self.path_of(wanted.sha256), verified_files()
+        if known.has(path, wanted.sha256, wanted.bytes):
+            self._note_wanted(wanted)
             return
         partial = path.with_name(path.name + _PARTIAL)
         with _alone(partial) as file:
-            if _is_there(path, wanted.bytes):  # somebody else brought it
+            if known.has(path, wanted.sha256, wanted.bytes):  # somebody else brought it
+                self._note_wanted(wanted)
                 return
+            path.unlink(missing_ok=True)  # changed by somebody, or never verified
             if not self._reserve(partial, wanted.bytes, is_optional=is_optional):
                 return
             _write(partial, wanted, read(), source)
-            _note_wanted(partial)
+            self._note_wanted(wanted)
             with self._counting():
                 partial.rename(path)
+                known.remember(file, wanted.sha256)
                 fcntl.flock(file, fcntl.LOCK_UN)  # so that who counts does not take it for read
 
     def _reserve(self, partial: Path, size: int, *, is_optional: bool) -> bool:
@@ -105,9 +136,21 @@ class Shelf:
             )  # fmt: skip
         return True
 
+    def _note_wanted(self, wanted: ReleasedFile) -> None:
+        # Not by the time of the file itself, which says that nobody changed it. The file system's
+        # own clock may stand still for some milliseconds.
+        now = time.time_ns()
+        with contextlib.suppress(OSError):  # another user's: the order is not worth an error
+            flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+            file = os.open(self._used / wanted.sha256, flags, 0o666)
+            try:
+                os.utime(file, ns=(now, now))
+            finally:
+                os.close(file)
+
     def _counting(self) -> filelock.BaseFileLock:
         """Returns the lock of who counts what is there, and takes room, or gives it back."""
-        return filelock.FileLock(self.directory / ".lock")
+        return filelock.FileLock(self.directory / _LOCK)
 
     def _made_room(self, size: int) -> tuple[int, bool]:
         """Removes files until another one has room.
@@ -120,7 +163,7 @@ class Shelf:
         for path, size_there in there:
             if taken + size <= self.most:
                 break
-            if _removed(path):
+            if self._removed(path):
                 taken -= size_there
             elif path.suffix == _PARTIAL and size_there:
                 is_coming = True
@@ -129,17 +172,31 @@ class Shelf:
     def _allocate(self, partial: Path, size: int) -> None:
         """Gives a file its size; if others fill the disk, less lies here."""
         while not _allocated(partial, size):
-            if not any(_removed(path) for path, _ in self._oldest_first()):
+            if not any(self._removed(path) for path, _ in self._oldest_first()):
                 raise self._full(size)
 
     def _oldest_first(self) -> list[tuple[Path, int]]:
         found = []
         for entry in os.scandir(self.directory):
-            if not entry.name.startswith("."):
-                with contextlib.suppress(FileNotFoundError):
-                    state = entry.stat()
-                    found.append((state.st_mtime_ns, Path(entry.path), state.st_size))
+            with contextlib.suppress(FileNotFoundError):
+                state = entry.stat(follow_symlinks=False)
+                if _OURS.fullmatch(entry.name) and stat.S_ISREG(state.st_mode):
+                    path = Path(entry.path)
+                    found.append((self._wanted_at(path, state), path, state.st_size))
         return [(path, size) for _, path, size in sorted(found)]
+
+    def _wanted_at(self, path: Path, state: os.stat_result) -> int:
+        try:
+            return (self._used / path.name).stat().st_mtime_ns
+        except FileNotFoundError:
+            return state.st_mtime_ns
+
+    def _removed(self, path: Path) -> bool:
+        """Removes a file unless somebody holds it; returns whether it is gone."""
+        if not _removed(path):
+            return False
+        (self._used / path.name).unlink(missing_ok=True)
+        return True
 
     def _full(self, size: int) -> DiskFullError:
         return DiskFullError(
@@ -151,22 +208,16 @@ class Shelf:
         )
 
 
-def _is_there(path: Path, size: int) -> bool:
-    """Returns whether a file is there; notes that it was wanted."""
-    try:
-        if path.stat().st_size != size:  # cut off by somebody
-            path.unlink()
-            return False
-        _note_wanted(path)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _note_wanted(path: Path) -> None:
-    # The file system's own clock may stand still for some milliseconds.
-    now = time.time_ns()
-    os.utime(path, ns=(now, now))
+def _no_cache(directory: Path) -> DataDirError:
+    return DataDirError(
+        explain(
+            f"{directory} has files, and was not made as a cache by this package.",
+            f"Expected: a file {_MARKER}, and a folder {_USED} that is no link",
+            "A cache removes files to make room",
+            mend="name another cache_dir; if it is the cache of an earlier release of my_datasets, "
+            "delete it",
+        )
+    )
 
 
 @contextlib.contextmanager
@@ -181,7 +232,9 @@ def _alone(partial: Path) -> Iterator[int]:
         file = os.open(partial, flags, 0o666)
         fcntl.flock(file, fcntl.LOCK_EX)
         if _is_at(file, partial):
-            break
+            if os.fstat(file).st_nlink == 1:
+                break
+            partial.unlink()  # it has another name elsewhere, and is left as it is
         os.close(file)  # who held it was through with it: it has another name, or none
     try:
         os.ftruncate(file, 0)  # of a process that was killed
@@ -204,7 +257,7 @@ def _is_at(file: int, path: Path) -> bool:
 def _removed(path: Path) -> bool:
     """Removes a file unless somebody holds it; returns whether it is gone."""
     try:
-        file = os.open(path, os.O_RDWR)
+        file = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     except FileNotFoundError:
         return True
     except PermissionError:

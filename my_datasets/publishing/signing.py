@@ -12,7 +12,7 @@ from pathlib import Path
 
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import SignatureError, explain
-from my_datasets.publishing.sealing import Signature
+from my_datasets.publishing.sealing import KEY_PURPOSE, KeyChange, Signature
 
 try:
     from cryptography import exceptions
@@ -86,9 +86,12 @@ class Signer:
 class TrustedKeys:
     """Public keys whose signatures count."""
 
-    def __init__(self, keys: Iterable[Ed25519PublicKey]) -> None:
-        """Takes the keys."""
+    def __init__(
+        self, keys: Iterable[Ed25519PublicKey], revoked: frozenset[str] = frozenset()
+    ) -> None:
+        """Takes the keys, and the fingerprints of those that counted before."""
         self._keys = {_fingerprint(key): key for key in keys}
+        self.revoked = revoked
 
     @classmethod
     def read(cls, path: Path) -> "TrustedKeys":
@@ -104,13 +107,64 @@ class TrustedKeys:
             lines = path.expanduser().read_text("utf-8").splitlines()
         except (OSError, ValueError) as error:
             raise _unreadable(path, str(error)) from error
-        keys = []
-        for number, line in enumerate(lines, 1):
-            if line.strip() and not line.lstrip().startswith("#"):
-                keys.append(_public(line, f"{path}, line {number}"))
+        keys = [
+            _public(line, f"{path}, line {number}")
+            for number, line in enumerate(lines, 1)
+            if line.strip() and not line.lstrip().startswith("#")
+        ]
         if not keys:
             raise _unreadable(path, "there is no key in it")
         return cls(keys)
+
+    @classmethod
+    def of(cls, lines: Iterable[str], place: str) -> "TrustedKeys":
+        """Returns the keys in lines `ssh-ed25519 KEY COMMENT`.
+
+        Args:
+          lines: The lines.
+          place: Where they are, for messages.
+
+        Raises:
+          SignatureError: A line is no such key.
+        """
+        return cls(_public(line, place) for line in lines)
+
+    @property
+    def lines(self) -> list[str]:
+        """The keys, as `ssh-ed25519 KEY`."""
+        return [_line(key) for _, key in sorted(self._keys.items())]
+
+    def without(self, fingerprints: Iterable[str]) -> "TrustedKeys":
+        """Returns these keys, without some."""
+        left_out = set(fingerprints)
+        return TrustedKeys(key for name, key in self._keys.items() if name not in left_out)
+
+    def after(self, changes: tuple[KeyChange, ...], store: str) -> "TrustedKeys":
+        """Returns whose signatures count after changes of a store's keys.
+
+        A change counts if a key signed it that counted just before. A key that was revoked never
+        counts again.
+
+        Args:
+          changes: The changes, oldest first.
+          store: The store's id.
+        """
+        keys, revoked = dict(self._keys), set[str]()
+        for number, one in enumerate(changes):
+            try:
+                TrustedKeys(keys.values()).check(
+                    KEY_PURPOSE, one.message(store, number), (one.signature,), "A change of keys"
+                )
+                key = _public(one.key, "a change of keys")
+            except SignatureError:
+                continue
+            name = _fingerprint(key)
+            if one.action == "revoke":
+                revoked.add(name)
+                keys.pop(name, None)
+            elif name not in revoked:
+                keys[name] = key
+        return TrustedKeys(keys.values(), frozenset(revoked))
 
     @property
     def fingerprints(self) -> list[str]:
@@ -171,9 +225,13 @@ def _public(line: str, place: str) -> Ed25519PublicKey:
     )
 
 
+def _line(key: Ed25519PublicKey) -> str:
+    form = serialization.PublicFormat.OpenSSH
+    return key.public_bytes(serialization.Encoding.OpenSSH, form).decode("ascii")
+
+
 def _fingerprint(key: Ed25519PublicKey) -> str:
-    line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    digest = hashlib.sha256(base64.b64decode(line.split()[1])).digest()
+    digest = hashlib.sha256(base64.b64decode(_line(key).split()[1])).digest()
     return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 

@@ -8,6 +8,7 @@ this package writes is so from the beginning; other writers leave the order of t
 import functools
 import hashlib
 from collections.abc import Collection, Iterable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message, message_fa
 
 from my_datasets.core.hashes import SIZE, Hashes
 from my_datasets.records.columns import UnreadableRecordError
+from my_datasets.records.example import entry, of_entries
 
 _PACKAGE = "my_datasets.canonical"
 
@@ -39,8 +41,11 @@ def canonical(record: bytes, without: Collection[str] = ()) -> bytes:
         features = example.features.feature
         for key in [key for key in features if _is_of(key, without)]:
             del features[key]
-    found: bytes = example.SerializeToString(deterministic=True)
-    return found
+    features = example.features.feature
+    if _is_sorted_by_protobuf(tuple(features)):
+        found: bytes = example.SerializeToString(deterministic=True)
+        return found
+    return of_entries(entry(key, features[key].SerializeToString()) for key in sorted(features))
 
 
 def hashes(records: Iterable[bytes], without: Collection[str] = ()) -> Hashes:
@@ -60,6 +65,16 @@ def hashes(records: Iterable[bytes], without: Collection[str] = ()) -> Hashes:
         except UnreadableRecordError as error:
             raise UnreadableRecordError(row, error.reason) from error
     return joined(digests)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_sorted_by_protobuf(keys: tuple[str, ...]) -> bool:
+    """Returns whether protobuf's deterministic output has these keys in the order of their bytes.
+
+    Its implementation in C (upb, protobuf 6.33) puts `numbers` before `number`: of two keys of
+    which one begins with the other, the longer one comes first.
+    """
+    return not any(after.startswith(before) for before, after in pairwise(sorted(keys)))
 
 
 def _is_of(key: str, names: Collection[str]) -> bool:

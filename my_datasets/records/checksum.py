@@ -12,6 +12,8 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.regular_files import open_regular
+
 _BLOCK = 1 << 20
 # Bytes of a file that is to be synced that are handed to the disk at once.
 _HANDED_OVER = 4 << 20
@@ -68,7 +70,7 @@ def writing(path: Path, *, to_be_synced: bool = False) -> Iterator[Writer]:
 def of_file(path: Path) -> tuple[int, int]:
     """Returns the checksum of a file, and its size in bytes."""
     checksum = 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(_BLOCK):
             checksum = google_crc32c.extend(checksum, block)
         return checksum, file.tell()

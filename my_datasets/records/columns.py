@@ -1,10 +1,14 @@
 """What records are taken apart into: the values of each key."""
 
+import math
+import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.schema import Leaf
 from my_datasets.records.example import Kind
 
 Bytes = npt.NDArray[np.uint8]
@@ -14,6 +18,9 @@ Places = npt.NDArray[np.int64]
 _GATHERED = 64
 # Bytes that must follow the last record: positions are looked at eight bytes at a time.
 PADDING = 16
+# What a tensor may become that zlib compressed, if its feature leaves its shape open: zlib makes a
+# gigabyte of a megabyte.
+MOST_TENSOR_BYTES = 1 << 30
 
 
 class UnreadableRecordError(Exception):
@@ -70,3 +77,33 @@ def gathered(data: Bytes, begins: Places, ends: Places) -> Bytes:
         return np.frombuffer(bytearray().join(parts), np.uint8)
     shifts = begins - (np.cumsum(sizes) - sizes)
     return data[np.repeat(shifts, sizes) + np.arange(total)]
+
+
+def tensor_bytes(
+    leaf: Leaf, stored: bytes | memoryview, shape: Sequence[int | None]
+) -> bytes | memoryview:
+    """Returns the bytes of a tensor's numbers, of those that it is stored as.
+
+    Args:
+      leaf: Its feature.
+      stored: What the record holds.
+      shape: Of the tensor; None or a negative number for a dimension that differs.
+
+    Raises:
+      ValueError: They are more than the shape has, or than `MOST_TENSOR_BYTES`; or they end early.
+      zlib.error: They are not what zlib made.
+    """
+    if leaf.encoding != "zlib":
+        return stored
+    most = MOST_TENSOR_BYTES
+    known = [size for size in shape if size is not None and size >= 0]
+    if len(known) == len(shape):
+        exact = np.dtype(leaf.dtype).itemsize * math.prod(known)
+        most = min(exact, most) if None in leaf.shape else exact
+    unpacking = zlib.decompressobj()
+    found = unpacking.decompress(stored, most + 1)
+    if len(found) > most:
+        raise ValueError(f"zlib makes more than {most:,} bytes of {len(stored):,}")
+    if not unpacking.eof:
+        raise ValueError("zlib cannot decompress it: it ends early")
+    return found

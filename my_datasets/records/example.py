@@ -8,7 +8,7 @@ always gives the same bytes.
 A column of n values becomes pieces (`my_datasets.records.pieces`) that are put side by side.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -123,6 +123,12 @@ def entry(key: str, feature: bytes) -> bytes:
     name = key.encode()
     inner = _FIRST + _varint(len(name)) + name + _SECOND + _varint(len(feature)) + feature
     return _FIRST + _varint(len(inner)) + inner
+
+
+def of_entries(entries: Iterable[bytes]) -> bytes:
+    """Returns one serialised `tf.Example`, given its map entries in the order of their keys."""
+    features = b"".join(entries)
+    return _FIRST + _varint(len(features)) + features
 
 
 def _entries(

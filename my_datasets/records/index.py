@@ -1,53 +1,37 @@
 """The record index: where each record of a TFRecord shard begins, for random access.
 
-A sidecar `<shard>.offsets.npy` beside each shard, in NumPy's own format: uint64, shape [n + 1],
-the byte at which each framed record begins, then the size of the shard. TFDS's readers open the
-shards by name and do not notice it.
+A sidecar of each shard (`sidecars` says under which name), in NumPy's own format: uint64, shape
+[n + 1], the byte at which each framed record begins, then the size of the shard. TFDS's readers
+open the shards by name and do not notice it.
 """
 
-import os
 import struct
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core import sidecars
+from my_datasets.core.regular_files import open_regular, replaced
+from my_datasets.core.sidecars import Sidecar, offsets_of
 from my_datasets.errors import CorruptShardError, explain
 from my_datasets.records import tfrecord
 
-SUFFIX = ".offsets.npy"
-# A larger one is mapped, which takes a descriptor as long as it is open.
-_MAPPED = 1 << 20
-
 
 def path_of(shard: Path) -> Path:
-    """Returns where the index of a shard lies."""
-    return shard.with_name(shard.name + SUFFIX)
+    """Returns where the index of a shard lies; where it is to be written if there is none."""
+    return sidecars.find(shard, Sidecar.OFFSETS)
 
 
 def write(shard: Path, offsets: npt.NDArray[np.uint64]) -> None:
-    """Writes a shard's index: whole or not at all.
+    """Writes a shard's index: whole or not at all; it has reached the disk in the end.
 
     Args:
       shard: The shard.
       offsets: Where records begin, then where the last one ends; shape [n + 1].
     """
-    partial = path_of(shard).with_name(path_of(shard).name + ".partial")
-    save(partial, offsets)
-    partial.rename(path_of(shard))
-
-
-def save(path: Path, offsets: npt.NDArray[np.uint64]) -> None:
-    """Writes an index into a file, which has reached the disk in the end.
-
-    Args:
-      path: The file.
-      offsets: Where records begin, then where the last one ends; shape [n + 1].
-    """
-    with path.open("wb") as file:
+    with replaced(path_of(shard)) as file:
         np.save(file, offsets.astype("<u8"))
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def read(shard: Path) -> npt.NDArray[np.uint64]:
@@ -55,34 +39,30 @@ def read(shard: Path) -> npt.NDArray[np.uint64]:
 
     Raises:
       FileNotFoundError: The shard has none.
-      CorruptShardError: It belongs to a shard of another size.
+      CorruptShardError: It cannot be read, or belongs to a shard of another size.
     """
-    offsets = offsets_of(path_of(shard))
-    size = shard.stat().st_size
+    path, size = path_of(shard), shard.stat().st_size
+    try:
+        offsets = offsets_of(path)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, EOFError) as error:
+        raise not_of(shard, f"{path.name} cannot be read: {error}") from error
+    if offsets.dtype != np.uint64 or offsets.ndim != 1 or not len(offsets) or offsets[0]:
+        raise not_of(shard, f"{path.name} is no index: {offsets.dtype} of {offsets.shape}")
     if int(offsets[-1]) != size:
-        raise CorruptShardError(
-            explain(
-                f"The record index of {shard} is not that of this shard.",
-                f"Indexed: {int(offsets[-1]):,} bytes; the shard has {size:,}",
-                mend=f"my-datasets index {shard.parent} makes it anew",
-            )
+        raise not_of(shard, f"Indexed: {int(offsets[-1]):,} bytes; the shard has {size:,}")
+    return offsets
+
+
+def not_of(shard: Path, found: str) -> CorruptShardError:
+    """Returns the error for an index that is not the shard's."""
+    return CorruptShardError(
+        explain(
+            f"The record index of {shard} is not that of this shard.", found,
+            mend=f"make it anew: my-datasets index {shard.parent} --overwrite",
         )
-    return offsets
-
-
-def offsets_of(path: Path) -> npt.NDArray[np.uint64]:
-    """Returns what is in an index; shape [n + 1].
-
-    Raises:
-      OSError, ValueError, EOFError: It cannot be read.
-    """
-    offsets: npt.NDArray[np.uint64]
-    if path.stat().st_size > _MAPPED:
-        offsets = np.lib.format.open_memmap(path, mode="r")
-    else:
-        with path.open("rb") as file:  # in TFDS's test case np.load takes nothing else
-            offsets = np.load(file, allow_pickle=False)
-    return offsets
+    )  # fmt: skip
 
 
 def is_of(shard: Path) -> bool:
@@ -91,18 +71,14 @@ def is_of(shard: Path) -> bool:
     True also if it has no index, or one that cannot be an index at all.
     """
     try:
-        offsets = offsets_of(path_of(shard)).astype(np.int64)
-        data = np.memmap(shard, np.uint8, "r")
+        offsets = offsets_of(path_of(shard))
+        open_regular(shard).close()
+        size = shard.stat().st_size
     except (OSError, ValueError, EOFError):
         return True
-    if offsets.ndim != 1 or len(offsets) < 2 or offsets[-1] != len(data):
+    if offsets.dtype != np.uint64 or offsets.ndim != 1 or len(offsets) < 2 or offsets[-1] != size:
         return True
-    begins = offsets[:-1]
-    if begins[0] != 0 or (np.diff(offsets) < tfrecord.OVERHEAD).any():
-        return False
-    # From each record's length follows where the next one begins, and from the first one all.
-    lengths = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))[begins]
-    return bool((begins + lengths.astype(np.int64) + tfrecord.OVERHEAD == offsets[1:]).all())
+    return sidecars.leads_through(shard, offsets)
 
 
 def scan(shard: Path) -> npt.NDArray[np.uint64]:
@@ -115,7 +91,7 @@ def scan(shard: Path) -> npt.NDArray[np.uint64]:
     """
     size = shard.stat().st_size
     offsets = [0]
-    with shard.open("rb") as file:
+    with open_regular(shard) as file:
         while offsets[-1] < size:
             header = file.read(tfrecord.HEADER)
             length = struct.unpack("<Q", header[:8])[0] if len(header) == tfrecord.HEADER else 0

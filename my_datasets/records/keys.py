@@ -1,24 +1,26 @@
 """The keys of a shard's examples, by their hashes: which example is which, whatever its values are.
 
-A sidecar `<shard>.keys.npy` beside each shard, in NumPy's own format: uint64, shape [n, 2], the
-upper and the lower half of the MD5 of the split's name and the key, by which TFDS shuffles. TFDS's
-readers open the shards by name and do not notice it.
+A sidecar of each shard (`sidecars` says under which name), in NumPy's own format: uint64, shape
+[n, 2], the upper and the lower half of the MD5 of the split's name and the key, by which TFDS
+shuffles. TFDS's readers open the shards by name and do not notice it.
 """
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-SUFFIX = ".keys.npy"
+from my_datasets.core import sidecars
+from my_datasets.core.regular_files import open_regular, replaced
+from my_datasets.core.sidecars import Sidecar
+
 Keys = npt.NDArray[np.uint64]
 
 
 def path_of(shard: Path) -> Path:
-    """Returns where the keys of a shard's examples lie."""
-    return shard.with_name(shard.name + SUFFIX)
+    """Returns where the keys of a shard's examples lie; where they are to be written if nowhere."""
+    return sidecars.find(shard, Sidecar.KEYS)
 
 
 def save(path: Path, keys: Keys) -> None:
@@ -28,10 +30,8 @@ def save(path: Path, keys: Keys) -> None:
       path: The file.
       keys: The hashes; shape [n, 2].
     """
-    with path.open("wb") as file:
+    with replaced(path) as file:
         np.save(file, keys.astype("<u8", copy=False))
-        file.flush()
-        os.fsync(file.fileno())
 
 
 @dataclass(frozen=True)
@@ -57,5 +57,6 @@ class ShardKeys:
 
     def read(self) -> Keys:
         """Returns them; shape [examples, 2]. The file is open as long as they are used."""
+        open_regular(path_of(self.shard)).close()  # mapping a named pipe would wait for ever
         found: Keys = np.lib.format.open_memmap(path_of(self.shard), mode="r")
         return found

@@ -15,6 +15,7 @@ import numpy.typing as npt
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # Channels -> colour type (table 8 of the standard).
 _COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
+CHANNELS = frozenset(_COLOUR_TYPES)
 # zlib's own default, and libpng's.
 _LEVEL = 6
 # Bytes of pixels that are filtered at once: what is made of them stays in the processor's cache.

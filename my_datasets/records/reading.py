@@ -4,6 +4,7 @@ import contextlib
 import functools
 import mmap
 import os
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -146,7 +147,8 @@ class _Opened:
 
     Attributes:
       path: Where it is.
-      file: Its descriptor, which is closed when nobody reads there any more.
+      file: Its descriptor, which is closed when nobody reads there any more; or by the system when
+        Python ends.
       offsets: Where its records begin.
       mapped: Its bytes.
     """
@@ -156,8 +158,37 @@ class _Opened:
     offsets: npt.NDArray[np.uint64]
     mapped: mmap.mmap | bytes
 
-    def __del__(self) -> None:
-        os.close(self.file)
+    def __post_init__(self) -> None:
+        # A method would be called when Python ends, too, and miss what it needs.
+        weakref.finalize(self, os.close, self.file).atexit = False
+
+
+class DamagedRecordsError(CorruptShardError):
+    """Some records are damaged; the index knows where the others are.
+
+    Attributes:
+      rows: Which of the records that were asked for.
+      messages: What is wrong with each.
+    """
+
+    rows: Sequence[int] = ()
+    messages: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, rows: Sequence[int], places: Sequence[tuple[Shard, int]]) -> "DamagedRecordsError":
+        """Returns the error for some records, of each of which it is known where it lies."""
+        messages = [
+            explain(
+                f"Record {row} (counted from 0) of {shard.path} is damaged.",
+                "Its length or its checksum does not fit its bytes",
+                mend="build or pull the version anew; my-datasets index PATH, if only the "
+                "record index is wrong",
+            )
+            for shard, row in places
+        ]
+        found = cls(messages[0])
+        found.rows, found.messages = rows, messages
+        return found
 
 
 class _Files:
@@ -202,6 +233,11 @@ class _Files:
             offsets = opened.offsets
             rows = in_order[start:stop] - (int(self._ends[shard]) - self._shards[shard].length)
             begin, end = offsets[rows].astype(np.int64), offsets[rows + 1].astype(np.int64)
+            # What another index says could be far outside of the shard, or of any memory.
+            wrong = np.flatnonzero((end - begin < tfrecord.OVERHEAD) | (end > int(offsets[-1])))
+            if len(wrong):
+                row = int(rows[wrong[0]])
+                raise index.not_of(opened.path, f"Record {row} (counted from 0) has no place in it")
             # Records that follow each other are read at once; one asked for twice is read once.
             joined = np.maximum.accumulate(end)
             breaks = np.flatnonzero(begin[1:] > joined[:-1]) + 1
@@ -235,15 +271,8 @@ class _Files:
             wanted = (words[batch.stops] & np.uint64(0xFFFFFFFF)).astype(np.uint32)
             found = tfrecord.masked(_checksums(batch)) == wanted
         if not found.all():
-            shard, row = self.place(int(numbers[np.argmin(found)]))
-            raise CorruptShardError(
-                explain(
-                    f"Record {row} (counted from 0) of {shard.path} is damaged.",
-                    "Its length or its checksum does not fit its bytes",
-                    mend="build or pull the version anew; my-datasets index PATH, if only the "
-                    "record index is wrong",
-                )
-            )
+            places = [self.place(number) for number in numbers[~found].tolist()]
+            raise DamagedRecordsError.of(np.flatnonzero(~found).tolist(), places)
 
     def _open(self, shard: int) -> "_Opened":
         key = (os.getpid(), shard)
@@ -279,7 +308,7 @@ class _Files:
             offsets = index.read(path)
         except FileNotFoundError:
             offsets = _scanned(path, size, state.st_mtime_ns)
-        file = os.open(path, os.O_RDONLY)
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe cannot block
         if self._fetch is not None:
             hold(file)
         if len(offsets) - 1 != length:

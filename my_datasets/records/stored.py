@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 import google_crc32c
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from my_datasets.core.regular_files import open_regular
+from my_datasets.errors import missing_shard
 from my_datasets.records import tfrecord
 
 # Bytes of a file that are read at once, and records that are taken of it.
@@ -57,9 +60,12 @@ def records(
     Raises:
       DamagedError: It is damaged.
       UnknownFormatError: The format is another one.
+      CorruptShardError: There is no such file.
     """
     if file_format not in _READERS:
         raise UnknownFormatError(file_format)
+    if isinstance(source, Path) and not source.is_file():
+        raise missing_shard(source)
     return _READERS[file_format](source, at_once)
 
 
@@ -74,6 +80,7 @@ def can_be_read_forked(file_format: str) -> bool:
 
 def _tfrecords(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
     if isinstance(source, Path):
+        open_regular(source).close()
         with source.open("rb", buffering=_READ_AT_ONCE) as file:
             yield from _tfrecords(file, at_once)
         return
@@ -126,17 +133,40 @@ def _parquet(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
     try:
         with pq.ParquetFile(
             source, page_checksum_verification=True, buffer_size=_COLUMN_BYTES,
+            # A record that is stored once for many rows is in memory once.
+            read_dictionary=[_COLUMN],
             # Of an open file no more is read than is needed; that may be far away.
             pre_buffer=isinstance(source, Path),
         ) as file:  # fmt: skip
             for batch in file.iter_batches(at_once, columns=[_COLUMN]):
                 column = batch.column(0)
-                if column.null_count or not pa.types.is_binary(column.type):
+                if not pa.types.is_dictionary(column.type) or column.null_count:
                     raise DamagedError(row, None, f"The column {_COLUMN!r} holds no records.")
-                yield column.to_pylist()
+                yield from _in_parts(_shared(column))
                 row += batch.num_rows
     except (pa.ArrowException, OSError, IndexError, UnicodeDecodeError) as error:
         raise DamagedError(row, None, str(error)) from error
+
+
+def _shared(column: pa.DictionaryArray) -> list[bytes]:
+    """Returns the values of a column; those that are stored once are one object."""
+    used, numbers = np.unique(column.indices.to_numpy(), return_inverse=True)
+    values = column.dictionary.take(pa.array(used)).to_pylist()
+    return [values[number] for number in numbers.tolist()]
+
+
+def _in_parts(given: list[bytes]) -> Iterator[list[bytes]]:
+    """Yields records, as many bytes of them at a time as are read at once; one at least."""
+    found: list[bytes] = []
+    held = 0
+    for record in given:
+        found.append(record)
+        held += len(record)
+        if held >= _READ_AT_ONCE:
+            yield found
+            found, held = [], 0
+    if found:
+        yield found
 
 
 _READERS: dict[str, Callable[[Path | BinaryIO, int], Iterator[list[bytes]]]] = {

@@ -1,10 +1,13 @@
 """Where a new dataset is put: this package, or one of the user's own with the same layout."""
 
+import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from my_datasets.dependencies import EXTRAS
 from my_datasets.errors import BuilderError, explain
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
@@ -49,7 +52,7 @@ def places(name: str, project: Path) -> Places:
                 mend="choose another name, such as " + (_identifier(name) or "my_dataset"),
             )
         )
-    root = project.resolve()
+    root = Path(os.path.realpath(project))
     if (root / "my_datasets/datasets").is_dir():  # this package itself
         folder = root / "my_datasets/datasets" / name
         found = Places(
@@ -88,14 +91,14 @@ setup(
     package_data={{"": ["*.md", "*.bib", "*.txt", "*.tsv"]}},
     python_requires=">=3.11",
     install_requires=["my_datasets"],
-    extras_require={{"test": ["my_datasets[test]"]}},
+    extras_require={{"test": {json.dumps(EXTRAS["test"])}}},
 )
 ''',
         at.root / "README.md": f"""# {package}
 
 Datasets, made with `my_datasets`. They are known to `tfds.load` after `import {package}`.
 
-    pip install -e '.[test]'
+    pip install -e '.[test]'    # where `my_datasets` is installed
     pytest
     my-datasets check {package}/datasets/NAME
     my-datasets build NAME --imports {package}

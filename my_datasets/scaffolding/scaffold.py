@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import os
 import secrets
 import shutil
 import sys
@@ -98,7 +99,7 @@ def look(
         )
     if not is_url:
         path, separator, inside = where.partition("::")
-        local = f"{Path(path).expanduser().resolve()}{separator}{inside}"
+        local = f"{os.path.realpath(Path(path).expanduser())}{separator}{inside}"
         return inspect(local, **told), local, None
     address, separator, inside = where.partition("::")
     fetched = fetch(address, scratch)

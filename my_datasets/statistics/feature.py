@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from my_datasets.core.hashes import Hashes
 from my_datasets.core.schema import Leaf
-from my_datasets.records.columns import Bytes, Column
+from my_datasets.records.columns import Bytes, Column, tensor_bytes
 from my_datasets.records.example import Kind
 from my_datasets.statistics.distribution import Distribution
 from my_datasets.statistics.images import Images
@@ -125,7 +125,7 @@ class FeatureStatistics:
 def tensor(leaf: Leaf, stored: memoryview) -> npt.NDArray[Any]:
     """Returns the values of a tensor that is stored as bytes, shape [n]; none if it is damaged."""
     try:
-        raw = zlib.decompress(stored) if leaf.encoding == "zlib" else stored
+        raw = tensor_bytes(leaf, stored, leaf.shape)
         found: npt.NDArray[Any] = np.frombuffer(raw, leaf.dtype)
     except (zlib.error, ValueError):
         # That is told where examples are decoded.

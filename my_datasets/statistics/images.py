@@ -1,6 +1,5 @@
 """Statistics of images: their files by their first bytes, their colours by a sample."""
 
-import importlib.util
 import struct
 from collections import Counter
 from collections.abc import Sequence
@@ -70,9 +69,8 @@ class Images:
         share = min(1.0, _SAMPLE / max(self.expected, 1))
         # Which ones depends on the images and their number alone, not on their order.
         chosen = np.flatnonzero(hashes < share * 2.0**64)
-        if len(chosen) and importlib.util.find_spec("cv2") is not None:
-            for place in chosen.tolist():
-                self._look(files[place])
+        for place in chosen.tolist():
+            self._look(files[place])
 
     def _look(self, file: memoryview) -> None:
         found = _colours(file)

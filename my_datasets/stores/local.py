@@ -98,7 +98,7 @@ class LocalStore:
     def create(
         self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = untold
     ) -> None:
-        target = self.path_of(path)
+        target = self._contained(path)
         with _explained(path, self.url):
             if target.exists():
                 raise FileExistsError
@@ -110,7 +110,7 @@ class LocalStore:
                     _put_if_absent(partial, target)
 
     def replace(self, path: str, data: bytes, tag: str | None) -> str:
-        target = self.path_of(path)
+        target = self._contained(path)
         with _explained(path, self.url):
             target.parent.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(f"{target}{_LOCK}"):
@@ -132,7 +132,7 @@ class LocalStore:
         return _tag(data)
 
     def move(self, source: str, target: str, last: Sequence[str]) -> None:
-        begin, end = self.path_of(source), self.path_of(target)
+        begin, end = (self._contained(f"{one}/file").parent for one in (source, target))
         with _explained(source, self.url):
             end.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -146,7 +146,7 @@ class LocalStore:
             _sync(end.parent)
 
     def delete(self, path: str) -> None:
-        target = self.path_of(path)
+        target = self._contained(path)
         with _explained(path, self.url):
             target.unlink(missing_ok=True)
             for parent in target.parents:
@@ -156,6 +156,22 @@ class LocalStore:
                     parent.rmdir()
                 except OSError:  # others are in it
                     return
+
+    def _contained(self, path: str) -> Path:
+        """Returns where a file is, to write or delete it; the root itself may be a link.
+
+        Raises:
+          StoreError: A folder on the way to it is a link that leads out of the store.
+        """
+        target = self.path_of(path)
+        if not Path(os.path.realpath(target.parent)).is_relative_to(os.path.realpath(self._root)):
+            raise StoreError(
+                explain(
+                    f"{path} is not in {self.url}: a folder on the way is a link that leads out.",
+                    mend="nothing was written or deleted; ask who made the link, and delete it",
+                )
+            )
+        return target
 
     def _complete(self, begin: Path, end: Path, last: Sequence[str]) -> None:
         """Moves what is not in the target yet, and discards the rest."""
@@ -174,6 +190,7 @@ class LocalStore:
     @contextlib.contextmanager
     def _partial(self) -> Iterator[Path]:
         """Gives a name for a file that is not whole yet, where it is not moved with others."""
+        self._contained(f"{HALF_WRITTEN}/file")
         self._half_written.mkdir(parents=True, exist_ok=True)
         partial = self._half_written / secrets.token_hex(8)
         try:

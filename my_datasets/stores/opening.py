@@ -2,8 +2,8 @@
 
 import os
 import urllib.parse
-from pathlib import Path
 
+from my_datasets.core import layout
 from my_datasets.errors import StoreError, explain
 from my_datasets.stores.store import Store
 
@@ -26,7 +26,7 @@ def open_store(address: "str | os.PathLike[str] | Store") -> Store:
         return address
     text = os.fspath(address)
     if "://" not in text:
-        return _local(text)
+        return _local(layout.path_or_address(text, "The store", None))
     try:
         parts = urllib.parse.urlsplit(text)
         host, user = parts.netloc.rpartition("@")[2], parts.username
@@ -74,7 +74,7 @@ def parts_without_secrets(address: str) -> str:
 def _local(directory: str) -> Store:
     from my_datasets.stores.local import LocalStore
 
-    return LocalStore(Path(directory))
+    return LocalStore(layout.local_path(directory, "The store"))
 
 
 def _unknown(address: str) -> StoreError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from my_datasets.core import schema
+from my_datasets.core.feature_classes import register_classes_of
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.schema import Leaf
 from my_datasets.errors import FeatureError, explain
@@ -37,9 +38,9 @@ class Described:
         """Returns TFDS's object, which loads TFDS."""
         if self.connector is not None:
             return self.connector
-        import tensorflow_datasets as tfds
+        from my_datasets.builders.from_directory import features_from_directory
 
-        return tfds.features.FeatureConnector.from_config(str(self.directory))
+        return features_from_directory(str(self.directory))
 
     def chosen(self, as_supervised: bool | tuple[str, str], columns: Sequence[str] | None) -> Any:
         """Returns the leaves that are wanted, nested as they are to be given.
@@ -108,6 +109,7 @@ def described(features: Any, data_dir: str | os.PathLike[str] | None = None) -> 
                 mend="give tfds.features.FeaturesDict({...}), or a dataset such as 'digits:1.*.*'",
             )
         )
+    register_classes_of(features)
     with tempfile.TemporaryDirectory() as directory:
         features.save_config(directory)
         return Described(schema.read_tree(Path(directory)), None, features)

@@ -7,9 +7,9 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from my_datasets.core import layout
 from my_datasets.errors import ExampleError, InvalidOptionError, QuarantineError, explain
 
 # Of so many messages, the latest ones, a part may be set aside.
@@ -99,7 +99,7 @@ class Quarantine:
                     mend="give a number above 0, up to 1",
                 )
             )
-        self._path = None if path is None else Path(path)
+        self._path = None if path is None else layout.local_path(path, "quarantine")
         self._most = max(1, int(limit * WINDOW))
         self._recent: deque[int] = deque()
         self._lock = threading.Lock()

@@ -95,14 +95,13 @@ def snapshot(
     """
     name, version = _named(reference)
     connection = Connection(Address.parse(url), dict(options or {}))
-    root = root_of(data_dir)
-    if layout.is_remote(root):
-        raise InvalidOptionError(
-            explain(
-                f"The data directory {root} is in an object store.",
-                mend="make the snapshot in a local directory, then publish it",
-            )
+    root = os.fspath(
+        layout.local_path(
+            root_of(data_dir),
+            "The data directory",
+            "make the snapshot in a directory on this machine, then publish it",
         )
+    )
     declared = described(features, data_dir)
     parser = parser_of(payload, declared.tree, schema)
     decoding = None if parser is not None else _as_files(declared.tree)

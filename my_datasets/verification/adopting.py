@@ -1,5 +1,6 @@
 """`adopt`: a manifest for a version that plain TFDS prepared."""
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from my_datasets._version import __version__
 from my_datasets.comparison import examining
 from my_datasets.comparison.examining import Wanted
 from my_datasets.comparison.subject import Subject
-from my_datasets.core import hashes, schema
+from my_datasets.core import hashes, metadata_copy, schema
 from my_datasets.core.content import Content, ShardContent, schema_of
 from my_datasets.core.declared import Declared, DeclaredShard, essentials
 from my_datasets.core.machine import cores
@@ -16,7 +17,7 @@ from my_datasets.core.manifest import FILE_NAME, Manifest
 from my_datasets.errors import DataDirError, IncompleteVersionError, explain
 
 
-def adopt(version_dir: Path, *, workers: int | None = None) -> Manifest:
+def adopt(version_dir: str | os.PathLike[str], *, workers: int | None = None) -> Manifest:
     """Notes what is in a version now, so that any later change will be found.
 
     Each shard is read as a whole, and each record's checksum compared.
@@ -33,6 +34,7 @@ def adopt(version_dir: Path, *, workers: int | None = None) -> Manifest:
       DataDirError: There is a manifest already.
       CorruptShardError: A shard is damaged or not there: nothing is written.
     """
+    version_dir = Path(version_dir).expanduser()
     subject = Subject.read(version_dir)
     if subject.manifest is not None:
         raise DataDirError(
@@ -57,6 +59,10 @@ def adopt(version_dir: Path, *, workers: int | None = None) -> Manifest:
         statistics=statistics,
         provenance={"adopted": True, "software": {"my_datasets": __version__}},
         metadata=essentials(version_dir),
+        metadata_copy=metadata_copy.of_version(version_dir),
+        files=metadata_copy.of_files(
+            version_dir, {one.name for some in subject.declared.splits.values() for one in some}
+        ),
     )
     manifest.write(version_dir)
     return manifest

@@ -35,6 +35,8 @@ class Report:
       not_checked: What could not be looked at, and why.
       seconds: How long it took.
       was_rebuilt: Whether it was built again, and compared with that.
+      signed_by: The fingerprint of the trusted key that signed it; None if nobody looked, or none
+        of them did.
       resumed: How many shards were not read, as a run before that was interrupted has done it.
     """
 
@@ -49,6 +51,7 @@ class Report:
     seconds: float
     was_rebuilt: bool = False
     resumed: int = 0
+    signed_by: str | None = None
 
     @property
     def is_good(self) -> bool:
@@ -68,6 +71,7 @@ class Report:
             "not_checked": list(self.not_checked),
             "rebuilt": self.was_rebuilt,
             "resumed": self.resumed,
+            "signed_by": self.signed_by,
             "seconds": round(self.seconds, 3),
             "issues": [issue.to_json() for issue in self.issues],
         }

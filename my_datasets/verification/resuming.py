@@ -21,6 +21,7 @@ import google_crc32c
 
 from my_datasets.core.declared import MALFORMED
 from my_datasets.core.issues import Issue
+from my_datasets.core.regular_files import open_regular, read_regular, write_whole
 from my_datasets.records import index
 
 _JOURNAL = "journal.jsonl"
@@ -117,7 +118,7 @@ def metadata_of(version_dir: Path) -> dict[str, str]:
     found = {}
     for path in sorted([*version_dir.glob("*.json"), *version_dir.glob("*.labels.txt")]):
         with contextlib.suppress(OSError):
-            found[path.name] = hashlib.sha256(path.read_bytes()).hexdigest()
+            found[path.name] = hashlib.sha256(read_regular(path)).hexdigest()
     return found
 
 
@@ -183,9 +184,7 @@ def _lines(journal: Path | None) -> dict[str, dict[str, Any]]:
 
 
 def _write(path: Path, lines: Sequence[Any]) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
-    partial.replace(path)
+    write_whole(path, "".join(json.dumps(line) + "\n" for line in lines), fsync=False)
 
 
 def _stamp(shard: Path) -> list[Any]:
@@ -206,7 +205,7 @@ def _stamp(shard: Path) -> list[Any]:
 def _checksum(path: Path) -> int | None:
     """Returns the CRC of a file; None if it is not there."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             found = google_crc32c.Checksum()
             while block := file.read(_READ_AT_ONCE):
                 found.update(block)

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from my_datasets._version import __version__
@@ -10,8 +10,10 @@ from my_datasets.comparison.subject import Subject
 from my_datasets.core import content, schema
 from my_datasets.core.declared import MALFORMED
 from my_datasets.core.hashes import Parts
-from my_datasets.core.issues import Severity
+from my_datasets.core.issues import Issue, Severity
+from my_datasets.core.lock import Lock
 from my_datasets.core.machine import cores
+from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (
     FeatureError,
     MissingDependencyError,
@@ -33,6 +35,11 @@ from my_datasets.verification.report import Level, Looked, Report
 from my_datasets.verification.shard_reading import Worker
 from my_datasets.verification.watching import Check, Noted
 
+_OLD_MANIFEST = (
+    "sidecars of shards; description, citation and other texts of the metadata; classes of "
+    "features: the manifest was written before it recorded them"
+)
+
 
 def verify(
     version_dir: str | os.PathLike[str],
@@ -43,6 +50,7 @@ def verify(
     resume_dir: Path | None = None,
     restart: bool = False,
     near_duplicates: NearDuplicates | None = None,
+    lock: Lock | None = None,
 ) -> Report:
     """Looks whether a prepared version is what it is said to be; it is never changed.
 
@@ -56,6 +64,7 @@ def verify(
       restart: Whether what was kept there is not used.
       near_duplicates: What counts as nearly the same in two splits, for a deep look at images and
         texts, too; None to look for examples only that are the same.
+      lock: A project's lock: the version must be what it says of it. None if there is none.
 
     Returns:
       What was found. Whatever is wrong with the data is in it, not raised.
@@ -77,9 +86,14 @@ def verify(
             )
         )
     subject = Subject.read(path)
-    issues = [*subject.issues, *metadata.check(subject), *files.check(subject)]
+    issues = [*subject.issues, *metadata.check(subject)]
+    issues += files.check(subject, read=level is not Level.FAST)
     issues += [*constraints.check_noted(subject), *drift.check(subject)]
+    issues += _locked(subject, lock)
     not_checked: list[str] = []
+    made = subject.manifest
+    if made is not None and made.content is not None and not made.metadata_copy:
+        not_checked.append(_OLD_MANIFEST)
     tasks = shard_reading.tasks(
         subject, {i.node for i in issues if i.code in shard_reading.NOT_TO_BE_READ}
     )
@@ -124,6 +138,22 @@ def verify(
         sum(task.size for task in tasks), digest, tuple(not_checked), time.monotonic() - began,
         resumed=resumed,
     )  # fmt: skip
+
+
+def _locked(subject: Subject, lock: Lock | None) -> Iterator[Issue]:
+    """Yields how a version differs from what a lock says of it."""
+    if lock is None or subject.manifest is None:
+        return
+    for text in lock.references_to(subject.name):
+        reference = DatasetReference.parse(text)
+        found = lock.difference(reference, subject.path, has_shards=False)
+        if found is not None:
+            yield Issue(
+                "not-locked", str(lock.path), f"{text} is locked. {found.problem}",
+                "build or pull the locked version; or, if this one shall hold from now on: "
+                f"my-datasets lock {text}",
+                found.expected, found.found,
+            )  # fmt: skip
 
 
 def _decoder(subject: Subject, not_checked: list[str]) -> Decoder | None:

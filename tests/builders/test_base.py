@@ -219,7 +219,7 @@ def test_a_missing_module_is_told_with_the_extra_that_brings_it(tmp_path):
         raise ModuleNotFoundError("No module named 'apache_beam'", name="apache_beam")
 
     toy.ToyNumbers.on_example = staticmethod(need_beam)
-    with pytest.raises(errors.MissingDependencyError, match=r"pip install 'my_datasets\[beam\]'"):
+    with pytest.raises(errors.MissingDependencyError, match=r"pip install 'apache-beam>="):
         build(tmp_path, [1])
 
 
@@ -260,3 +260,14 @@ def test_one_file_imported_twice_is_no_conflict(tmp_path, monkeypatch):
     module = importlib.import_module("second_of_two")
     latest = importlib.reload(module).ReloadedTwin
     assert tfds.builder_cls("reloaded_twin") is latest
+
+
+def test_nothing_is_overwritten_through_the_folder_of_a_dataset(tmp_path):
+    builder = build(tmp_path / "disk", [0, 1])
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / builder.name).symlink_to(Path(builder.data_dir).parent)
+    with pytest.raises(
+        errors.OverwriteError, match="is a link that leads out of the data directory"
+    ):
+        build(tmp_path / "data", [2], overwrite=True)
+    assert list(build(tmp_path / "data", [0, 1]).info.splits) == list(builder.info.splits)

@@ -1,6 +1,13 @@
 """Records of every kind of feature, against TFDS's own connectors and serialiser."""
 
+import errno
+import io
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
+import PIL.Image
 import pyarrow as pa
 import pytest
 import tensorflow as tf
@@ -8,12 +15,16 @@ import tensorflow_datasets as tfds
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from tensorflow_datasets.core import example_serializer
+from tensorflow_datasets.core import example_parser, example_serializer
 
+import my_datasets
+from my_datasets import errors
+from my_datasets.builders.columns.optionals import check_readable
 from my_datasets.builders.encoding import ExampleEncoder
 from my_datasets.building.batches import rough_size
+from my_datasets.building.options import BuildOptions
 from my_datasets.building.units import Misfit
-from my_datasets.records import tfrecord
+from my_datasets.records import png, tfrecord
 from tests.records.oracle import in_order
 
 F = tfds.features
@@ -395,3 +406,260 @@ def test_large_values_count_as_large_whatever_encodes_them():
 def test_a_large_example_of_features_that_are_no_dict_counts_as_large():
     owned = ExampleEncoder(F.Sequence({"n": np.int64})).own({"n": [1] * 5000})
     assert rough_size(owned) >= 5000
+
+
+OPTIONALS = {
+    "text": (lambda: F.Text(optional=True), "abc"),
+    "int": (lambda: F.Scalar(np.int64, optional=True), 3),
+    "string": (lambda: F.Scalar(np.str_, optional=True), "q"),
+    "bool": (lambda: F.Scalar(np.bool_, optional=True), True),
+    "float": (lambda: F.Scalar(np.float64, optional=True), 1.5),
+    "half": (lambda: F.Scalar(np.float16, optional=True), np.float16(1.5)),
+    "unsigned": (lambda: F.Scalar(np.uint64, optional=True), 7),
+    "tensor": (
+        lambda: F.Tensor(shape=(2, 1), dtype=np.float32, optional=True), np.float32([[1], [2]])
+    ),
+    "strings": (
+        lambda: F.Tensor(shape=(2,), dtype=np.str_, optional=True), np.array(["a", "b"], object)
+    ),
+    "unknown": (
+        lambda: F.Tensor(shape=(None,), dtype=np.float32, optional=True), np.float32([1, 2])
+    ),
+    "zlib": (
+        lambda: F.Tensor(shape=(2,), dtype=np.float32, optional=True, encoding="zlib"),
+        np.float32([1, 2]),
+    ),
+}  # fmt: skip
+AROUND = {
+    "plain": (lambda feature: feature, lambda value: value),
+    "dict": (
+        lambda feature: F.FeaturesDict({"a": feature, "b": np.int64}),
+        lambda value: {"a": value, "b": 1},
+    ),
+    "sequence": (F.Sequence, lambda value: [value, value]),
+    "sequence of dicts": (lambda feature: F.Sequence({"a": feature}), lambda value: [{"a": value}]),
+    "sequences": (lambda feature: F.Sequence(F.Sequence(feature)), lambda value: [[value], []]),
+    "dataset": (lambda feature: F.Dataset({"a": feature}), lambda value: [{"a": value}]),
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("kind", OPTIONALS)
+def test_optional_features_are_read_by_tfds_or_refused(kind, around):
+    """By its reader that knows the code, and by the one that knows `features.json` only."""
+    make, value = OPTIONALS[kind]
+    wrap, wrapped = AROUND[around]
+    features = F.FeaturesDict({"x": wrap(make())})
+    is_refused = False
+    try:
+        check_readable(features, "toy")
+    except errors.BuilderError:
+        is_refused = True
+    readable = []
+    for given_value in (value, None):
+        try:
+            info = features.get_serialized_info()
+            record = example_serializer.ExampleSerializer(info).serialize_example(
+                features.encode_example({"x": wrapped(given_value)})
+            )
+        except (TypeError, ValueError):
+            readable.append(None)  # which fails at the example
+            continue
+        saved = F.FeatureConnector.from_json(features.to_json())
+        readable += [_is_read_by_tfds(one, record) for one in (features, saved)]
+    assert is_refused == (False in readable or readable == [None, None])
+
+
+def _is_read_by_tfds(features, record):
+    try:
+        parser = example_parser.ExampleParser(features.get_serialized_info())
+        read = features.decode_example(parser.parse_example(record))["x"]
+        if isinstance(read, tf.data.Dataset):
+            list(read)
+    except (tf.errors.InvalidArgumentError, TypeError, ValueError):
+        return False
+    return True
+
+
+def test_a_builder_is_refused_before_it_downloads(tmp_path):
+    class Optional(my_datasets.Builder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+        name = "toy_optional"
+
+        def _info(self):
+            return tfds.core.DatasetInfo(builder=self, features=dicts(x=F.Text(optional=True)))
+
+        def _split_generators(self, dl_manager):
+            raise NotImplementedError
+
+    with pytest.raises(errors.BuilderError, match=r"Scalar\(np.str_, optional=True\)"):
+        Optional(data_dir=tmp_path).download_and_prepare()
+
+
+PIXELS = st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(0, 255)).map(
+    lambda drawn: np.full((drawn[0], drawn[1], 3), drawn[2], np.uint8)
+)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            PIXELS,
+            st.sampled_from(["array", "path", "Path", "bytes", "file", "memmap", "fortran", "PIL"]),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    st.booleans(),
+)
+def test_bytes_of_an_image_do_not_depend_on_its_neighbours(tmp_path_factory, drawn, owned):
+    folder = tmp_path_factory.mktemp("images")
+    encoder = ExampleEncoder(dicts(image=F.Image(), n=np.int64))
+
+    def given_as(pixels, kind, i):
+        (file,) = png.encode(pixels[None])
+        path = folder / f"{i}.png"
+        path.write_bytes(file)
+        return {
+            "array": lambda: pixels, "path": lambda: str(path), "Path": lambda: path,
+            "bytes": lambda: file, "file": lambda: io.BytesIO(file),
+            "memmap": lambda: _on_disk(folder / f"{i}.npy", pixels),
+            "fortran": lambda: np.asfortranarray(pixels),
+            "PIL": lambda: PIL.Image.fromarray(pixels),
+        }[kind]()  # fmt: skip
+
+    def examples(numbers):
+        found = [{"image": given_as(*drawn[i], i), "n": i} for i in numbers]
+        return [encoder.own(one) for one in found] if owned else found
+
+    numbers = range(len(drawn))
+    alone = [bytes(encoder.row(examples([i])[0])[0].as_py()) for i in numbers]
+    together = [record.as_py() for record in encoder.rows(examples(numbers))]
+    assert together == alone
+    for i, (pixels, kind) in enumerate(drawn):
+        if kind in ("array", "fortran"):  # as where all are arrays, which is how it always was
+            plain = ExampleEncoder(dicts(image=F.Image(), n=np.int64))
+            assert together[i] == plain.rows([{"image": np.array(pixels), "n": i}])[0].as_py()
+
+
+def _on_disk(path, pixels):
+    mapped = np.memmap(path, pixels.dtype, "w+", shape=pixels.shape)
+    mapped[:] = pixels
+    return mapped
+
+
+class Failing(F.FeatureConnector):
+    """Whose encoding fails as it is told."""
+
+    def __init__(self, fail):
+        super().__init__()
+        self.fail = fail
+
+    def get_tensor_info(self):
+        return F.TensorInfo(shape=(), dtype=np.int64)
+
+    def encode_example(self, value):
+        if value == 1:
+            self.fail()
+        return value
+
+
+def _raise(error):
+    raise error
+
+
+def _run_missing():
+    subprocess.run(["no_such_program"], check=True)
+
+
+def _as_tfds_runs_ffmpeg():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", "")
+        tfds.core.utils.image_utils.ffmpeg_run(["-version"])
+
+
+def _killed():
+    code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    try:
+        subprocess.run([sys.executable, "-c", code], check=True)
+    except subprocess.CalledProcessError as error:
+        raise ValueError("the program failed") from error
+
+
+NOT_OF_THE_EXAMPLE = {
+    "program": (_run_missing, errors.MissingDependencyError, "program no_such_program"),
+    "ffmpeg": (_as_tfds_runs_ffmpeg, errors.MissingDependencyError, "apt-get install ffmpeg"),
+    "module": (
+        lambda: __import__("no_such_module"), errors.MissingDependencyError, "no_such_module"
+    ),
+    "library": (
+        lambda: _raise(ImportError("libGL.so.1: cannot open")), errors.MissingDependencyError,
+        "libGL",
+    ),
+    "killed": (_killed, ValueError, "the program failed"),
+    "memory": (lambda: _raise(MemoryError("no more")), MemoryError, "no more"),
+    "disk": (lambda: _raise(OSError(errno.ENOSPC, "full")), OSError, "full"),
+    "files": (lambda: _raise(OSError(errno.EMFILE, "many")), OSError, "many"),
+    "permission": (lambda: _raise(PermissionError(errno.EACCES, "no")), PermissionError, "no"),
+    "network": (lambda: _raise(ConnectionError("gone")), ConnectionError, "gone"),
+    "store": (
+        lambda: _raise(tf.errors.UnavailableError(None, None, "busy")),
+        tf.errors.UnavailableError, "busy",
+    ),
+}  # fmt: skip
+OF_THE_EXAMPLE = {
+    "value": lambda: _raise(ValueError("no")),
+    "file": lambda: Path("no_such_file").read_bytes(),
+    "folder": lambda: Path("/").read_bytes(),
+    "no path": lambda: Path("a" * 5000).read_bytes(),
+    "below a file": lambda: Path(__file__, "below").read_bytes(),
+    "image": lambda: PIL.Image.open(io.BytesIO(b"none")),
+    "truncated": lambda: _raise(OSError("image file is truncated")),
+    "not in store": lambda: _raise(tf.errors.NotFoundError(None, None, "no")),
+    "program's verdict": lambda: subprocess.run([sys.executable, "-c", "1/0"], check=True),
+}
+
+
+@pytest.mark.parametrize("way", ["row", "own"])
+@pytest.mark.parametrize("fault", NOT_OF_THE_EXAMPLE)
+def test_a_fault_of_the_machine_is_no_misfit(fault, way):
+    fail, kind, said = NOT_OF_THE_EXAMPLE[fault]
+    encoder = ExampleEncoder(dicts(x=Failing(fail)))
+    with pytest.raises(kind, match=said):
+        getattr(encoder, way)({"x": 1})
+
+
+@pytest.mark.parametrize("fault", OF_THE_EXAMPLE)
+def test_a_fault_of_the_example_is_one(fault):
+    encoder = ExampleEncoder(dicts(x=Failing(OF_THE_EXAMPLE[fault])))
+    with pytest.raises(Misfit) as caught:
+        encoder.row({"x": 1})
+    assert caught.value.feature == "x"
+    assert encoder.own({"x": 1})["x"].misfit is not None
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_missing_ffmpeg_ends_a_build_that_sets_examples_aside(tmp_path, workers, monkeypatch):
+    """By a film of TFDS's feature, in the builder's process and in workers."""
+    film = tmp_path / "film.mp4"
+    film.write_bytes(b"a film")
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    class Films(my_datasets.Builder, skip_registration=True):
+        VERSION = tfds.core.Version("1.0.0")
+        name = "toy_films"
+
+        def _info(self):
+            features = dicts(film=F.Video(shape=(None, 2, 2, 3)))
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, dl_manager):
+            return {"train": self.units(self._generate_examples, [0, 1])}
+
+        def _generate_examples(self, unit):
+            for i in range(3):
+                yield f"{unit}-{i}", {"film": str(film)}
+
+    options = BuildOptions(on_error="quarantine", max_quarantined=1.0, workers=workers)
+    with pytest.raises(errors.MissingDependencyError, match="The program ffmpeg is needed"):
+        Films(data_dir=tmp_path / "data").download_and_prepare(build_options=options)

@@ -12,9 +12,10 @@ from tensorflow_datasets.core.download import download_manager
 from tensorflow_datasets.testing import dataset_builder_testing
 
 # What an author of a builder implements, and what TFDS documents for it.
-AUTHORS = {"_info", "_split_generators", "_generate_examples"}
+AUTHORS = {"_info", "_split_generators", "_generate_examples", "_build_pcollection"}
 
 OVERRIDDEN = {
+    "_build_data_dir",
     "_checksums_path",
     "_download_and_prepare",
     "_generate_examples",
@@ -25,7 +26,9 @@ OVERRIDDEN = {
 READ = {
     "_get_filename_template",
     "_make_download_manager",
+    "_metadata",
     "_original_state",
+    "_process_pipeline_result",
     "_recorded_url_infos",
 }
 REGISTRY = {"_DATASET_REGISTRY", "_ABSTRACT_DATASET_REGISTRY"}
@@ -61,6 +64,19 @@ def test_shards_are_named_by_a_template(tmp_path):
     template = ToyNumbers(data_dir=tmp_path)._get_filename_template("train")
     path = template.sharded_filepath(shard_index=1, num_shards=2)
     assert path.name == "toy_numbers-train.tfrecord-00001-of-00002"
+
+
+def test_an_info_keeps_the_metadata_that_it_is_given(tmp_path):
+    from tests.builders.toy import ToyNumbers
+
+    info = ToyNumbers(data_dir=tmp_path).info
+    info._metadata = tfds.core.MetadataDict(a=1)
+    assert info.metadata == {"a": 1}
+
+
+def test_a_builder_is_given_the_result_of_its_pipeline():
+    method = tfds.core.GeneratorBasedBuilder._process_pipeline_result
+    assert list(inspect.signature(method).parameters) == ["self", "pipeline_result"]
 
 
 def test_the_registry_maps_names_to_classes():

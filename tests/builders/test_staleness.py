@@ -1,6 +1,5 @@
 """Prepared data knows which code made it."""
 
-import ast
 import importlib
 import json
 import logging
@@ -13,7 +12,8 @@ import tensorflow_datasets as tfds
 
 from my_datasets import errors
 from my_datasets.builders import staleness
-from my_datasets.builders.fingerprint import _config, _meaning, _stable, changes, fingerprint
+from my_datasets.builders.fingerprint import _config, _stable, changes, fingerprint
+from my_datasets.builders.source_code import meaning
 from my_datasets.building.options import BuildOptions
 from my_datasets.core.manifest import Manifest
 
@@ -165,9 +165,6 @@ def test_sets_do_not_depend_on_the_order_of_hashes():
 
 def test_what_newer_pythons_add_to_syntax_trees_does_not_count():
     """3.12 added `type_params=[]`, 3.13 stopped to write what is empty."""
-
-    def meaning(source):
-        return _meaning(ast.parse(source))
 
     assert "[]" not in meaning("def f(): pass\nclass A: pass")
     assert meaning("f(a)") != meaning("f(*a)")

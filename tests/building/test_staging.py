@@ -162,6 +162,21 @@ def test_an_overwrite_killed_after_its_renames_stands(tmp_path):
         assert (version(tmp_path) / "one").read_text() == "new"
 
 
+@pytest.mark.parametrize("name", ["incomplete.ABC123_1.0.0", ".1.0.0.replaced"])
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_planted_link_is_removed_and_never_followed(tmp_path, name, exists):
+    mine = fill(tmp_path / "mine", "mine")
+    version(tmp_path).parent.mkdir()
+    if exists:
+        fill(version(tmp_path), "whole")
+    links = [version(tmp_path).parent / name, version(tmp_path).parent / "incomplete.FED_1.0.0"]
+    links[0].symlink_to(mine)
+    links[1].symlink_to(mine / "one")
+    with staging.exclusive(version(tmp_path)):
+        assert leftovers(version(tmp_path)) == (["1.0.0"] if exists else [])
+    assert sorted(path.read_text() for path in mine.iterdir()) == ["mine", "mine"]
+
+
 def test_tidying_removes_remains_but_no_living_work(tmp_path):
     fill(version(tmp_path), "whole")
     remains = fill(tmp_path / "data/incomplete.ABC123_1.0.0", "half")

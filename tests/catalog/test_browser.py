@@ -150,9 +150,8 @@ def test_order(opened):
 
 
 def wait_until_told(page, text):
-    page.wait_for_function(
-        "text => document.querySelector('div[role=status]').textContent === text", arg=text
-    )
+    # Not wait_for_function: it polls by an eval, which the page's own policy forbids.
+    page.wait_for_selector(f"div[role=status]:text-is('{text}')", state="attached")
 
 
 def test_copying(opened):
@@ -182,8 +181,8 @@ def test_sounds_play(opened):
         """async () => {
           const sound = document.querySelector("audio");
           await sound.play();
-          await new Promise((done) => sound.addEventListener("timeupdate", done, { once: true }));
-          await new Promise((done) => setTimeout(done, 300));
+          while (!sound.currentTime)
+            await new Promise((done) => sound.addEventListener("timeupdate", done, { once: true }));
           return [sound.duration, sound.currentTime, sound.error];
         }"""
     )
@@ -194,9 +193,13 @@ def test_sounds_play(opened):
 
 def test_pictures_are_seen_and_boxes_lie_on_them(opened):
     page = opened("datasets/shapes/index.html")
-    page.locator("#splits").scroll_into_view_if_needed()
-    page.wait_for_function(
-        "[...document.querySelectorAll('.picture img')].every(one => one.naturalWidth > 0)"
+    page.evaluate(
+        """async () => {
+          for (const one of document.querySelectorAll(".picture img")) {
+            one.scrollIntoView();
+            await one.decode();
+          }
+        }"""
     )
     gaps = page.evaluate(
         """[...document.querySelectorAll(".picture")].map((one) => {

@@ -24,6 +24,7 @@ from my_datasets.publishing.memory import Memory
 from my_datasets.publishing.signing import Signer
 from tests.catalog.markup import HOSTILE, Page, require_harmless
 from tests.publishing.web import serving
+from tests.waiting import LONGEST_SECONDS
 
 NAMES = ("hostile", "shapes", "stories", "tones", "weights")
 
@@ -448,7 +449,7 @@ def run(*arguments):
 
 
 def test_the_command(data_dir, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path))
     done = run("catalog", "--from", data_dir, "--to", tmp_path / "site", "--title", "Ours",
                "--address", "gs://ours/data", "--json")  # fmt: skip
     assert done.exit_code == 0, done.output
@@ -457,7 +458,7 @@ def test_the_command(data_dir, tmp_path, monkeypatch):
     pages = pages_of(tmp_path / "site")
     assert "Ours" in pages["."].text
     assert "tfds.load('tones:1.0.0', data_dir='gs://ours/data'" in pages["datasets/tones"].text
-    assert list((tmp_path / "cache/my_datasets/catalog/changes").iterdir())
+    assert list((tmp_path / "cache/catalog/changes").iterdir())
     short = run("catalog", "--from", data_dir, "--to", tmp_path / "short", "--no-examples",
                 "--no-changes")  # fmt: skip
     assert short.exit_code == 0, short.output
@@ -468,8 +469,7 @@ def test_the_command(data_dir, tmp_path, monkeypatch):
 
 
 def test_publishing_renews_it(data_dir, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path))
     store, site = tmp_path / "store", tmp_path / "site"
     first = run("publish", data_dir / "tones/1.0.0", "--to", store)
     assert first.exit_code == 0, first.output
@@ -490,14 +490,14 @@ def test_it_is_served_to_this_machine(data_dir):
         try:
             lines = [process.stdout.readline() for _ in range(2)]
             port = int(lines[1].partition("http://127.0.0.1:")[2].partition("/")[0])
-            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LONGEST_SECONDS)
             connection.request("GET", "/datasets/tones/index.html")
             answer = connection.getresponse()
             assert answer.status == 200
             require_site_page(answer.read().decode())
             connection.close()
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=20) == 0
+            assert process.wait(timeout=LONGEST_SECONDS) == 0
         finally:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()

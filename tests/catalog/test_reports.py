@@ -147,7 +147,7 @@ def run(*arguments):
 
 
 def test_the_commands_write_them(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path))
     assert run("build", "digits", "--data-dir", tmp_path, "--quiet").exit_code == 0
     version = tmp_path / "digits" / "1.0.0"
     done = run("verify", version, "--fast", "--html", tmp_path / "verify.html", "--json")

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -58,10 +57,8 @@ def test_a_module_may_be_named_and_a_builder_that_hangs_is_left(tmp_path):
     folder.mkdir()
     source = (BROKEN / "undocumented/undocumented_dataset_builder.py").read_text()
     path = folder / "slow_dataset_builder.py"
-    path.write_text("import time\n\ntime.sleep(60)\n" + source)
-    begin = time.monotonic()
+    path.write_text("import signal\n\nsignal.pause()\n" + source)
     codes = [issue.code for issue in check(str(path), timeout=1)]
-    assert time.monotonic() - begin < 30
     assert codes == ["timeout", "readme", "citation", "tags"]
 
 

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import my_datasets
 from my_datasets import errors
 from my_datasets.cli.main import cli
+from my_datasets.core.content import decoding_of
 from my_datasets.core.lock import FILE_NAME, Lock
 from my_datasets.core.manifest import Manifest
 from tests.comparison.test_diff import Versions
@@ -41,8 +42,11 @@ def test_a_reference_stays_at_its_version(tmp_path, project, monkeypatch):
     done = run("lock", "compared:1.*.*", "--data-dir", data_dir, "--json")
     assert done.exit_code == 0, done.output
     (locked,) = json.loads(done.stdout)["datasets"].values()
+    content = Manifest.read(first).content
     assert locked == {
-        "config": None, "version": "1.0.0", "digest": Manifest.read(first).content.digest
+        "config": None, "version": "1.0.0", "digest": content.digest,
+        "decoding": decoding_of(first),
+        "splits": {name: split.shards_sha256 for name, split in content.splits.items()},
     }  # fmt: skip
     build(data_dir, "1.0.1")
     for directory in (project, project / "deep"):

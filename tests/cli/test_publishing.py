@@ -101,7 +101,7 @@ def test_what_happened(data_dir, store):
 
 
 def test_signatures(data_dir, store, tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path / "home"))
     key, other = keygen(tmp_path / "key"), keygen(tmp_path / "other")
     publish = ("publish", "released:1.0.0", "--to", store, "--data-dir", data_dir)
     good(*publish)

@@ -33,7 +33,7 @@ def data_dir(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path))
 
 
 def run(*arguments):
@@ -86,7 +86,7 @@ def test_what_is_good_and_not_what_its_builder_makes(data_dir, tmp_path):
     (test,) = [split for split in whole["splits"] if split["name"] == "test"]
     test["shardLengths"].reverse()
     info.write_text(json.dumps(whole))
-    for path in version.glob("*.offsets.npy"):
+    for path in version.glob("my_datasets_offsets_*.npy"):
         path.unlink()
     (version / "my_datasets_manifest.json").unlink()
     adopt(version)
@@ -200,20 +200,21 @@ def test_an_interrupted_run_goes_on(data_dir, tmp_path):
         "from my_datasets.cli.main import main\n"
         "main()\n"
     )
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment = {**os.environ, "MY_DATASETS_HOME": str(tmp_path)}
     arguments = ["verify", str(version), "--workers", "1"]
     killed = subprocess.run(
         [sys.executable, "-c", slow, *arguments], env=environment, capture_output=True, text=True
     )
-    assert killed.returncode != 0
-    assert "The same command goes on where this one ended." in killed.stderr
+    assert killed.returncode == 130
+    assert "What was verified so far is kept." in killed.stderr
+    assert f"my-datasets {' '.join(arguments)}" in killed.stderr
     assert "Traceback" not in killed.stderr
-    (state,) = (tmp_path / "cache" / "my_datasets" / "verify").glob("*/")
-    again = CliRunner().invoke(cli, arguments, env={"XDG_CACHE_HOME": str(tmp_path / "cache")})
+    (state,) = (tmp_path / "cache" / "verify").glob("*/")
+    again = CliRunner().invoke(cli, arguments, env={"MY_DATASETS_HOME": str(tmp_path)})
     assert "digits:1.0.0: good (every byte of" in again.output
     assert "2 shards by the run before)" in again.output
     assert not state.exists()
     whole = CliRunner().invoke(
-        cli, [*arguments, "--json", "--restart"], env={"XDG_CACHE_HOME": str(tmp_path / "cache")}
+        cli, [*arguments, "--json", "--restart"], env={"MY_DATASETS_HOME": str(tmp_path)}
     )
     assert json.loads(whole.stdout)[0]["resumed"] == 0

@@ -20,12 +20,15 @@ def test_it_says_what_tfds_says(of_versions, of_configs, version, config):
     assert ours == (theirs.blocked_msg if theirs else None)
 
 
+NAMED = {"name": "toy", "version": "1.0.0"}
+
+
 def test_metadata_may_say_it(tmp_path):
     path = tmp_path / "dataset_info.json"
     assert reason_in_metadata(tmp_path) is None
     for text, expected in [
         ("{", None), ("[]", None), ("{}", None), (json.dumps({"isBlocked": ""}), None),
-        (json.dumps({"isBlocked": "It is wrong."}), "It is wrong."),
+        (json.dumps({**NAMED, "isBlocked": "It is wrong."}), "It is wrong."),
     ]:  # fmt: skip
         path.write_text(text)
         assert reason_in_metadata(tmp_path) == expected

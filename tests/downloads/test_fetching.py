@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from my_datasets.downloads.diagnosis import Expected
 from my_datasets.downloads.fetching import Patience, alone, fetch
 from my_datasets.errors import ChecksumError, DownloadError
+from tests.waiting import until
 
 BODY = np.random.default_rng(0).bytes(1_000_000)
 SHORT = Patience(tries=3, first_wait=0.01, longest_wait=0.05, connect=2, silence=0.5)
@@ -198,10 +198,7 @@ def test_after_a_kill_it_goes_on_where_it_was(server, tmp_path):
     url = server.put("/x.bin", BODY, pause=0.005)
     process = multiprocessing.get_context("fork").Process(target=get, args=(url, tmp_path))
     process.start()
-    deadline = time.monotonic() + 20
-    while not any(p.suffix == ".partial" and p.stat().st_size for p in tmp_path.iterdir()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: any(p.suffix == ".partial" and p.stat().st_size for p in tmp_path.iterdir()))
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     server.pages["/x.bin"].pause = 0

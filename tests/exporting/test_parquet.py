@@ -23,10 +23,13 @@ from click.testing import CliRunner
 import my_datasets
 from my_datasets import errors
 from my_datasets.cli.main import cli
+from my_datasets.exporting.about import About
 from my_datasets.exporting.parquet import export
 from my_datasets.exporting.target import MARKER
 from my_datasets.input_pipeline.prepared import find
+from my_datasets.publishing.publisher import publish
 from tests.building.engines.builds import build
+from tests.publishing import forging
 from tests.statistics import rows
 
 F = tfds.features
@@ -345,10 +348,10 @@ def test_examples_that_do_not_fit(odd, tmp_path):
 
 def test_a_kill_leaves_nothing_that_looks_whole(odd, tmp_path):
     code = (
-        "import sys, time\nfrom pathlib import Path\n"
+        "import signal\nfrom pathlib import Path\n"
         "from my_datasets.exporting.parquet import export\n"
         "from my_datasets.input_pipeline.prepared import find\n"
-        "def told(*_):\n    print('told', flush=True)\n    time.sleep(60)\n"
+        "def told(*_):\n    print('told', flush=True)\n    signal.pause()\n"
         f"export(find(Path({str(odd)!r})), Path({str(tmp_path / 'out')!r}), report=told)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
@@ -416,3 +419,35 @@ def test_the_same_files_every_time(odd, tmp_path):
     first, second = (export(find(odd), tmp_path / name) for name in ("a", "b"))
     assert [one.sha256 for one in first.files] == [one.sha256 for one in second.files]
     assert dataclasses.replace(first, path=second.path) == second
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+@pytest.mark.parametrize("name", ["label.labels.txt", "LICENSE", "my_datasets_manifest.json"])
+def test_what_links_of_metadata_lead_to_is_not_published(tmp_path, name, is_inside):
+    """A version that somebody mailed, of which a file is a link to the victim's key."""
+    version = forging.make(tmp_path / "data")
+    secret = version / "inner" / "secret" if is_inside else tmp_path / "secret"
+    secret.parent.mkdir(exist_ok=True)
+    path = version / name
+    secret.write_bytes(path.read_bytes() if path.exists() else b"KEY\n")
+    path.unlink(missing_ok=True)
+    path.symlink_to(secret)
+    assert len(list(my_datasets.batches(version, split="test", batch_size=40))) == 1
+    with pytest.raises(errors.PublishError, match="is a link"):
+        publish(str(version), tmp_path / "store")
+    if is_inside:
+        export(find(version), tmp_path / "out")
+        return
+    with pytest.raises(errors.IncompleteVersionError, match=f"{name} is a link that leads out"):
+        export(find(version), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(errors.IncompleteVersionError, match=f"{name} is a link that leads out"):
+        About.read(version)
+    done = CliRunner().invoke(
+        cli, ["catalog", "--from", str(tmp_path / "data"), "--to", str(tmp_path / "site")]
+    )
+    assert done.exit_code == 1
+    assert f"{name} is a link that leads out" in done.output
+    pages = [one for one in (tmp_path / "site").rglob("*") if one.is_file()]
+    assert pages
+    assert not any(b"KEY\n" in one.read_bytes() for one in pages)

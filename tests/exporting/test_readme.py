@@ -4,6 +4,7 @@ import json
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from my_datasets.exporting.about import About
 from my_datasets.exporting.features import Feature
@@ -57,8 +58,28 @@ def test_nothing_hostile_becomes_markup(text):
     )  # fmt: skip
     head, body = parts(readme(about, NOTED, {text: 1}))
     assert head["pretty_name"] == text
-    from markdown_it import MarkdownIt
-
     shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(body)
     for tag in ("<script", "<img", "<svg"):
         assert tag not in shown.lower(), tag
+
+
+@pytest.mark.parametrize("opened", ["```", "~~~~", "> ```", "* ~~~", "1. ```", "`````x", "\\```"])
+@pytest.mark.parametrize("place", ["description", "notes"])
+def test_a_fence_that_is_not_closed_reaches_no_further(opened, place):
+    given = {"citation": "@misc{x}\n```\n<img src=x>\n<script>alert(1)</script>", "notes": ""}
+    body = parts(readme(card(**{**given, place: f"Numbers.\n\n{opened}"}), NOTED, {"train": 1}))[1]
+    shown = MarkdownIt("commonmark", {"html": True}).render(body)
+    assert "<img" not in shown
+    assert "<script" not in shown
+    assert "<h2>Citation</h2>" in shown
+
+
+@pytest.mark.parametrize(
+    "image",
+    ["![i](http://evil.example/x.png)", "\\\\![i](http://e/x)", "\\!![i](http://e/x)",
+     "![i]\n\n[i]: http://e/x", "[![i](http://e/x)](http://e/y)", "!\u200b[i](http://e/x)"],
+)  # fmt: skip
+def test_no_image_is_fetched(image):
+    about = card(description=image, notes=image, licence=image, citation=image)
+    shown = MarkdownIt("commonmark").render(parts(readme(about, NOTED, {"train": 1}))[1])
+    assert "<img" not in shown

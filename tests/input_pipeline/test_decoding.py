@@ -1,18 +1,20 @@
 """Records that are not what their features declare, and features that only TFDS reads."""
 
-import json
+import tracemalloc
 import zlib
 
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_datasets as tfds
 
 from my_datasets.core import schema
 from my_datasets.core.schema import Leaf
-from my_datasets.errors import FeatureError
+from my_datasets.errors import FeatureError, OutOfMemoryError
 from my_datasets.input_pipeline.decoding import Decoder, MisfitError
-from my_datasets.records.columns import PADDING
+from my_datasets.records.columns import MOST_TENSOR_BYTES, PADDING
 from my_datasets.records.reading import Batch
+from my_datasets.statistics.feature import tensor
 
 PACKED = {"dtype": "int16", "encoding": "zlib"}
 
@@ -52,6 +54,8 @@ def packed(*values):
          r"int16 of shape \(3,\) as zlib", "cannot reshape"),
         (Leaf(("x",), "number", shape=(3,), **PACKED), [packed(1, 2, 3)], [b"no"],
          "as zlib", "decompress"),
+        (Leaf(("x",), "number", shape=(3,), **PACKED), [packed(1, 2, 3)], [packed(1, 2, 3)[:-5]],
+         "as zlib", "ends early"),
         (Leaf(("x",), "bytes", "object"), [b"a"], [2], "kind bytes", "int64"),
     ],
 )  # fmt: skip
@@ -84,10 +88,45 @@ def test_a_misfit_of_a_dynamic_tensor_says_its_row(bad, said):
     assert list(caught.value.rows) == [1]
 
 
+@pytest.fixture(scope="module")
+def bomb():
+    packing = zlib.compressobj()
+    pieces = [packing.compress(bytes(1 << 20)) for _ in range((MOST_TENSOR_BYTES >> 20) + 1)]
+    return b"".join([*pieces, packing.flush()])
+
+
+@pytest.mark.parametrize(
+    ("shape", "given"),
+    [((3,), None), ((None,), None), ((None, None), [1, 3]), ((None, None), [1 << 29, 2])],
+)
+def test_little_that_decompresses_to_much_is_refused(shape, given, bomb):
+    """It takes 1 MB, and the memory of what its feature, or `MOST_TENSOR_BYTES`, lets it have."""
+    leaf = Leaf(("x",), "number", shape=shape, **PACKED)
+    bad = {"x/value": [bomb], "x/shape": given} if given else {"x": [bomb]}
+    tracemalloc.start()
+    with pytest.raises(MisfitError, match="zlib makes more than") as caught:
+        Decoder({"x": leaf})(batch_of(bad))
+    if shape == (3,):
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+        assert not tensor(leaf, memoryview(bomb)).size
+    tracemalloc.stop()
+    assert (list(caught.value.rows), caught.value.feature) == ([0], "x")
+
+
+def test_many_tensors_that_decompress_to_much_are_refused(monkeypatch):
+    """What is left is small here, so that the test takes little."""
+    monkeypatch.setattr("my_datasets.input_pipeline.decoding.MOST_TENSOR_BYTES", 1 << 20)
+    monkeypatch.setattr("my_datasets.input_pipeline.decoding.available", lambda: 4 << 20)
+    decoder = Decoder({"x": Leaf(("x",), "number", shape=(None,), **PACKED)})
+    one = {"x": [zlib.compress(bytes(1 << 20))]}
+    assert len(decoder(batch_of(one, one))["x"]) == 2
+    with pytest.raises(OutOfMemoryError, match="'x' take more than half"):
+        decoder(batch_of(*[one] * 9))
+
+
 def test_what_only_tfds_reads_is_refused(tmp_path):
-    tensor = {"tensor": {"shape": {}, "dtype": "bfloat16", "encoding": "none"}}
-    content = {"featuresDict": {"features": {"x": tensor}}}
-    (tmp_path / "features.json").write_text(json.dumps(content))
+    of_tfds = {"x": tfds.features.Tensor(shape=(), dtype=tf.bfloat16)}
+    tfds.features.FeaturesDict(of_tfds).save_config(tmp_path)
     (tmp_path / "dataset_info.json").write_text("{}")
     with pytest.raises(FeatureError, match="'x' is of bfloat16"):
         schema.read(tmp_path)

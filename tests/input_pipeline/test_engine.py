@@ -2,20 +2,24 @@
 
 import dataclasses
 import itertools
+import json
 import shutil
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import my_datasets
 from my_datasets.errors import InvalidOptionError, PlanError
+from my_datasets.input_pipeline import order
 from my_datasets.input_pipeline.batching import Batching
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.memory import size_of
+from my_datasets.input_pipeline.mixture import mix
 from my_datasets.input_pipeline.order import Order
 from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.planning import plan
+from my_datasets.input_pipeline.planning import by_default, plan
 from my_datasets.input_pipeline.stages import Batch, Cache, Prefetch, Read, Repeat, Shard, Shuffle
 from my_datasets.input_pipeline.state import State
 from tests.input_pipeline.conftest import ROWS
@@ -225,6 +229,134 @@ def test_a_state_of_another_plan_is_refused(data_dir, tmp_path):
         State.from_json("[]")
     with pytest.raises(PlanError, match="no plan"):
         Plan.from_json('{"format": 99}')
+
+
+def of_first_version(state, **changes):
+    """Returns a state as it was saved before states had a seed and a version, as text."""
+    names = ("dataset", "split", "content", "order", "epoch", "position")
+    return json.dumps({name: getattr(state, name) for name in names} | changes)
+
+
+def numbers(batches, count=None):
+    return [batch["whole"].tolist() for batch in itertools.islice(batches, count)]
+
+
+@pytest.mark.parametrize("sizes", ["sorted", "computed"])
+def test_a_state_goes_on_in_the_order_in_which_it_was_saved(data_dir, monkeypatch, sizes):
+    if sizes == "computed":  # as of more examples than are sorted: there the order is another one
+        monkeypatch.setattr(order, "_SORTED", 0)
+    made = plan("everything", data_dir=data_dir, columns=["whole"], epochs=2, batch_size=10)
+    assert made.beginning.order_version == 2
+    first = State.from_json(of_first_version(made.beginning))
+    assert (first.order_version, first.seed) == (1, 0)
+    with monkeypatch.context() as patch:  # what that version of the package gave
+        patch.setattr(order, "_round_keys", lambda seed, epoch, version: order._keys(seed, epoch))
+        old = numbers(my_datasets.batches(made))
+    assert (old == numbers(my_datasets.batches(made))) is (sizes == "sorted")
+    assert numbers(my_datasets.batches(made, state=first)) == old
+    batches = my_datasets.batches(made, state=State.from_json(of_first_version(first, position=30)))
+    assert numbers(batches, 5) == old[3:8]
+    again = State.from_json(batches.state().to_json())
+    assert (again.position, again.order_version) == (80, 1)
+    assert numbers(my_datasets.batches(made, state=again)) == old[8:]
+    tensors = my_datasets.pipeline(made, state=again)
+    assert [batch["whole"].numpy().tolist() for batch in tensors] == old[8:]
+    mixed = mix([made, made], batch_size=10)
+    state = State.from_json(of_first_version(Engine(mixed).batching.state_after(2)))
+    assert Engine(mixed, state).batching.start.position == 20  # its hash is that of old states
+
+
+def test_a_state_of_a_later_version_is_refused(data_dir):
+    state = plan("everything", data_dir=data_dir).beginning
+    for changes in ({"order_version": 3}, {"epoch": -1}, {"mood": "good"}):
+        text = json.dumps(json.loads(state.to_json()) | changes)
+        with pytest.raises(PlanError, match="no saved position"):
+            State.from_json(text)
+
+
+def test_no_seed_is_a_random_one_that_plan_and_state_name(data_dir):
+    options = {"data_dir": data_dir, "columns": ["whole"], "batch_size": 10}
+    made = plan("everything", seed=None, **options)
+    seed = made.the(Shuffle).seed
+    assert seed is not None
+    assert f"seed {seed}" in made.explain()
+    assert plan("everything", seed=None, **options).the(Shuffle).seed != seed
+    whole = numbers(my_datasets.batches(made))
+    assert whole == numbers(my_datasets.batches("everything", seed=seed, **options))
+    assert [number for batch in whole for number in batch] != list(range(-100, 150))
+    batches = my_datasets.batches(made)
+    assert numbers(batches, 4) == whole[:4]
+    assert batches.state().seed == seed
+    state = State.from_json(batches.state().to_json())
+    for entry_point in (my_datasets.batches, my_datasets.pipeline, my_datasets.torch_loader):
+        rest = entry_point("everything", seed=None, state=state, **options)
+        assert [np.asarray(batch["whole"]).tolist() for batch in rest] == whole[4:]
+    in_part = my_datasets.batches("everything", seed=None, state=state, shard=(0, 2), **options)
+    assert numbers(in_part, 1)[0] == [n for batch in whole[4:] for n in batch][:20:2]
+
+
+def test_a_random_seed_of_each_host_is_refused(data_dir):
+    options = {"data_dir": data_dir, "seed": None}
+    with pytest.raises(InvalidOptionError, match=r"another one on each host(.|\n)*same number"):
+        plan("everything", shard=(1, 2), **options)
+    made = plan("everything", data_dir=data_dir)
+    with pytest.raises(InvalidOptionError, match="another one on each host"):
+        mix([made, made], seed=None, shard=(1, 2))
+    assert mix([made, made], seed=None).beginning.seed is not None
+    plan("everything", shard=(0, 1), **options)
+    plan("everything", split="test", shard=(1, 2), **options)  # there nothing is drawn
+
+
+def test_what_was_not_shuffled_goes_on_so(data_dir):
+    """Until the second version, seed=None was no shuffling, and so were splits not named train."""
+    options = {"data_dir": data_dir, "columns": ["whole"], "batch_size": 10}
+    stored = plan("everything", shuffle=False, **options)
+    wanted = numbers(my_datasets.batches(stored))
+    for saved in ("as stored", "seed None", "seed None, 4 shards"):
+        text = of_first_version(stored.beginning, order=saved, position=30)
+        batches = my_datasets.batches(
+            "everything", seed=None, state=State.from_json(text), **options
+        )
+        assert numbers(batches) == wanted[3:]
+    both = {**options, "split": "train[:50%]+test"}
+    state = plan("everything", shuffle=False, **both).beginning
+    old = State.from_json(of_first_version(state))
+    assert my_datasets.batches("everything", state=old, **both).plan.the(Shuffle).seed is None
+    with pytest.raises(PlanError, match="another plan"):
+        my_datasets.batches("everything", state=state, **both)
+    negative = State.from_json(
+        of_first_version(plan("everything", **options).beginning, order="seed -1")
+    )
+    list(my_datasets.batches("everything", seed=2**64 - 1, state=negative, **options))
+
+
+@pytest.mark.parametrize(
+    ("split", "is_shuffled"),
+    [
+        ("train", True), ("train[:80%]", True), ("train+test", True), ("test+train", True),
+        ("train[:50%]+test", True), ("test + train[:5]", True), ("test", False), ("all", True),
+        ("test[5:]", False), ("test+test[:50%]", False),
+    ],
+)  # fmt: skip
+def test_all_but_evaluation_splits_are_shuffled(data_dir, split, is_shuffled):
+    made = plan("everything", split=split, data_dir=data_dir)
+    assert (made.the(Shuffle).seed is not None) is is_shuffled
+    (line,) = [line for line in made.explain().splitlines() if line.startswith("shuffle")]
+    assert f"shuffle=None {'shuffles' if is_shuffled else 'does not shuffle'} {split!r}" in line
+    assert "test*, val*, dev*, eval*" in line
+    for shuffle in (True, False):
+        asked = plan("everything", split=split, shuffle=shuffle, data_dir=data_dir)
+        assert (asked.the(Shuffle).seed is not None) is shuffle
+        assert "shuffle=None" not in asked.explain()
+
+
+def test_the_rule_is_about_how_names_begin():
+    for names, is_shuffled in (
+        (["fold_1", "fold_1+fold_2", "unlabelled", "train_extra", "corrected_train", "contest"], 1),
+        (["val", "valid", "validation_matched", "dev-clean", "Test", "eval2", "test1+val"], 0),
+    ):
+        for name in names:
+            assert by_default(name)[0] is bool(is_shuffled), name
 
 
 def test_a_plan_of_other_data_is_refused(data_dir):

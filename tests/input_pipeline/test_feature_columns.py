@@ -10,6 +10,7 @@ import my_datasets
 from my_datasets import feature_columns as fc
 from my_datasets.building.options import BuildOptions
 from my_datasets.errors import FeatureError, InvalidOptionError
+from my_datasets.input_pipeline.feature_columns import learning
 
 KINDS = ["oak", "elm", "fir", "yew"]
 N = 500
@@ -21,7 +22,9 @@ def row(i):
         "price": float(np.float32(rng.normal(50, 20))), "age": int(rng.integers(0, 100)),
         "kind": KINDS[int(rng.integers(4)) * int(rng.integers(2))], "id": i % 7,
         "maybe": None if i % 5 == 0 else float(i), "few": None if i % 4 == 0 else i,
-        "list": [1] * (i % 3), "label": i % 3,
+        "wide": None if i % 4 == 0 else float(i), "word": None if i % 4 == 0 else KINDS[i % 4],
+        "small": None if i % 4 == 0 else i % 200, "flag": None if i % 4 == 0 else True,
+        "number": i, "list": [1] * (i % 3), "label": i % 3,
     }  # fmt: skip
 
 
@@ -37,7 +40,11 @@ def table(tmp_path_factory):
                 "price": np.float32, "age": np.uint8, "kind": tfds.features.Text(), "id": np.int64,
                 "maybe": tfds.features.Scalar(np.float32, optional=True),
                 "few": tfds.features.Scalar(np.int32, optional=True),
-                "list": tfds.features.Sequence(np.int64),
+                "wide": tfds.features.Scalar(np.float64, optional=True),
+                "word": tfds.features.Scalar(np.str_, optional=True),
+                "small": tfds.features.Scalar(np.uint8, optional=True),
+                "flag": tfds.features.Scalar(np.bool_, optional=True),
+                "number": np.int64, "list": tfds.features.Sequence(np.int64),
                 "label": tfds.features.ClassLabel(num_classes=3),
             }  # fmt: skip
             return tfds.core.DatasetInfo(
@@ -82,7 +89,8 @@ def test_ranges_are_those_of_tensorflow(table):
         ),
     )
     ours = of_ours(table, {"price": fc.bucketised([0, 10, 100])}, {"price": values})
-    assert np.array_equal(ours["price"], theirs)
+    assert np.array_equal(ours["price"][:, :-1], theirs)
+    assert not ours["price"][:, -1].any()  # theirs has no range for what is missing
 
 
 def test_categories_are_those_of_tensorflow(table, tmp_path):
@@ -190,6 +198,116 @@ def test_it_is_one_pass(table, monkeypatch):
     seen.clear()
     fc.adapt(**table, columns={"price": fc.numeric(missing=0.0), "kind": fc.vocabulary(KINDS)})
     assert not seen
+
+
+def encoded(table, columns, **options):
+    """What columns make of the whole table, as a pipeline gives it: by name, and who is missing."""
+    found = fc.adapt(**table, columns=columns, **options)
+    (batch,) = my_datasets.pipeline(
+        **table, columns=[*columns, "number"], batch_size=N, shuffle=False, as_supervised=False
+    )
+    is_missing = batch["number"].numpy() % 4 == 0
+    return {name: one.numpy() for name, one in found(batch).items()}, is_missing
+
+
+@pytest.mark.parametrize("name", ["few", "wide"])
+@pytest.mark.parametrize("ranges", [[100, 300], 3])
+def test_a_missing_number_is_in_no_range(table, name, ranges):
+    found, is_missing = encoded(table, {name: fc.bucketised(ranges)})
+    assert found[name].shape == (N, 4)
+    assert np.array_equal(found[name][:, 3] == 1, is_missing)
+    assert np.array_equal(found[name].sum(axis=1), np.ones(N))
+    if ranges == 3:
+        assert np.ptp(found[name][:, :3].sum(axis=0)) <= 1
+    nan = fc.adapt(**table, columns={"price": fc.bucketised([0.0])})
+    ours = nan({"price": tf.constant([-np.inf, -1.0, 0.0, np.nan])})["price"].numpy()
+    assert ours.argmax(axis=1).tolist() == [0, 0, 1, 2]
+
+
+def test_a_missing_category_is_not_another_one(table):
+    columns = {
+        "word": fc.vocabulary(), "few": fc.vocabulary(), "maybe": fc.numeric(missing=-7.0),
+        "wide": fc.numeric(missing=-7.0),
+    }  # fmt: skip
+    found, is_missing = encoded(table, columns)
+    assert np.array_equal(found["word"][:, 0] == 1, is_missing)
+    assert np.array_equal(found["few"][:, 0] == 1, is_missing)
+    assert np.array_equal(found["wide"][:, 0] == -7, is_missing)
+    found, _ = encoded(table, {"few": fc.identity(N)})
+    assert np.array_equal(found["few"][:, 0] == 1, is_missing)
+    for name in ("word", "few"):
+        found, _ = encoded(table, {name: fc.hashed(3)})
+        assert found[name].shape == (N, 4)
+        assert np.array_equal(found[name][:, 3] == 1, is_missing)
+    crossed, _ = encoded(
+        table, {"word": fc.hashed(3), "few": fc.bucketised([100])},
+        crosses=[fc.crossed("word", "few", size=1 << 20, embedding=1)],
+    )  # fmt: skip
+    of_missing = set(crossed["word_X_few"][is_missing, 0].tolist())
+    assert len(of_missing) == 1
+    assert not of_missing & set(crossed["word_X_few"][~is_missing, 0].tolist())
+
+
+def test_hashes_of_what_is_there_are_those_of_tensorflow(table):
+    theirs = of_tensorflow(
+        {"word": KINDS},
+        tf.feature_column.indicator_column(
+            tf.feature_column.categorical_column_with_hash_bucket("word", 10)
+        ),
+    )
+    ours = of_ours(table, {"word": fc.hashed(10)}, {"word": KINDS})["word"]
+    assert np.array_equal(ours[:, :10], theirs)
+
+
+def test_zero_is_a_number(table):
+    """And the least one of unsigned numbers, by which TFDS says that they are missing."""
+    found = of_ours(table, {"age": fc.numeric(missing=-7.0)}, {"age": [0, 3]})["age"]
+    assert found[:, 0].tolist() == [0, 3]
+    for name in ("small", "flag"):
+        with pytest.raises(FeatureError, match="cannot tell what is missing"):
+            fc.adapt(**table, columns={name: fc.numeric()})
+
+
+@pytest.mark.parametrize(
+    ("values", "parts", "most"),
+    [
+        (np.random.default_rng(1).lognormal(0, 3, 100_003), 10, 1),
+        (np.random.default_rng(2).poisson(40, 20_000), 5, 1_300),
+        (np.concatenate([np.zeros(6_000), np.arange(1, 4_001)]), 4, None),
+        (np.repeat([1, 2, 3], [10, 1, 10]), 10, None),
+        (np.ones(50), 4, None),
+        (np.arange(-5, 5), 10, 0),
+    ],
+    ids=["skewed", "discrete", "tied", "few", "one", "each"],
+)
+@pytest.mark.parametrize("at_once", [7_001, 1_000_000])
+def test_parts_are_of_about_the_same_size(values, parts, most, at_once):
+    values = values.astype(np.float32)
+    quantiles = learning.Quantiles()
+    for begin in range(0, len(values), at_once):
+        quantiles.add(values[begin : begin + at_once])
+    boundaries = quantiles.boundaries(parts)
+    assert boundaries == sorted(set(boundaries))
+    sizes = np.bincount(np.digitize(values, boundaries), minlength=len(boundaries) + 1)
+    assert sizes.all()
+    assert len(sizes) == min(parts, len(set(values.tolist())))
+    if most is not None:
+        assert np.ptp(sizes) <= most
+    if values[0] == 0 and parts == 4:
+        assert sizes[0] == 6_000
+        assert np.ptp(sizes[1:]) <= 1
+
+
+def test_very_many_numbers_take_no_more_memory(monkeypatch):
+    monkeypatch.setattr(learning.Quantiles, "_MOST", 10_000)
+    values = np.random.default_rng(3).lognormal(0, 3, 200_000).astype(np.float32)
+    quantiles = learning.Quantiles()
+    for begin in range(0, len(values), 4_096):
+        quantiles.add(values[begin : begin + 4_096])
+        assert len(quantiles._values) <= 10_000
+    sizes = np.bincount(np.digitize(values, quantiles.boundaries(10)))
+    assert len(sizes) == 10
+    assert abs(sizes / len(values) - 0.1).max() < 0.002
 
 
 COLUMNS = {

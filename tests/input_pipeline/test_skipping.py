@@ -2,6 +2,7 @@
 
 import io
 import logging
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets.building.options import BuildOptions
-from my_datasets.errors import ExampleError, InvalidOptionError
+from my_datasets.errors import CorruptShardError, ExampleError, InvalidOptionError
+from my_datasets.records import index
 
 BROKEN = {3, 4, 11, 29}
 
@@ -84,3 +86,44 @@ def test_if_all_are_broken_it_is_an_error(broken):
         )
     with pytest.raises(InvalidOptionError, match="undecodable='ignore'"):
         my_datasets.plan(**broken, undecodable="ignore")
+
+
+@pytest.mark.parametrize("where", ["data", "length", "checksum"])
+def test_damaged_records_are_skipped_too(broken, tmp_path, caplog, where):
+    options = {**broken, "data_dir": shutil.copytree(broken["data_dir"], tmp_path / "data")}
+    (shard,) = options["data_dir"].glob("partly_broken/1.0.0/*train.tfrecord-*[0-9]")
+    offsets = index.read(shard)
+    damaged = {7, 8, 20}
+    data = bytearray(shard.read_bytes())
+    for number in damaged:
+        begin, end = int(offsets[number]), int(offsets[number + 1])
+        data[{"data": begin + 40, "length": begin + 1, "checksum": end - 2}[where]] ^= 4
+    shard.write_bytes(data)
+    with pytest.raises(CorruptShardError, match=r"Record 7 \(counted from 0\) of .* is damaged"):
+        list(my_datasets.batches(**options, split="train[5:11]", shuffle=False))
+    batches = my_datasets.batches(**options, undecodable="skip", shuffle=False, batch_size=30)
+    with caplog.at_level(logging.WARNING):
+        (batch,) = batches
+    numbers = batch["number"].tolist()
+    in_place = {3: 5, 4: 5, 7: 9, 8: 9, 11: 12, 20: 21, 29: 0}
+    assert numbers == [in_place.get(i, i) for i in range(30)]
+    for number, one in zip(numbers, batch["image"], strict=True):
+        assert np.array_equal(one, image(number))
+    assert batches.skipped == 7
+    assert caplog.text.count("(counted from 0)") == 3
+    with shard.open("r+b") as file:
+        file.truncate(int(offsets[25]))
+    with pytest.raises(CorruptShardError, match="not that of this shard"):
+        list(my_datasets.batches(**options, undecodable="skip"))
+
+
+def test_if_all_are_damaged_it_is_an_error(broken, tmp_path):
+    options = {**broken, "data_dir": shutil.copytree(broken["data_dir"], tmp_path / "data")}
+    (shard,) = options["data_dir"].glob("partly_broken/1.0.0/*train.tfrecord-*[0-9]")
+    offsets = index.read(shard)
+    data = bytearray(shard.read_bytes())
+    for begin in offsets[:-1].tolist():
+        data[begin + 40] ^= 4
+    shard.write_bytes(data)
+    with pytest.raises(CorruptShardError, match="is damaged"):
+        list(my_datasets.batches(**options, undecodable="skip", batch_size=7))

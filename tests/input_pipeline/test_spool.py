@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import os
 import pickle
 import shutil
 import time
@@ -27,7 +28,7 @@ from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.order import Order, WindowOrder
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.planning import plan
-from my_datasets.records import index
+from my_datasets.records import index, tfrecord
 from tests import servers
 
 N, SHARDS = 600, 12
@@ -233,3 +234,72 @@ def test_what_is_wrong_is_said(store, tmp_path):
     put("data/far/1.0.0/far-train.tfrecord-00003-of-00012", b"other")
     with pytest.raises((CorruptShardError, PlanError), match=r"is not the file|other data"):
         list(my_datasets.batches(made))
+
+
+def copies(directory):
+    """The shards that lie in a directory for copies."""
+    return sorted(path for path in directory.rglob("*tfrecord*") if path.name[-1].isdigit())
+
+
+@pytest.mark.parametrize("has_state", [True, False])
+def test_a_planted_copy_is_not_read(store, local, tmp_path, monkeypatch, has_state):
+    options = {"data_dir": store[0], "shards_dir": tmp_path / "copies", "split": "train[:25%]"}
+    expected = list(my_datasets.source("far", data_dir=local, split="train[:25%]"))
+    assert list(my_datasets.source("far", **options)) == expected
+    shard, *_ = found = copies(tmp_path / "copies")
+    before, data = shard.stat(), bytearray(shard.read_bytes())
+    length = int.from_bytes(data[:8], "little")
+    body = bytearray(data[tfrecord.HEADER : tfrecord.HEADER + length])
+    body[body.rindex(b"x")] = ord("y")
+    data[: length + tfrecord.OVERHEAD] = tfrecord.framed_one(bytes(body))  # with the right checksum
+    shard.write_bytes(data)
+    os.utime(shard, ns=(before.st_atime_ns, before.st_mtime_ns))
+    if not has_state:
+        monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path / "home"))
+    assert list(my_datasets.source("far", **options)) == expected
+    assert copies(tmp_path / "copies") == found
+
+
+def test_another_machine_hashes_copies_and_fetches_no_shard_again(store, tmp_path, monkeypatch):
+    options = {"data_dir": store[0], "shards_dir": tmp_path / "copies", "split": "train[:25%]"}
+    list(my_datasets.source("far", **options))
+    before = {path: path.stat() for path in copies(tmp_path / "copies")}
+    monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path / "home"))
+    source = my_datasets.source("far", **options)
+    list(source)
+    assert {path: path.stat() for path in copies(tmp_path / "copies")} == before
+    assert source.records.fetch.fetched == 0
+
+
+@pytest.mark.parametrize("depth", ["folder", "version"])
+def test_nothing_is_written_or_deleted_where_links_lead(store, tmp_path, depth):
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    names = ("notes.txt", "dataset_info.json", "far-train.tfrecord-00000-of-00012")
+    for name in names:
+        (victim / name).write_text("mine")
+    options = {"data_dir": store[0], "shards_dir": tmp_path / "copies"}
+    my_datasets.source("far", **options)
+    (folder,) = (tmp_path / "copies").glob("*/far")
+    link = folder if depth == "folder" else folder / "1.0.0"
+    shutil.rmtree(link)
+    link.symlink_to(victim)
+    with pytest.raises(DataDirError, match="is a link, or in one"):
+        my_datasets.source("far", **options)
+    assert {path.name: path.read_text() for path in victim.iterdir()} == dict.fromkeys(
+        names, "mine"
+    )
+
+
+@pytest.mark.parametrize("key", ["../../../evil.json", "1.0.0/../../../../evil.txt", "./a.json"])
+def test_no_name_in_a_bucket_leads_elsewhere(local, tmp_path, key):
+    copies_at = tmp_path / "a" / "b" / "c" / "copies"
+    with servers.s3(f"evil{len(key)}") as (url, put):
+        for path in local.rglob("*"):
+            if path.is_file():
+                put(f"data/{path.relative_to(local).as_posix()}", path.read_bytes())
+        put(f"data/far/{key}", b"evil")
+        with pytest.raises(DataDirError, match="lists a file that is not in it"):
+            my_datasets.source("far", data_dir=f"{url}/data", shards_dir=copies_at)
+    outside = list(tmp_path.rglob("evil.*"))
+    assert [path for path in outside if copies_at not in path.parents] == []

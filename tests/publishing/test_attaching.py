@@ -1,6 +1,7 @@
 """Streaming: what comes from a store through a small cache is what a pull brings."""
 
 import contextlib
+import json
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets.core.lock import Lock, Locked
+from my_datasets.core.user_folders import state_folder
 from my_datasets.core.versioning import Version
 from my_datasets.errors import (
     CorruptReleaseError,
@@ -32,15 +34,16 @@ from my_datasets.errors import (
 from my_datasets.publishing import keeping
 from my_datasets.publishing.ledger import Ledger
 from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.origin import Attachment
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.signing import Signer, TrustedKeys
 from my_datasets.records import on_demand
+from my_datasets.records.on_demand import Attachment
 from my_datasets.stores.opening import open_store
 from my_datasets.stores.patience import PatientStore
 from tests.publishing import made
 from tests.publishing.test_signing import keygen
 from tests.publishing.web import serving
+from tests.waiting import LONGEST_SECONDS
 
 ROWS, SHARDS = 400, 10
 # Of a shard of train: 40 examples of 4 kB. Those of test have one example each.
@@ -61,6 +64,27 @@ def store(tmp_path_factory, wide):
     return directory
 
 
+def noted():
+    """The directories that this user's state says are attached."""
+    files = state_folder("attached").glob("*.json")
+    return {Path(json.loads(path.read_text())["version_dir"]) for path in files}
+
+
+def test_directories_that_are_gone_are_forgotten(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path / "home"))
+    paths = [
+        my_datasets.attach("released", store, tmp_path / name, cache_bytes="100M").path
+        for name in ("gone", "stays")
+    ]
+    assert noted() == set(paths)
+    shutil.rmtree(tmp_path / "gone")
+    (state_folder("attached") / "other.json").write_text("{")
+    new = my_datasets.attach("released", store, tmp_path / "new", cache_bytes="100M").path
+    (state_folder("attached") / "other.json").unlink()
+    assert noted() == {paths[1], new}
+    assert len(list(my_datasets.source(paths[1], split="test"))) == 10
+
+
 @pytest.fixture
 def own_store(store, tmp_path):
     """A copy of it, to be changed."""
@@ -77,7 +101,7 @@ def shards_in(cache):
     directory = cache / "shards"
     with filelock.FileLock(directory / ".lock"):
         found = {}
-        for path in directory.iterdir():
+        for path in directory.glob("[!.]*"):
             with contextlib.suppress(FileNotFoundError):
                 state = path.stat()
                 found[state.st_ino] = (path.name, state.st_size)
@@ -145,7 +169,7 @@ def test_who_asks_is_not_forgotten(gcs_bucket, wide, cache):
     assert address.startswith("gs://anonymous@")
     publish(str(wide), address)
     attached = my_datasets.attach("released", address, cache)
-    assert Attachment.read(attached.path).store == address
+    assert Attachment.find(attached.path).store == address
     assert len(list(my_datasets.source(attached, split="test"))) == 10
 
 
@@ -227,7 +251,7 @@ def test_only_what_is_read_comes(store, wide, cache):
         assert len(asked_for(asked)) == 2
         assert rows(stream(url, cache, split="train[10%:20%]")) == whole(wide, "train[10%:20%]")
         assert len(asked_for(asked)) == 2  # another reader, with another bound, has it, too
-    assert not [path for _, path, _ in asked if path.endswith(".keys.npy")]
+    assert not [path for _, path, _ in asked if "my_datasets_keys" in path]
 
 
 def test_the_bound_holds(store, wide, cache):
@@ -426,8 +450,8 @@ def test_what_is_on_its_way_keeps_no_process_from_ending(store, cache, root):
         process = subprocess.Popen(
             [sys.executable, "-c", _LEAVER, url, cache], cwd=root, stdin=subprocess.PIPE
         )
-        assert asked_for_one.wait(60)
-        process.communicate(b"\n", timeout=60)
+        assert asked_for_one.wait(LONGEST_SECONDS)
+        process.communicate(b"\n", timeout=LONGEST_SECONDS)
         go_on.set()
     assert process.returncode == 0
 
@@ -551,6 +575,6 @@ def test_what_cannot_be_done_is_told(store, cache):
         my_datasets.plan(attached, bucket_by="noise")
     with pytest.raises(InvalidOptionError, match="has no examples"):
         stream(store, cache, split="train[:0]")
-    (attached.path / on_demand.FILE_NAME).write_text("[]")
+    moved = attached.path.rename(cache / "moved")
     with pytest.raises(NotPreparedError, match="attach the release again"):
-        my_datasets.source(attached)
+        my_datasets.source(moved)

@@ -21,7 +21,7 @@ from my_datasets.stores.opening import open_store
 from my_datasets.stores.patience import Patience, PatientStore
 from tests.publishing import made
 
-LONGEST_SECONDS = 5
+LONGEST_SECONDS = 60
 FOLDER = "released/1.0.0"
 INDEX = "my-datasets/index/released.json"
 STORE = "my-datasets/store.json"

@@ -2,14 +2,19 @@
 
 import hashlib
 import json
+import os
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
+from my_datasets.catalog.collect import collect
+from my_datasets.catalog.render import write
+from my_datasets.core import manifest
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import (
     AlreadyInStoreError,
@@ -20,6 +25,8 @@ from my_datasets.errors import (
     StoreUnavailableError,
     VersionGateError,
 )
+from my_datasets.exporting.parquet import export
+from my_datasets.input_pipeline import prepared
 from my_datasets.publishing import places, publisher, record
 from my_datasets.publishing.index import State
 from my_datasets.publishing.ledger import Ledger
@@ -30,6 +37,9 @@ from my_datasets.publishing.releasing import Outcome
 from my_datasets.stores.local import LocalStore
 from my_datasets.stores.opening import open_store
 from my_datasets.stores.patience import PatientStore
+from my_datasets.verification.adopting import adopt
+from my_datasets.verification.report import Level
+from my_datasets.verification.verifier import verify
 from tests.publishing import made
 from tests.publishing.web import serving
 
@@ -72,6 +82,35 @@ def test_a_version_becomes_a_release(store, built):
         (1, "publish", "the first"), (2, "placed", "")
     ]  # fmt: skip
     assert ledger(store).settings().datasets == ("released",)
+
+
+class Standing:
+    """Stands for a directory, as what `pull` returns does."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def __fspath__(self):
+        return str(self._path)
+
+
+@pytest.mark.parametrize("given", [str, Path, Standing])
+def test_a_directory_is_a_text_or_a_path(tmp_path, built, given):
+    """In each public function that takes a directory."""
+    version, store = built(), given(tmp_path / "store")
+    published = publish(given(version), store)
+    assert published.outcome is Outcome.PUBLISHED
+    pulled = pull("released:1.0.0", store, given(tmp_path / "here"))
+    assert verify(given(pulled.path)).is_good
+    (pulled.path / manifest.FILE_NAME).unlink()
+    assert adopt(given(pulled.path)).content == Manifest.read(version).content
+    exported = export(prepared.find(given(version)), given(tmp_path / "parquet"))
+    assert exported.path == tmp_path / "parquet"
+    # A store elsewhere is one whose metadata are kept here.
+    with serving(tmp_path / "store") as (url, _):
+        found = collect(url, cache=given(tmp_path / "cache"))
+    assert list((tmp_path / "cache").iterdir())
+    assert write(found, given(tmp_path / "site"), with_samples=False).problems == {}
 
 
 def test_the_same_again(store, built, tmp_path):
@@ -158,6 +197,64 @@ def test_what_is_damaged_is_told_and_comes_to_no_store(store, built, tmp_path, d
     )
     assert publish(str(version), store).uploaded == left
     assert not list(store.list(places.UPLOADS))
+
+
+def overwritten(version):
+    """Overwrites four bytes of each shard and sidecar; returns their names."""
+    names = []
+    for path in sorted(version.iterdir()):
+        if not path.name.endswith((".json", ".txt")):
+            with path.open("r+b") as file:
+                file.seek(path.stat().st_size // 2)
+                before = file.read(4)
+                file.seek(-4, os.SEEK_CUR)
+                file.write(bytes(byte ^ 0xFF for byte in before))
+            names.append(path.name)
+    return names
+
+
+@pytest.mark.parametrize("options", [{}, {"level": Level.DEEP}, {"dry_run": True}], ids=str)
+def test_a_damaged_copy_of_a_release_is_not_called_the_same(store, built, tmp_path, options):
+    publish(str(built()), store)
+    for name in ("*train*-00001-of-?????", "my_datasets_offsets_*", "my_datasets_keys_*"):
+        version = Path(shutil.copytree(built(), tmp_path / name.strip("*") / "released" / "1.0.0"))
+        keep = next(version.glob(name))
+        good = {path.name: path.read_bytes() for path in version.iterdir() if path != keep}
+        overwritten(version)
+        for other, data in good.items():
+            (version / other).write_bytes(data)
+        with pytest.raises(PublishError, match=f"{keep.name}: other bytes") as raised:
+            publish(str(version), store, **options)
+        assert str(raised.value).count("other bytes than") == 1
+    assert publish(str(built()), store, **options).outcome is Outcome.ALREADY
+
+
+def test_each_file_of_a_damaged_copy_is_named(store, built, tmp_path):
+    publish(str(built()), store)
+    version = Path(shutil.copytree(built(), tmp_path / "released" / "1.0.0"))
+    names = overwritten(version)
+    with pytest.raises(PublishError) as raised:
+        publish(str(version), store)
+    told = [name for name in names if f"{name}: other bytes" in str(raised.value)]
+    assert len(told) == 5
+    assert f"and {len(names) - 5} more" in str(raised.value)
+
+
+def test_a_damaged_copy_of_which_all_is_uploaded_is_not_published(store, built, tmp_path):
+    """Killed before the step that decides, and damaged before the next call: nothing is read then
+    on its way into the store."""
+    version = Path(shutil.copytree(built(), tmp_path / "released" / "1.0.0"))
+    wanted = Record.of(version)
+    folder = places.upload_of(wanted.name, wanted.key, wanted.identity)
+    for one in wanted.files:
+        store.create(f"{folder}/{one.name}", version / one.name, one.sha256)
+    (damaged, *_) = (name for name in overwritten(version) if "-train" in name)
+    for path in built().iterdir():
+        if path.name != damaged:
+            shutil.copy(path, version / path.name)
+    with pytest.raises(PublishError, match=f"{damaged}: other bytes"):
+        publish(str(version), store)
+    assert release(store) is None
 
 
 def test_what_lies_there_and_is_no_release(store, built):

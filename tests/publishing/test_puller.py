@@ -15,8 +15,8 @@ from my_datasets.core.manifest import Manifest
 from my_datasets.core.versioning import Version
 from my_datasets.errors import (
     CorruptReleaseError,
-    DataDirError,
     DiskFullError,
+    InvalidOptionError,
     LockError,
     OverwriteError,
     ReleaseNotFoundError,
@@ -104,7 +104,7 @@ def test_wildcards(directory, tmp_path):
         pull("releases", directory, tmp_path)
     with pytest.raises(StoreError, match="There is no store at"):
         pull("released", tmp_path / "nothing", tmp_path)
-    with pytest.raises(DataDirError, match="is not on this machine"):
+    with pytest.raises(InvalidOptionError, match="must be on this machine"):
         pull("released", directory, "gs://bucket/data")
 
 

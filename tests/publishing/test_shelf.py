@@ -54,7 +54,7 @@ def shelf(tmp_path):
 
 def used_at(shelf, number, seconds):
     """Says when a file was wanted last: clocks may be too coarse to tell what follows quickly."""
-    os.utime(shelf.path_of(file_of(number).sha256), (seconds, seconds))
+    os.utime(shelf.directory / ".used" / file_of(number).sha256, (seconds, seconds))
 
 
 def test_what_comes_is_there_and_comes_once(shelf):
@@ -118,7 +118,7 @@ def test_nobody_sees_a_byte_of_anything_else(shelf, pieces):
 
     with pytest.raises(CorruptReleaseError, match="file1 is not what was published"):
         shelf.bring(file_of(1), given, "file1")
-    assert set(seen) <= {".lock"}
+    assert set(seen) <= {".lock", ".used", ".my_datasets_cache"}
     assert numbers_on(shelf) == []
     assert brought(shelf, 1).read_bytes() == data_of(1)
 

@@ -18,12 +18,13 @@ from my_datasets.publishing.releasing import Outcome
 from my_datasets.publishing.signing import Signer, TrustedKeys
 from my_datasets.stores.opening import open_store
 from my_datasets.stores.patience import PatientStore
+from tests import programs
 
 
 def keygen(path, *options, password=""):
     subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", password, "-C", "a comment", "-f", path,
-         *options],
+        [programs.require("ssh-keygen", "OpenSSH"), "-q", "-t", "ed25519", "-N", password,
+         "-C", "a comment", "-f", path, *options],
         check=True,
     )  # fmt: skip
     return path

@@ -3,6 +3,8 @@
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -147,3 +149,25 @@ def test_many_shards_take_few_descriptors(tmp_path):
     for begin in range(0, 600, 50):
         records.read(np.arange(begin, begin + 50))
     assert len(list(Path("/proc/self/fd").iterdir())) - before <= 2 * 256
+
+
+_ENDS = """
+import sys
+from pathlib import Path
+import numpy as np
+from my_datasets.records import reading
+
+records = reading.Records([reading.Shard(Path(sys.argv[1]), 3)], [(0, 3)])
+records.read(np.arange(3))
+kept = next(iter(records._files._opened.values()))
+# When Python ends, what a module has is gone before what it made.
+vars(reading)["os"] = None
+"""
+
+
+def test_nothing_is_printed_when_python_ends(tmp_path):
+    path = tmp_path / "x.tfrecord"
+    path.write_bytes(b"".join(map(tfrecord.framed_one, [b"a", b"b", b"c"])))
+    code = [sys.executable, "-c", _ENDS, str(path)]
+    done = subprocess.run(code, capture_output=True, text=True, check=True)
+    assert done.stderr == ""

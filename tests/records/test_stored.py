@@ -2,6 +2,8 @@
 
 import io
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from my_datasets.comparison import readers
@@ -38,6 +40,29 @@ def test_open_files_are_read_as_well(versions, form):
     (shard, *_) = shards(versions[form])
     from_file = list(stored.records(io.BytesIO(shard.read_bytes()), form))
     assert from_file == list(stored.records(shard, form))
+
+
+def test_a_record_that_is_stored_once_for_many_rows_takes_little(tmp_path):
+    """Some 100 bytes of Parquet that stand for 2 GB of records."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), [b"a" * 2_000_000])
+    pq.write_table(
+        pa.table({"data": column}), tmp_path / "it", compression="zstd", store_schema=False
+    )
+    assert (tmp_path / "it").stat().st_size < 1000
+    before = pa.total_allocated_bytes()
+    count = 0
+    for part in stored.records(tmp_path / "it", "parquet"):
+        assert sum(map(len, part)) <= 6_000_000
+        assert pa.total_allocated_bytes() - before < 100_000_000
+        count += len(part)
+    assert count == 1000
+
+
+def test_a_column_of_something_else_holds_no_records(tmp_path):
+    for values in ([1, 2], [b"a", None]):
+        pq.write_table(pa.table({"data": values}), tmp_path / "it")
+        with pytest.raises(stored.DamagedError):
+            list(stored.records(tmp_path / "it", "parquet"))
 
 
 def test_array_records_are_read_after_this_process_wrote_some(versions, tmp_path, monkeypatch):

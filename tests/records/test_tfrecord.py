@@ -62,8 +62,8 @@ def test_an_index_finds_each_record(shard):
     ]
     assert records == [b"a" * 10, b"", b"b" * 300]
     assert sorted(path.name for path in shard.parent.iterdir()) == [
+        index.path_of(shard).name,
         shard.name,
-        shard.name + ".offsets.npy",
     ]
 
 

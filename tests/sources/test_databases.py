@@ -134,7 +134,7 @@ def test_a_missing_driver_is_named(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "adbc_driver_bigquery", None)
     monkeypatch.setitem(sys.modules, "adbc_driver_bigquery.dbapi", None)
-    with pytest.raises(MissingDependencyError, match=r"my_datasets\[bigquery\]"):
+    with pytest.raises(MissingDependencyError, match=r"pip install 'adbc-driver-bigquery>="):
         sources.sql("SELECT 1", "bigquery://project/dataset", key="id")
 
 

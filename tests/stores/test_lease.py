@@ -8,6 +8,7 @@ import pytest
 
 from my_datasets import errors
 from my_datasets.stores import lease
+from tests.waiting import until
 
 PATH = "digits/.1.0.0.lock"
 
@@ -23,11 +24,8 @@ def quickly_given_up(monkeypatch):
     monkeypatch.setattr(lease, "BELIEVED", 1.0)
 
 
-def check_for_a_while(held):
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        held.check()
-        time.sleep(0.01)
+def check_until_it_fails(held):
+    until(lambda: held.check() is not None, "the loss of the lease was never noticed")
 
 
 def left_behind(store, place="/elsewhere"):
@@ -40,9 +38,7 @@ def test_it_is_there_while_it_is_held(store):
     with lease.held(store, PATH, "/here") as held:
         first = store.state(PATH, 4096)
         held.check()
-        until = time.monotonic() + 10
-        while store.state(PATH, 4096) == first:
-            assert time.monotonic() < until, "it was never renewed"
+        until(lambda: store.state(PATH, 4096) != first, "it was never renewed")
         assert json.loads(first[0])["place"] == "/here"
     with pytest.raises(errors.NotInStoreError):
         store.state(PATH, 4096)
@@ -93,7 +89,7 @@ def test_one_that_was_taken_away_is_noticed(store):
             except errors.ChangedInStoreError:
                 continue
         with pytest.raises(errors.BuildInterruptedError, match="Another process may have gone on"):
-            check_for_a_while(held)
+            check_until_it_fails(held)
     assert store.state(PATH, 4096)[0] == b'{"mark": "of another"}'
 
 
@@ -105,7 +101,7 @@ def test_one_that_cannot_be_renewed_is_lost(store, monkeypatch, quickly_given_up
 
         monkeypatch.setattr(store, "replace", silent)
         with pytest.raises(errors.BuildInterruptedError):
-            check_for_a_while(held)
+            check_until_it_fails(held)
 
 
 def test_what_is_no_lease_is_waited_for_and_taken(store, quickly_given_up):
@@ -147,13 +143,12 @@ def test_answers_that_were_lost_lose_no_lease(store, monkeypatch):
     with lease.held(store, PATH, "/here") as held:
         monkeypatch.setattr(store, "replace", deaf)
         monkeypatch.setattr(store, "state", mute)
-        until = time.monotonic() + 10
-        while silent:
-            assert time.monotonic() < until, "it never asked"
-            time.sleep(0.01)
+        until(lambda: not silent, "it never asked")
         count = json.loads(state(PATH, 4096)[0])["count"]
-        while json.loads(state(PATH, 4096)[0])["count"] == count:
-            assert time.monotonic() < until, "it was not renewed any more"
+        until(
+            lambda: json.loads(state(PATH, 4096)[0])["count"] != count,
+            "it was not renewed any more",
+        )
         held.check()
     with pytest.raises(errors.NotInStoreError):
         state(PATH, 4096)

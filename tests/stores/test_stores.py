@@ -2,6 +2,7 @@
 
 import hashlib
 import http.server
+import shutil
 import ssl
 import subprocess
 import sys
@@ -44,6 +45,14 @@ class TestDirectoryWithoutHardLinks(StoreContract):
             raise PermissionError(1, "no hard links here")
 
         monkeypatch.setattr("os.link", refused)
+        return LocalStore(tmp_path / "store")
+
+
+class TestDirectoryThatIsALink(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path):
+        (tmp_path / "disk").mkdir()
+        (tmp_path / "store").symlink_to(tmp_path / "disk")
         return LocalStore(tmp_path / "store")
 
 
@@ -209,15 +218,15 @@ def test_certificates_are_verified(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("module", "ours", "extra"),
-    [("boto3", "stores.s3", "s3"), ("google.cloud.storage", "stores.gcs", "gcs"),
-     ("cryptography", "publishing.signing", "signing")],
+    ("module", "ours", "requirement"),
+    [("boto3", "stores.s3", "boto3>="), ("google.cloud.storage", "stores.gcs", "google-cloud-"),
+     ("cryptography", "publishing.signing", "cryptography[ssh]>=")],
 )  # fmt: skip
-def test_an_extra_that_is_not_installed_is_named(module, ours, extra):
+def test_an_extra_that_is_not_installed_is_named(module, ours, requirement):
     script = f"import sys; sys.modules['{module}'] = None; import my_datasets.{ours}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "MissingDependencyError" in done.stderr
-    assert f"pip install 'my_datasets[{extra}]'" in done.stderr
+    assert f"pip install '{requirement}" in done.stderr
 
 
 def test_a_bucket_that_is_not_there(s3_bucket, gcs_bucket):
@@ -234,6 +243,44 @@ def test_a_full_disk(tmpfs):
         store.create("a", data, hashlib.sha256(data).hexdigest())
     assert list(store.list("")) == []
     store.create("a", b"1", hashlib.sha256(b"1").hexdigest())
+
+
+LINKED = {
+    "create": lambda store, of: store.create("linked/a/new", b"1", of(b"1")),
+    "replace": lambda store, of: store.replace("linked/mine", b"1", of(b"mine")),
+    "replace what is not there": lambda store, of: store.replace("linked/a/new", b"1", None),
+    "move into": lambda store, of: store.move("folder", "linked/a", []),
+    "move onto": lambda store, of: store.move("folder", "linked", []),
+    "move out of": lambda store, of: store.move("linked", "folder", []),
+    "delete": lambda store, of: store.delete("linked/mine"),
+}
+
+
+@pytest.mark.parametrize("how", LINKED)
+@pytest.mark.parametrize("link", ["linked", "my-datasets/half-written"])
+def test_links_that_lead_out_of_a_directory_are_not_followed(tmp_path, how, link):
+    def of(data):
+        return hashlib.sha256(data).hexdigest()
+
+    outside, root = tmp_path / "outside", tmp_path / "store"
+    outside.mkdir()
+    (outside / "mine").write_bytes(b"mine")
+    store = LocalStore(root)
+    store.create("folder/file", b"1", of(b"1"))
+    if link == "linked":
+        (root / link).symlink_to(outside)
+    else:
+        shutil.rmtree(root / link, ignore_errors=True)
+        (root / "my-datasets").mkdir(exist_ok=True)
+        (root / link).symlink_to(outside)
+        store.path_of("linked").mkdir()
+        store.path_of("linked/mine").write_bytes(b"mine")
+        if how not in ("create", "replace", "replace what is not there"):
+            return
+    with pytest.raises(StoreError, match="a link that leads out"):
+        LINKED[how](store, of)
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"mine": b"mine"}
+    assert store.path_of("folder/file").read_bytes() == b"1"
 
 
 def test_what_must_not_be_written(tmp_path):

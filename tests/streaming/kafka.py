@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,6 +14,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests import programs
 from tests.conftest import ROOT
 
 POM = ROOT / "tests/streaming/broker/pom.xml"
@@ -35,9 +35,8 @@ _JAVA = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disab
 def require() -> None:
     """Leaves a test out where there is no broker."""
     if not (JARS / ".fetched").exists():
-        pytest.skip("the broker was not fetched: make kafka")
-    if shutil.which("java") is None:
-        pytest.skip("a broker needs Java, and there is none here")
+        programs.leave_out("the Kafka broker that `make kafka` fetches")
+    programs.require("java", "Java")
 
 
 def free_port() -> int:

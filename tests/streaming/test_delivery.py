@@ -14,6 +14,7 @@ from my_datasets.streaming.entry_point import stream
 from tests.conftest import ROOT
 from tests.streaming.examples import FEATURES, ids, numbered
 from tests.streaming.kafka import DEADLINE, produce
+from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -49,13 +50,6 @@ class Consumer:
         self._process.wait(DEADLINE)
 
 
-def wait_until(condition, what):
-    end = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
-
-
 def committed(broker, group, url):
     from confluent_kafka import ConsumerGroupTopicPartitions
 
@@ -76,13 +70,13 @@ def test_offsets_are_committed_only_after_a_batch_was_consumed(topic, broker):
     batches = grouped(url, "one", batch_size=10, commit_seconds=0.05)
     next(batches)
     # The start is known to the group at once, and nothing else while the batch is in hand.
-    wait_until(lambda: committed(broker, "one", url) == {0: 0}, "the start is not committed")
+    until(lambda: committed(broker, "one", url) == {0: 0}, "the start is not committed")
     next(batches)
-    wait_until(lambda: committed(broker, "one", url) == {0: 10}, "the first batch is not committed")
+    until(lambda: committed(broker, "one", url) == {0: 10}, "the first batch is not committed")
     time.sleep(0.3)  # several times as long as commits take turns
     assert committed(broker, "one", url) == {0: 10}
     batches.commit()
-    wait_until(lambda: committed(broker, "one", url) == {0: 20}, "commit() does not commit")
+    until(lambda: committed(broker, "one", url) == {0: 20}, "commit() does not commit")
     next(batches)
     batches.close()
     assert committed(broker, "one", url) == {0: 20}
@@ -96,7 +90,7 @@ def test_a_new_group_that_begins_with_the_latest_misses_nothing_after_that(topic
     produce(url, {0: numbered(range(10))})
     with grouped(url, "latest", start="latest", commit_seconds=0.05) as batches:
         batches.state()
-        wait_until(lambda: committed(broker, "latest", url) == {0: 10}, "no start")
+        until(lambda: committed(broker, "latest", url) == {0: 10}, "no start")
     produce(url, {0: numbered(range(10, 20))})
     assert ids(grouped(url, "latest", start="latest", until="end")) == list(range(10, 20))
 
@@ -114,7 +108,7 @@ def test_a_killed_consumer_repeats_what_was_not_committed_and_loses_nothing(
         def has_enough(consumer=consumer, enough=enough):
             return len(consumer.batches()) >= enough and (enough < 20 or complete(runs, consumer))
 
-        wait_until(has_enough, f"run {run} does not come on")
+        until(has_enough, f"run {run} does not come on")
         consumer.end()
         runs.append(consumer.seen())
     everything = [one for run in runs for one in run]
@@ -136,11 +130,11 @@ def test_two_consumers_share_partitions_and_lose_nothing(topic, features, tmp_pa
     values = {p: numbered(range(p * 500, p * 500 + 500)) for p in range(4)}
     produce(url, values)
     consumers = [Consumer(url, features, "pair", tmp_path / "0")]
-    wait_until(lambda: len(consumers[0].batches()) >= 3, "the first does not begin")
+    until(lambda: len(consumers[0].batches()) >= 3, "the first does not begin")
     consumers.append(Consumer(url, features, "pair", tmp_path / "1"))
-    wait_until(lambda: consumers[1].batches() or all_of(consumers, 2000), "the second has nothing")
+    until(lambda: consumers[1].batches() or all_of(consumers, 2000), "the second has nothing")
     produce(url, {p: numbered(range(2000 + p * 500, 2500 + p * 500)) for p in range(4)})
-    wait_until(lambda: all_of(consumers, 4000), "messages are lost")
+    until(lambda: all_of(consumers, 4000), "messages are lost")
     assert consumers[1].seen()
     # Both have some of what was sent when both were there.
     late = [{one for one in c.seen() if one >= 2000} for c in consumers]
@@ -148,7 +142,7 @@ def test_two_consumers_share_partitions_and_lose_nothing(topic, features, tmp_pa
     # One goes away, and the other takes over.
     consumers[0].end()
     produce(url, {p: numbered(range(4000 + p * 10, 4010 + p * 10)) for p in range(4)})
-    wait_until(lambda: all_of(consumers, 4040), "the partitions of the one that died are not read")
+    until(lambda: all_of(consumers, 4040), "the partitions of the one that died are not read")
     consumers[1].end()
     counts = {}
     for consumer in consumers:
@@ -171,7 +165,7 @@ def test_a_rebalance_in_the_middle_of_a_batch_gives_its_messages_to_one_of_both(
     second = grouped(url, "middle", batch_size=32, max_wait=0.2, commit_seconds=0.05)
     second.state()
     # The first one has a batch in hand all the time, and must let go of a partition all the same.
-    wait_until(lambda: first.counts.rebalances, "no partition changes hands")
+    until(lambda: first.counts.rebalances, "no partition changes hands")
     took = []
     end = time.monotonic() + DEADLINE
     import threading
@@ -247,7 +241,7 @@ def test_memory_is_bounded_when_nobody_takes_and_the_member_stays_in_the_group(t
         options={"max.poll.interval.ms": 6000, "session.timeout.ms": 6000},
     )  # fmt: skip
     seen = ids([next(batches)])
-    wait_until(lambda: batches.counts.pauses, "reading is not paused")
+    until(lambda: batches.counts.pauses, "reading is not paused")
     # Longer than a member may be silent.
     end = time.monotonic() + 9
     while time.monotonic() < end:

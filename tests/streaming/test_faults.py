@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -13,6 +12,7 @@ from my_datasets.streaming import outage
 from my_datasets.streaming.entry_point import stream
 from tests.streaming.examples import FEATURES, ids, numbered
 from tests.streaming.kafka import DEADLINE, produce
+from tests.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -38,11 +38,8 @@ class Taking:
             self.error = error
 
     def until(self, numbers):
-        end = time.monotonic() + DEADLINE
-        while set(self.seen) != set(numbers):
-            assert self.error is None, self.error
-            assert time.monotonic() < end, f"{len(set(self.seen))} of {len(numbers)}"
-            time.sleep(0.05)
+        until(lambda: self.error or set(self.seen) == set(numbers), "not all messages came")
+        assert self.error is None, self.error
 
 
 @pytest.mark.parametrize("group", [None, "killed-broker"])
@@ -55,7 +52,7 @@ def test_a_broker_that_is_killed_and_comes_back_costs_nothing(own_broker, group,
     taking = Taking(batches)
     taking.until(range(1000))
     own_broker.kill()
-    time.sleep(7)  # longer than what is worth telling
+    until(lambda: "does not answer" in caplog.text, "the outage is not reported")
     own_broker.start()
     produce(url, {p: numbered(range(1000 + p * 50, 1050 + p * 50)) for p in range(2)})
     taking.until(range(1100))
@@ -78,10 +75,7 @@ def test_a_broker_that_stays_away_is_an_error_in_the_end(own_broker, monkeypatch
     taking = Taking(batches)
     taking.until(range(100))
     own_broker.kill()
-    end = time.monotonic() + DEADLINE
-    while taking.error is None:
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    until(lambda: taking.error)
     assert isinstance(taking.error, StreamUnavailableError)
     assert f"{url} cannot be read" in str(taking.error)
     assert "For 3 seconds" in str(taking.error)
@@ -117,15 +111,10 @@ def test_messages_that_go_while_they_are_waited_for_are_an_error(topic, broker):
     produce(url, {0: numbered(range(8000), padding=3000)})
     batches = read(url, batch_size=10, memory=8 << 20)
     seen = ids([next(batches)])
-    end = time.monotonic() + DEADLINE
-    while not batches.counts.pauses:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: batches.counts.pauses)
     delete_before(broker, url, 0, 8000)
     taking = Taking(batches)
-    while taking.error is None:
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: taking.error)
     assert isinstance(taking.error, LostMessagesError)
     assert "that were to be read are not there" in str(taking.error)
     seen += taking.seen

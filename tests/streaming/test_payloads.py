@@ -15,7 +15,7 @@ from my_datasets.input_pipeline.decoding import Decoder
 from my_datasets.streaming import payloads
 from my_datasets.streaming.decoding import Decoding
 from my_datasets.streaming.entry_point import parser_of
-from my_datasets.streaming.features import check_shapes, described
+from my_datasets.streaming.features import Described, check_shapes, described
 from my_datasets.streaming.values import Values
 from tests.streaming.examples import FEATURES, example, numbered, records
 
@@ -206,3 +206,39 @@ def test_what_no_tensor_holds_is_known_before_a_message_comes(feature, fits):
     else:
         with pytest.raises(FeatureError, match="'value' has values of different shapes"):
             check_shapes(tree, None)
+
+
+def video(*arguments):
+    return tfds.features.Video(shape=(None, 2, 2, 3), ffmpeg_extra_args=arguments)
+
+
+OLD_VIDEO = {
+    "type": "tensorflow_datasets.core.features.video_feature.Video",
+    "content": {"shape": [None, 2, 2, 3], "encoding_format": "png",
+                "ffmpeg_extra_args": ["-y", "/tmp/evil"]},
+}  # fmt: skip
+OF_A_VIDEO = {
+    "in a dict": lambda one: {"outer": tfds.features.FeaturesDict({"inner": one})},
+    "in a sequence": lambda one: {"sequence": tfds.features.Sequence({"inner": one})},
+    "in a dataset": lambda one: {"dataset": tfds.features.Dataset({"inner": one})},
+}
+
+
+@pytest.mark.parametrize("place", OF_A_VIDEO)
+def test_a_file_gives_ffmpeg_no_arguments(place, tmp_path):
+    """They name files that it writes: only those in code are used."""
+    plain, hostile = (
+        tfds.features.FeaturesDict(OF_A_VIDEO[place](one)) for one in (video(), video("-y", "/x"))
+    )
+    plain.save_config(tmp_path)
+    assert Described(None, None, directory=tmp_path).loaded().to_json() == plain.to_json()
+    hostile.save_config(tmp_path)
+    with pytest.raises(FeatureError, match="Found: -y /x\n"):
+        Described(None, None, directory=tmp_path).loaded()
+    assert Described(None, None, connector=hostile).loaded() is hostile
+
+
+def test_a_file_of_old_tfds_gives_ffmpeg_no_arguments(tmp_path):
+    (tmp_path / "features.json").write_text(json.dumps(OLD_VIDEO))
+    with pytest.raises(FeatureError, match="Found: -y /tmp/evil\n"):
+        Described(None, None, directory=tmp_path).loaded()

@@ -28,6 +28,7 @@ from tests.building.engines.builds import THREE_SHARDS, build
 
 TRAIN = [f"{toys.InUnits.name}-train.tfrecord-0000{i}-of-00003" for i in range(3)]
 TEST = [f"{toys.InUnits.name}-test.tfrecord-0000{i}-of-00003" for i in range(3)]
+INDEX = {name: index.path_of(Path(name)).name for name in (*TRAIN, *TEST)}
 
 
 @pytest.fixture(scope="module")
@@ -306,8 +307,8 @@ FAST = [
     (extra, [("extra-shard", "toy-extra.tfrecord-00000-of-00001")]),
     (linked, [("link", TEST[0])]),
     (a_directory, [("no-file", TEST[0])]),
-    (stale_index, [("stale-index", TEST[0] + ".offsets.npy")]),
-    (unreadable_index, [("stale-index", TEST[0] + ".offsets.npy")]),
+    (stale_index, [("stale-index", INDEX[TEST[0]])]),
+    (unreadable_index, [("stale-index", INDEX[TEST[0]])]),
     (half_written, [("half-written", "something.partial")]),
     (no_info, [("missing-metadata", "dataset_info.json")]),
     (torn_info, [("unreadable-metadata", "dataset_info.json")]),
@@ -334,7 +335,7 @@ FAST = [
     ),
     (a_split_less, [("other-metadata", "dataset_info.json"), ("other-splits", "split ")]),
     (manifest_that_was_edited, [("unreadable-manifest", "my_datasets_manifest.json")]),
-    (index_that_is_none, [("stale-index", TEST[0] + ".offsets.npy")]),
+    (index_that_is_none, [("stale-index", INDEX[TEST[0]])]),
     *[
         (odd(name, text), [("unreadable-" + kind, name)])
         for name, kind in (
@@ -369,25 +370,25 @@ BYTES = [
     (damaged_length_checksum, [("damaged", f"{TRAIN[0]}, record 5, byte ")]),
     (damaged_record, [("damaged", f"{TRAIN[1]}, record 7, byte ")]),
     (damaged_checksum, [("damaged", f"{TRAIN[1]}, record 0, byte 0")]),
-    (shifted_index, [("stale-index", TEST[0] + ".offsets.npy")]),
-    (swapped, [(code, name + end) for name in TRAIN[:2] for code, end in (
-        ("size", ""), ("stale-index", ".offsets.npy"), ("swapped-shard", ""))]),
+    (shifted_index, [("stale-index", INDEX[TEST[0]])]),
+    (swapped, [told for name in TRAIN[:2] for told in (
+        ("size", name), ("stale-index", INDEX[name]), ("swapped-shard", name))]),
     (same_size_other_values, [("other-bytes", TRAIN[0])]),
     (no_example, [("other-bytes", TRAIN[0])]),
-    (of_the_other_split, [("size", TRAIN[0]), ("stale-index", TRAIN[0] + ".offsets.npy"),
+    (of_the_other_split, [("size", TRAIN[0]), ("stale-index", INDEX[TRAIN[0]]),
                           ("swapped-shard", TRAIN[0])]),
     (foreign, [("other-bytes", TRAIN[0]), ("size", TRAIN[0]),
-               ("stale-index", TRAIN[0] + ".offsets.npy")]),
+               ("stale-index", INDEX[TRAIN[0]])]),
     (emptied, [("count", TRAIN[0]), ("size", TRAIN[0]),
-               ("stale-index", TRAIN[0] + ".offsets.npy")]),
+               ("stale-index", INDEX[TRAIN[0]])]),
     (longer, [("count", TRAIN[0]), ("size", TRAIN[0]),
-              ("stale-index", TRAIN[0] + ".offsets.npy")]),
+              ("stale-index", INDEX[TRAIN[0]])]),
     (cut_within, [("damaged", f"{TRAIN[2]}, record "), ("size", TRAIN[2]),
-                  ("stale-index", TRAIN[2] + ".offsets.npy")]),
+                  ("stale-index", INDEX[TRAIN[2]])]),
     (cut_between, [("count", TRAIN[2]), ("size", TRAIN[2]),
-                   ("stale-index", TRAIN[2] + ".offsets.npy")]),
+                   ("stale-index", INDEX[TRAIN[2]])]),
     (cut_in_the_length, [("damaged", f"{TRAIN[2]}, record "), ("size", TRAIN[2]),
-                         ("stale-index", TRAIN[2] + ".offsets.npy")]),
+                         ("stale-index", INDEX[TRAIN[2]])]),
 ]  # fmt: skip
 
 
@@ -495,7 +496,7 @@ def test_without_a_manifest_each_record_counts(version):
 def test_without_a_manifest_an_index_is_compared_with_its_shard(version):
     without_manifest(version)
     shifted_index(version)
-    assert ("stale-index", TEST[0] + ".offsets.npy") in codes(verify(version))
+    assert ("stale-index", INDEX[TEST[0]]) in codes(verify(version))
 
 
 def test_examples_that_are_not_what_the_features_declare(version):

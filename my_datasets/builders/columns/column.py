@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import example_serializer
 
-from my_datasets.builders.misfits import is_of_the_machine, located
+from my_datasets.builders.misfits import located, raise_if_not_of_the_example
 from my_datasets.building.units import Misfit
 from my_datasets.records import example
 from my_datasets.records.pieces import Piece
@@ -69,8 +69,7 @@ class Column:
         try:
             return Done(self._entries(value))
         except Exception as error:
-            if is_of_the_machine(error):
-                raise
+            raise_if_not_of_the_example(error, self.name)
             misfit = located(self.feature, value, error, self.name)
             misfit.__cause__ = error
             return Done(b"", misfit)

@@ -24,9 +24,12 @@ class Images(Column):
                 return _contents(os.fspath(value))
         return value if type(value) is bytes else super().own(value)
 
-    def quickly(self, values: list[Any]) -> list[Piece] | None:
-        files = self._encoded(values)
-        return None if files is None else example.binaries(self.name, files)
+    def encode(self, values: list[Any]) -> list[Piece]:
+        # Each value by itself decides who encodes it: bytes never depend on what is beside it.
+        files = self._as_files(values)
+        if all(type(file) is bytes for file in files):
+            return example.binaries(self.name, pa.array(files, pa.large_binary()))
+        return self._one_by_one(files)
 
     def encode_arrow(self, array: pa.Array) -> list[Piece]:
         array = self._without_nulls(array)
@@ -45,37 +48,43 @@ class Images(Column):
         pixels: npt.NDArray[Any] = flat.cast(pa.from_numpy_dtype(self.feature.np_dtype)).to_numpy()
         return pixels
 
-    def _encoded(self, values: list[Any]) -> pa.LargeBinaryArray | None:
-        kinds = set(map(type, values))
-        if kinds == {bytes}:
-            return pa.array(values, pa.large_binary())
-        if all(issubclass(kind, (str, os.PathLike)) for kind in kinds):
-            paths = [os.fspath(value) for value in values]
-            if any("://" in path for path in paths):
-                return None
-            return pa.array([_contents(path) for path in paths], pa.large_binary())
-        if kinds != {np.ndarray} or self.feature.encoding_format == "jpeg":
-            return None
-        return self._png(values)
-
-    def _png(self, values: list[Any]) -> pa.LargeBinaryArray | None:
-        shape, dtype = self.feature.shape, self.feature.np_dtype
-        if dtype not in (np.uint8, np.uint16):
-            return None
-        for value in values:
-            if value.dtype != dtype or len(value.shape) != len(shape) or 0 in value.shape:
-                return None
-            if any(want not in (None, got) for want, got in zip(shape, value.shape, strict=True)):
-                return None
-        files: list[bytes] = []
+    def _as_files(self, values: list[Any]) -> list[Any]:
+        """Returns values with arrays and paths as bytes of files; others are left to TFDS."""
+        files: list[Any] = [
+            _contents(os.fspath(value))
+            if isinstance(value, (str, os.PathLike)) and "://" not in os.fspath(value)
+            else value
+            for value in values
+        ]
         begin = 0
-        while begin < len(values):  # images of one size that follow each other go together
-            end = begin + 1
-            while end < len(values) and values[end].shape == values[begin].shape:
+        while begin < len(files):
+            if not self._becomes_png(files[begin]):
+                begin += 1
+                continue
+            end = begin + 1  # images of one size that follow each other go together
+            while (
+                end < len(files)
+                and self._becomes_png(files[end])
+                and files[end].shape == files[begin].shape
+            ):
                 end += 1
-            files += png.encode(np.stack(values[begin:end]))
+            files[begin:end] = png.encode(np.stack(files[begin:end]))
             begin = end
-        return pa.array(files, pa.large_binary())
+        return files
+
+    def _becomes_png(self, value: Any) -> bool:
+        """Returns whether a value is an array that fits, and is not to be a JPEG file."""
+        shape, dtype = self.feature.shape, self.feature.np_dtype
+        return (
+            type(value) is np.ndarray
+            and self.feature.encoding_format != "jpeg"
+            and dtype in (np.uint8, np.uint16)
+            and value.dtype == dtype
+            and len(value.shape) == len(shape) == len("hwc")
+            and 0 not in value.shape
+            and value.shape[2] in png.CHANNELS
+            and all(want in (None, got) for want, got in zip(shape, value.shape, strict=True))
+        )
 
 
 def _contents(path: str) -> bytes:

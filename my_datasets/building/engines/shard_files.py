@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy.typing as npt
 from my_datasets.building.job import WriteShard
 from my_datasets.building.journal import Shard
 from my_datasets.building.runs import Columns
+from my_datasets.core import sidecars
+from my_datasets.core.sidecars import Sidecar
 from my_datasets.errors import LostExamplesError, explain
 from my_datasets.records import checksum, index, tfrecord
 from my_datasets.records import keys as keys_of
@@ -22,14 +25,13 @@ Records = Iterator[tuple[Bytes, Columns]]
 
 
 def write(
-    name: str, count: int, path: Path, records: Records, write_shard: WriteShard | None
+    path: Path, count: int, records: Records, write_shard: WriteShard | None
 ) -> tuple[Shard, npt.NDArray[np.uint64] | None, Keys]:
     """Writes a shard; in the end it has reached the disk.
 
     Args:
-      name: The name it is going to have.
+      path: Where it is written, under its name.
       count: How many records it is to have.
-      path: Where it is written.
       records: The records.
       write_shard: Writes another format than TFRecord; None for TFRecord.
 
@@ -40,9 +42,10 @@ def write(
     Raises:
       LostExamplesError: There are not as many records.
     """
+    name = path.name
     keys = [np.zeros((0, 2), np.uint64)]
     if write_shard is not None:
-        shard = _by_library(name, count, path, records, write_shard, keys)
+        shard = _by_library(path, count, records, write_shard, keys)
         return shard, None, np.concatenate(keys)
     ends = [np.zeros(1, np.uint64)]
     written = 0
@@ -67,9 +70,32 @@ def write(
     return shard, np.concatenate(ends), np.concatenate(keys)
 
 
+def with_sidecars(
+    shard: Shard, path: Path, offsets: npt.NDArray[np.uint64] | None, keys: Keys | None
+) -> Shard:
+    """Writes the files that belong beside a shard, and returns the shard with them.
+
+    Args:
+      shard: The shard.
+      path: Where it is; nothing else is in its folder. In the end all has reached the disk.
+      offsets: Where its records begin, shape [n + 1]; None if it is no TFRecord file.
+      keys: The hashes of its examples' keys, shape [n, 2]; None where they tell nothing.
+    """
+    if offsets is not None:
+        index.write(path, offsets)
+    if keys is not None:
+        keys_of.save(keys_of.path_of(path), keys)
+    there = {
+        os.fspath(each.relative_to(path.parent)): checksum.of_file(each)[::-1]
+        for each in sorted(path.parent.rglob("*"))
+        if each.is_file() and each != path
+    }
+    return replace(shard, beside=there)
+
+
 def beside(path: Path) -> tuple[Path, ...]:
     """Returns a shard's file, and those that may belong beside it."""
-    return path, index.path_of(path), keys_of.path_of(path)
+    return path, *(path.with_name(sidecars.name_of(path.name, kind)) for kind in Sidecar)
 
 
 def _keys(columns: Columns) -> Keys:
@@ -77,7 +103,7 @@ def _keys(columns: Columns) -> Keys:
 
 
 def _by_library(
-    name: str, count: int, path: Path, records: Records, write_shard: WriteShard, keys: list[Keys]
+    path: Path, count: int, records: Records, write_shard: WriteShard, keys: list[Keys]
 ) -> Shard:
     write_shard(path, _unframed(records, keys))
     with path.open("rb") as written:
@@ -85,7 +111,7 @@ def _by_library(
     found, size = checksum.of_file(path)
     with path.open("rb") as written:
         whole = hashlib.file_digest(written, "sha256").hexdigest()
-    return Shard(name, count, size, found, whole)
+    return Shard(path.name, count, size, found, whole)
 
 
 def _unframed(records: Records, keys: list[Keys]) -> Iterator[tuple[int, bytes]]:

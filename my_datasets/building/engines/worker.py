@@ -101,6 +101,8 @@ def work(
         os._exit(1)
     # Ctrl-C goes to all processes of a terminal; the building process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # So does SIGTERM of a service manager. Not ignored: programs that it starts would inherit that.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     for other in inherited:
         other.close()
     _own_bar_locks()

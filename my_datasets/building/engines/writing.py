@@ -18,8 +18,7 @@ from my_datasets.building.shards import Plan
 from my_datasets.building.units import SplitInput
 from my_datasets.core.content import ShardContent
 from my_datasets.errors import BuilderError, explain
-from my_datasets.records import index, tfrecord
-from my_datasets.records import keys as keys_of
+from my_datasets.records import tfrecord
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -37,29 +36,27 @@ class _ShardTask:
 
 
 class _ShardWorker:
-    def __init__(self, link: Link | None, job: Job, plans: Sequence[Plan], directory: Path):
+    def __init__(self, link: Link | None, job: Job, plans: Sequence[Plan], journal: Journal):
         self._link = link
         self._job = job
         self._plans = plans
-        self._directory = directory
+        self._journal = journal
         self._space = shards.Space()
 
     def handle(self, task: _ShardTask) -> Shard:
         if self._link is not None:
             self._link.check()
-        plan, path = self._plans[task.plan], self._directory / task.name
-        records = shards.records(plan, task.begin, task.end, self._space)
-        partial = path.with_name(path.name + ".partial")
-        count = task.end - task.begin
-        shard, offsets, keys = shard_files.write(
-            task.name, count, partial, records, self._job.write_shard
-        )
-        partial.rename(path)
-        if offsets is not None:
-            index.write(path, offsets)
-        if not self._job.ordered:
-            keys_of.save(keys_of.path_of(path), keys)
-        return shard
+        plan = self._plans[task.plan]
+
+        def write(folder: Path) -> Shard:
+            records = shards.records(plan, task.begin, task.end, self._space)
+            path, count = folder / task.name, task.end - task.begin
+            shard, offsets, keys = shard_files.write(path, count, records, self._job.write_shard)
+            return shard_files.with_sidecars(
+                shard, path, offsets, None if self._job.ordered else keys
+            )
+
+        return self._journal.write_shard(task.name, write)
 
     def finish(self) -> None:
         pass
@@ -73,7 +70,7 @@ def write(
     target: Path,
     meter: Meter,
 ) -> list[SplitResult]:
-    """Writes the shards of all splits that are not there yet, and moves them into `target`.
+    """Writes the shards of all splits that are not there yet, and puts all of them into `target`.
 
     Raises:
       BuilderError: More shards were asked for than there are examples.
@@ -97,10 +94,7 @@ def write(
         _result(item, plan, [one.name for one in tasks if one.plan == number], journal)
         for number, (item, plan) in enumerate(zip(job.inputs, plans, strict=True))
     ]
-    for task in tasks:
-        for path in shard_files.beside(journal.directory / task.name):
-            if path.exists():
-                path.rename(target / path.name)
+    journal.place_shards([task.name for task in tasks], target)
     report_quarantine(results, target)
     sync_directory(target)
     return results
@@ -154,14 +148,14 @@ def _written(
     alone = options.worker_count == 1 or len(tasks) == 1 or total < _FEW_BYTES
     # Other formats are written by libraries with threads of their own, which a fork would lose.
     if alone or job.write_shard is not None or not processes.available():
-        worker = _ShardWorker(None, job, plans, journal.directory)
+        worker = _ShardWorker(None, job, plans, journal)
         for task in tasks:
             yield task, worker.handle(task)
         return
     yield from processes.run(
         tasks,
         options.worker_count,
-        lambda link: _ShardWorker(link, job, plans, journal.directory),
+        lambda link: _ShardWorker(link, job, plans, journal),
         lambda _: None,
         describe=lambda task: f"shard {task.name}",
     )

@@ -6,13 +6,13 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from my_datasets.core import layout
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.schema import Leaf
 from my_datasets.errors import InvalidOptionError, explain
@@ -110,7 +110,7 @@ class FeatureColumns:
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes the columns, for `load`, beside a model that is fed by a pipeline."""
-        folder = Path(directory)
+        folder = layout.local_path(directory, "The directory")
         folder.mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings():
             # It has no weights of its own to be built.
@@ -123,7 +123,7 @@ class FeatureColumns:
 
 def load(directory: str | os.PathLike[str]) -> FeatureColumns:
     """Returns the columns that `FeatureColumns.save` wrote."""
-    folder = Path(directory)
+    folder = layout.local_path(directory, "The directory")
     names = json.loads((folder / _NAMES).read_text("utf-8"))
     return FeatureColumns(keras.models.load_model(str(folder / _SPACE)), **names)
 

@@ -66,7 +66,8 @@ def bucketised(boundaries: Sequence[float] | int, *, embedding: Embedding = None
     Args:
       boundaries: The first number of each range but the first one, which begins at minus infinity;
         or how many ranges there are to be, with about as many examples of the training split in
-        each.
+        each. Equal numbers are never in two ranges, so that there may be fewer. Numbers that are
+        missing (of an optional feature, or NaN) are one category more, the last one.
       embedding: See `vocabulary`.
 
     Raises:
@@ -87,7 +88,8 @@ def identity(size: int, *, embedding: Embedding = None) -> Categorical:
     """Returns a column of whole numbers that are categories: 0, 1, and so on.
 
     Args:
-      size: How many there are. Other numbers are one category more, the first one.
+      size: How many there are. Other numbers, and missing ones, are one category more, the first
+        one.
       embedding: See `vocabulary`.
 
     Raises:
@@ -107,7 +109,7 @@ def vocabulary(
 ) -> Categorical:
     """Returns a column of texts, or whole numbers, that are categories.
 
-    All that are unknown are one category more, the first one.
+    All that are unknown or missing are one category more, the first one.
 
     Args:
       values: The categories.
@@ -136,7 +138,8 @@ def hashed(size: int, *, embedding: Embedding = None) -> Categorical:
     """Returns a column of texts, or whole numbers, of which several share a category.
 
     Args:
-      size: How many categories there are: the hash (FarmHash, 64 bits) modulo this.
+      size: How many categories there are: the hash (FarmHash, 64 bits) modulo this. Missing values
+        of an optional feature are one category more, the last one.
       embedding: See `vocabulary`.
 
     Raises:

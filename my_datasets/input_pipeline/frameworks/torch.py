@@ -1,5 +1,7 @@
 """A plan as a PyTorch `DataLoader`."""
 
+import contextlib
+import dataclasses
 import itertools
 import os
 from collections.abc import Iterator
@@ -13,12 +15,14 @@ from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.ragged import Ragged
-from my_datasets.input_pipeline.stages import Cache, Mix
-from my_datasets.input_pipeline.state import State
+from my_datasets.input_pipeline.stages import Cache, Mix, Repeat
+from my_datasets.input_pipeline.state import Iterations, State
 
 
 class TorchBatches(torch.utils.data.IterableDataset[Any]):
     """The batches of a plan as tensors, in the same order for any number of worker processes.
+
+    Each iteration is of the epochs after those of the one before it.
 
     Attributes:
       plan: The plan.
@@ -33,29 +37,86 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
         """
         self.plan = plan
         self._state = state
+        self._iterations = Iterations(state or plan.beginning, plan.the(Repeat).epochs)
         self._engines: dict[tuple[int, bool], Engine] = {}
+        # Of worker processes: where the iteration begins for which they are started; where the
+        # latest one began here; and what those hear of that live on: how many iterations were
+        # begun, and the epoch and the position at which the last one begins.
+        self._begun: State | None = None
+        self._latest: State | None = None
+        self._heard = 0
+        self._shared: torch.Tensor | None = None
 
     def __len__(self) -> int:
-        total = self._engine(single=False).batching.total_steps
+        """Returns how many batches an iteration has; one from a saved position has fewer."""
+        total = self._engine(single=False).batching.steps_per_iteration
         if total is None:
             raise TypeError("these batches have no end: epochs=None")
         return total
 
     def __iter__(self) -> Iterator[Any]:
-        """Yields this worker's batches: every n-th, as `DataLoader` asks its workers in turn."""
+        """Returns this worker's batches: every n-th, as `DataLoader` asks its workers in turn."""
         worker = torch.utils.data.get_worker_info()
         if worker is None:
-            yield from map(_tensors, self._engine(single=False))
-            return
-        engine = self._engine(single=True)
-        total = engine.batching.total_steps
-        numbers = itertools.count(worker.id, worker.num_workers)
-        for number in itertools.takewhile(lambda n: total is None or n < total, numbers):
-            yield _tensors(engine.load(engine.batching.piece(number)))
+            return self._of_process()
+        return self._of_worker(self._start_in_worker(), worker.id, worker.num_workers)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Lets the next iteration begin at an epoch, from 0: for example to repeat one.
+
+        Raises:
+          InvalidOptionError: It is no multiple of the plan's `epochs`.
+        """
+        self._iterations.set_epoch(epoch)
 
     def state_after(self, steps: int) -> State:
-        """Returns where an iteration is after so many batches, to go on there another time."""
+        """Returns where training is after so many batches, to resume there.
+
+        They are counted over all iterations, each gone through to its end.
+        """
         return self._engine(single=False).batching.state_after(steps)
+
+    @contextlib.contextmanager
+    def begun(self, *, persistent: bool) -> Iterator[None]:
+        """Begins an iteration by worker processes, which are started, or go on, in the context.
+
+        Args:
+          persistent: Whether they live on after the iteration.
+        """
+        self._begun = start = self._iterations.begin()
+        if persistent:
+            if self._shared is None:
+                self._shared = torch.zeros(3, dtype=torch.int64).share_memory_()
+            self._shared[1:] = torch.tensor([start.epoch, start.position])
+            self._shared[0] += 1
+        try:
+            yield
+        finally:
+            self._begun = None
+
+    def _start_in_worker(self) -> State:
+        """Returns where an iteration begins in this worker process."""
+        heard = 0 if self._shared is None else int(self._shared[0])
+        if self._latest is None:
+            found = self._begun or self._iterations.next
+        elif self._shared is not None and heard != self._heard:
+            _, epoch, position = self._shared.tolist()
+            found = dataclasses.replace(self._latest, epoch=epoch, position=position)
+        else:  # a DataLoader that is none of ours
+            found = self._latest.following(self.plan.the(Repeat).epochs)
+        self._latest, self._heard = found, heard
+        return found
+
+    def _of_process(self) -> Iterator[Any]:
+        yield from map(_tensors, self._engine(single=False).batches(self._iterations.begin()))
+
+    def _of_worker(self, start: State, worker: int, workers: int) -> Iterator[Any]:
+        engine = self._engine(single=True)
+        batching = engine.batching.at(start)
+        total = batching.total_steps
+        numbers = itertools.count(worker, workers)
+        for number in itertools.takewhile(lambda n: total is None or n < total, numbers):
+            yield _tensors(engine.load(batching.piece(number)))
 
     def _engine(self, *, single: bool) -> Engine:
         """Returns the engine of this process, which keeps its files open, and its cache."""
@@ -66,6 +127,23 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_engines": {}}
+
+
+class TorchLoader(torch.utils.data.DataLoader[Any]):
+    """A `DataLoader` of a plan's batches, each iteration of which is of the next epochs."""
+
+    dataset: TorchBatches
+
+    def __iter__(self) -> Any:
+        """Returns an iterator over the next epochs."""
+        if not self.num_workers:
+            return super().__iter__()
+        with self.dataset.begun(persistent=self.persistent_workers):
+            return super().__iter__()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Lets the next iteration begin at an epoch; see `TorchBatches.set_epoch`."""
+        self.dataset.set_epoch(epoch)
 
 
 def torch_loader(plan: Plan, *, state: State | None = None, workers: int = 0) -> Any:
@@ -90,9 +168,7 @@ def torch_loader(plan: Plan, *, state: State | None = None, workers: int = 0) ->
                 mend="use cache='disk', which they share, or workers=0",
             )
         )
-    return torch.utils.data.DataLoader(
-        TorchBatches(plan, state), batch_size=None, num_workers=workers
-    )
+    return TorchLoader(TorchBatches(plan, state), batch_size=None, num_workers=workers)
 
 
 def _tensors(batch: Any) -> Any:

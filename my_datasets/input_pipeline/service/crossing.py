@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow.python.ops import script_ops
 
 # The number is that of the form of requests: workers of another version know another token.
-TOKEN = "my_datasets.piece.1"  # noqa: S105
+TOKEN = "my_datasets.piece.2"  # noqa: S105
 CALLS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 # The registry has weak references only.

@@ -2,6 +2,7 @@
 
 import math
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -18,9 +19,9 @@ from my_datasets.input_pipeline.service.receiving import Receiver, Service
 from my_datasets.input_pipeline.service.static import StaticReceiver
 from my_datasets.input_pipeline.service.unordered import UnorderedReceiver
 from my_datasets.input_pipeline.service.work import BESIDE, Work
-from my_datasets.input_pipeline.stages import Prefetch
+from my_datasets.input_pipeline.stages import Prefetch, Repeat
 from my_datasets.input_pipeline.state import State
-from my_datasets.input_pipeline.tf_dataset import Pipeline, counted, timed_by
+from my_datasets.input_pipeline.tf_dataset import Iteration, Pipeline, counted, timed_by
 
 
 class ServicePipeline(Pipeline):
@@ -66,32 +67,41 @@ class ServicePipeline(Pipeline):
         self._ledger = Ledger()
         super().__init__(plan, state=state, augment=augment)
 
-    def _built(self, state: State | None) -> tuple[Engine, tf.data.Dataset]:
+    def _opened(self, state: State | None) -> tuple[Engine, Iteration]:
         work = Work(self.plan, state, self.augment)
         receivers: dict[str, type[Receiver]] = {"exact": ExactReceiver, "static": StaticReceiver}
         kind = receivers.get(self.policy.sharding, UnorderedReceiver)
         policy, service, ledger = self.policy, self.service, self._ledger
 
-        def receive() -> "_Pieces":
-            return _Pieces(kind(work, policy, service, ledger))
+        def iteration(begin: Callable[[], State]) -> tf.data.Dataset:
+            def receive() -> "_Pieces":
+                return _Pieces(kind(work, policy, service, ledger, begin()))
 
-        pieces = tf.data.Dataset.from_generator(
-            receive, output_signature=work.flat_specs[len(BESIDE) :]
-        )
-        dataset = pieces.map(lambda *flat: work.packed(flat))
-        if not work.is_single:
-            dataset = dataset.unbatch()
-        ahead = self.plan.the(Prefetch).ahead
-        if ahead:
-            dataset = dataset.prefetch(ahead)
-        batching = work.engine.batching
-        if self.policy.is_ordered or batching.total_steps is None:
-            # Else some may be lost or repeated.
-            dataset = counted(dataset, batching.total_steps)
-        return work.engine, timed_by(self._clock, dataset)
+            pieces = tf.data.Dataset.from_generator(
+                receive, output_signature=work.flat_specs[len(BESIDE) :]
+            )
+            dataset = pieces.map(lambda *flat: work.packed(flat))
+            if not work.is_single:
+                dataset = dataset.unbatch()
+            ahead = self.plan.the(Prefetch).ahead
+            if ahead:
+                dataset = dataset.prefetch(ahead)
+            batching = work.engine.batching
+            if self.policy.is_ordered or batching.epochs is None:
+                # Else some may be lost or repeated.
+                dataset = counted(dataset, batching)
+            return timed_by(self._clock, dataset)
 
-    def state_after(self, steps: int) -> State:
-        """Returns where an iteration is after so many batches, to go on there another time.
+        return work.engine, iteration
+
+    def cardinality(self) -> tf.Tensor:
+        """Returns how many batches an iteration has, if it is known."""
+        known = super().cardinality()
+        unknown = tf.constant(tf.data.UNKNOWN_CARDINALITY, tf.int64)
+        return known if self.policy.is_ordered or self.plan.the(Repeat).epochs is None else unknown
+
+    def state_in(self, start: State | None, steps: int) -> State:
+        """Returns where an iteration is after so many batches.
 
         Raises:
           PlanError: Batches come in no order.
@@ -104,7 +114,7 @@ class ServicePipeline(Pipeline):
                     mend="use sharding='exact' or 'static'",
                 )
             )
-        return super().state_after(steps)
+        return super().state_in(start, steps)
 
     def at(self, state: State) -> "ServicePipeline":
         """Returns the same pipeline, which begins elsewhere.

@@ -9,6 +9,7 @@ from my_datasets.input_pipeline.service.policies import Policy
 from my_datasets.input_pipeline.service.receiving import Service
 from my_datasets.input_pipeline.service.streams import Stream
 from my_datasets.input_pipeline.service.work import Work
+from my_datasets.input_pipeline.state import State
 
 _log = logging.getLogger(__name__)
 
@@ -27,9 +28,11 @@ class ExactReceiver(OrderedReceiver):
     dispatcher when that has new work. Where others still answer, what is missing is made here.
     """
 
-    def __init__(self, work: Work, policy: Policy, service: Service, ledger: Ledger) -> None:
+    def __init__(
+        self, work: Work, policy: Policy, service: Service, ledger: Ledger, start: State
+    ) -> None:
         """Prepares; see `Receiver`."""
-        super().__init__(work, policy, service, ledger)
+        super().__init__(work, policy, service, ledger, start)
         self._main: Stream | None = None
         self._again: Stream | None = None
         self._is_silent = False

@@ -27,12 +27,12 @@ class Maker:
         self._lock = threading.Lock()
         self._opened: OrderedDict[bytes, _Opened] = OrderedDict()
 
-    def __call__(self, request: bytes, number: Any) -> list[Any]:
+    def __call__(self, request: bytes, place: Any) -> list[Any]:
         """Returns a piece: who made it, how many examples were skipped so far, and its arrays.
 
         Args:
           request: The text of a `Request`.
-          number: Which piece, from 0.
+          place: Which piece; see `tensors.place_of`.
 
         Raises:
           MyDatasetsError: Whatever `Engine` raises; TensorFlow carries its text to the trainer.
@@ -43,7 +43,7 @@ class Maker:
             if len(self._opened) > _MOST_OPEN:
                 self._opened.popitem(last=False)
         engine, draws = opened.engine(bytes(request))
-        arrays = piece_arrays(engine, int(number), draws)
+        arrays = piece_arrays(engine, place, draws)
         name = np.array(self.name.encode(), object)
         return [name, np.int64(engine.skipped), *arrays]
 

@@ -7,6 +7,7 @@ from my_datasets.input_pipeline.service.policies import Policy
 from my_datasets.input_pipeline.service.receiving import Receiver, Service
 from my_datasets.input_pipeline.service.streams import Arrived
 from my_datasets.input_pipeline.service.work import Work
+from my_datasets.input_pipeline.state import State
 
 # So many pieces may come before one that is late.
 WINDOW = 32
@@ -22,9 +23,11 @@ class OrderedReceiver(Receiver):
       early: The pieces that came, and are not given yet.
     """
 
-    def __init__(self, work: Work, policy: Policy, service: Service, ledger: Ledger) -> None:
+    def __init__(
+        self, work: Work, policy: Policy, service: Service, ledger: Ledger, start: State
+    ) -> None:
         """Prepares; see `Receiver`."""
-        super().__init__(work, policy, service, ledger)
+        super().__init__(work, policy, service, ledger, start)
         total = self.batching.total_pieces
         self.total = _EVER if total is None else total
         self.following = 0

@@ -19,6 +19,7 @@ from my_datasets.input_pipeline.service.address import Address
 from my_datasets.input_pipeline.service.policies import Policy
 from my_datasets.input_pipeline.service.streams import Arrived, Stream
 from my_datasets.input_pipeline.service.work import HERE, Work
+from my_datasets.input_pipeline.state import State
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +52,9 @@ class Service:
 class Receiver(ABC):
     """Receives the pieces of a plan; one of these for each iterator."""
 
-    def __init__(self, work: Work, policy: Policy, service: Service, ledger: Ledger) -> None:
+    def __init__(
+        self, work: Work, policy: Policy, service: Service, ledger: Ledger, start: State
+    ) -> None:
         """Prepares; nothing is asked for yet.
 
         Args:
@@ -59,12 +62,13 @@ class Receiver(ABC):
           policy: What is promised of it.
           service: Who makes it.
           ledger: Is told what came.
+          start: Where the iteration begins.
         """
         self.work = work
         self.policy = policy
         self.service = service
         self.ledger = ledger
-        self.batching = work.engine.batching
+        self.batching = work.engine.batching.at(start)
         self._notify = threading.Event()
         self._streams: list[Stream] = []
         self._makers: set[str] = set()
@@ -100,7 +104,7 @@ class Receiver(ABC):
 
         def elements() -> Any:
             made = self.work.dataset(
-                numbers, self.policy.dealing, self.service.address.url,
+                self.batching.start, numbers, self.policy.dealing, self.service.address.url,
                 **self.service.options, **options,
             )  # fmt: skip
             return made.as_numpy_iterator()
@@ -109,7 +113,7 @@ class Receiver(ABC):
 
     def begin_here(self, numbers: Sequence[int]) -> Stream:
         """Returns pieces that this process makes itself."""
-        return self._stream_of(lambda: self.work.made_here(numbers))
+        return self._stream_of(lambda: self.work.made_here(self.batching.start, numbers))
 
     def _stream_of(self, elements: Callable[[], Any]) -> Stream:
         stream = Stream(elements, self._notify)
@@ -199,10 +203,10 @@ class Receiver(ABC):
             )  # fmt: skip
 
     def epochs(self) -> Iterator[Epoch]:
-        """Yields an account for each epoch, from where the plan begins."""
+        """Yields an account for each epoch, from where the iteration begins."""
         batching, first = self.batching, 0
         number = batching.start.epoch
-        while batching.epochs is None or number < batching.epochs:
+        while batching.end is None or number < batching.end:
             count = batching.pieces(number)
             yield Epoch(number, range(first, first + count), batching)
             first, number = first + count, number + 1

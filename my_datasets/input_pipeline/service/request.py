@@ -10,6 +10,7 @@ from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.stages import Mix, Read, Stage
 from my_datasets.input_pipeline.state import State
 from my_datasets.input_pipeline.tensors import Draws
+from my_datasets.records import on_demand
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Request:
 
     Attributes:
       plan: The plan; its paths mean the same on all machines.
-      start: The position from which pieces are counted.
+      start: A position in the plan's order, of any iteration.
       single: Whether each batch is a piece of its own.
       draws: The random numbers that come with each example.
     """
@@ -30,8 +31,10 @@ class Request:
 
     def to_json(self) -> str:
         """Returns it as text."""
+        plan = Plan(_placed(self.plan.stages))
         given = {
-            "plan": Plan(_placed(self.plan.stages)).to_json(),
+            "plan": plan.to_json(),
+            "attachments": plan.attachments,
             "start": self.start.to_json(),
             "single": self.single,
             "draws": None if self.draws is None else dataclasses.asdict(self.draws),
@@ -47,6 +50,7 @@ class Request:
         """
         given = json.loads(text)
         draws = None if given["draws"] is None else Draws(**given["draws"])
+        on_demand.receive(given.get("attachments", {}))
         plan, start = Plan.from_json(given["plan"]), State.from_json(given["start"])
         return cls(plan, start, given["single"], draws)
 

@@ -11,6 +11,7 @@ from my_datasets.input_pipeline.service.policies import Policy
 from my_datasets.input_pipeline.service.receiving import Service
 from my_datasets.input_pipeline.service.streams import Stream
 from my_datasets.input_pipeline.service.work import Work
+from my_datasets.input_pipeline.state import State
 
 _log = logging.getLogger(__name__)
 
@@ -29,9 +30,11 @@ class StaticReceiver(OrderedReceiver):
     the worker is there.
     """
 
-    def __init__(self, work: Work, policy: Policy, service: Service, ledger: Ledger) -> None:
+    def __init__(
+        self, work: Work, policy: Policy, service: Service, ledger: Ledger, start: State
+    ) -> None:
         """Prepares; see `Receiver`."""
-        super().__init__(work, policy, service, ledger)
+        super().__init__(work, policy, service, ledger, start)
         self._last: dict[str, int] = {}
         self._job: Stream | None = None
         self._begun, self._pause = -math.inf, _PAUSE

@@ -7,14 +7,17 @@ from my_datasets.input_pipeline.service.policies import Policy
 from my_datasets.input_pipeline.service.receiving import Receiver, Service
 from my_datasets.input_pipeline.service.streams import Arrived, Stream
 from my_datasets.input_pipeline.service.work import Work
+from my_datasets.input_pipeline.state import State
 
 
 class UnorderedReceiver(Receiver):
     """Gives pieces in whatever order they come; each epoch is a job of its own."""
 
-    def __init__(self, work: Work, policy: Policy, service: Service, ledger: Ledger) -> None:
+    def __init__(
+        self, work: Work, policy: Policy, service: Service, ledger: Ledger, start: State
+    ) -> None:
         """Prepares; see `Receiver`."""
-        super().__init__(work, policy, service, ledger)
+        super().__init__(work, policy, service, ledger, start)
         self._epochs: Iterator[Epoch] = self.epochs()
         self._epoch: Epoch | None = None
         self._job: Stream | None = None

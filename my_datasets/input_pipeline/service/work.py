@@ -14,7 +14,13 @@ from my_datasets.input_pipeline.service.policies import Dealing
 from my_datasets.input_pipeline.service.request import Request
 from my_datasets.input_pipeline.stages import Prefetch
 from my_datasets.input_pipeline.state import State
-from my_datasets.input_pipeline.tensors import Draws, Form, change_of, opened_for_tensors
+from my_datasets.input_pipeline.tensors import (
+    Draws,
+    Form,
+    change_of,
+    opened_for_tensors,
+    place_of,
+)
 
 _service = tf.data.experimental.service
 # In place of a worker's address: the trainer's own process.
@@ -54,7 +60,7 @@ class Work:
         self._request = request.to_json()
         self._change = change_of(self.engine, augment)
         self._threads = plan.the(Prefetch).workers
-        piece = tf.function(self._piece).get_concrete_function(tf.TensorSpec((), tf.int64))
+        piece = tf.function(self._piece).get_concrete_function(tf.TensorSpec((3,), tf.int64))
         _refuse_what_cannot_cross(piece.graph)
         batch = piece.structured_outputs[len(BESIDE)]
         self.spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
@@ -63,12 +69,15 @@ class Work:
             *tf.nest.flatten(self.spec, expand_composites=True),
         )
 
-    def dataset(self, numbers: Any, dealing: Dealing, service: str, **options: Any) -> Any:
+    def dataset(
+        self, start: State, numbers: Any, dealing: Dealing, service: str, **options: Any
+    ) -> Any:
         """Returns pieces that a service makes, as flat tensors, those of `BESIDE` in front.
 
         Nothing but the dispatcher is waited for yet, without an end if it does not answer.
 
         Args:
+          start: Where the iteration begins whose pieces they are.
           numbers: Which pieces: a range, or some numbers.
           dealing: How workers come to them.
           service: The dispatcher's URL.
@@ -81,6 +90,8 @@ class Work:
         if dealing == "fixed":
             hint = tf.data.experimental.SHARD_HINT
             pieces = pieces.shard(hint, hint)
+        place = place_of(start, 0)
+        pieces = pieces.map(lambda number: tf.stack([place[0], place[1], number]))
         made = pieces.map(self._flat, num_parallel_calls=self._threads, deterministic=True)
         mode = {
             "taken": _service.ShardingPolicy.DYNAMIC,
@@ -89,12 +100,12 @@ class Work:
         }[dealing]
         return made.apply(_service.distribute(mode, service, **options))
 
-    def made_here(self, numbers: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+    def made_here(self, start: State, numbers: Sequence[int]) -> Iterator[tuple[Any, ...]]:
         """Yields pieces that this process makes, as those that come of `dataset`."""
         maker, request = Maker(HERE), self._request.encode()
         for number in numbers:
             types = (*BESIDE, *self._form.types)
-            tensors = map(tf.constant, (number, *maker(request, number)), types)
+            tensors = map(tf.constant, (number, *maker(request, place_of(start, number))), types)
             piece = self._changed(*tensors)
             yield tuple(one.numpy() for one in tf.nest.flatten(piece, expand_composites=True))
 
@@ -102,19 +113,19 @@ class Work:
         """Returns a piece, nested as a batch is, of its flat tensors."""
         return tf.nest.pack_sequence_as(self.spec, flat, expand_composites=True)
 
-    def _piece(self, number: Any) -> tuple[Any, ...]:
+    def _piece(self, place: Any) -> tuple[Any, ...]:
         types = [*BESIDE[1:], *self._form.types]
-        who, skipped, *arrays = crossing.call([tf.constant(self._request), number], types)
+        who, skipped, *arrays = crossing.call([tf.constant(self._request), place], types)
         who.set_shape(())
         skipped.set_shape(())
-        return self._changed(number, who, skipped, *arrays)
+        return self._changed(place[2], who, skipped, *arrays)
 
     def _changed(self, number: Any, who: Any, skipped: Any, *arrays: Any) -> tuple[Any, ...]:
         batch, *draws = self._form.batch(arrays)
         return number, who, skipped, self._change(batch, *draws) if self._change else batch
 
-    def _flat(self, number: Any) -> tuple[Any, ...]:
-        return tuple(tf.nest.flatten(self._piece(number), expand_composites=True))
+    def _flat(self, place: Any) -> tuple[Any, ...]:
+        return tuple(tf.nest.flatten(self._piece(place), expand_composites=True))
 
 
 def _refuse_what_cannot_cross(graph: Any) -> None:

@@ -3,20 +3,28 @@
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from my_datasets.comparison.subject import ANEW, Subject
+from my_datasets.core import hashes, sidecars
 from my_datasets.core.issues import Issue, Severity
-from my_datasets.records import index, keys
+from my_datasets.core.sidecars import Sidecar
+from my_datasets.records import index, on_demand
 
 _LOOKS_LIKE_A_SHARD = re.compile(r"-\d{5,}-of-\d{5,}(\.\w+)?$")
 
 
-def check(subject: Subject) -> Iterator[Issue]:
-    """Yields what is wrong with the files."""
+def check(subject: Subject, *, read: bool) -> Iterator[Issue]:
+    """Yields what is wrong with the files.
+
+    Args:
+      subject: The version.
+      read: Whether the bytes of sidecars are compared, too. Those of shards are not.
+    """
     if subject.declared is None:
         return
     said = subject.content
@@ -32,9 +40,56 @@ def check(subject: Subject) -> Iterator[Issue]:
         for split in (said.splits.values() if said else ())
         for one in split.shards
     }
+    told = set()
     for name in sorted({*counts, *sizes}):
-        yield from _shard(subject.path / name, sizes.get(name), counts.get(name))
+        for issue in _shard(subject.path / name, sizes.get(name), counts.get(name)):
+            told.add(issue.node)
+            yield issue
+    yield from _recorded(subject, {*counts, *sizes}, told, read=read)
     yield from _others(subject.path, {*counts, *sizes})
+
+
+def _recorded(subject: Subject, shards: set[str], told: set[str], *, read: bool) -> Iterator[Issue]:
+    """Yields what is wrong with sidecars, and other files that the manifest lists."""
+    made = subject.manifest
+    if made is None or not made.metadata_copy:
+        return
+    of = {name: shard for shard in shards for name in sidecars.names_of(shard)}
+    for name, one in sorted(made.files.items()):
+        if name not in told:
+            what = f"{sidecars.kind_of(name)} of {of[name]}" if name in of else "file"
+            yield from _file(subject.path / name, what, one, read=read)
+    for name in sorted(of.keys() - made.files.keys()):
+        # An index that was made later is compared with its shard.
+        if sidecars.kind_of(name) is Sidecar.KEYS and (subject.path / name).exists():
+            yield Issue(
+                "extra-sidecar", name, f"The keys of {of[name]} are not in the manifest, so "
+                "nothing says whether they are right.", "delete the file",
+            )  # fmt: skip
+
+
+def _file(path: Path, what: str, recorded: Mapping[str, Any], *, read: bool) -> Iterator[Issue]:
+    """Yields how a file differs from what the manifest records of it."""
+    is_index = sidecars.kind_of(path.name) is Sidecar.OFFSETS
+    mend = f"my-datasets index {path.parent} --overwrite" if is_index else ANEW
+    size = path.stat().st_size if path.is_file() else None
+    if size is None:
+        yield Issue("missing-file", path.name, f"The {what} is not there.", mend)
+    elif path.is_symlink():
+        yield Issue("link", path.name, f"The {what} is a symbolic link.", mend)
+    elif size != recorded["bytes"]:
+        yield Issue(
+            "size", path.name, f"The {what} has another size than when it was made.", mend,
+            f"{recorded['bytes']:,} bytes", f"{size:,} bytes",
+        )  # fmt: skip
+    elif not os.access(path, os.R_OK):
+        yield denied(path, PermissionError("permission denied"))
+    # An index is compared with its shard when that is read.
+    elif read and not is_index and (found := hashes.of_file(path)) != recorded["sha256"]:
+        yield Issue(
+            "other-bytes", path.name, f"The {what} is another file than when it was made.", mend,
+            f"SHA-256 {recorded['sha256'][:16]}", found[:16],
+        )  # fmt: skip
 
 
 def _shard(path: Path, size: int | None, examples: int | None) -> Iterator[Issue]:
@@ -72,7 +127,7 @@ def _index(path: Path, size: int, examples: int) -> Iterator[Issue]:
     if not beside.exists():
         return
     try:
-        offsets = np.asarray(index.offsets_of(beside))
+        offsets = np.asarray(sidecars.offsets_of(beside))
     except Exception as error:  # of a damaged header, NumPy raises whatever Python's parser does
         yield stale_index(path, f"no index: {error}")
         return
@@ -87,20 +142,32 @@ def _index(path: Path, size: int, examples: int) -> Iterator[Issue]:
 def stale_index(path: Path, found: str) -> Issue:
     """Returns what is wrong with the record index of a shard."""
     return Issue(
-        "stale-index", index.path_of(path).name, "The record index is not that of its shard.",
+        "stale-index", index.path_of(path).name,
+        f"The record index of {path.name} is not that of this shard.",
         f"my-datasets index {path.parent} --overwrite", "where the shard's records begin", found,
     )  # fmt: skip
 
 
-def _others(directory: Path, known: set[str]) -> Iterator[Issue]:
+def _others(directory: Path, shards: set[str]) -> Iterator[Issue]:
+    known = {name for shard in shards for name in (shard, *sidecars.names_of(shard))}
     for path in sorted(directory.iterdir()):
-        name = path.name.removesuffix(index.SUFFIX).removesuffix(keys.SUFFIX)
-        if name in known or path.name.startswith("."):
+        name = path.name
+        if name in known or name.startswith("."):
             continue
+        if path.name == on_demand.FILE_NAME:
+            yield Issue(
+                "attached", path.name, "The file says that the shards are in a store.",
+                f"pull the release to verify it; if this version was not attached, delete {path}",
+            )  # fmt: skip
         if path.name.endswith(".partial"):
             yield Issue(
                 "half-written", path.name, "The file was not finished.", "delete it",
                 severity=Severity.WARNING,
+            )  # fmt: skip
+        elif sidecars.kind_of(name) is not None:
+            yield Issue(
+                "extra-sidecar", name, "The file is named like a sidecar of a shard that is not "
+                "part of this version.", "delete it",
             )  # fmt: skip
         elif _LOOKS_LIKE_A_SHARD.search(name):
             yield Issue(

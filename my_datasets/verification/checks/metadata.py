@@ -4,16 +4,19 @@ import json
 from collections.abc import Iterator
 
 from my_datasets.comparison.subject import ANEW, Subject
-from my_datasets.core import content
-from my_datasets.core.declared import essentials
+from my_datasets.core import content, metadata_copy
+from my_datasets.core.declared import MALFORMED, essentials
 from my_datasets.core.issues import Issue, Severity
 from my_datasets.core.manifest import FILE_NAME
+from my_datasets.core.printable import clipped
 from my_datasets.core.versioning import Version
+from my_datasets.errors import MyDatasetsError
 
 
 def check(subject: Subject) -> Iterator[Issue]:
     """Yields what does not agree."""
-    yield from _place(subject)
+    misplaced = list(_place(subject))
+    yield from misplaced
     yield from _essentials(subject)
     said = subject.content
     if said is None:
@@ -34,7 +37,48 @@ def check(subject: Subject) -> Iterator[Issue]:
                 "with.",
                 ANEW, f"schema digest {said.schema[:12]}", found[:12],
             )  # fmt: skip
+    else:
+        found = None
+    told = set(subject.manifest.metadata) if subject.manifest else set()
+    if misplaced:
+        told |= {"name", "configName", "version", "splits"}
+    yield from _edits(subject, told, of_features=found == said.schema)
     yield from _splits(subject)
+
+
+def _edits(subject: Subject, told: set[str], *, of_features: bool) -> Iterator[Issue]:
+    """Yields each field that was edited, of files that can be read.
+
+    Args:
+      subject: The version.
+      told: Fields of `dataset_info.json` that other issues are about.
+      of_features: Whether fields of `features.json` are looked at: no other issue is about them.
+    """
+    recorded = subject.manifest.metadata_copy if subject.manifest else {}
+    unreadable = {issue.node for issue in subject.issues}
+    names = [name for name in recorded if name not in unreadable]
+    readable = {name: recorded[name] for name in names}
+    try:
+        found = [
+            (name, edit.field, clipped(json.dumps(edit.recorded)), clipped(json.dumps(edit.found)))
+            for name, edit in metadata_copy.edits(readable, subject.path)
+        ]
+    except (MyDatasetsError, OSError, *MALFORMED) as error:
+        yield Issue(
+            "unreadable-metadata", "the metadata", "They cannot be compared with the manifest.",
+            ANEW, found=f"{type(error).__name__}: {error}",
+        )  # fmt: skip
+        return
+    for name, field, recorded_value, value in found:
+        if name == "features.json" and not of_features:
+            continue
+        if name == "dataset_info.json" and field.partition(".")[0] in told:
+            continue
+        yield Issue(
+            "other-metadata", name,
+            f"The field {clipped(field)} is not as it was when the version was made.", ANEW,
+            recorded_value, value,
+        )  # fmt: skip
 
 
 def _essentials(subject: Subject) -> Iterator[Issue]:
@@ -46,8 +90,8 @@ def _essentials(subject: Subject) -> Iterator[Issue]:
         if found.get(name) != value:
             yield Issue(
                 "other-metadata", "dataset_info.json",
-                f"The field {name} is not as it was when the version was made.", ANEW,
-                json.dumps(value), json.dumps(found.get(name)),
+                f"The field {clipped(name)} is not as it was when the version was made.", ANEW,
+                clipped(json.dumps(value)), clipped(json.dumps(found.get(name))),
             )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from tests.conftest import ROOT
+from tests.waiting import until
 
 WORKERS = 2
 
@@ -77,9 +77,7 @@ def _stop(process: subprocess.Popen) -> None:
         process.wait()
 
 
-def wait_for_files(place: Path, pattern: str, count: int, seconds: float = 60.0) -> None:
+def wait_for_files(place: Path, pattern: str, count: int) -> None:
     """Waits until so many files are there."""
-    until = time.monotonic() + seconds
-    while len(list(place.glob(pattern))) < count:
-        assert time.monotonic() < until, f"no {count} files {pattern} in {place}"
-        time.sleep(0.02)
+    missing = f"no {count} files {pattern} in {place}"
+    until(lambda: len(list(place.glob(pattern))) >= count, missing)

@@ -50,11 +50,12 @@ def test_the_manifest_and_all_that_is_in_the_directory_are_those_of_the_local_en
     assert [path.name for path in sorted(on_beam.iterdir())] == [
         path.name for path in sorted(local.iterdir())
     ]
-    contents = [
-        json.loads((place / "my_datasets_manifest.json").read_text())["content"]
-        for place in (local, on_beam)
-    ]
-    assert contents[0] == contents[1]
+    one, other = (
+        json.loads((place / "my_datasets_manifest.json").read_text()) for place in (local, on_beam)
+    )
+    for member in ("content", "files", "metadata_copy"):
+        assert one[member] == other[member]
+    assert len(one["files"]) == 2 * len(shards(local))
     for shard in shards(on_beam):
         assert index.read(shard).tolist() == index.scan(shard).tolist()
     assert [path.name for path in sorted(on_beam.parent.iterdir())] == [".1.0.0.lock", "1.0.0"]

@@ -134,6 +134,7 @@ def test_flink_cannot_start_its_workers(tmp_path):
 def test_flink_builds_in_a_bucket(reference, tmp_path, s3_bucket, environment, monkeypatch):
     """Its workers have nothing in common but the bucket."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path / "home"))
     place = tmp_path / "flink"
     place.mkdir()
     url = f"{s3_bucket}/{tmp_path.name}"

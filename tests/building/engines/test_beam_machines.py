@@ -30,6 +30,7 @@ FOLDER = "toy_engine/1.0.0"
 def others(tmp_path, monkeypatch):
     """Three machines beside this one, each with data and home directories of its own."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     own = [tmp_path / name for name in ("data", "home", "tmp")]

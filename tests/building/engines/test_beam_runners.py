@@ -147,7 +147,7 @@ def test_prism_whose_workers_cannot_start_says_so(tmp_path, monkeypatch):
     begin = time.monotonic()
     with pytest.raises(errors.BuildInterruptedError, match="No worker has begun within 5 seconds"):
         build(toys.InUnits, tmp_path, engine="beam", beam_options=options)
-    assert time.monotonic() - begin < 20
+    assert time.monotonic() - begin < 60  # far from the minutes that Prism itself would wait
 
 
 @pytest.mark.slow
@@ -214,7 +214,7 @@ def test_addresses_where_nobody_answers_are_told_within_seconds(options, said):
     begin = time.monotonic()
     with pytest.raises(errors.BuildInterruptedError, match=said):
         preflight.check(submission, None, None)
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 60  # gRPC itself would wait for minutes
 
 
 def test_what_a_runner_in_java_says_is_told_without_its_frames(tmp_path):

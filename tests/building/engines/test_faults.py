@@ -15,6 +15,7 @@ from my_datasets import errors
 from my_datasets.building.engines import generating
 from tests.building.engines import toys
 from tests.building.engines.builds import build, hashes, kill, records, run_apart
+from tests.waiting import until
 
 
 def test_a_killed_build_goes_on_where_it_was(reference, tmp_path, steer, monkeypatch, caplog):
@@ -196,9 +197,7 @@ def test_builds_at_once_end_in_one_good_result(reference, tmp_path, builds):
     """One of them is killed in the middle; another takes over what it finished."""
     running = [run_apart(tmp_path, workers=1) for _ in range(builds)]
     work = tmp_path / "toy_engine/.1.0.0.work"
-    deadline = time.monotonic() + 120
-    while not list(work.glob("*")) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: list(work.glob("*")))
     if builds == 8:
         kill(running[0])
     for process in running:

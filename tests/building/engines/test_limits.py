@@ -1,15 +1,19 @@
 """Bounded memory and open files, a clock that runs backwards, progress."""
 
 import contextlib
+import multiprocessing
 import os
 import re
 import resource
+import shutil
 import time
 from pathlib import Path
 
 import pytest
 
+from my_datasets import errors
 from my_datasets.building.engines import generating
+from my_datasets.comparison import examining
 from tests.building.engines import toys
 from tests.building.engines.builds import build, hashes, run_apart, shards
 
@@ -100,3 +104,57 @@ def test_without_a_report_there_is_the_bar_of_tfds(tmp_path, capsys, monkeypatch
     monkeypatch.setattr(tqdm_utils, "_active", False)
     build(toys.InUnits, tmp_path / "silent", workers=2)
     assert "Generating examples" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_disk_that_fills_up_while_examining(tmpfs, monkeypatch, reference, workers):
+    disk = tmpfs("60m")
+    parts_of = examining.parts_of
+
+    def fill_up(*arguments, **options):
+        (disk / "filler").write_bytes(bytes(shutil.disk_usage(disk).free))
+        return parts_of(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(examining, "parts_of", fill_up)
+        with pytest.raises(errors.DiskFullError, match="The disk is full"):
+            build(toys.InUnits, disk, workers=workers)
+    assert not (disk / "toy_engine/1.0.0").exists()
+    (disk / "filler").unlink()
+    assert hashes(build(toys.InUnits, disk, workers=workers)) == reference
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("what", [".", "toy_engine", "toy_engine/.1.0.0.work"])
+def test_a_directory_that_is_removed_during_a_build(tmp_path, steer, reference, workers, what):
+    data_dir = tmp_path / "data"
+
+    def remove(unit, i):
+        if (unit, i) == (5, 100):
+            shutil.rmtree(data_dir / what, ignore_errors=True)
+
+    steer(remove)
+    with pytest.raises(errors.DataDirError, match=r"is gone: something removed it|does not exist"):
+        build(toys.InUnits, data_dir, workers=workers)
+    steer(lambda unit, i: None)
+    assert hashes(build(toys.InUnits, data_dir, workers=workers)) == reference
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_address_space_with_no_room(tmp_path, workers):
+    """The build runs in a forked process whose address space may grow by 20 MB."""
+    said = tmp_path / "said"
+
+    def work():
+        size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (size + (20 << 20),) * 2)
+        try:
+            build(toys.InUnits, tmp_path / "data", workers=workers)
+        except errors.MyDatasetsError as error:
+            said.write_text(f"{type(error).__name__}: {error}")
+
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    process.join()
+    assert said.read_text().startswith("OutOfMemoryError: The system gives this process no more")
+    assert not (tmp_path / "data/toy_engine/1.0.0").exists()

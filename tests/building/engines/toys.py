@@ -3,7 +3,6 @@
 import os
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,6 +13,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets.records import png
+from tests.waiting import until
 
 F = tfds.features
 FEATURES = {
@@ -235,8 +235,10 @@ def failing_at(number: int) -> Callable[[int, int], None]:
 def stop_here(unit: int, i: int, *, file: Path, how: str) -> None:
     """Kills this process, or hangs, in the middle of unit 3, unless `file` is there already."""
     if (unit, i) == (3, 200) and not file.exists():
-        time.sleep(1.5)  # let others finish and tell it
         file.touch()
         if how == "kill":
+            # Something that the other worker finished is in the journal, which has a first line.
+            (journal,) = file.parent.glob("*/.*.work/journal.jsonl")
+            until(lambda: journal.read_text().count("\n") > 3, "the other worker finishes nothing")
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(3600)
+        signal.pause()

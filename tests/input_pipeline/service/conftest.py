@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -132,11 +131,3 @@ def rows_dir(tmp_path_factory):
 def row(i):
     image = np.full((6, 5, 3), i % 256, np.uint8)
     return {"id": i, "list": [i] * (i % 5), "text": f"text {i}", "image": image, "label": i % 4}
-
-
-def until(condition, timeout=120.0):
-    """Waits until something is so."""
-    end = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < end, "not within the time"
-        time.sleep(0.02)

@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 import my_datasets
-from tests.input_pipeline.service.conftest import ROWS, until
+from tests.input_pipeline.service.conftest import ROWS
+from tests.waiting import until
 
 # Lists make each batch a piece: 375 of them, of which a worker has a few ahead.
 OPTIONS = {"columns": ["id", "list"], "batch_size": 8, "seed": 3}

@@ -15,6 +15,7 @@ _PORT = 5050
 @pytest.fixture
 def others(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")

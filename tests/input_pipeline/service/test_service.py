@@ -4,7 +4,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 
 import keras
 import numpy as np
@@ -16,6 +15,7 @@ from my_datasets.errors import InvalidOptionError, PlanError, ServiceError
 from my_datasets.input_pipeline.service.exact import ExactReceiver
 from my_datasets.input_pipeline.service.loopback import free_port
 from tests.input_pipeline.service.conftest import ROWS
+from tests.waiting import until
 
 IMAGES = {"columns": ["id", "image"], "batch_size": 100}
 
@@ -59,6 +59,17 @@ def test_it_goes_on_from_a_position(cluster, rows_dir, tmp_path):
     rest = my_datasets.pipeline("served_rows", state=whole.state_after(40), **options)
     assert ids_of(rest) == wanted[40:]
     assert [one.epoch for one in rest.stats().epochs] == [1, 2]
+
+
+def test_iterating_again_is_the_next_epoch(cluster, rows_dir):
+    here = my_datasets.pipeline("served_rows", data_dir=rows_dir, **IMAGES)
+    there = my_datasets.pipeline("served_rows", service=cluster.url, data_dir=rows_dir, **IMAGES)
+    first, second = ids_of(here), ids_of(here)
+    assert first != second
+    assert [ids_of(there), ids_of(there)] == [first, second]
+    assert [one.epoch for one in there.stats().epochs] == [0, 1]
+    there.set_epoch(0)
+    assert ids_of(there) == first
 
 
 def test_without_an_order_there_is_no_position(cluster, rows_dir):
@@ -177,7 +188,7 @@ def test_a_service_that_does_nothing_is_an_error_within_the_deadline(rows_dir, t
     assert f"Nothing new came from the service at grpc://localhost:{port} for 2 s" in done.stdout
     assert f"The dispatcher {'answers' if there else 'does not answer'}" in done.stdout
     assert "--supervise" in done.stdout
-    assert 2 <= float(done.stdout.split("waited ")[1]) < 60
+    assert float(done.stdout.split("waited ")[1]) >= 2
 
 
 def test_an_error_in_a_worker_is_told(cluster, tmp_path, rows_dir):
@@ -193,7 +204,7 @@ def test_an_error_in_a_worker_is_told(cluster, tmp_path, rows_dir):
     with pytest.raises(tf.errors.OpError) as caught:
         list(train)
     assert "cannot make a batch" in str(caught.value)
-    assert "CorruptShardError" in str(caught.value)
+    assert "DamagedRecordsError" in str(caught.value)  # a CorruptShardError
 
 
 def test_iterators_that_are_given_up_leave_no_threads(cluster, rows_dir):
@@ -203,7 +214,4 @@ def test_iterators_that_are_given_up_leave_no_threads(cluster, rows_dir):
     )  # fmt: skip
     for _ in range(3):
         next(iter(train))
-    end = time.monotonic() + 120
-    while any(one.name == "my_datasets-service" for one in threading.enumerate()):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until(lambda: all(one.name != "my_datasets-service" for one in threading.enumerate()))

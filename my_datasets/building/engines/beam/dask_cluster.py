@@ -1,5 +1,6 @@
 """A Dask cluster: one that is there, or one of processes of this machine."""
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,12 @@ from my_datasets.errors import BuildInterruptedError, explain
 
 # Seconds in which a scheduler has to answer.
 _TIMEOUT = 10
+# A module for workers of this machine. Ctrl-C goes to all processes of a terminal, and SIGTERM of a
+# service manager to all of a service: the building process stops them.
+_LEAVE_SIGNALS = """import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, lambda *_: None)
+"""
 
 
 class Cluster:
@@ -31,9 +38,12 @@ class Cluster:
         self._chunks = None if chunks is None else int(chunks)
         self._local: distributed.LocalCluster | None = None
         if not address and not file:
+            # It tells of each connection that ends, with a traceback, as of something usual.
+            logging.getLogger("distributed").setLevel(logging.WARNING)
             self._local = distributed.LocalCluster(
-                n_workers=cores(), threads_per_worker=1, host="127.0.0.1", dashboard_address=None
-            )
+                n_workers=cores(), threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
+                preload=[_LEAVE_SIGNALS],
+            )  # fmt: skip
             address = self._local
         place = file or address
         try:

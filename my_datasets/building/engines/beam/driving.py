@@ -1,5 +1,6 @@
 """What the stages of a build on Beam share in the building process."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,9 +17,18 @@ from my_datasets.building.engines.beam.work import Work
 from my_datasets.building.job import Examine, Job
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter
+from my_datasets.core import interruption
 from my_datasets.errors import LostExamplesError
 
 _Found = TypeVar("_Found")
+
+
+def _is_no_interruption(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or interruption.behind(record.exc_info[1]) is None
+
+
+# Beam logs a traceback of whatever is raised in a function that it runs, also of Ctrl-C.
+logging.getLogger("apache_beam.runners.common").addFilter(_is_no_interruption)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +38,9 @@ class OnBeam:
     Attributes:
       submission: Where its pipelines run.
       pipeline: The one that the builder has added its collections to; None if it has not.
+      metadata: Collections of one element each, by key, that the builder records beside its
+        examples; more come while its transforms are applied. None if it records none.
+      ended: Called with the result of each pipeline that the builder's own transforms were part of.
       place: Where the work is.
       check: Raises if it may be another process by now that builds the version.
       examine: Looks at a shard that was just written.
@@ -38,6 +51,8 @@ class OnBeam:
 
     submission: Submission
     pipeline: beam.Pipeline | None
+    metadata: Mapping[Any, beam.PCollection] | None
+    ended: Callable[[Any], None]
     place: Place
     check: Callable[[], None]
     examine: Examine
@@ -93,13 +108,16 @@ class Driver:
                     raise
                 time.sleep(1.0)
 
-    def run_pipeline(self, stage: str, pipeline: beam.Pipeline, look: Callable[[], None]) -> None:
+    def run_pipeline(self, stage: str, pipeline: beam.Pipeline, look: Callable[[], None]) -> Any:
         """Runs a pipeline to its end.
 
         Args:
           stage: What it does, for messages.
           pipeline: The pipeline.
           look: Brings the progress up to date.
+
+        Returns:
+          What Beam returns of it.
 
         Raises:
           MyDatasetsError: What a worker said, or that the runner failed.
@@ -117,7 +135,11 @@ class Driver:
             if state not in (None, PipelineState.DONE):
                 raise RuntimeError(f"The pipeline ended as {state}.")
         except Exception as error:
+            # Beam makes its own errors of whatever is raised in a function that it runs here.
+            if (interrupted := interruption.behind(error)) is not None:
+                raise interrupted from None
             raise self.work.failure(stage, error) from error
         finally:
             self.work.forget_tasks()
         look()
+        return result

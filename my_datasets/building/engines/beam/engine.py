@@ -8,6 +8,7 @@ from typing import Any
 from my_datasets.building.engines import writing as local_writing
 from my_datasets.building.engines.beam import (
     first_stage,
+    metadata,
     preflight,
     second_stage,
     third_stage,
@@ -65,6 +66,15 @@ def build(driver: Driver, target: Path) -> list[SplitResult]:
     driver.work.place.hand_over(writing.SHARDS, target)
     local_writing.report_quarantine(results, target)
     return results
+
+
+def metadata_of(driver: Driver) -> dict[Any, Any]:
+    """Returns what the builder computed beside its examples, by its keys.
+
+    Args:
+      driver: The build that is done.
+    """
+    return metadata.read(driver.work) or {}
 
 
 def findings(driver: Driver, shard: str, scratch: Path) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from apache_beam.internal import cloudpickle_pickler
 
-from my_datasets.building.engines.beam import gathered, generating
+from my_datasets.building.engines.beam import gathered, generating, metadata
 from my_datasets.building.engines.beam.driving import Driver
 from my_datasets.building.engines.beam.gathered import Gathered
 from my_datasets.building.engines.beam.gathering import REPORT, Gathering
@@ -35,9 +35,18 @@ def generate(driver: Driver) -> list[Gathered]:
     _gather_plain(driver)
     tasks = _units_left(driver)
     progress.units_done = progress.units - len(tasks)
-    collections = [item for item in inputs if _is_left(driver, item)]
-    if tasks or collections:
-        _gather(driver, tasks, collections)
+    lacks_metadata = driver.how.metadata is not None and metadata.read(driver.work) is None
+    collections = [
+        item
+        for item in inputs
+        # Metadata are made by the transforms that make the examples.
+        if _is_left(driver, item) or (lacks_metadata and item.collection is not None)
+    ]
+    of_builder = bool(collections or (lacks_metadata and driver.how.metadata))
+    if tasks or of_builder:
+        _gather(driver, tasks, collections, of_builder=of_builder)
+    elif lacks_metadata:
+        metadata.commit(driver.work, ())
     found = []
     for item in inputs:
         try:
@@ -49,8 +58,14 @@ def generate(driver: Driver) -> list[Gathered]:
     return found
 
 
-def _gather(driver: Driver, tasks: Sequence[UnitTask], collections: Sequence[SplitInput]) -> None:
-    pipeline = driver.how.pipeline if collections else None
+def _gather(
+    driver: Driver,
+    tasks: Sequence[UnitTask],
+    collections: Sequence[SplitInput],
+    *,
+    of_builder: bool,
+) -> None:
+    pipeline = driver.how.pipeline if of_builder else None
     if pipeline is None:
         pipeline = driver.how.submission.pipeline()
     here: list[Here] = []
@@ -74,11 +89,18 @@ def _gather(driver: Driver, tasks: Sequence[UnitTask], collections: Sequence[Spl
         driver.forget_generated(item.name)
         gathering = _gathering(driver, item)
         generating.add_collection(pipeline, item, gathering, driver.surroundings)
+    recorded = driver.how.metadata if of_builder else None
+    if recorded is not None:
+        metadata.add(driver.work, recorded)
     try:
-        driver.run_pipeline("generating", pipeline, _look(driver))
+        result = driver.run_pipeline("generating", pipeline, _look(driver))
     finally:
         for one in here:
             one.forget()
+    if of_builder:
+        driver.how.ended(result)
+    if recorded is not None:
+        driver.patiently(functools.partial(metadata.commit, driver.work, recorded))
 
 
 @contextmanager

@@ -10,8 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
+from my_datasets.building import staging
 from my_datasets.building.engines import room
-from my_datasets.building.journal import sync_directory
+from my_datasets.building.journal import link, sync_directory
 
 _DRAFTS = "drafts"
 # Seconds: NFS looks again at a directory after up to 60 (acdirmax).
@@ -85,7 +86,9 @@ class Place(Protocol):
         """
 
     def hand_over(self, folder: str, target: Path) -> None:
-        """Moves the files of a folder to where the version is made.
+        """Puts the files of a folder where the version is made.
+
+        A directory keeps them as well, until all of the work is discarded.
 
         Args:
           folder: The folder, with files only.
@@ -172,14 +175,14 @@ class SharedDirectory:
 
     def hand_over(self, folder: str, target: Path) -> None:
         for name in self.sizes(folder):
-            (self.path / folder / name).rename(target / name)
+            link(self.path / folder / name, target / name)
         sync_directory(target)
 
     def handed_over(self) -> dict[str, int]:
         return {}  # what dies takes its target with it
 
     def discard(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        staging.discard(self.path)
 
 
 def _files_below(folder: str, prefix: str = "") -> Iterator[tuple[str, int]]:

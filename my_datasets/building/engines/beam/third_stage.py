@@ -12,9 +12,10 @@ from my_datasets.building.engines.beam.watching import NewFiles
 from my_datasets.building.engines.beam.writing import HowShards, ShardTask, WrittenShard
 from my_datasets.building.job import SplitResult
 from my_datasets.building.units import SplitInput
+from my_datasets.core import sidecars
 from my_datasets.core.content import ShardContent
 from my_datasets.errors import LostExamplesError
-from my_datasets.records import index, keys, tfrecord
+from my_datasets.records import tfrecord
 
 
 def write(
@@ -113,7 +114,7 @@ def _look(driver: Driver) -> Callable[[], None]:
 
     def look() -> None:
         for name, size in files.look():
-            if not name.endswith((index.SUFFIX, keys.SUFFIX)):
+            if sidecars.kind_of(name) is None:
                 driver.meter.add(driver.meter.progress.split, 0, size)
 
     return look
@@ -144,4 +145,5 @@ def _result(
         entry for _, unit in sorted(found.state.units.items()) for entry in unit.quarantined
     ]
     num_bytes = total.bytes - total.count * tfrecord.OVERHEAD
-    return SplitResult(item.name, shards, num_bytes, quarantined)
+    sidecars = {name: said for one in written for name, said in one.sidecars.items()}
+    return SplitResult(item.name, shards, num_bytes, quarantined, sidecars)

@@ -3,7 +3,7 @@
 import itertools
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,9 @@ from my_datasets.building.engines.beam.work import Work
 from my_datasets.building.job import Examine, WriteShard
 from my_datasets.building.journal import Shard
 from my_datasets.building.runs import Columns, Run
+from my_datasets.core import metadata_copy
 from my_datasets.errors import CorruptShardError, LostExamplesError, explain
-from my_datasets.records import index, stored, tfrecord
-from my_datasets.records import keys as keys_of
+from my_datasets.records import stored, tfrecord
 from my_datasets.records.pieces import Bytes
 
 # Records of about so many bytes are copied, and read back, at once.
@@ -76,23 +76,25 @@ class WrittenShard:
     Attributes:
       shard: The shard.
       tally: What its records add up to, as they were read back from the file.
+      sidecars: The size and SHA-256 of the files beside it, by name.
     """
 
     shard: Shard
     tally: Tally
+    sidecars: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, said: Mapping[str, Any], sizes: Mapping[str, int]) -> "WrittenShard | None":
-        """Returns a shard; None if its file is not as its report says.
+        """Returns a shard; None if its files are not as its report says.
 
         Args:
           said: The report.
           sizes: Those of the files that are there, by their names.
         """
         shard = Shard(**said["shard"])
-        if sizes.get(shard.name) != shard.bytes:
+        if any(sizes.get(name) != size for name, (size, _) in shard.files.items()):
             return None
-        return cls(shard, Tally.from_json(said["tally"]))
+        return cls(shard, Tally.from_json(said["tally"]), said["sidecars"])
 
 
 def report_of(name: str) -> str:
@@ -170,20 +172,18 @@ class WriteShards(beam.DoFn):  # type: ignore[misc]
         with work.telling_failures(), work.place.draft() as directory:
             path = Path(directory) / task.name
             records = _records(work.place, task)
-            shard, _, keys = shard_files.write(
-                task.name, task.count, path, records, how.write_shard
-            )
+            shard, _, keys = shard_files.write(path, task.count, records, how.write_shard)
             found, offsets = _read_back(path, how.file_format)
             _check(task, found)
-            if how.write_shard is None:
-                index.save(index.path_of(path), offsets)
-            if how.with_keys:
-                keys_of.save(keys_of.path_of(path), keys)
+            shard = shard_files.with_sidecars(
+                shard, path, offsets if how.write_shard is None else None,
+                keys if how.with_keys else None,
+            )  # fmt: skip
+            sidecars = metadata_copy.of_files(path.parent, {path.name})
             self._examine(path, task)
-            for each in shard_files.beside(path):
-                if each.exists():
-                    work.place.put(each, f"{SHARDS}/{each.name}")
-            said = {"shard": asdict(shard), "tally": found.to_json()}
+            for name in shard.files:
+                work.place.put(Path(directory) / name, f"{SHARDS}/{name}")
+            said = {"shard": asdict(shard), "tally": found.to_json(), "sidecars": sidecars}
             work.write_json(report_of(task.name), said)
 
     def _examine(self, path: Path, task: ShardTask) -> None:

@@ -1,0 +1,174 @@
+"""Every way from metadata into TFDS: what it reads is checked before.
+
+TFDS imports the modules that `features.json` names, and formats the templates in
+`dataset_info.json`. No other module calls its readers of them.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core import load as tfds_load
+from tensorflow_datasets.core import naming, read_only_builder, registered
+from tensorflow_datasets.core.utils import error_utils, file_utils
+from tensorflow_datasets.core.utils.version import DatasetVariantBlockedError
+
+from my_datasets.core import layout
+from my_datasets.core.content import check_labels
+from my_datasets.core.declared import dataset_info
+from my_datasets.core.feature_classes import read_features
+from my_datasets.core.printable import clipped
+from my_datasets.errors import (
+    FeatureError,
+    IncompleteVersionError,
+    MyDatasetsError,
+    UnregisteredFeatureError,
+    explain,
+)
+
+
+def check_metadata(version_dir: Path) -> None:
+    """Sees that TFDS may read the metadata of a prepared version.
+
+    Raises:
+      FileNotFoundError: There are none.
+      UnregisteredFeatureError: They name a feature class that is neither TFDS's nor registered.
+      IncompleteVersionError: They are not what TFDS writes, or name files outside of the directory.
+    """
+    dataset_info(version_dir)
+    read_features(version_dir)
+    check_labels(version_dir)
+
+
+def builder_from_directory(version_dir: str | os.PathLike[str]) -> tfds.core.DatasetBuilder:
+    """Returns TFDS's builder of a prepared version, which only reads.
+
+    Raises:
+      UnregisteredFeatureError, IncompleteVersionError: As `check_metadata`; or there are none.
+    """
+    try:
+        check_metadata(layout.as_path(version_dir))
+    except FileNotFoundError as error:
+        raise IncompleteVersionError(
+            explain(
+                f"{error.filename} is not there.",
+                mend=f"build or pull the version anew, and delete {version_dir} before",
+            )
+        ) from error
+    with _explained(version_dir):
+        return tfds.builder_from_directory(version_dir)
+
+
+def features_from_directory(directory: str | os.PathLike[str]) -> Any:
+    """Returns the `FeatureConnector` that a `features.json` describes, to encode examples with.
+
+    Raises:
+      FeatureError: It gives arguments to ffmpeg, which writes the files that they name.
+      UnregisteredFeatureError, IncompleteVersionError: As `check_metadata`.
+    """
+    read_features(layout.as_path(directory))
+    with _explained(directory):
+        found = tfds.features.FeatureConnector.from_config(os.fspath(directory))
+    for video in _videos(found):
+        arguments = list(video.to_json_content().ffmpeg_extra_args)
+        if arguments:
+            raise FeatureError(
+                explain(
+                    f"{os.fspath(directory)}/features.json gives ffmpeg arguments for a video.",
+                    f"Found: {clipped(' '.join(arguments))}",
+                    "ffmpeg reads and writes the files that its arguments name, so only those in "
+                    "Python code are used to encode.",
+                    mend="give features=tfds.features.FeaturesDict({...}), on the command line "
+                    "--features MODULE:NAME, with tfds.features.Video(ffmpeg_extra_args=...)",
+                )
+            )
+    return found
+
+
+def _videos(feature: Any) -> Iterator[tfds.features.Video]:
+    """Yields all videos among features."""
+    if isinstance(feature, tfds.features.Video):
+        yield feature
+    elif isinstance(feature, tfds.features.FeaturesDict):
+        for one in feature.values():
+            yield from _videos(one)
+    elif isinstance(feature, tfds.features.Sequence):
+        yield from _videos(feature.feature)
+
+
+@error_utils.reraise_with_context(registered.DatasetNotFoundError)  # type: ignore[untyped-decorator]
+def builder(
+    reference: str, *, data_dir: str | None, builder_kwargs: Mapping[str, Any]
+) -> tfds.core.DatasetBuilder:
+    """Returns what `tfds.builder` does, from prepared data or from code.
+
+    Prepared data whose features only the dataset's own code knows are read by that code.
+
+    Args:
+      reference: The dataset, with an exact version or none.
+      data_dir: The data directory; TFDS's default if None.
+      builder_kwargs: Further arguments of the builder's constructor.
+
+    Raises:
+      UnregisteredFeatureError, IncompleteVersionError: As `check_metadata`.
+    """
+    name, given = naming.parse_builder_name_kwargs(reference, data_dir=data_dir, **builder_kwargs)
+    try:
+        code = tfds.builder_cls(str(name))
+    except registered.DatasetNotFoundError as error:
+        code, missing = None, error
+    if tfds_load._try_load_from_files_first(code, **given):
+        found = read_only_builder._find_builder_dir(str(name), **given)
+        if found is not None:
+            try:
+                return builder_from_directory(found)
+            except UnregisteredFeatureError as error:
+                if code is None:
+                    raise
+                try:
+                    return _from_code(code, given)
+                except AssertionError:  # of another version
+                    raise error from None
+    if code is None:
+        raise missing
+    return _from_code(code, given)
+
+
+def _from_code(code: Any, given: Mapping[str, Any]) -> tfds.core.DatasetBuilder:
+    """Returns a builder of a class, whose features are its own; TFDS reads what is prepared."""
+    try:
+        made = code(**given)
+    except MyDatasetsError:
+        raise
+    except Exception:
+        # TFDS reads what is prepared of the version, and may have ended in it.
+        wanted = str(given.get("version") or code.VERSION)
+        for root in file_utils.list_data_dirs(given.get("data_dir")):
+            for one in layout.prepared_versions_of(layout.as_path(root) / code.name):
+                if str(one.version) == wanted:
+                    dataset_info(one.path)
+        raise
+    if layout.is_prepared(made.data_path):
+        dataset_info(layout.as_path(made.data_dir))
+    return made
+
+
+@contextmanager
+def _explained(version_dir: str | os.PathLike[str]) -> Iterator[None]:
+    """Explains what TFDS raises where it cannot read metadata that are no danger."""
+    try:
+        yield
+    except (MyDatasetsError, DatasetVariantBlockedError):
+        raise
+    except Exception as error:
+        first = (str(error) or type(error).__name__).partition("\n")[0][:300]
+        raise IncompleteVersionError(
+            explain(
+                f"TFDS cannot read the metadata in {os.fspath(version_dir)}.",
+                f"Found: {type(error).__name__}: {first}",
+                mend="build or pull the version anew",
+            )
+        ) from error
