@@ -1,5 +1,6 @@
 # make demo   build the digits dataset, look at it and train on it, in an environment of its own
 # make test   run the tests, in an environment of its own
+# make coverage  run them once more, and print which lines of the package they reach
 # make soak   run those that take long: many kills, much data
 # make runners  fetch what builds on other runners of Beam need: Prism, Flink and Spark, the latter
 #             two with their job servers; or one of `make prism`, `make flink`, `make spark`
@@ -25,12 +26,15 @@ $(1)/bin/uv pip install --python $(1) --constraint constraints.txt \
 @touch $@
 endef
 
-.PHONY: demo test soak runners prism flink spark kafka lock clean
+.PHONY: demo test coverage soak runners prism flink spark kafka lock clean
 
 demo: $(DEMO_ENV)/.installed
 	$(DEMO_ENV)/bin/my-datasets demo --data-dir .demo/tensorflow_datasets --output .demo
 
 test: $(TEST_ENV)/.installed
+	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+
+coverage: $(TEST_ENV)/.installed
 	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow" --cov --cov-report=term $(PYTEST_ARGS)
 
 soak: $(TEST_ENV)/.installed

@@ -20,6 +20,8 @@ from my_datasets.input_pipeline.service.loopback import free_port
 ROWS = 3000
 # Of a process that imports TensorFlow on a machine that is busy.
 START = 300.0
+# Kills that one supervisor sees: it gives up after five within a minute, which a fast machine does.
+MOST_KILLS = 3
 
 
 class Process:
@@ -27,23 +29,35 @@ class Process:
 
     def __init__(self, *arguments, begin=None):
         self.arguments = arguments
-        self._lines = queue.Queue()
-        command = [sys.executable, "-m", "my_datasets", "serve", *arguments, "--json"]
-        self._process = (begin or subprocess.Popen)(command, stdout=subprocess.PIPE, text=True)
-        threading.Thread(target=self._read, daemon=True).start()
+        self._begin = begin or subprocess.Popen
         self.told = {}
+        self._start()
 
-    def _read(self):
-        for line in self._process.stdout:
-            self._lines.put(json.loads(line))
+    def _start(self):
+        self._kills = 0
+        self._lines = queue.Queue()
+        command = [sys.executable, "-m", "my_datasets", "serve", *self.arguments, "--json"]
+        self._process = self._begin(command, stdout=subprocess.PIPE, text=True)
+        reading = (self._process.stdout, self._lines)
+        threading.Thread(target=self._read, args=reading, daemon=True).start()
+
+    @staticmethod
+    def _read(stdout, lines):
+        for line in stdout:
+            lines.put(json.loads(line))
 
     def ready(self):
         """Waits until it is ready, or ready again."""
         self.told = self._lines.get(timeout=START)
+        if self._kills == MOST_KILLS:
+            self.end_for_good()
+            self._start()
+            self.told = self._lines.get(timeout=START)
         return self
 
     def kill(self):
         """Kills the server, not its supervisor."""
+        self._kills += 1
         os.kill(self.told["pid"], signal.SIGKILL)
 
     def end(self, timeout=60):
@@ -55,7 +69,7 @@ class Process:
         self._process.kill()
         self._process.wait()
         with contextlib.suppress(ProcessLookupError):
-            self.kill()
+            os.kill(self.told["pid"], signal.SIGKILL)
 
 
 class Cluster:

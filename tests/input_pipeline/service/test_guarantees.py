@@ -153,7 +153,8 @@ def test_what_is_lost_is_known_and_made_again(cluster, rows_dir):
 @pytest.mark.parametrize("sharding", ["exact", "static", "dynamic", "off"])
 def test_a_worker_that_never_comes_back(cluster, rows_dir, sharding):
     settle(cluster, rows_dir)
-    train = served(cluster, rows_dir, sharding, deadline=30 if sharding == "exact" else 8)
+    # All but exact wait for the deadline, some of which a slow machine needs for a batch.
+    train = served(cluster, rows_dir, sharding, deadline=300 if sharding == "exact" else 20)
     source = iter(train)
     found = begun(train, source, cluster.workers[0])
     with cluster.without(0):
@@ -185,7 +186,7 @@ def test_a_worker_that_hangs_costs_no_example(cluster, rows_dir):
     """It holds up the dispatcher, too, when that has new work: the trainer makes what it had."""
     settle(cluster, rows_dir)
     victim = cluster.workers[1]
-    train = served(cluster, rows_dir, "exact", deadline=60)
+    train = served(cluster, rows_dir, "exact")
     source = iter(train)
     found = begun(train, source, victim)
     with hanging(victim):
@@ -200,7 +201,7 @@ def test_a_worker_that_hangs_and_has_a_part_of_its_own(cluster, rows_dir):
     """There is an error, not a hang."""
     settle(cluster, rows_dir)
     victim = cluster.workers[1]
-    train = served(cluster, rows_dir, "static", deadline=8)
+    train = served(cluster, rows_dir, "static", deadline=20)
     source = iter(train)
     begun(train, source, victim)
     with (
