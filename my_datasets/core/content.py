@@ -27,7 +27,7 @@ _HEX = re.compile("[0-9a-f]{64}")
 NOT_FORM = frozenset({"pythonClassName", "description"})
 _OF_A_CLASS = "jsonFeature"
 _LABELS = ".labels.txt"
-_MOST_LABELS = 256 << 20
+MOST_LABELS = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ def labels_of(version_dir: Path, path: Sequence[str]) -> tuple[str, ...] | None:
 def _lines(path: Path) -> tuple[str, ...]:
     """Returns the lines of a file of TFDS's, those without text left out."""
     try:
-        text = read_regular(path, _MOST_LABELS).decode("utf-8")
+        text = read_regular(path, MOST_LABELS).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from error
     lines = io.StringIO(text, newline=None)  # with the ends of lines of all systems

@@ -41,19 +41,17 @@ def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
         raise
 
 
-def read_regular(path: str | os.PathLike[str], most: int | None = None) -> bytes:
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
     """Returns what is in a file.
 
     Args:
       path: The file.
-      most: Bytes that it may have; None for any number.
+      most: Bytes that it may have: a file without blocks on the disk has any size.
 
     Raises:
       OSError: As `open_regular`, or the file is larger.
     """
     with open_regular(path) as file:
-        if most is None:
-            return file.read()
         data = file.read(most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from my_datasets.core import sidecars
-from my_datasets.core.content import Content
+from my_datasets.core.content import MOST_LABELS, Content
 from my_datasets.core.declared import MALFORMED, Declared
 from my_datasets.core.feature_classes import read_features
 from my_datasets.core.manifest import Manifest
@@ -67,9 +67,7 @@ def understood(wanted: Record, directory: Path, url: str) -> tuple[Declared, Con
 
 def is_metadata(one: ReleasedFile) -> bool:
     """Returns whether a file says what the others are: it comes before them."""
-    return one.name in record.FIRST or (
-        one.name.endswith(LABELS) and one.bytes <= record.MOST_METADATA_BYTES
-    )
+    return one.name in record.FIRST or (one.name.endswith(LABELS) and one.bytes <= MOST_LABELS)
 
 
 def shards_of(declared: Declared) -> set[str]:

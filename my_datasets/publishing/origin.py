@@ -241,7 +241,7 @@ def _release_in(version_dir: Path, identity: str) -> tuple[Record, dict[str, Rel
     """
     path = version_dir / record.FILE_NAME
     try:
-        data = read_regular(path)
+        data = read_regular(path, record.MOST_BYTES)
         if hashlib.sha256(data).hexdigest() != identity:
             raise _not_attached(version_dir, f"{path.name} was changed")
         found = Record.parse(data, str(path))

@@ -4,13 +4,14 @@ import hashlib
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from my_datasets.core import manifest, sidecars
+from my_datasets.core import json_files, manifest, sidecars
 from my_datasets.core.declared import MALFORMED, Declared, is_plain_name
 from my_datasets.core.json_files import parse_json
 from my_datasets.core.layout import METADATA_FILES
@@ -28,14 +29,14 @@ FILE_NAME = "my_datasets_release.json"
 SIGNATURES = "my_datasets_release_signatures.json"
 # No record is larger: 100,000 files have 15 MB.
 MOST_BYTES = 64 << 20
-# No file of metadata is larger: all of it is read into memory.
-MOST_METADATA_BYTES = 256 << 20
 _FORMAT = 1
 _HEX = re.compile("[0-9a-f]{64}")
 _LONGEST_NAME = 255
 _LARGEST_FILE = 1 << 50
 # Without these there is no release; they say what the others are.
 FIRST = (*METADATA_FILES, manifest.FILE_NAME)
+# No larger ones could be read.
+_MOST_BYTES_OF = {manifest.FILE_NAME: json_files.MOST_MANIFEST_BYTES}
 # What lies in a version's directory and is nobody else's business.
 _NOT_RELEASED = frozenset({FILE_NAME, SIGNATURES, "quarantine.jsonl"})
 # What this package writes beside a version's files is none of a release; readers would believe it.
@@ -181,7 +182,7 @@ class Record:
     def read_from(self, version_dir: Path) -> bool:
         """Returns whether a directory holds this release as it was pulled."""
         try:
-            return read_regular(version_dir / FILE_NAME) == self.data
+            return read_regular(version_dir / FILE_NAME, len(self.data)) == self.data
         except OSError:
             return False
 
@@ -238,14 +239,16 @@ def _sum(value: Any) -> str:
 
 
 def _check(files: tuple[ReleasedFile, ...]) -> None:
-    names = [one.name.casefold() for one in files]
+    # macOS takes two forms of one letter for the same name.
+    names = [unicodedata.normalize("NFC", one.name.casefold()) for one in files]
     if len(set(names)) < len(names):
         raise ValueError("two files have one name, on some systems")
     if [one.name for one in files] != sorted(one.name for one in files):
         raise ValueError("the files are not in their order")
-    large = [one.name for one in files if one.name in FIRST and one.bytes > MOST_METADATA_BYTES]
-    if large:
-        raise ValueError(f"no {large[0]} is so large")
+    for one in files:
+        most = _MOST_BYTES_OF.get(one.name, json_files.MOST_BYTES)
+        if one.name in FIRST and one.bytes > most:
+            raise ValueError(f"{one.name} is larger than {most:,} bytes")
     missing = {*FIRST} - {one.name for one in files}
     if missing:
         raise ValueError(f"no version has such files; missing: {', '.join(sorted(missing))}")

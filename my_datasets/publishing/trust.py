@@ -160,8 +160,9 @@ def keep_signatures(version_dir: Path, wanted: Record, release: Release, url: st
     data = (json.dumps(whole, indent=1, sort_keys=True) + "\n").encode("ascii")
     # A directory that nobody may write to is as good without them.
     with contextlib.suppress(OSError):
-        if path.is_file() and path.read_bytes() == data:
+        if path.is_file() and read_regular(path, len(data)) == data:
             return
+    with contextlib.suppress(OSError):
         write_whole(path, data)
 
 
@@ -191,7 +192,7 @@ def check_signed(version_dir: Path, keys: Trusts, memory: Memory | None = None) 
     """
     path = version_dir / record.FILE_NAME
     try:
-        data = read_regular(path)
+        data = read_regular(path, record.MOST_BYTES)
         mine = Record.parse(data, str(path))
         signatures = _signatures(version_dir / record.SIGNATURES)
     except FileNotFoundError as error:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import filelock
 
+from my_datasets.core.regular_files import open_regular
 from my_datasets.errors import (
     AlreadyInStoreError,
     ChangedInStoreError,
@@ -33,6 +34,8 @@ from my_datasets.stores.store import (
 )
 
 _LOCK = ".lock"
+# What is replaced is an index, or smaller.
+_MOST_REPLACED = 64 << 20
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # Of file systems that have no hard links.
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -63,7 +66,7 @@ class LocalStore:
     def stat(self, path: str) -> Stored:
         with _explained(path, self.url):
             found = self.path_of(path).stat()
-            if stat.S_ISDIR(found.st_mode):
+            if not stat.S_ISREG(found.st_mode):
                 raise FileNotFoundError
             return Stored(path, found.st_size, found.st_mtime)
 
@@ -78,7 +81,7 @@ class LocalStore:
                         yield self.stat(full.relative_to(self._root).as_posix())
 
     def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
-        with _explained(path, self.url), self.path_of(path).open("rb", buffering=0) as file:
+        with _explained(path, self.url), open_regular(self.path_of(path)) as file:
             file.seek(begin)
             left = None if end is None else end - begin
             while left is None or left > 0:
@@ -89,7 +92,7 @@ class LocalStore:
                 yield block
 
     def state(self, path: str, most: int) -> tuple[bytes, str]:
-        with _explained(path, self.url), self.path_of(path).open("rb") as file:
+        with _explained(path, self.url), open_regular(self.path_of(path)) as file:
             data = file.read(most + 1)
         if len(data) > most:
             raise too_large(path, most)
@@ -115,8 +118,8 @@ class LocalStore:
             target.parent.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(f"{target}{_LOCK}"):
                 try:
-                    found = _tag(target.read_bytes())
-                except FileNotFoundError:
+                    found = self.state(path, _MOST_REPLACED)[1]
+                except NotInStoreError:
                     found = None
                 if found != tag:
                     raise ChangedInStoreError(
@@ -229,7 +232,7 @@ def _blocks(source: Path | bytes) -> Iterator[memoryview]:
         return
     buffer = memoryview(bytearray(BLOCK))
     try:
-        file = source.open("rb", buffering=0)
+        file = open_regular(source)
     except OSError as error:
         raise unreadable(source, error) from error
     with file:

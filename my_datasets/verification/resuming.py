@@ -21,6 +21,7 @@ import google_crc32c
 
 from my_datasets.core.declared import MALFORMED
 from my_datasets.core.issues import Issue
+from my_datasets.core.json_files import MOST_MANIFEST_BYTES
 from my_datasets.core.regular_files import open_regular, read_regular, write_whole
 from my_datasets.records import index
 
@@ -118,7 +119,7 @@ def metadata_of(version_dir: Path) -> dict[str, str]:
     found = {}
     for path in sorted([*version_dir.glob("*.json"), *version_dir.glob("*.labels.txt")]):
         with contextlib.suppress(OSError):
-            found[path.name] = hashlib.sha256(read_regular(path)).hexdigest()
+            found[path.name] = hashlib.sha256(read_regular(path, MOST_MANIFEST_BYTES)).hexdigest()
     return found
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 import my_datasets
-from my_datasets.core import sidecars
+from my_datasets.core import manifest, sidecars
 from my_datasets.core.declared import Declared
+from my_datasets.core.json_files import MOST_BYTES, MOST_MANIFEST_BYTES
 from my_datasets.core.lock import Lock
 from my_datasets.core.manifest import Manifest
 from my_datasets.core.regular_files import replaced, write_whole
@@ -36,6 +37,8 @@ from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 from my_datasets.publishing.record import Record
 from my_datasets.publishing.shelf import Shelf
+from my_datasets.publishing.signing import TrustedKeys
+from my_datasets.publishing.trust import check_signed
 from my_datasets.records import index, on_demand
 from my_datasets.stores.local import LocalStore
 from my_datasets.stores.patience import PatientStore
@@ -290,6 +293,41 @@ def test_names_that_no_release_may_have(built, name):
     whole["files"] = sorted([*whole["files"], one], key=lambda file: file["name"])
     with pytest.raises(CorruptReleaseError, match="cannot be used"):
         Record.parse(json.dumps(whole).encode(), "somewhere")
+
+
+@pytest.mark.parametrize("other", ["Straße", "STRASSE", "caf\u00e9", "CAFE\u0301"])
+def test_no_two_files_have_one_name_on_any_system(built, other):
+    whole = json.loads(Record.of(built()).data)
+    for name in ("strasse", "cafe\u0301", other):
+        one = {"name": name, "bytes": 1, "sha256": "0" * 64}
+        whole["files"] = [file for file in whole["files"] if file["name"] != name] + [one]
+    whole["files"].sort(key=lambda file: file["name"])
+    with pytest.raises(CorruptReleaseError, match="one name"):
+        Record.parse(json.dumps(whole).encode(), "somewhere")
+
+
+@pytest.mark.parametrize("name", record.FIRST)
+def test_no_record_names_metadata_that_nobody_reads(built, name):
+    """Each file may be as large as its reader takes it, and no larger."""
+    whole = json.loads(Record.of(built()).data)
+    (one,) = [file for file in whole["files"] if file["name"] == name]
+    one["bytes"] = MOST_MANIFEST_BYTES if name == manifest.FILE_NAME else MOST_BYTES
+    Record.parse(json.dumps(whole).encode(), "somewhere")
+    one["bytes"] += 1
+    with pytest.raises(CorruptReleaseError, match=f"{name} is larger than"):
+        Record.parse(json.dumps(whole).encode(), "somewhere")
+
+
+def test_a_record_of_any_size_is_not_read_into_memory(store, built, tmp_path):
+    """A file without blocks takes no room on the disk, and all of the memory."""
+    work = tmp_path / "here" / "released" / ".1.0.0.pull"
+    work.mkdir(parents=True)
+    for folder in (work, shutil.copytree(built(), tmp_path / "signed" / "1.0.0")):
+        with open(folder / record.FILE_NAME, "wb") as file:
+            file.truncate(1 << 40)
+    same_as_built(pull("released", store, tmp_path / "here").path, built())
+    found = check_signed(folder, TrustedKeys(()))
+    assert "larger than" in found.issues[0].found
 
 
 def test_such_files_are_not_published(built, tmp_path):

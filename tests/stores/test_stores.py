@@ -2,7 +2,9 @@
 
 import hashlib
 import http.server
+import os
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
@@ -281,6 +283,28 @@ def test_links_that_lead_out_of_a_directory_are_not_followed(tmp_path, how, link
         LINKED[how](store, of)
     assert {path.name: path.read_bytes() for path in outside.iterdir()} == {"mine": b"mine"}
     assert store.path_of("folder/file").read_bytes() == b"1"
+
+
+def test_nobody_waits_for_a_named_pipe(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    store = LocalStore(tmp_path)
+    signal.alarm(20)  # a reader that waits, waits for ever
+    try:
+        for name in ("pipe", "device"):
+            with pytest.raises(StoreError, match="not a regular file"):
+                store.state(name, 10)
+            with pytest.raises(StoreError, match="not a regular file"):
+                list(store.read(name))
+            with pytest.raises(StoreError, match="not a regular file"):
+                store.replace(name, b"new", None)
+            with pytest.raises(NotInStoreError):
+                store.stat(name)
+            with pytest.raises(StoreError):
+                store.create("target", tmp_path / name, "0" * 64)
+        assert list(store.list("")) == []
+    finally:
+        signal.alarm(0)
 
 
 def test_what_must_not_be_written(tmp_path):
