@@ -50,7 +50,6 @@ setup(
         dependencies["BEAM"],
         "mlcroissant>=1.0.9",
         # Our own imports.
-        "absl-py>=2",
         "array-record>=0.5; platform_system == 'Linux'",
         "datasketches>=5.1",  # the most frequent of very many texts
         "etils[epath]>=1.9.1",

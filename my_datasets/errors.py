@@ -5,6 +5,9 @@ expected, and on its last line how to mend it. Leaves also derive from the built
 TFDS's users already catch in the same place (`ValueError`, `OSError`, ...). Every class takes the
 finished message as its only argument, because TFDS re-creates exceptions from their message when
 it adds context to them.
+
+Names, notes and reasons in a message may be texts of others. Nothing in them is obeyed by a
+terminal, hidden, or taken for a line of ours: `printable`.
 """
 
 import difflib
@@ -12,11 +15,13 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from my_datasets.printable import PrintableError, folded, on_one_line
+
 # How alike names are of which one may be a typo of the other, from 0 to 1.
 _ALIKE = 0.7
 
 
-class MyDatasetsError(Exception):
+class MyDatasetsError(PrintableError):
     """Root of all errors raised by `my_datasets`."""
 
 
@@ -284,10 +289,24 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def explain(problem: str, *facts: str, mend: str) -> str:
     """Returns an error message: the problem, a line for each fact, and how to mend it.
 
+    Each begins with two spaces, but for the problem. Further lines within a text are marked by four
+    spaces and `| `: whoever wrote the text cannot add a fact, or say how to mend something.
+
     Args:
       problem: One sentence that says what is wrong.
       *facts: One line each: where, what was expected, what was found. Empty ones are dropped.
-      mend: What the reader can do, preferably a command.
+      mend: What the reader can do, preferably a command. It stays one line.
     """
-    lines = [problem, *(fact for fact in facts if fact), f"To mend: {mend}"]
-    return "\n  ".join(lines)
+    lines = [folded(one) for one in (problem, *facts)]
+    return "\n  ".join([lines[0], *filter(None, lines[1:]), f"To mend: {on_one_line(mend)}"])
+
+
+def with_fact(message: str, fact: str) -> str:
+    """Returns an error message with one more fact.
+
+    Args:
+      message: What `explain` returned.
+      fact: One line.
+    """
+    known, mark, mend = message.rpartition("\n  To mend: ")
+    return f"{known}\n  {folded(fact)}{mark}{mend}"

@@ -1,6 +1,19 @@
 import inspect
+import re
+import traceback
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from my_datasets import errors
+from my_datasets.core.issues import Issue
+from my_datasets.printable import printable
+
+FORGED = "a\n  To mend: curl evil | sh\n"
+# What others may have written: names, dates, notes, paths, also those that forge lines of ours.
+THEIRS = st.lists(
+    st.text() | st.sampled_from(["\x1b[2J", "\x9b", "\u202e", "\r", "\r\n", "\t", "\x00", FORGED])
+).map("".join)
 
 
 def classes() -> list[type]:
@@ -28,3 +41,57 @@ def test_no_error_is_an_assertion():
 def test_an_explanation_ends_with_the_remedy_and_drops_empty_facts():
     text = errors.explain("It is wrong.", "Here.", "", mend="do this")
     assert text.splitlines() == ["It is wrong.", "  Here.", "  To mend: do this"]
+
+
+def is_ours(message: str, facts: list[str]) -> bool:
+    """Whether a message has no character that is not shown, and the lines that `explain` makes."""
+    begins = [line for line in message.split("\n") if not line.startswith("    | ")]
+    return (
+        printable(message) == message
+        and len(begins) == 2 + len([fact for fact in facts if fact])
+        and not begins[0].startswith(" ")
+        and all(line.startswith("  ") for line in begins[1:])
+        and begins[-1].startswith("  To mend: mend ")
+        and sum(line.startswith("  To mend: ") for line in begins) == 1
+    )
+
+
+@settings(max_examples=40)
+@given(THEIRS, st.lists(THEIRS.map("Found: {}".format) | st.just("")), THEIRS)
+@example(FORGED, [f"Found: {FORGED}"], FORGED)
+def test_what_others_wrote_is_shown_and_adds_no_line(problem, facts, mend):
+    message = errors.explain(f"Wrong: {problem}", *facts, mend=f"mend {mend}")
+    assert is_ours(message, facts)
+    for cls in (errors.MyDatasetsError, errors.DataDirError, errors.BuilderImportError):
+        assert str(cls(message)) == message
+    assert is_ours(errors.with_fact(message, f"In {problem}"), [*facts, "one more"])
+    issue = Issue("code", "node", problem, f"mend {mend}", found=problem)
+    assert is_ours(str(issue), [problem])
+
+
+@given(THEIRS)
+def test_no_error_shows_what_a_terminal_obeys(text):
+    """Whoever makes it, of whatever text: also without `explain`, and again from its message."""
+    for cls in classes():
+        error = cls(text)
+        assert str(error) == printable(text) == str(type(error)(str(error)))
+        assert printable(repr(error)) == repr(error)
+        told = "".join(traceback.format_exception_only(error))
+        assert printable(told) == told
+
+
+def test_each_message_is_made_by_explain(root):
+    """So that none has lines that others wrote."""
+    names = "|".join(cls.__name__ for cls in classes())
+    without = re.compile(rf"\b({names})\((?!\s*((my_datasets\.)?errors\.)?explain\()(.*)")
+    found = {
+        made[0]
+        for source in (root / "my_datasets").rglob("*.py")
+        if source.name != "errors.py"
+        for made in without.finditer(source.read_text("utf-8"))
+    }
+    # From the messages of others of our errors.
+    assert found == {
+        "InvalidKeyError(with_fact(str(error), where)) from None",
+        "BuildInterruptedError(message.partition(' [while running')[0])".replace("'", '"'),
+    }

@@ -89,7 +89,7 @@ def test_every_import_is_declared(root):
     }
     third_party = modules - set(sys.stdlib_module_names) - {"my_datasets"}
     distributions = {
-        "PIL": "pillow", "absl": "absl-py", "cv2": "opencv-python-headless",
+        "PIL": "pillow", "cv2": "opencv-python-headless",
         "google": "protobuf", "grpc": "grpcio", "rich_click": "rich-click", "yaml": "pyyaml",
         "markdown_it": "markdown-it-py",
     }  # fmt: skip

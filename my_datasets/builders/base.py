@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import tensorflow_datasets as tfds
-from absl import logging
 from etils import epath
 from tensorflow_datasets.core import file_adapters, registered
 from tensorflow_datasets.core.dataset_info import license_path
@@ -46,9 +45,12 @@ from my_datasets.building.units import Units
 from my_datasets.comparison import gate
 from my_datasets.core import interruption, layout, metadata_copy
 from my_datasets.core.declared import essentials
+from my_datasets.core.logs import get_logger
 from my_datasets.core.manifest import Manifest
 from my_datasets.dependencies import missing_dependency
 from my_datasets.statistics.constraints import Constraint
+
+_LOGGER = get_logger(__name__)
 
 
 def registered_builder(name: str) -> type[tfds.core.DatasetBuilder] | None:
@@ -520,7 +522,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
 
     def _log_download_bytes(self) -> None:
         # TFDS prints here; below the command line this package logs.
-        logging.info("Building %s into %s", self.info.full_name, self.data_dir)
+        _LOGGER.info("Building %s into %s", self.info.full_name, self.data_dir)
 
     def _log_download_done(self) -> None:
-        logging.info("Built %s", self.info.full_name)
+        _LOGGER.info("Built %s", self.info.full_name)

@@ -1,6 +1,5 @@
 """Which version is meant where there are several, and what is said where none is left."""
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from my_datasets.builders.refusals import reference_to
 from my_datasets.core import layout
 from my_datasets.core.blocked import Blocked, reason_in_metadata
 from my_datasets.core.layout import PreparedVersion
+from my_datasets.core.logs import get_logger
 from my_datasets.core.versioning import Version, VersionPattern
 from my_datasets.errors import (
     VersionBlockedError,
@@ -20,7 +20,7 @@ from my_datasets.errors import (
     explain,
 )
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 _told: set[tuple[str, str]] = set()
 
 

@@ -1,7 +1,6 @@
 """Versions that are made in an object store: whole there, or not to be seen."""
 
 import hashlib
-import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from my_datasets.builders.on_beam import Where
 from my_datasets.building import staging, storage
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter, log_progress
+from my_datasets.core.logs import get_logger
 from my_datasets.core.manifest import Manifest
 from my_datasets.core.user_folders import cache_folder
 from my_datasets.errors import StaleDataError
@@ -24,7 +24,7 @@ from my_datasets.stores.lease import Lease
 if TYPE_CHECKING:
     from my_datasets.builders.base import Builder
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 
 def scratch_of(url: str) -> Path:

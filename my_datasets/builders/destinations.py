@@ -1,7 +1,6 @@
 """Where a version that is made in an object store comes to lie, and how it gets there."""
 
 import functools
-import logging
 import os
 import secrets
 import shutil
@@ -16,6 +15,7 @@ from my_datasets.building.engines.beam.bucket import Bucket
 from my_datasets.core import hashes, in_order
 from my_datasets.core.content import ShardContent
 from my_datasets.core.layout import DEFAULT_CONFIG, METADATA_FILES
+from my_datasets.core.logs import get_logger
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import (
     BuildInterruptedError,
@@ -33,7 +33,7 @@ from my_datasets.stores.store import MARK, Stored
 if TYPE_CHECKING:
     from my_datasets.builders.base import Builder
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 # Files that go at the same time.
 _AT_ONCE = 8

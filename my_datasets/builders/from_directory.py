@@ -20,7 +20,6 @@ from my_datasets.core import layout
 from my_datasets.core.content import check_labels
 from my_datasets.core.declared import dataset_info
 from my_datasets.core.feature_classes import read_features
-from my_datasets.core.printable import clipped
 from my_datasets.errors import (
     FeatureError,
     IncompleteVersionError,
@@ -28,6 +27,7 @@ from my_datasets.errors import (
     UnregisteredFeatureError,
     explain,
 )
+from my_datasets.printable import clipped
 
 
 def check_metadata(version_dir: Path) -> None:

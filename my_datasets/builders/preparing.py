@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow_datasets as tfds
-from absl import logging
 from etils import epath
 from tensorflow_datasets.core import file_adapters
 from tensorflow_datasets.core.utils import shard_utils
@@ -23,7 +22,10 @@ from my_datasets.building import shards
 from my_datasets.building.job import Job, SplitResult, WriteShard
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.units import SplitInput, Units
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import BuilderError, SplitNotFoundError, explain
+
+_LOGGER = get_logger(__name__)
 
 # Records in a row group of a Parquet shard: a few MB of usual records.
 _PARQUET_BATCH = 1000
@@ -141,7 +143,7 @@ def job(
     """Returns the engine's job for a builder's splits."""
     ordered = info.disable_shuffling
     if config.nondeterministic_order and not ordered:
-        logging.warning("nondeterministic_order: the examples keep the order of generation.")
+        _LOGGER.warning("nondeterministic_order: the examples keep the order of generation.")
         ordered = True
     return Job(
         inputs=inputs,

@@ -4,14 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow_datasets as tfds
-from absl import logging
 
 from my_datasets.builders import fingerprint, offers
 from my_datasets.builders.refusals import reference_to
 from my_datasets.building.options import BuildOptions
 from my_datasets.core import layout
+from my_datasets.core.logs import get_logger
 from my_datasets.core.manifest import Manifest
 from my_datasets.errors import StaleDataError, explain
+
+_LOGGER = get_logger(__name__)
 
 _warned: set[str] = set()
 
@@ -63,7 +65,7 @@ def warn_once(builder: tfds.core.DatasetBuilder) -> None:
     reasons = _reasons(builder)
     if reasons:
         _warned.add(directory)
-        logging.warning(
+        _LOGGER.warning(
             "%s was prepared by another state of its builder: %s. "
             "Raise VERSION, or run: my-datasets build %s --overwrite",
             directory, "; ".join(reasons), reference_to(builder),

@@ -17,7 +17,7 @@ from my_datasets.building import ordering
 from my_datasets.building.batches import batches, rough_size, with_keys
 from my_datasets.building.runs import SUFFIX, Held, Run
 from my_datasets.building.units import Encoder, Misfit, UnitState
-from my_datasets.errors import InvalidKeyError
+from my_datasets.errors import InvalidKeyError, with_fact
 from my_datasets.records import hashing, pieces, tfrecord
 
 # Finished units are held no longer than this before they are written, in seconds.
@@ -191,7 +191,8 @@ class Collector:
         try:
             key_array = hashing.key_array(keys)
         except InvalidKeyError as error:
-            raise InvalidKeyError(f"{error}\n  In unit {name}, after example {first}") from None
+            where = f"In unit {name}, after example {first}"
+            raise InvalidKeyError(with_fact(str(error), where)) from None
         return self._add(unit, self._ready(unit, positions, keys, key_array, records))
 
     def add_columns(

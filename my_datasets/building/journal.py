@@ -14,7 +14,6 @@ only if, the journal says so and its files are as the journal says.
 
 import errno
 import json
-import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -25,9 +24,10 @@ from typing import Any
 from my_datasets.building import staging
 from my_datasets.building.runs import SUFFIX, Run
 from my_datasets.building.units import UnitState
+from my_datasets.core.logs import get_logger
 from my_datasets.records import checksum
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 _JOURNAL = "journal.jsonl"
 _SHARDS, _DRAFTS = "shards", "drafts"
 # What a file system says that knows no links.

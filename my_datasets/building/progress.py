@@ -1,13 +1,14 @@
 """How far a build is."""
 
-import logging
 import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_LOGGER = logging.getLogger(__name__)
+from my_datasets.core.logs import get_logger
+
+_LOGGER = get_logger(__name__)
 _LOG_EVERY = 10.0
 
 

@@ -8,7 +8,6 @@ Here a lock tells such remains from the work of a living process.
 import contextlib
 import ctypes
 import errno
-import logging
 import os
 import re
 import secrets
@@ -21,9 +20,10 @@ from pathlib import Path
 import filelock
 
 from my_datasets.building.runs import SUFFIX
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import DataDirError, OverwriteError, explain
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 _AT_FDCWD = -100  # linux/fcntl.h: paths are relative to the working directory
 _WORK = ".work"

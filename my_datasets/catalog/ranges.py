@@ -7,6 +7,7 @@ from pathlib import Path
 
 from my_datasets.catalog.beginnings import AT_ONCE, first_of
 from my_datasets.core.sizes import human_size
+from my_datasets.printable import PrintableError
 from my_datasets.records import stored
 
 # What is fetched at once, and at all.
@@ -18,7 +19,7 @@ MOST_FETCHED = 64 << 20
 Fetch = Callable[[int, int], bytes]
 
 
-class TooMuchError(Exception):
+class TooMuchError(PrintableError):
     """More of a file would have to be fetched than is."""
 
 

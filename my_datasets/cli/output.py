@@ -15,7 +15,6 @@ from typing import Any
 import rich_click as click
 
 from my_datasets.core import interruption, layout
-from my_datasets.core.printable import printable, printable_json
 from my_datasets.core.regular_files import write_whole
 from my_datasets.core.sizes import human_size as human_size  # the commands take it from here
 from my_datasets.core.sizes import in_bytes
@@ -29,6 +28,7 @@ from my_datasets.errors import (
     explain,
     in_an_object_store,
 )
+from my_datasets.printable import printable, printable_json
 
 
 class LocalPath(click.Path):

@@ -1,6 +1,5 @@
 """The version gate: no version is built whose number does not say what changed."""
 
-import logging
 from pathlib import Path
 
 from my_datasets.comparison.diff import Diff, diff
@@ -9,11 +8,12 @@ from my_datasets.core import bumps, layout
 from my_datasets.core.blocked import Blocked, reason_in_metadata
 from my_datasets.core.bumps import Bump
 from my_datasets.core.declared import MALFORMED
+from my_datasets.core.logs import get_logger
 from my_datasets.core.manifest import Manifest
 from my_datasets.core.versioning import Version
 from my_datasets.errors import MyDatasetsError, VersionGateError, explain
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 # Changes that a message names.
 _NAMED = 6

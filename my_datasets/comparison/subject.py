@@ -8,8 +8,8 @@ from my_datasets.core.content import Content
 from my_datasets.core.declared import MALFORMED, Declared, essentials
 from my_datasets.core.issues import Issue
 from my_datasets.core.manifest import FILE_NAME, Manifest
-from my_datasets.core.printable import reason
 from my_datasets.errors import IncompleteVersionError, UnregisteredFeatureError
+from my_datasets.printable import reason
 
 ANEW = "build or pull the version anew"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from my_datasets.core.json_files import MalformedJsonError, read_json
-from my_datasets.core.printable import clipped, reason
 from my_datasets.errors import IncompleteVersionError, explain
+from my_datasets.printable import PrintableError, clipped, reason
 
 FILE_NAME = "dataset_info.json"
 # TFDS's own, where a split names none: `core/naming.py`, `core/file_adapters.py`.
@@ -118,7 +118,7 @@ def is_plain_name(name: Any) -> bool:
     return len(encoded) <= _LONGEST_NAME and encoded.decode() == name
 
 
-class _MalformedError(ValueError):
+class _MalformedError(PrintableError, ValueError):
     """`dataset_info.json` is not what TFDS writes."""
 
 

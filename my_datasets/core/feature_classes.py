@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from my_datasets.core.json_files import MalformedJsonError, parse_json, read_json
-from my_datasets.core.printable import clipped, reason
 from my_datasets.errors import (
     IncompleteVersionError,
     InvalidOptionError,
     UnregisteredFeatureError,
     explain,
 )
+from my_datasets.printable import PrintableError, clipped, reason
 
 FILE_NAME = "features.json"
 _TFDS = "tensorflow_datasets.core.features"
@@ -144,7 +144,7 @@ def read_features(directory: Path) -> dict[str, Any]:
         ) from error
 
 
-class _MalformedError(ValueError):
+class _MalformedError(PrintableError, ValueError):
     """`features.json` is not what TFDS writes."""
 
 

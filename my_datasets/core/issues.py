@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from my_datasets.errors import explain
+
 
 class Severity(StrEnum):
     """How bad an issue is."""
@@ -45,9 +47,9 @@ class Issue:
 
     def __str__(self) -> str:
         """Returns a few lines for people."""
-        lines = [f"{self.severity.value}: {self.node}: {self.problem} [{self.code}]"]
-        if self.expected:
-            lines.append(f"  Expected: {self.expected}")
-        if self.found:
-            lines.append(f"  Found: {self.found}")
-        return "\n".join([*lines, f"  To mend: {self.mend}"])
+        return explain(
+            f"{self.severity.value}: {self.node}: {self.problem} [{self.code}]",
+            f"Expected: {self.expected}" if self.expected else "",
+            f"Found: {self.found}" if self.found else "",
+            mend=self.mend,
+        )

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from my_datasets.core.printable import clipped
 from my_datasets.core.regular_files import open_regular
+from my_datasets.printable import PrintableError, clipped
 
 # No other file of metadata is larger: all of it is read into memory. `dataset_info.json` has 12 MB
 # for 700,000 shards.
@@ -32,7 +32,7 @@ MOST_LEVELS = 100
 _MOST_BITS = 128
 
 
-class MalformedJsonError(ValueError):
+class MalformedJsonError(PrintableError, ValueError):
     """A text is not JSON, or JSON that is made to harm whoever reads it."""
 
 

@@ -1,6 +1,5 @@
 """TFDS's directory layout `<data_dir>/<name>[/<config>]/<version>/`, read without TFDS."""
 
-import logging
 import os
 import re
 import urllib.parse
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 from my_datasets.core.json_files import MalformedJsonError, read_json
+from my_datasets.core.logs import get_logger
 from my_datasets.core.versioning import Version
 from my_datasets.errors import InvalidOptionError, explain
 
@@ -23,7 +23,7 @@ BY_TENSORFLOW = ("gs",)
 _IMPOSSIBLE = re.compile("[\0\ud800-\udfff]")
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 # Versions of which this process has warned.
 _warned: set[Path] = set()
 

@@ -11,7 +11,6 @@ of what decides how they are decoded.
 
 import functools
 import json
-import logging
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ from my_datasets.core import sidecars
 from my_datasets.core.content import Content, decoding_of
 from my_datasets.core.declared import MALFORMED, Declared
 from my_datasets.core.json_files import read_json
+from my_datasets.core.logs import get_logger
 from my_datasets.core.manifest import Manifest
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.regular_files import write_whole
@@ -40,7 +40,7 @@ _FORMATS = (1, _FORMAT)
 # Files that are hashed at the same time; and from how many bytes on that is told.
 _AT_ONCE = 8
 _TOLD = 4 << 30
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from my_datasets.core.content import Content
 from my_datasets.core.declared import MALFORMED
 from my_datasets.core.json_files import MOST_MANIFEST_BYTES, MalformedJsonError, read_json
 from my_datasets.core.metadata_copy import check_files
-from my_datasets.core.printable import clipped
 from my_datasets.core.regular_files import write_whole
 from my_datasets.errors import IncompleteVersionError, explain
+from my_datasets.printable import clipped
 
 FILE_NAME = "my_datasets_manifest.json"
 _FORMAT = 2

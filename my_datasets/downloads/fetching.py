@@ -18,6 +18,7 @@ from my_datasets.downloads import diagnosis
 from my_datasets.downloads.diagnosis import Expected
 from my_datasets.downloads.partial import Origin, Partial
 from my_datasets.errors import DownloadError, MyDatasetsError, explain
+from my_datasets.printable import PrintableError
 
 _BLOCK = 1 << 18
 # Statuses after which asking again may help (RFC 9110, and RFC 6585 for 429).
@@ -64,7 +65,7 @@ class Fetched:
     url: str
 
 
-class _NotWholeError(Exception):
+class _NotWholeError(PrintableError):
     """An answer ended early, or did not come; what came is kept."""
 
     def __init__(

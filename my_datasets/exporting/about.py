@@ -9,9 +9,9 @@ from typing import Any
 from my_datasets.core import layout
 from my_datasets.core.declared import Declared, dataset_info
 from my_datasets.core.manifest import Manifest
-from my_datasets.core.printable import printable
 from my_datasets.errors import IncompleteVersionError, explain
 from my_datasets.exporting.features import Feature, features, modalities
+from my_datasets.printable import printable
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from my_datasets.core.content import labels_of
 from my_datasets.core.feature_classes import read_features
-from my_datasets.core.printable import printable
+from my_datasets.printable import printable
 
 # What each kind is called, by its member in TFDS's `feature.proto`.
 _KINDS = {

@@ -158,7 +158,12 @@ class _Split:
             written.append((path, end - at))
             at = end
         if sum(count for _, count in written) != total:
-            raise LostExamplesError(f"{total:,} examples in {self._split}, others were written")
+            raise LostExamplesError(
+                explain(
+                    f"{total:,} examples are in {self._split}, and others were written.",
+                    mend="run the same again; if it stays, please report it",
+                )
+            )
         return [
             self._finished(path, f"{i:05}-of-{len(written):05}", count)
             for i, (path, count) in enumerate(written)

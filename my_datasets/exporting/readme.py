@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
-from my_datasets.core.printable import printable
 from my_datasets.core.sizes import human_size
 from my_datasets.exporting.about import About
+from my_datasets.printable import printable
 
 # The hub's names of licences that datasets often have.
 _LICENCES = {

@@ -21,6 +21,7 @@ from my_datasets.input_pipeline.memory import available
 from my_datasets.input_pipeline.missing import FilledLeaf, MaskLeaf
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.input_pipeline.stopwatch import timed
+from my_datasets.printable import PrintableError
 from my_datasets.records.columns import (
     MOST_TENSOR_BYTES,
     Column,
@@ -34,7 +35,7 @@ from my_datasets.records.reading import Batch
 Array = npt.NDArray[Any]
 
 
-class MisfitError(Exception):
+class MisfitError(PrintableError):
     """Values are not what their feature declares.
 
     Attributes:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from my_datasets.dependencies import missing_dependency
 from my_datasets.input_pipeline.crops import Crop, Draws
+from my_datasets.printable import PrintableError
 
 Image = npt.NDArray[Any]
 
@@ -29,7 +30,7 @@ _SCRATCH = 64 << 20
 _threads = threading.local()
 
 
-class UndecodableError(Exception):
+class UndecodableError(PrintableError):
     """An image cannot be decoded; the text says why."""
 
 

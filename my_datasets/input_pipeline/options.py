@@ -18,6 +18,7 @@ from my_datasets.errors import (
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.stages import CropKind, Remainder, Undecodable
 from my_datasets.input_pipeline.state import State
+from my_datasets.printable import PrintableError
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -37,7 +38,7 @@ _CALLED = {
 }  # fmt: skip
 
 
-class _MisfitError(Exception):
+class _MisfitError(PrintableError):
     """A value that an option cannot have; the arguments are what is expected, and how to fix it."""
 
 

@@ -1,17 +1,17 @@
 """Skips examples whose images cannot be decoded, or whose records are damaged, and counts them."""
 
-import logging
 from typing import Any
 
 import numpy as np
 
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import CorruptShardError, ExampleError
 from my_datasets.input_pipeline.decoding import MisfitError, UndecodableImagesError
 from my_datasets.input_pipeline.order import Places
 from my_datasets.input_pipeline.source import ExampleSource
 from my_datasets.records.reading import DamagedRecordsError
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class SkippingSource:

@@ -1,10 +1,10 @@
 """A release to be read: the copy that is here, or pulled, or streamed from its store."""
 
-import logging
 import os
 from pathlib import Path
 
 from my_datasets.core.lock import Lock
+from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.sizes import human_size
 from my_datasets.errors import (
@@ -25,7 +25,7 @@ from my_datasets.publishing.trust import keys_for, require_signed
 from my_datasets.stores.patience import Patience
 from my_datasets.stores.store import Store
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 # Where there is a copy already, nobody waits long for a store that cannot be reached.
 _LITTLE_PATIENCE = Patience(tries=2)

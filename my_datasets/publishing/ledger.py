@@ -3,7 +3,6 @@
 import base64
 import contextlib
 import hashlib
-import logging
 import random
 import time
 import uuid
@@ -13,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from my_datasets.core.declared import MALFORMED
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import (
     ChangedInStoreError,
     CorruptReleaseError,
@@ -45,7 +45,7 @@ from my_datasets.stores.store import read_only
 STORE_PURPOSE = "my-datasets-store"
 INDEX_PURPOSE = "my-datasets-index"
 _SIGNATURE_BYTES = 64
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 # How often somebody else may come first.
 _TURNS = 100
 _LONGEST_TURN_SECONDS = 0.5

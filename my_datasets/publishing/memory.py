@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,12 +9,13 @@ from typing import Any
 
 import filelock
 
+from my_datasets.core.logs import get_logger
 from my_datasets.core.regular_files import write_whole
 from my_datasets.core.user_folders import state_folder
 from my_datasets.errors import SignatureError, explain
 
 _FACTS = "facts"
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 
 @dataclass(frozen=True)

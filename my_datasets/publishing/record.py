@@ -16,12 +16,12 @@ from my_datasets.core.declared import MALFORMED, Declared, is_plain_name
 from my_datasets.core.json_files import parse_json
 from my_datasets.core.layout import METADATA_FILES
 from my_datasets.core.manifest import Manifest
-from my_datasets.core.printable import clipped, reason
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.regular_files import open_regular, read_regular
 from my_datasets.core.sidecars import Sidecar
 from my_datasets.core.versioning import Version
 from my_datasets.errors import CorruptReleaseError, PublishError, explain
+from my_datasets.printable import clipped, reason
 from my_datasets.stores.store import BLOCK
 
 FILE_NAME = "my_datasets_release.json"

@@ -14,7 +14,6 @@ import contextlib
 import errno
 import fcntl
 import hashlib
-import logging
 import os
 import re
 import stat
@@ -24,13 +23,14 @@ from pathlib import Path
 
 import filelock
 
+from my_datasets.core.logs import get_logger
 from my_datasets.core.sizes import human_size
 from my_datasets.core.verified_files import verified_files
 from my_datasets.errors import DataDirError, DiskFullError, explain
 from my_datasets.publishing.pulling import damaged
 from my_datasets.publishing.record import ReleasedFile
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 _PARTIAL = ".partial"
 # In each directory that was made as a cache.
 _MARKER = ".my_datasets_cache"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from my_datasets.errors import StoreError
+from my_datasets.errors import StoreError, explain
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,9 @@ class Transfer:
     def __call__(self, count: int) -> None:
         """Tells of bytes that moved; of a negative number where they must move again."""
         if self._is_stopped and count > 0:
-            raise StoreError("It was stopped, as another one failed.")
+            raise StoreError(
+                explain("It was stopped, as another one failed.", mend="see why that one failed")
+            )
         with self._lock:
             self._done += count
             seconds = time.monotonic() - self._begin

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.core.schema import Leaf
+from my_datasets.printable import PrintableError
 from my_datasets.records.example import Kind
 
 Bytes = npt.NDArray[np.uint8]
@@ -23,7 +24,7 @@ PADDING = 16
 MOST_TENSOR_BYTES = 1 << 30
 
 
-class UnreadableRecordError(Exception):
+class UnreadableRecordError(PrintableError):
     """A record is no `tf.Example`.
 
     Attributes:
@@ -38,7 +39,7 @@ class UnreadableRecordError(Exception):
         self.reason = reason
 
 
-class UncommonError(Exception):
+class UncommonError(PrintableError):
     """Some record has a form that is not read side by side; another way may read it."""
 
 

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from my_datasets.core.regular_files import open_regular
 from my_datasets.errors import missing_shard
+from my_datasets.printable import PrintableError
 from my_datasets.records import tfrecord
 
 # Bytes of a file that are read at once, and records that are taken of it.
@@ -28,11 +29,11 @@ _ARRAY_RECORD = "array_record"
 _ARRAY_RECORD_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
-class UnknownFormatError(Exception):
+class UnknownFormatError(PrintableError):
     """Shards of this format are not read here."""
 
 
-class DamagedError(Exception):
+class DamagedError(PrintableError):
     """A shard is damaged.
 
     Attributes:

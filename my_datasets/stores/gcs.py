@@ -17,6 +17,7 @@ from my_datasets.errors import (
     StoreUnavailableError,
     explain,
 )
+from my_datasets.printable import PrintableError
 from my_datasets.stores import copying
 from my_datasets.stores.store import (
     OnBytes,
@@ -270,7 +271,7 @@ class GcsStore:
             ) from error
 
 
-class _AlteredError(Exception):
+class _AlteredError(PrintableError):
     """A file has other contents than it should; its last piece was not given away."""
 
 

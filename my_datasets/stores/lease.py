@@ -1,7 +1,6 @@
 """Leases: the right to do something in a store, which ends by itself when its holder dies."""
 
 import json
-import logging
 import platform
 import secrets
 import threading
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import (
     BuildInterruptedError,
     ChangedInStoreError,
@@ -19,7 +19,7 @@ from my_datasets.errors import (
 )
 from my_datasets.stores.store import Store
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 # Seconds after which a holder says again that it lives, and without such a word for which nobody
 # believes it any more. Whoever waits measures that by its own clock.
@@ -109,7 +109,9 @@ class Lease:
         with suppress(ValueError):
             if json.loads(data).get("mark") == self._said["mark"]:
                 return tag
-        raise ChangedInStoreError(f"{self._path} is of somebody else.")
+        raise ChangedInStoreError(
+            explain(f"{self._path} is of somebody else.", mend="run the same again later")
+        )
 
 
 @contextmanager

@@ -8,12 +8,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from my_datasets.core.logs import get_logger
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import InvalidOptionError, StreamError, StreamUnavailableError, explain
 from my_datasets.streaming.address import Address
 from my_datasets.streaming.secrets import HIDDEN, Redactor, is_secret
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 # Options that this package sets, as its guarantees depend on them; and what to use in their place.
 _OURS = {

@@ -1,13 +1,13 @@
 """The thread that owns the consumer: it polls Kafka, hands on what it reads, and commits."""
 
 import contextlib
-import logging
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from my_datasets.core.logs import get_logger
 from my_datasets.streaming.ahead import Ahead, Block
 from my_datasets.streaming.connection import Connection, Topic, kafka, name_of
 from my_datasets.streaming.decoding import Decoding
@@ -19,7 +19,7 @@ from my_datasets.streaming.quarantine import Quarantine
 from my_datasets.streaming.reading import Reading
 from my_datasets.streaming.taken import AT_ONCE, Taken
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 # How long messages are waited for at a time, in seconds.
 _WAIT = 0.1

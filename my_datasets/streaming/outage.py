@@ -1,13 +1,13 @@
 """Brokers that do not answer: waited for, told once, and an error in the end."""
 
-import logging
 import time
 from collections import deque
 from typing import Any
 
+from my_datasets.core.logs import get_logger
 from my_datasets.streaming.connection import Connection, is_outage, is_telling, kafka
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 # How often brokers are asked during an outage, and how long an answer may take, in seconds.
 _EVERY, _ANSWER = 1.0, 1.0

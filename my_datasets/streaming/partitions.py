@@ -3,19 +3,19 @@
 All of it happens in the thread that polls; Kafka calls back from within the polling.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.logs import get_logger
 from my_datasets.streaming import offsets
 from my_datasets.streaming.connection import ANSWER_SECONDS, Connection, Topic, kafka
 from my_datasets.streaming.ledger import Ledger
 from my_datasets.streaming.reading import Reading
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 Numbers = npt.NDArray[np.int64]
 

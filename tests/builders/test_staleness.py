@@ -175,7 +175,7 @@ def test_loading_data_of_other_code_warns_once(package, tmp_path, caplog):
     data = tmp_path / "data"
     package.builder(data).download_and_prepare()
     changed = package.builder(data, factor=3)
-    with caplog.at_level(logging.WARNING, logger="absl"):
+    with caplog.at_level(logging.WARNING):
         values = sorted(int(e["n"]) for e in changed.as_dataset(split="train"))
         list(changed.as_dataset(split="train"))
     assert values == list(range(20))

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import traceback
 import unicodedata
 from pathlib import Path
 
@@ -186,6 +187,24 @@ def test_logs_warnings_and_errors_are_printable():
     assert not hidden(shown)
     for what in ("log", "warning", "ValueError: error"):
         assert rf"{what} \x1b[2J" in shown
+
+
+IN_A_PROGRAM = {
+    "source": lambda top, _: my_datasets.source(NAME, split="train", data_dir=top / "odd")[0],
+    "blocked": lambda top, _: my_datasets.source(NAME, split="train", data_dir=top / "blocked"),
+    "publish": lambda top, new: my_datasets.publish(top / "blocked" / NAME / "1.0.0", new),
+    "publish an odd one": lambda top, new: my_datasets.publish(top / "odd" / NAME / "1.0.0", new),
+}
+
+
+@pytest.mark.parametrize("name", IN_A_PROGRAM)
+def test_what_a_program_of_a_user_shows_is_printable(name, hostile, tmp_path, caplog):
+    """Where nothing of the command line's is at work: tracebacks, and what is logged."""
+    with pytest.raises(my_datasets.MyDatasetsError) as raised:
+        IN_A_PROGRAM[name](hostile, tmp_path)
+    shown = "".join(traceback.format_exception(raised.value)) + caplog.text
+    assert not hidden(shown)
+    assert r"\x1b[2J" in shown
 
 
 def test_one_module_prints(root):

@@ -1,16 +1,16 @@
 """Whether the disk has room for what is to be written."""
 
 import contextlib
-import logging
 import os
 import shutil
 from pathlib import Path
 
 from my_datasets.building.job import Job
 from my_datasets.building.journal import Journal
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import DiskFullError, explain
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 
 def warn_of_units(job: Job, journal: Journal) -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,10 +16,11 @@ from my_datasets.building.progress import Meter
 from my_datasets.building.shards import Plan
 from my_datasets.building.units import SplitInput
 from my_datasets.core.content import ShardContent
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import BuilderError, explain
 from my_datasets.records import tfrecord
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 # Shards of less than this together are written by the building process itself.
 _FEW_BYTES = 32 << 20

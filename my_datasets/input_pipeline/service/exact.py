@@ -1,8 +1,8 @@
 """Each example exactly once, in the plan's order, by whatever workers there are."""
 
-import logging
 import time
 
+from my_datasets.core.logs import get_logger
 from my_datasets.input_pipeline.service.accounts import Epoch, Ledger
 from my_datasets.input_pipeline.service.ordered import WINDOW, OrderedReceiver
 from my_datasets.input_pipeline.service.policies import Policy
@@ -11,7 +11,7 @@ from my_datasets.input_pipeline.service.streams import Stream
 from my_datasets.input_pipeline.service.work import Work
 from my_datasets.input_pipeline.state import State
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 # Seconds of silence after which the next pieces are asked for again.
 _PATIENCE = 10.0

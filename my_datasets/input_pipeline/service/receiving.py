@@ -1,6 +1,5 @@
 """What all ways to receive pieces have in common: waiting, with a deadline."""
 
-import logging
 import socket
 import threading
 import time
@@ -11,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import ServiceError, explain
 from my_datasets.input_pipeline.ending import calls
 from my_datasets.input_pipeline.service import crossing
@@ -21,7 +21,7 @@ from my_datasets.input_pipeline.service.streams import Arrived, Stream
 from my_datasets.input_pipeline.service.work import HERE, Work
 from my_datasets.input_pipeline.state import State
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 # Seconds between looks at whether Python ends.
 _LOOK = 0.2

@@ -1,10 +1,10 @@
 """Each example exactly once, in the plan's order, of workers that have their fixed parts."""
 
-import logging
 import math
 import time
 import uuid
 
+from my_datasets.core.logs import get_logger
 from my_datasets.input_pipeline.service.accounts import Epoch, Ledger
 from my_datasets.input_pipeline.service.ordered import WINDOW, OrderedReceiver
 from my_datasets.input_pipeline.service.policies import Policy
@@ -13,7 +13,7 @@ from my_datasets.input_pipeline.service.streams import Stream
 from my_datasets.input_pipeline.service.work import Work
 from my_datasets.input_pipeline.state import State
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 # The end of a range that TensorFlow takes to have none.
 _EVER = (1 << 63) - 1

@@ -1,6 +1,5 @@
 """A process that is started again when it died."""
 
-import logging
 import signal
 import subprocess
 import threading
@@ -8,9 +7,10 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import ServiceError, explain
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 # It is given up if it dies so often within so many seconds: then starting it again is no help.
 _MOST, _WITHIN = 5, 60.0

@@ -8,9 +8,9 @@ from my_datasets.core import content, metadata_copy
 from my_datasets.core.declared import MALFORMED, essentials
 from my_datasets.core.issues import Issue, Severity
 from my_datasets.core.manifest import FILE_NAME
-from my_datasets.core.printable import clipped
 from my_datasets.core.versioning import Version
 from my_datasets.errors import MyDatasetsError
+from my_datasets.printable import clipped
 
 
 def check(subject: Subject) -> Iterator[Issue]:

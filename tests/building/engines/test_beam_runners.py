@@ -221,7 +221,7 @@ def test_what_a_runner_in_java_says_is_told_without_its_frames(tmp_path):
     frames = "\tat org.apache.Some$.run(Some.scala:80)\n" * 30
     said = f"java.io.IOException: No disk\n{frames}Caused by: it\n{frames}  call(one)\n"
     error = work.Work(SharedDirectory(tmp_path)).failure("sorting", RuntimeError(said))
-    assert "It said: java.io.IOException: No disk\n  Caused by: it\n    call(one)" in str(error)
+    assert "disk\n    | Caused by: it\n    |   call(one)" in str(error)
     assert "Some.scala" not in str(error)
 
 

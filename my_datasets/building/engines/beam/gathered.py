@@ -1,6 +1,5 @@
 """What was gathered of a split: which of the runs count, and whether they add up."""
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,9 +12,10 @@ from my_datasets.building.journal import SplitState
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.runs import Run
 from my_datasets.building.units import SplitInput, UnitState
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import LostExamplesError, explain
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 COMMITTED = "committed.json"
 _CHOSEN = "chosen.json"

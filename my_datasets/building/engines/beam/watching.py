@@ -1,6 +1,5 @@
 """How far a pipeline is: by what it has left in the work directory, whatever its runner says."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -8,9 +7,10 @@ from contextlib import contextmanager
 
 from my_datasets.building.engines.beam.places import Place
 from my_datasets.building.progress import Meter
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import MyDatasetsError
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 # Seconds between two looks, and how many times as long as a look itself at least: where there are
 # a million files, looking takes a while.

@@ -9,7 +9,6 @@ not lose of them.
 import errno
 import itertools
 import json
-import logging
 import os
 import re
 import secrets
@@ -24,9 +23,10 @@ from apache_beam.internal import cloudpickle_pickler
 from my_datasets import errors
 from my_datasets.building.engines.beam.places import Place
 from my_datasets.core import in_order
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import BuildInterruptedError, LostExamplesError, MyDatasetsError, explain
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 _IDENTITY = "beam.json"
 # Tasks of one file, which one worker reads and Beam spreads.
 _TASKS = 500
@@ -236,4 +236,4 @@ def _told_by_runner(text: str) -> MyDatasetsError | None:
 def _last_lines(text: str) -> str:
     # What a runner in Java says ends in pages of them.
     lines = [line for line in text.strip().splitlines() if not _FRAME_OF_JAVA.fullmatch(line)]
-    return "\n  ".join(line[:_WIDTH] for line in lines[-_LINES:])
+    return "\n".join(line[:_WIDTH] for line in lines[-_LINES:])

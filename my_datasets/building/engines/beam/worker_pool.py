@@ -6,7 +6,6 @@ reaches the port can run code. This one starts the Python that it runs in itself
 it is told to.
 """
 
-import logging
 import multiprocessing
 import os
 import threading
@@ -18,9 +17,10 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 from apache_beam.runners.worker.sdk_worker import SdkHarness
 from apache_beam.utils import thread_pool_executor
 
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import InvalidOptionError, explain
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 # Not forked: TensorFlow and gRPC have threads.
 _PROCESSES = multiprocessing.get_context("spawn")

@@ -28,9 +28,10 @@ from apache_beam.runners.worker.channel_factory import GRPCChannelFactory
 from apache_beam.runners.worker.worker_id_interceptor import WorkerIdInterceptor
 from google.protobuf import json_format, text_format
 
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import BuildInterruptedError, InvalidOptionError, explain
 
-_LOGGER = logging.getLogger(__name__)
+_LOGGER = get_logger(__name__)
 
 # What it is called: `setup.py` makes it, beside the `python` of the environment.
 PROGRAM = "my-datasets-beam-worker"

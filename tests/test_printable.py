@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.core.printable import printable, printable_json
+from my_datasets.printable import printable, printable_json
 
 HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 NO_WIDTH = set("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0").union(

@@ -6,6 +6,8 @@ bidirectional ones show a text in another order than it has; others have no widt
 
 import re
 
+# Begins the further lines of a text within a message, after spaces.
+QUOTED = "| "
 # So much of a name, or of a reason with some of them, is in an error.
 _LONGEST = 200
 _LONGEST_REASON = 1000
@@ -26,6 +28,24 @@ def printable(text: str) -> str:
     Line feeds stay, and tabs become spaces.
     """
     return _HIDDEN.sub(_escaped, text.replace("\r\n", "\n")) if _HIDDEN.search(text) else text
+
+
+def folded(text: str) -> str:
+    """Returns a text for a line of ours, printable: its further lines are marked as not ours."""
+    return printable(text).rstrip("\n").replace("\n", f"\n    {QUOTED}")
+
+
+def on_one_line(text: str) -> str:
+    r"""Returns a text, printable, in which line feeds are written as `\n`."""
+    return printable(text).replace("\n", r"\n")
+
+
+class PrintableError(Exception):
+    """An error whose message is printable, also in the traceback of an error that it caused."""
+
+    def __init__(self, *given: object) -> None:
+        """Takes what other exceptions take."""
+        super().__init__(*(printable(one) if isinstance(one, str) else one for one in given))
 
 
 def clipped(name: str, most: int = _LONGEST) -> str:
