@@ -14,7 +14,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.errors import CorruptShardError, explain
+from my_datasets.errors import CorruptShardError, explain, missing_shard
 from my_datasets.records import index, tfrecord
 from my_datasets.records.columns import PADDING, Bytes, Places
 from my_datasets.records.on_demand import Bringer, hold
@@ -284,7 +284,7 @@ class _Files:
         try:
             opened = self._newly(self._shards[shard])
         except FileNotFoundError as error:
-            raise _changed(path, "it is not there") from error
+            raise missing_shard(path) from error
         kept = self._opened.setdefault(key, opened)
         if self._most_open:
             for old in list(self._opened)[: -self._most_open]:
@@ -364,6 +364,6 @@ def _changed(path: Path, found: str) -> CorruptShardError:
     return CorruptShardError(
         explain(
             f"{path} is not the shard that its version declares: {found}.",
-            mend="build or pull the version anew",
+            mend=f"my-datasets verify {path.parent} says what else is wrong; build or pull it anew",
         )
     )
