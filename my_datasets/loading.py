@@ -29,7 +29,7 @@ from my_datasets.errors import (
 )
 from my_datasets.input_pipeline.on_demand_dataset import OnDemandBuilder
 from my_datasets.input_pipeline.options import checked
-from my_datasets.input_pipeline.prepared import find_directory
+from my_datasets.input_pipeline.prepared import find, find_directory
 from my_datasets.publishing.attaching import CACHE_BYTES
 from my_datasets.publishing.held import at_hand
 from my_datasets.publishing.sealing import Trusts
@@ -137,10 +137,29 @@ def load(
     elif not layout.is_prepared(builder.data_path):
         raise _not_prepared(builder)
     if lock is not None:
-        directory = builder.data_dir
-        lock.check(wanted, layout.as_path(directory), has_shards=not layout.is_remote(directory))
+        builder = _held_to(lock, wanted, builder, data_dir)
     options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
     return _dataset(builder, split, with_info, *options)
+
+
+def _held_to(
+    lock: Lock,
+    wanted: DatasetReference,
+    builder: tfds.core.DatasetBuilder,
+    data_dir: str | os.PathLike[str] | None,
+) -> tfds.core.DatasetBuilder | OnDemandBuilder:
+    """Returns what reads the data that are locked.
+
+    TFDS reads the shards in an object store itself, and compares them with nothing. Of those that
+    are locked, copies are read that have the SHA-256 of the manifest.
+    """
+    if not layout.is_remote(builder.data_dir):
+        lock.check(wanted, Path(builder.data_dir), has_shards=True)
+    elif str(wanted) in lock.datasets:
+        found = find(wanted, data_dir)  # which asks the lock
+        if found.origin is not None:
+            return OnDemandBuilder(found.path, found.origin)
+    return builder
 
 
 def _dataset(

@@ -310,7 +310,7 @@ class Lock:
         if not has_shards:
             return None
         found = _other_sizes(version_dir, content)
-        if found is None and locked.decoding is not None:
+        if found is None:
             found = _other_contents(version_dir, content)
         return found
 

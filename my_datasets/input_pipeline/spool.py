@@ -23,6 +23,7 @@ import pyarrow.fs as pafs
 
 from my_datasets.core import sidecars
 from my_datasets.core.declared import is_plain_name
+from my_datasets.core.lock import check_indexes
 from my_datasets.core.manifest import Manifest
 from my_datasets.core.sidecars import Sidecar
 from my_datasets.core.verified_files import verified_files
@@ -195,6 +196,7 @@ class Spool:
         """
         self._arguments = (url, directory, dict(files), most)
         self._url, self._directory, self._files, self._most = self._arguments
+        self._sha256 = _recorded(directory)
         self._used: OrderedDict[str, None] = OrderedDict()
         self._fetched = 0
         self._begin()
@@ -235,7 +237,8 @@ class Spool:
         """Sees that a shard is here.
 
         Raises:
-          CorruptShardError: It is not in the store, or of another size than it was.
+          CorruptShardError: It is not in the store, of another size than it was, or not what the
+            version's manifest says; or its record index is another shard's.
         """
         name = path.name
         if self._process != os.getpid():
@@ -251,8 +254,10 @@ class Spool:
                     if beside in self._files:
                         there = self._files[beside]
                         _fetch(f"{self._url}/{beside}", path.with_name(beside), there)
-                _fetch(f"{self._url}/{name}", path, stored)
+                _fetch(f"{self._url}/{name}", path, stored, self._sha256.get(name))
                 self._fetched += 1
+            if name in self._sha256:
+                check_indexes(path.parent, {name: self._sha256[name]})
         with self._lock:
             self._used[name] = None
             self._used.move_to_end(name)
@@ -264,22 +269,21 @@ class Spool:
         One that this machine did not copy, or that changed since, is hashed if the version's
         manifest says what its SHA-256 is; else it counts as missing.
         """
-        url = f"{self._url}/{path.name}"
-        if _is_same(url, path, stored):
+        url, sha256, known = (
+            f"{self._url}/{path.name}",
+            self._sha256.get(path.name),
+            verified_files(),
+        )
+        if _is_same(url, path, stored) and (sha256 is None or known.knows(path, sha256)):
             return True
         with contextlib.suppress(FileNotFoundError):
             found = path.stat()
             if (found.st_size, found.st_mtime_ns) != stored:
                 return False
-        made = Manifest.read(self._directory)
-        splits = made.content.splits.values() if made and made.content else ()
-        for one in (shard for some in splits for shard in some.shards):
-            if one.name == path.name and one.bytes == stored.size:
-                known = verified_files()
-                if known.has(path, one.sha256, stored.size):
-                    known.remember(path, _stands_for(url, stored))
-                    return True
-        return False
+        if sha256 is None or not known.has(path, sha256, stored.size):
+            return False
+        known.remember(path, _stands_for(url, stored))
+        return True
 
     def ahead(self, paths: Iterable[Path]) -> None:
         """Begins to bring shards here that will be wanted."""
@@ -304,6 +308,13 @@ class Spool:
                     path.with_name(one).unlink(missing_ok=True)
 
 
+def _recorded(directory: Path) -> dict[str, str]:
+    """Returns the SHA-256 of each shard by the version's manifest; nothing if it has none."""
+    made = Manifest.read(directory)
+    splits = made.content.splits.values() if made and made.content else ()
+    return {one.name: one.sha256 for some in splits for one in some.shards}
+
+
 def _indexes_of(shard: str) -> tuple[str, ...]:
     """Returns the names that a shard's record index may have."""
     return sidecars.names_of(shard, Sidecar.OFFSETS)
@@ -319,10 +330,22 @@ def _stands_for(url: str, stored: Stored) -> str:
     return hashlib.sha256(f"{url} {stored.size} {stored.modified}".encode()).hexdigest()
 
 
-def _fetch(url: str, path: Path, stored: Stored) -> None:
-    """Copies a file, which is there whole or not at all; one that is the same is left."""
-    if _is_same(url, path, stored):
+def _fetch(url: str, path: Path, stored: Stored, sha256: str | None = None) -> None:
+    """Copies a file, which is there whole or not at all; one that is the same is left.
+
+    Args:
+      url: The file.
+      path: Where to.
+      stored: What the store says of it.
+      sha256: What it must have; None if nobody says.
+
+    Raises:
+      CorruptShardError: It is another one.
+    """
+    known = verified_files()
+    if _is_same(url, path, stored) and (sha256 is None or known.knows(path, sha256)):
         return
+    found = hashlib.sha256()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}{_PARTIAL}")
     system, remote = file_system(url)
@@ -334,12 +357,16 @@ def _fetch(url: str, path: Path, stored: Stored) -> None:
         with source, partial.open("wb") as target:
             while data := source.read(_AT_ONCE):
                 target.write(data)
+                found.update(data)
             came = target.tell()
         if came != stored.size:
             raise _changed(url, f"{came:,} bytes came; expected {stored.size:,}")
+        if sha256 not in (None, found.hexdigest()):
+            raise _changed(url, f"SHA-256 {found.hexdigest()}; the manifest says {sha256}")
         os.utime(partial, ns=(stored.modified, stored.modified))
         partial.replace(path)
-        verified_files().remember(path, _stands_for(url, stored))
+        known.remember(path, found.hexdigest())
+        known.remember(path, _stands_for(url, stored))
     finally:
         partial.unlink(missing_ok=True)
 

@@ -10,6 +10,8 @@ import requests
 import urllib3
 
 from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError, explain
+from my_datasets.printable import clipped
+from my_datasets.stores.opening import parts_without_secrets
 from my_datasets.stores.read_only import ReadOnlyStore
 from my_datasets.stores.store import BLOCK, Stored, too_large
 from my_datasets.stores.whole_answers import WholeAnswers
@@ -18,12 +20,23 @@ from my_datasets.stores.whole_answers import WholeAnswers
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _MISSING = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 _TIMEOUT = (15.0, 60.0)
+_MOST_REDIRECTS = 5
+_PORTS = {"http": 80, "https": 443}
+
+
+class _Session(requests.Session):
+    """Of `requests`: takes no answer for a redirect, of which it would read the whole body."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:  # noqa: ARG002
+        return None
 
 
 class HttpStore(ReadOnlyStore):
     """A directory that an HTTP server gives away as it is; see `Store`.
 
-    Certificates are verified. A name and password come from `~/.netrc`, as for other tools.
+    Certificates are verified. A name and password come from `~/.netrc`, as for other tools. A
+    server redirects to itself only: no other address is asked, and nothing that was encrypted goes
+    on in the clear.
     """
 
     def __init__(self, url: str) -> None:
@@ -94,22 +107,9 @@ class HttpStore(ReadOnlyStore):
     def _asked(
         self, method: str, path: str, headers: dict[str, str] | None = None
     ) -> requests.Response:
-        url = f"{self._url}/{urllib.parse.quote(path)}"
         # Bytes as they are, not as they are compressed on their way.
         wanted = {"Accept-Encoding": "identity", **(headers or {})}
-        try:
-            response = self._session.request(
-                method, url, headers=wanted, stream=True, timeout=_TIMEOUT, allow_redirects=True
-            )
-        except requests.exceptions.SSLError as error:
-            raise StoreError(
-                explain(
-                    f"The certificate of {self.url} is not to be trusted.",
-                    mend="correct the address, or the certificates of this machine",
-                )
-            ) from error
-        except requests.RequestException as error:
-            raise self._silent(path, type(error).__name__) from error
+        response = self._answer(method, path, wanted)
         status = response.status_code
         if status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT) or (
             status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and "Range" in wanted
@@ -129,6 +129,42 @@ class HttpStore(ReadOnlyStore):
             )
         )
 
+    def _answer(self, method: str, path: str, headers: dict[str, str]) -> requests.Response:
+        """Returns the answer, after redirects of the server to itself.
+
+        `requests` would follow them to anywhere.
+        """
+        url = f"{self._url}/{urllib.parse.quote(path)}"
+        for _ in range(_MOST_REDIRECTS + 1):
+            response = self._sent(method, path, url, headers)
+            if not response.is_redirect:
+                return response
+            response.close()
+            target = _joined(url, response.headers["Location"])
+            if not _is_same_server(url, target):
+                raise self._odd(
+                    path, f"a redirect to {clipped(parts_without_secrets(target))}",
+                    "if you trust what is there, give the address of that store",
+                )  # fmt: skip
+            url = target
+        raise self._odd(path, f"more than {_MOST_REDIRECTS} redirects")
+
+    def _sent(self, method: str, path: str, url: str, headers: dict[str, str]) -> requests.Response:
+        """Returns the answer to one request."""
+        try:
+            return self._session.request(
+                method, url, headers=headers, stream=True, timeout=_TIMEOUT, allow_redirects=False
+            )
+        except requests.exceptions.SSLError as error:
+            raise StoreError(
+                explain(
+                    f"The certificate of {self.url} is not to be trusted.",
+                    mend="correct the address, or the certificates of this machine",
+                )
+            ) from error
+        except requests.RequestException as error:
+            raise self._silent(path, type(error).__name__) from error
+
     def _blocks(self, path: str, response: requests.Response) -> Iterator[bytes]:
         length = response.headers.get("Content-Length", "")
         came = 0
@@ -146,7 +182,7 @@ class HttpStore(ReadOnlyStore):
         """One for each thread: they are not made for several."""
         found: requests.Session | None = getattr(self._sessions, "one", None)
         if found is None:
-            found = self._sessions.one = requests.Session()
+            found = self._sessions.one = _Session()
             for scheme in ("https://", "http://"):
                 found.mount(scheme, WholeAnswers())
         return found
@@ -160,11 +196,34 @@ class HttpStore(ReadOnlyStore):
             )
         )
 
-    def _odd(self, path: str, found: str) -> StoreError:
+    def _odd(
+        self, path: str, found: str, mend: str = "use a server for static files"
+    ) -> StoreError:
         return StoreError(
             explain(
                 f"{self.url} cannot be used as a store.",
                 f"It was about {path}: {found}",
-                mend="use a server for static files",
+                mend=mend,
             )
         )
+
+
+def _joined(url: str, location: str) -> str:
+    """Returns where a redirect leads."""
+    try:
+        return urllib.parse.urljoin(url, location)
+    except ValueError:
+        return location
+
+
+def _is_same_server(here: str, there: str) -> bool:
+    """Returns whether an address is of the same server, and no less encrypted."""
+    try:
+        one, other = map(urllib.parse.urlsplit, (here, there))
+        ports = one.port or _PORTS[one.scheme], other.port or _PORTS[other.scheme]
+    except (ValueError, KeyError):
+        return False
+    if one.hostname != other.hostname or "@" in other.netloc:
+        return False
+    is_upgrade = (one.scheme, other.scheme) == ("http", "https") and ports == (80, 443)
+    return is_upgrade or (one.scheme == other.scheme and ports[0] == ports[1])

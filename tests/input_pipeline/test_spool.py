@@ -1,22 +1,31 @@
 """Versions in object stores, read a window of shards at a time, from real servers."""
 
+import hashlib
 import io
 import itertools
 import os
 import pickle
 import shutil
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_datasets as tfds
 from hypothesis import given
 from hypothesis import strategies as st
 
 import my_datasets
 from my_datasets.building.options import BuildOptions
+from my_datasets.core import manifest
+from my_datasets.core.lock import Lock, Locked
+from my_datasets.core.manifest import Manifest
+from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (
     CorruptShardError,
     DataDirError,
@@ -29,10 +38,12 @@ from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.order import Order, WindowOrder
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.planning import plan
+from my_datasets.loading import _held_to
 from my_datasets.records import index, tfrecord
 from tests import servers
 
 N, SHARDS = 600, 12
+SHARD = "far-train.tfrecord-00000-of-00012"
 
 
 @given(
@@ -162,35 +173,89 @@ def test_what_is_not_shuffled_comes_in_order(store, local, tmp_path):
     assert numbers_of(my_datasets.batches(far)) == numbers_of(my_datasets.batches(here))
 
 
+def exchanged(shard):
+    """A shard with its first two records exchanged, and its index: both files keep their sizes."""
+    records = index.read(shard)
+    data = shard.read_bytes()
+    begin, middle, end = (int(offset) for offset in records[:3])
+    offsets = records.copy()
+    offsets[1] = begin + end - middle
+    written = io.BytesIO()
+    np.save(written, offsets)
+    changed = {
+        shard: data[:begin] + data[middle:end] + data[begin:middle] + data[end:],
+        index.path_of(shard): written.getvalue(),
+    }
+    assert all(len(new) == path.stat().st_size for path, new in changed.items())
+    return changed
+
+
+def upload(local, put, changed):
+    for path in sorted((local / "far").rglob("*")):
+        if path.is_file():
+            name = f"far/{path.relative_to(local / 'far').as_posix()}"
+            put(name, changed.get(path) or path.read_bytes())
+
+
+def manifest_of(version, changed):
+    """The manifest of a version with other shards, as whoever builds it writes it."""
+    made = Manifest.read(version)
+    shards = {path.name: hashlib.sha256(data).hexdigest() for path, data in changed.items()}
+    splits = {
+        name: replace(one, shards=tuple(
+            replace(shard, sha256=shards.get(shard.name, shard.sha256)) for shard in one.shards
+        ))
+        for name, one in made.content.splits.items()
+    }  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        replace(made, content=replace(made.content, splits=splits)).write(Path(folder))
+        return (Path(folder) / manifest.FILE_NAME).read_bytes()
+
+
 def test_a_version_that_was_built_anew_is_fetched_anew(local, tmp_path):
     """Of the same sizes, which tell nothing."""
     with servers.s3("again") as (url, put):
-
-        def upload(change):
-            for path in sorted((local / "far").rglob("*")):
-                if path.is_file():
-                    put(f"far/{path.relative_to(local / 'far').as_posix()}", change(path))
-
-        upload(lambda path: path.read_bytes())
+        upload(local, put, {})
         options = {"data_dir": url, "shards_dir": tmp_path, "split": "train[:10]"}
         first = [example["number"] for example in my_datasets.source("far", **options)]
-        shard = local / "far" / "1.0.0" / "far-train.tfrecord-00000-of-00012"
-        records = index.read(shard)
-        data = shard.read_bytes()
-        # The first two records exchanged, and so in the index: both files keep their sizes.
-        begin, middle, end = (int(offset) for offset in records[:3])
-        changed = {shard: data[:begin] + data[middle:end] + data[begin:middle] + data[end:]}
-        offsets = records.copy()
-        offsets[1] = begin + end - middle
-        written = io.BytesIO()
-        np.save(written, offsets)
-        changed[index.path_of(shard)] = written.getvalue()
-        assert all(len(new) == path.stat().st_size for path, new in changed.items())
+        version = local / "far" / "1.0.0"
+        changed = exchanged(version / SHARD)
+        changed[version / manifest.FILE_NAME] = manifest_of(version, changed)
         time.sleep(1.1)  # the store tells whole seconds
-        upload(lambda path: changed.get(path) or path.read_bytes())
+        upload(local, put, changed)
         second = [example["number"] for example in my_datasets.source("far", **options)]
         assert first[0] != first[1]
         assert second == [first[1], first[0], *first[2:]]
+
+
+@pytest.mark.parametrize(("what", "read"), [
+    ("shard", "source"), ("index", "source"), ("shard", "load"),
+])  # fmt: skip
+def test_the_lock_holds_in_an_object_store(store, local, tmp_path, monkeypatch, what, read):
+    """Sizes and metadata are those of the original: only bytes tell."""
+    version = local / "far" / "1.0.0"
+    path = tmp_path / "datasets.lock"
+    lock = Lock(path, {"far:1.*.*": Locked.of(version)})
+    lock.write()
+    monkeypatch.setenv("MY_DATASETS_LOCK", str(path))
+    monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path / "home"))
+
+    def first(url):
+        if read == "source":
+            return my_datasets.source("far:1.*.*", data_dir=url)[0]["number"]
+        # What TFDS reads by itself: no test has a bucket for TensorFlow.
+        builder = SimpleNamespace(data_dir=f"{url}/far/1.0.0")
+        found = _held_to(lock, DatasetReference.parse("far:1.*.*"), builder, url)
+        return next(iter(found.as_dataset(split="train[:10]")))["number"].numpy()
+
+    assert first(store[0]) == my_datasets.source(version)[0]["number"]
+    changed = exchanged(version / SHARD)
+    forged = version / SHARD if what == "shard" else index.path_of(version / SHARD)
+    folder = f"forged_{what}_{read}"
+    upload(local, lambda name, data: store[1](f"{folder}/{name}", data), {forged: changed[forged]})
+    said = "the manifest says" if what == "shard" else "record index of"
+    with pytest.raises((CorruptShardError, tf.errors.OpError), match=said):
+        first(f"{store[0].removesuffix('data')}{folder}")
 
 
 def test_threads_share_a_spool(store, tmp_path):

@@ -266,6 +266,23 @@ def test_a_lock_of_format_1_holds_the_digest_and_says_how_to_renew_it(
         my_datasets.source(REFERENCE, data_dir=forged.parents[1])
 
 
+def test_a_lock_of_format_1_holds_shards_to_the_manifest(original, forged, tmp_path, monkeypatch):
+    entry = {"config": None, "version": "1.0.0", "digest": Locked.of(original).digest}
+    path = tmp_path / "datasets.lock"
+    path.write_text(json.dumps({"format": 1, "datasets": {REFERENCE: entry}}))
+    monkeypatch.setenv("MY_DATASETS_LOCK", str(path))
+    local = shutil.copytree(original.parents[1], tmp_path / "local")
+    version = local / "labelled" / "1.0.0"
+    shard = next(version.glob("*-train.tfrecord-00000*"))
+    shutil.copy(forged / shard.name, shard)
+    with pytest.raises(LockError, match="is not the shard that was locked"):
+        my_datasets.source(REFERENCE, data_dir=local)
+    shutil.copy(original / shard.name, shard)
+    with_other_indexes(version, shifted)
+    with pytest.raises(CorruptShardError, match="record index"):
+        my_datasets.source(REFERENCE, data_dir=local)
+
+
 def test_a_split_that_is_left_out_without_saying_so_is_refused(original, lock, tmp_path):
     version = shutil.copytree(original, tmp_path / "data" / "labelled" / "1.0.0")
     made = Manifest.read(version)

@@ -1,5 +1,6 @@
 """Each kind of store does what the contract says, on a real server; addresses, and their faults."""
 
+import contextlib
 import hashlib
 import http.server
 import os
@@ -15,7 +16,7 @@ import boto3
 import pytest
 
 from my_datasets.errors import DiskFullError, NotInStoreError, StoreError, StoreUnavailableError
-from my_datasets.stores.http import HttpStore
+from my_datasets.stores.http import HttpStore, _is_same_server
 from my_datasets.stores.local import LocalStore
 from my_datasets.stores.opening import open_store
 from my_datasets.stores.other import OtherStore
@@ -311,3 +312,77 @@ def test_what_must_not_be_written(tmp_path):
     (tmp_path / "store").write_text("a file")
     with pytest.raises(StoreError):
         LocalStore(tmp_path / "store").create("a", b"1", hashlib.sha256(b"1").hexdigest())
+
+
+def redirecting(to, body=b""):
+    """What answers each request by a redirect, with a body that never ends if one is given."""
+
+    def answer(handler, path):
+        if not path.startswith("old/"):
+            return False
+        handler.send_response(302)
+        handler.send_header("Location", to(handler, path))
+        handler.send_header("Content-Length", str(1 << 50) if body else "0")
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+        with contextlib.suppress(OSError):
+            while body:
+                handler.wfile.write(body)
+        handler.close_connection = True
+        return True
+
+    return answer
+
+
+def test_a_server_may_redirect_to_itself_only(tmp_path):
+    (tmp_path / "file").write_bytes(b"0123456789")
+    with serving(tmp_path) as (elsewhere, asked):
+        for to in (
+            elsewhere,
+            elsewhere.replace("http:", "https:"),
+            "ftp://127.0.0.1",
+            "//[",
+            "http://127.0.0.1:x",
+        ):
+            with serving(tmp_path, answer=redirecting(lambda _, path, to=to: f"{to}/file")) as (
+                url,
+                _,
+            ):
+                store = open_store(f"{url}/old")
+                for ask in (
+                    store.stat,
+                    lambda one, store=store: store.state(one, 100),
+                    lambda one, store=store: list(store.read(one)),
+                ):
+                    with pytest.raises(StoreError, match="a redirect to"):
+                        ask("file")
+    assert asked == []
+    with serving(
+        tmp_path, answer=redirecting(lambda _, path: path.replace("old", ""), b"x" * 4096)
+    ) as (url, _):
+        assert open_store(f"{url}/old").state("file", 100)[0] == b"0123456789"
+    endless = redirecting(lambda _, path: f"/{path}")
+    with (
+        serving(tmp_path, answer=endless) as (url, asked),
+        pytest.raises(StoreError, match="more than 5 redirects"),
+    ):
+        open_store(f"{url}/old").stat("file")
+    assert len(asked) == 6
+
+
+@pytest.mark.parametrize(("here", "there", "is_same"), [
+    ("http://a.org/x", "http://a.org/y", True),
+    ("http://a.org/x", "https://a.org/x", True),
+    ("http://a.org/x", "http://A.org:80/x", True),
+    ("https://a.org/x", "http://a.org/x", False),
+    ("https://a.org/x", "https://b.org/x", False),
+    ("https://a.org/x", "https://a.org.b.org/x", False),
+    ("https://a.org/x", "https://a.org@b.org/x", False),
+    ("https://a.org/x", "https://b.org@a.org/x", False),
+    ("http://a.org/x", "http://a.org:6379/x", False),
+    ("http://a.org:8080/x", "https://a.org/x", False),
+    ("http://a.org/x", "file:///etc/passwd", False),
+    ("http://a.org/x", "http://a.org:99999/x", False),
+])  # fmt: skip
+def test_which_server_is_the_same(here, there, is_same):
+    assert _is_same_server(here, there) is is_same
