@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeGuard
 
+from my_datasets.core.machine import is_out_of_memory
 from my_datasets.errors import (
     DataDirError,
     DataDirNotWritableError,
@@ -131,7 +132,7 @@ def _translate(error: Exception, data_dir: Path) -> MyDatasetsError | None:
                 mend="see that nothing else removes files there, then run the same again",
             )
         )
-    short = next((link for link in chain if _is_out_of_memory(link)), None)
+    short = next((link for link in chain if is_out_of_memory(link)), None)
     return no_memory(short) if short is not None else None
 
 
@@ -170,12 +171,6 @@ def _is_gone(error: BaseException, data_dir: Path) -> TypeGuard[OSError]:
     # A source file elsewhere that is not there is not the data directory's fault.
     return Path(os.path.abspath(error.filename)).is_relative_to(
         Path(os.path.abspath(data_dir)).parent
-    )
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or (
-        isinstance(error, OSError) and error.errno == errno.ENOMEM
     )
 
 

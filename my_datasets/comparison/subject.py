@@ -7,6 +7,7 @@ from my_datasets.core import content, feature_changes
 from my_datasets.core.content import Content
 from my_datasets.core.declared import MALFORMED, Declared, essentials
 from my_datasets.core.issues import Issue
+from my_datasets.core.machine import unless_out_of_memory
 from my_datasets.core.manifest import FILE_NAME, Manifest
 from my_datasets.errors import IncompleteVersionError, UnregisteredFeatureError
 from my_datasets.printable import reason
@@ -70,6 +71,7 @@ class Subject:
 
 
 def _unreadable(name: str, error: Exception) -> Issue:
+    unless_out_of_memory(error)
     if isinstance(error, FileNotFoundError):
         return Issue("missing-metadata", name, "The file is not there.", ANEW)
     if isinstance(error, UnregisteredFeatureError):

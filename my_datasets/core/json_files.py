@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from my_datasets.core.regular_files import open_regular
+from my_datasets.core.regular_files import open_regular, read_beginning
 from my_datasets.printable import PrintableError, clipped
 
 # No other file of metadata is larger: all of it is read into memory. `dataset_info.json` has 12 MB
@@ -50,7 +50,7 @@ def read_json(path: Path, most_bytes: int | None = None) -> Any:
     """
     most = MOST_BYTES if most_bytes is None else most_bytes
     with open_regular(path) as file:
-        data = file.read(most + 1)
+        data = read_beginning(file, most + 1)
     if len(data) > most:
         raise MalformedJsonError(f"it is larger than {most:,} bytes")
     return parse_json(data, most // _BYTES_OF_VALUE)

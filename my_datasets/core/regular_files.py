@@ -13,6 +13,8 @@ from typing import Any, BinaryIO, cast
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+# Bytes that are read at once.
+_AT_ONCE = 1 << 20
 # Of a file's name, so many characters begin the name of its unfinished form: it has at most 255 B.
 _SHOWN = 40
 
@@ -41,6 +43,18 @@ def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
         raise
 
 
+def read_beginning(file: BinaryIO, most: int) -> bytes:
+    """Returns what is left of a file, so many bytes at most.
+
+    Python's own `read(most)` takes the memory of that many bytes first, however short the file is.
+    """
+    parts: list[bytes] = []
+    while most > 0 and (part := file.read(min(most, _AT_ONCE))):
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
+
+
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
     """Returns what is in a file.
 
@@ -52,7 +66,7 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
       OSError: As `open_regular`, or the file is larger.
     """
     with open_regular(path) as file:
-        data = file.read(most + 1)
+        data = read_beginning(file, most + 1)
     if len(data) > most:
         raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
     return data

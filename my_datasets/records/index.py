@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.core import sidecars
+from my_datasets.core.machine import unless_out_of_memory
 from my_datasets.core.regular_files import open_regular, replaced
 from my_datasets.core.sidecars import Sidecar, offsets_of
 from my_datasets.errors import CorruptShardError, explain
@@ -47,6 +48,7 @@ def read(shard: Path) -> npt.NDArray[np.uint64]:
     except FileNotFoundError:
         raise
     except (OSError, ValueError, EOFError) as error:
+        unless_out_of_memory(error)
         raise not_of(shard, f"{path.name} cannot be read: {error}") from error
     if offsets.dtype != np.uint64 or offsets.ndim != 1 or not len(offsets) or offsets[0]:
         raise not_of(shard, f"{path.name} is no index: {offsets.dtype} of {offsets.shape}")
@@ -74,7 +76,8 @@ def is_of(shard: Path) -> bool:
         offsets = offsets_of(path_of(shard))
         open_regular(shard).close()
         size = shard.stat().st_size
-    except (OSError, ValueError, EOFError):
+    except (OSError, ValueError, EOFError) as error:
+        unless_out_of_memory(error)
         return True
     if offsets.dtype != np.uint64 or offsets.ndim != 1 or len(offsets) < 2 or offsets[-1] != size:
         return True

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from my_datasets.core.machine import unless_out_of_memory
 from my_datasets.core.regular_files import open_regular
 from my_datasets.errors import missing_shard
 from my_datasets.printable import PrintableError
@@ -146,6 +147,7 @@ def _parquet(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
                 yield from _in_parts(_shared(column))
                 row += batch.num_rows
     except (pa.ArrowException, OSError, IndexError, UnicodeDecodeError) as error:
+        unless_out_of_memory(error)
         raise DamagedError(row, None, str(error)) from error
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import filelock
 
-from my_datasets.core.regular_files import open_regular
+from my_datasets.core.regular_files import open_regular, read_beginning
 from my_datasets.errors import (
     AlreadyInStoreError,
     ChangedInStoreError,
@@ -93,7 +93,7 @@ class LocalStore:
 
     def state(self, path: str, most: int) -> tuple[bytes, str]:
         with _explained(path, self.url), open_regular(self.path_of(path)) as file:
-            data = file.read(most + 1)
+            data = read_beginning(file, most + 1)
         if len(data) > most:
             raise too_large(path, most)
         return data, _tag(data)

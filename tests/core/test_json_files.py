@@ -49,6 +49,15 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
         read_json(tmp_path / "it.json")
 
 
+def test_a_small_file_takes_no_more_memory_than_it_has(tmp_path):
+    (tmp_path / "it.json").write_text("[1, 2, 3, 4]")
+    tracemalloc.start()
+    assert read_json(tmp_path / "it.json", MOST_MANIFEST_BYTES) == [1, 2, 3, 4]
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 << 20
+
+
 # Takes 40 s by counting each name in all of them, and 0.1 s otherwise.
 @pytest.mark.timeout(20)
 def test_two_members_of_one_name_among_many_are_found_at_once():

@@ -12,6 +12,7 @@ import numpy as np
 from my_datasets.comparison.subject import ANEW, Subject
 from my_datasets.core import hashes, sidecars
 from my_datasets.core.issues import Issue, Severity
+from my_datasets.core.machine import unless_out_of_memory
 from my_datasets.core.sidecars import Sidecar
 from my_datasets.records import index, on_demand
 
@@ -178,6 +179,7 @@ def _others(directory: Path, shards: set[str]) -> Iterator[Issue]:
 
 def denied(path: Path, error: OSError) -> Issue:
     """Returns what is wrong with a shard that the system does not give."""
+    unless_out_of_memory(error)
     return Issue(
         "unreadable-shard", path.name, "The shard cannot be read.",
         "change its permissions, or run this as its owner",
