@@ -12,6 +12,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -132,7 +133,7 @@ def discard(work: Path) -> None:
         work.rename(aside)
     except FileNotFoundError:
         return
-    shutil.rmtree(aside, ignore_errors=True)
+    _remove(aside, ignore_errors=True)
 
 
 def leads_outside(version_dir: Path, data_dir: Path) -> bool:
@@ -210,10 +211,15 @@ def _recover(version_dir: Path) -> None:
             _LOGGER.warning("Restored %s from an interrupted overwrite.", version_dir)
     for path in _remains(version_dir):
         _LOGGER.warning("Removing %s, left behind by an interrupted build.", path)
-        if path.is_symlink() or not path.is_dir():
-            path.unlink()  # no build made it: it is removed itself, never what it leads to
-        else:
-            shutil.rmtree(path)
+        _remove(path)
+
+
+def _remove(path: Path, *, ignore_errors: bool = False) -> None:
+    """Removes a directory with all in it; of anything else, which no build made, only the name."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink()  # `rmtree` waits for ever for a named pipe
+    else:
+        shutil.rmtree(path, ignore_errors=ignore_errors)
 
 
 def _forget_old_work(version_dir: Path, *, is_wanted: bool = False) -> None:
@@ -232,23 +238,42 @@ def _forget_old_work(version_dir: Path, *, is_wanted: bool = False) -> None:
 def _old_work(version_dir: Path, *, is_wanted: bool = False) -> Iterator[Path]:
     """Yields the work directories of any version that are a week old, and this one's if spent."""
     for path in version_dir.parent.glob(f".*{_WORK}"):
+        is_own = path == work_dir(version_dir)
         with contextlib.suppress(OSError):
+            if _is_no_work(path):
+                if is_own:
+                    yield path
+                continue
             # Work on Beam lies one level deeper.
             files = (path, *path.glob("*"), *path.glob("*/*"))
             newest = max(file.stat().st_mtime for file in files)
             is_old = time.time() - newest > _OLD_WORK_SECONDS
-            is_own = path == work_dir(version_dir)
             if is_old or (is_own and _is_spent(path, version_dir, is_wanted)):
                 yield path
+
+
+def _is_no_work(path: Path) -> bool:
+    """Returns whether no build made a work directory: it is a link, or has links or pipes.
+
+    What lies where such a link leads is nobody's work, and may be all that there is on the disk.
+    """
+    if path.is_symlink() or not path.is_dir():
+        return True
+    kinds = (
+        stat.S_IFMT(os.lstat(Path(folder, name)).st_mode)
+        for folder, folders, files in os.walk(path)
+        for name in (*folders, *files)
+    )
+    return any(kind not in (stat.S_IFREG, stat.S_IFDIR) for kind in kinds)
 
 
 def _is_spent(work: Path, version_dir: Path, is_wanted: bool) -> bool:
     """Returns whether nothing in a work directory is finished, or the version was made of it."""
     files = [path.stat() for path in work.rglob("*") if path.is_file()]
-    linked = {(stat.st_dev, stat.st_ino) for stat in files if stat.st_nlink > 1}
+    linked = {(one.st_dev, one.st_ino) for one in files if one.st_nlink > 1}
     if linked and not is_wanted and version_dir.is_dir():
         placed = (path.stat() for path in version_dir.rglob("*") if path.is_file())
-        if any((stat.st_dev, stat.st_ino) in linked for stat in placed):
+        if any((one.st_dev, one.st_ino) in linked for one in placed):
             return True
     return not any(work.rglob(f"*{SUFFIX}"))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from my_datasets.building import staging
+from my_datasets.building.runs import SUFFIX
 
 
 def version(tmp_path: Path) -> Path:
@@ -175,6 +176,42 @@ def test_a_planted_link_is_removed_and_never_followed(tmp_path, name, exists):
     with staging.exclusive(version(tmp_path)):
         assert leftovers(version(tmp_path)) == (["1.0.0"] if exists else [])
     assert sorted(path.read_text() for path in mine.iterdir()) == ["mine", "mine"]
+
+
+def planted_work(work, victim, kind):
+    """What somebody puts where the work of a build lies."""
+    if kind == "pipe":
+        os.mkfifo(work)
+    elif kind == "link":
+        work.symlink_to(victim)
+    else:
+        runs = work / "drafts" / "one"
+        runs.mkdir(parents=True)
+        (work / f"0{SUFFIX}").write_bytes(b"finished")  # else it counts for nothing anyway
+        if kind == "inner pipe":
+            os.mkfifo(runs / "journal")
+        else:
+            (work / "shards").symlink_to(victim)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "inner pipe", "inner link"])
+def test_planted_work_is_removed_and_never_followed(tmp_path, kind):
+    victim, version_dir = tmp_path / "victim", tmp_path / "data" / "1.0.0"
+    (victim / "inner").mkdir(parents=True)
+    (victim / "inner" / f"precious{SUFFIX}").write_text("precious")
+    version_dir.parent.mkdir()
+    work, other = staging.work_dir(version_dir), staging.work_dir(version_dir.with_name("2.0.0"))
+    planted_work(work, victim, kind)
+    planted_work(other, victim, kind)
+    signal.alarm(20)  # what waits for a pipe, waits for ever
+    try:
+        with staging.exclusive(version_dir):
+            assert not os.path.lexists(work)
+            assert os.path.lexists(other)  # of another version, which may be as it should
+    finally:
+        signal.alarm(0)
+    assert (victim / "inner" / f"precious{SUFFIX}").read_text() == "precious"
+    assert sorted(path.name for path in version_dir.parent.iterdir()) == [".1.0.0.lock", other.name]
 
 
 def test_tidying_removes_remains_but_no_living_work(tmp_path):
