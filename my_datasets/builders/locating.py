@@ -98,14 +98,17 @@ def _not_prepared(
     searched: str,
     unreadable: Sequence[str],
 ) -> NotPreparedError:
+    near = _nearest(reference.name, searched) if not there and not offer.versions else ""
     how = _how_to_get(reference, offer, searched)
+    if near:
+        how = f"name that one; or write a builder for {reference.name!r}: my-datasets new"
     shown = (f"{one.config + ':' if one.config else ''}{one.version}" for one in there)
     return NotPreparedError(
         explain(
             f"No prepared data matches {str(reference)!r}.",
             f"Searched: {searched}/{reference.name}",
             f"Prepared there: {', '.join(shown) or 'nothing'}",
-            _nearest(reference.name, searched) if not there and not offer.versions else "",
+            near,
             f"Versions in code: {offer.described(reference.config)}" if offer.versions else "",
             *(f"Not readable: {one}" for one in unreadable),
             mend=f"ask the owner of what is not readable for access; or {how}"
@@ -116,15 +119,16 @@ def _not_prepared(
 
 
 def _nearest(name: str, data_dir: str) -> str:
-    """Returns which dataset is meant, by what is prepared and by what is known already."""
-    known = set(registry.packaged.datasets)
+    """Returns which dataset is meant: of those that are prepared, else of those that are known."""
+    prepared: set[str] = set()
     if not layout.is_remote(data_dir):
         with contextlib.suppress(OSError):
-            known |= {path.name for path in Path(data_dir).iterdir() if path.is_dir()}
+            prepared = {path.name for path in Path(data_dir).iterdir() if path.is_dir()}
+    known = set(registry.packaged.datasets)
     tfds = sys.modules.get("tensorflow_datasets")
     if tfds is not None:
         known |= set(tfds.core.registered.list_imported_builders())
-    return nearest(name, sorted(known))
+    return nearest(name, sorted(prepared)) or nearest(name, sorted(known))
 
 
 def _how_to_get(reference: DatasetReference, offer: Offer, data_dir: str) -> str:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.errors import FeatureError, InvalidOptionError, explain
+from my_datasets.errors import FeatureError, explain
+from my_datasets.input_pipeline import option_rules as rules
+from my_datasets.input_pipeline.options import checked_call
 from my_datasets.input_pipeline.order import uniform
 
 if TYPE_CHECKING:
@@ -22,6 +24,24 @@ if TYPE_CHECKING:
 # The luma and chroma of Y'IQ (ITU-R BT.470, NTSC): hue turns the latter two, saturation scales
 # them.
 _YIQ = ((0.299, 0.587, 0.114), (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
+_SHARE, _TURN = rules.real(0, 1), rules.real(0, 0.5)
+_SEED = rules.whole(0, 2**64 - 1)
+
+
+def _changes(option: str, value: Any) -> Any:
+    expected = "a list of changes, such as [RandomFlip(), RandomCrop(0.2)]"
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise rules.MisfitError(expected, f"give {option}=[{rules.shown(value)}]")
+    for one in value:
+        if isinstance(one, type):
+            raise rules.MisfitError(expected, f"give {one.__name__}(...) in place of the class")
+        if isinstance(one, Augmentation):
+            raise rules.MisfitError(expected, f"give its changes: {option}=[*augmentation.changes]")
+        if not callable(one) or not hasattr(one, "draws"):
+            raise rules.MisfitError(
+                expected, "functions of images alone go to pipeline(...).map(...)"
+            )
+    return tuple(value)
 
 
 class Change(Protocol):
@@ -67,8 +87,12 @@ class Augmentation:
         """How many examples before each one in the epoch decide what becomes of it."""
         return sum(getattr(change, "partners", 0) for change in self.changes)
 
-    def check(self, channels: int | None) -> None:
-        """Sees that images of so many channels can be changed; None if it is not known.
+    def check(self, channels: int | None, labels: int | None = None) -> None:
+        """Sees that images of so many channels, with so many labels, can be changed.
+
+        Args:
+          channels: How many channels; None if it is not known.
+          labels: How many classes the labels have; None if it is not known.
 
         Raises:
           FeatureError: They cannot.
@@ -76,6 +100,15 @@ class Augmentation:
         for change in self.changes:
             if channels is not None and hasattr(change, "channels"):
                 _check_channels(change, channels)
+            classes = getattr(change, "classes", None)
+            if None not in (labels, classes) and labels != classes:
+                name = type(change).__name__
+                raise FeatureError(
+                    explain(
+                        f"{name}(classes={classes}) does not fit labels of {labels} classes.",
+                        mend=f"give {name}(classes={labels})",
+                    )
+                )
 
     def numbers(self, epoch: int, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Returns the random numbers of some examples; shape [n, draws]."""
@@ -93,6 +126,10 @@ class Augmentation:
         return images, targets
 
 
+@checked_call(
+    "augment.standard_image", flip=rules.flag(), crop=_SHARE, brightness=_SHARE, contrast=_SHARE,
+    saturation=_SHARE, hue=_TURN, seed=_SEED,
+)  # fmt: skip
 def standard_image(
     *,
     flip: bool = True,
@@ -128,6 +165,7 @@ def standard_image(
     return Augmentation(tuple(changes), seed)
 
 
+@checked_call("augment.compose", changes=_changes, seed=_SEED)
 def compose(changes: Sequence[Change], *, seed: int = 0) -> Augmentation:
     """Returns changes of one's own choice, in their order.
 
@@ -138,6 +176,7 @@ def compose(changes: Sequence[Change], *, seed: int = 0) -> Augmentation:
     return Augmentation(tuple(changes), seed)
 
 
+@checked_call("augment.RandomFlip")
 @dataclass(frozen=True)
 class RandomFlip:
     """Mirrors half of the images, left to right."""
@@ -151,6 +190,7 @@ class RandomFlip:
         return tf.where(_wide(draws[:, 0]) < 0.5, images[:, :, ::-1], images), targets
 
 
+@checked_call("augment.RandomCrop", part=_SHARE)
 @dataclass(frozen=True)
 class RandomCrop:
     """Cuts off a part of the images, and enlarges the rest to their size, bilinearly.
@@ -161,9 +201,6 @@ class RandomCrop:
 
     part: float
     draws: int = 3
-
-    def __post_init__(self) -> None:
-        _within("crop", self.part, 0, 1)
 
     def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
         """Returns the images and targets; see `Change`."""
@@ -178,6 +215,7 @@ class RandomCrop:
         return found, targets
 
 
+@checked_call("augment.RandomBrightness", most=_SHARE)
 @dataclass(frozen=True)
 class RandomBrightness:
     """Makes images brighter or darker.
@@ -189,14 +227,12 @@ class RandomBrightness:
     most: float
     draws: int = 1
 
-    def __post_init__(self) -> None:
-        _within("brightness", self.most, 0, 1)
-
     def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
         """Returns the images and targets; see `Change`."""
         return _clipped(images + _wide(2 * draws[:, 0] - 1) * self.most), targets
 
 
+@checked_call("augment.RandomContrast", most=_SHARE)
 @dataclass(frozen=True)
 class RandomContrast:
     """Draws pixels away from their channel's mean, or to it.
@@ -208,9 +244,6 @@ class RandomContrast:
     most: float
     draws: int = 1
 
-    def __post_init__(self) -> None:
-        _within("contrast", self.most, 0, 1)
-
     def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
         """Returns the images and targets; see `Change`."""
         import tensorflow as tf
@@ -220,6 +253,7 @@ class RandomContrast:
         return _clipped((images - mean) * factor + mean), targets
 
 
+@checked_call("augment.RandomColour", saturation=_SHARE, hue=_TURN)
 @dataclass(frozen=True)
 class RandomColour:
     """Turns and scales the colours of RGB images, in one product of matrices.
@@ -233,10 +267,6 @@ class RandomColour:
     hue: float
     draws: int = 2
     channels: int = 3
-
-    def __post_init__(self) -> None:
-        _within("saturation", self.saturation, 0, 1)
-        _within("hue", self.hue, 0, 0.5)
 
     def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
         """Returns the images and targets; see `Change`."""
@@ -255,6 +285,7 @@ class RandomColour:
         return _clipped(tf.einsum("nhwc,ndc->nhwd", images, matrix)), targets
 
 
+@checked_call("augment.MixUp", classes=rules.whole(1), alpha=rules.real(0, above=True))
 @dataclass(frozen=True)
 class MixUp:
     """Adds each image to the one before it in the epoch, and their targets (Zhang et al. 2018).
@@ -282,6 +313,7 @@ class MixUp:
         return mixed, share[:, None] * shares + (1 - share[:, None]) * tf.roll(shares, 1, axis=0)
 
 
+@checked_call("augment.CutMix", classes=rules.whole(1))
 @dataclass(frozen=True)
 class CutMix:
     """Puts a part of the image before it in the epoch into each one (Yun et al. 2019).
@@ -342,14 +374,3 @@ def _clipped(images: Any) -> Any:
     import tensorflow as tf
 
     return tf.clip_by_value(images, 0.0, 1.0)
-
-
-def _within(name: str, value: float, least: float, most: float) -> None:
-    if not least <= value <= most:
-        raise InvalidOptionError(
-            explain(
-                f"{name}={value} makes no sense.",
-                f"Expected: from {least} to {most}",
-                mend="give such a number",
-            )
-        )

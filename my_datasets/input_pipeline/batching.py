@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.order import EpochOrder, Places
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.stages import Batch, Prefetch, Repeat, Shard
-from my_datasets.input_pipeline.state import State
+from my_datasets.input_pipeline.state import State, count_in
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,21 @@ class Batching:
         return piece.position + mine * self.shard.count + self.shard.index
 
     def state_after(self, steps: int) -> State:
-        """Returns where an iteration is after so many batches."""
+        """Returns where an iteration is after so many batches.
+
+        Raises:
+          InvalidOptionError: It is no number of batches.
+        """
+        given = count_in(steps)
+        if given is None:
+            raise InvalidOptionError(
+                explain(
+                    f"state_after({steps!r}): steps is not valid.",
+                    "Expected: a whole number of batches, from 0",
+                    mend="give as many as training took, such as state_after(100)",
+                )
+            )
+        steps = given
         epoch, done = self.start.epoch, self.steps(self.start.epoch)
         begin = self.start.position
         if steps >= done:

@@ -18,7 +18,7 @@ from my_datasets.input_pipeline import floats, images, trees
 from my_datasets.input_pipeline.buffers import aligned
 from my_datasets.input_pipeline.crops import Crop, Draws
 from my_datasets.input_pipeline.memory import available
-from my_datasets.input_pipeline.missing import FilledLeaf, MaskLeaf
+from my_datasets.input_pipeline.missing import FilledLeaf, MaskLeaf, given_by_tfds
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.printable import PrintableError
@@ -436,8 +436,4 @@ def _default(leaf: Leaf) -> Any:
         return leaf.fill
     if leaf.form == "bytes":
         return b""
-    dtype = np.dtype(leaf.dtype)
-    if dtype.kind == "f":
-        # It is stored as a float32, which has no such number.
-        return -np.inf if dtype.itemsize > 4 else np.finfo(dtype).min
-    return False if dtype.kind == "b" else np.iinfo(dtype).min
+    return given_by_tfds(leaf.dtype)

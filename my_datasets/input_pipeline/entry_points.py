@@ -157,7 +157,7 @@ def grain_dataset(reference: Reference, **options: Unpack[SourceOptions]) -> Any
 
 def _planned(reference: Planned, options: Options, state: State | None) -> Plan:
     if isinstance(reference, Plan):
-        return reference
+        return reference if state is None else reference.resumed(state)
     if state is not None:
         options = _resumed(options, state)
     return plan(reference, **options)

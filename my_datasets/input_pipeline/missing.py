@@ -41,6 +41,15 @@ class MaskLeaf(Leaf):
     of: Leaf = dataclasses.field(default_factory=lambda: Leaf((), "number", "bool"))
 
 
+def given_by_tfds(dtype: str) -> Any:
+    """Returns the number that TFDS gives where one of a type is missing: in effect the least."""
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        # It is stored as a float32, which has no such number.
+        return -np.inf if kind.itemsize > 4 else np.finfo(kind).min
+    return False if kind.kind == "b" else np.iinfo(kind).min
+
+
 def plain(leaf: Leaf) -> Leaf:
     """Returns a leaf without what stands for its missing values."""
     if not isinstance(leaf, FilledLeaf):
@@ -86,7 +95,7 @@ def with_missing(tree: Any, missing: MissingItems) -> Any:
             explain(
                 f"missing= names {', '.join(map(repr, sorted(fills)))}.",
                 f"Optional features here: {', '.join(sorted(_optional(tree))) or 'none'}",
-                mend="name optional features among those that are wanted",
+                mend="name those; columns= and as_supervised= say which features there are",
             )
         )
     return found
@@ -168,10 +177,14 @@ def _value(leaf: Leaf, fill: Fill) -> Any:
         fits = {"b": "b", "f": "fiu", "i": "iu", "u": "iu"}.get(dtype.kind, "")
         if given in fits and np.ndim(fill) == 0:
             try:
-                found = np.array(fill, dtype)[()]
+                with np.errstate(over="ignore"):
+                    found = np.array(fill, dtype)[()]
             except OverflowError:
                 found = None
-            if found is not None and (dtype.kind == "f" or found == fill):
+            is_float = dtype.kind == "f"
+            if found is not None and (
+                np.isfinite(found) == np.isfinite(fill) if is_float else found == fill
+            ):
                 return found
     raise InvalidOptionError(
         explain(

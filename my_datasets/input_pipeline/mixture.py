@@ -1,5 +1,6 @@
 """`mix`: chooses the stages of an input pipeline over several datasets."""
 
+import dataclasses
 from collections.abc import Sequence
 
 from my_datasets.core.reference import DatasetReference
@@ -20,6 +21,7 @@ from my_datasets.input_pipeline.stages import (
     Remainder,
     Repeat,
     Shard,
+    Shuffle,
     Stage,
     Stop,
     Tokenize,
@@ -74,9 +76,12 @@ def mix(
       InvalidOptionError: A value makes no sense, or the memory is too little.
     """
     part = None if shard is None else part_of(shard, remainder)
+    is_drawn = seed is None
     if seed is None:
         seed = random_seed(part)
-    plans = [one if isinstance(one, Plan) else plan(one, seed=seed) for one in parts]
+    plans = [
+        one if isinstance(one, Plan) else _drawn(plan(one, seed=seed), is_drawn) for one in parts
+    ]
     if not plans or any(one.get(Mix) is not None for one in plans):
         raise InvalidOptionError(
             explain(f"{len(plans)} plans, or mixtures of them, cannot be mixed.",
@@ -104,7 +109,9 @@ def mix(
             explain("The caches of the plans take all the memory.", mend="give more, or no caches")
         )
     sizes = [looked_at(stages)[1].size for stages in of_examples]
-    found = Mix(tuple(of_examples), mixing.shares(sizes, weights, temperature), stop, seed)
+    found = Mix(
+        tuple(of_examples), mixing.shares(sizes, weights, temperature), stop, seed, is_drawn
+    )
     # What is done to whole batches is the same for all.
     decodes = [one.the(Decode) for one in plans]
     if len({decode.image_dtype for decode in decodes}) > 1:
@@ -115,6 +122,16 @@ def mix(
     of_host = [] if part is None else [part]
     given: list[Stage] = [found, *of_host, decodes[0]]
     return delivered(given, batch, epochs, workers, prefetch, budget)
+
+
+def _drawn(of: Plan, is_drawn: bool) -> Plan:
+    """Returns a plan that says whether its seed, that of the mixture, was drawn at random."""
+    return Plan(
+        tuple(
+            dataclasses.replace(one, is_drawn=is_drawn) if isinstance(one, Shuffle) else one
+            for one in of.stages
+        )
+    )
 
 
 def _contents(plan: Plan) -> list[str]:

@@ -106,9 +106,13 @@ def _lengths(plan: Plan, found: Prepared, column: str) -> npt.NDArray[np.int64]:
     read = plan.the(Read)
     some = [stage for stage in _tokenizers(plan) if stage.column == column]
     leaf_of(found.schema.tree, column)
-    alone = Decode((column.partition("/")[0],), as_supervised=False)
-    source = _tokenized(open_examples(found, read.split, alone), some)
-    key = (found.content, str(found.modified), read.split, column, *(one.content for one in some))
+    undecodable = plan.the(Decode).undecodable
+    alone = Decode((column.partition("/")[0],), as_supervised=False, undecodable=undecodable)
+    source = _tokenized(open_examples(found, read.split, alone, warns=False), some)
+    key = (
+        found.content, str(found.modified), read.split, column, undecodable,
+        *(one.content for one in some),
+    )  # fmt: skip
     return lengths_of(source, column, key)
 
 

@@ -93,6 +93,12 @@ class Plan:
             return bucket.seed
         return decode.seed if decode is not None and decode.crop == "random" else None
 
+    def resumed(self, state: State) -> "Plan":
+        """Returns the plan with the seed of a saved position, if its own was drawn at random."""
+        if state.seed is None or state.seed == self.beginning.seed:
+            return self
+        return Plan(_with_seed(self.stages, state.seed))
+
     @property
     def attachments(self) -> dict[str, dict[str, Any]]:
         """Where shards come from that are not in the directories of versions; see `on_demand`."""
@@ -131,6 +137,27 @@ class Plan:
                     mend="make the plan anew",
                 )
             ) from error
+
+
+def _with_seed(stages: tuple[Stage, ...], seed: int) -> tuple[Stage, ...]:
+    """Returns stages with another seed in place of one that was drawn at random."""
+    mix = next((one for one in stages if isinstance(one, Mix)), None)
+    if mix is not None:
+        # Parts that drew seeds of their own keep them: a saved position does not know those.
+        parts = tuple(
+            _with_seed(part, seed)
+            if any(isinstance(one, Decode) and one.seed == mix.seed for one in part) else part
+            for part in mix.parts
+        )  # fmt: skip
+        found = dataclasses.replace(mix, parts=parts, seed=seed) if mix.is_drawn else mix
+        return tuple(found if one is mix else one for one in stages)
+    if not any(isinstance(one, Shuffle) and one.is_drawn for one in stages):
+        return stages
+    return tuple(
+        dataclasses.replace(one, seed=seed)
+        if isinstance(one, Shuffle | Bucket | Decode) and one.seed is not None else one
+        for one in stages
+    )  # fmt: skip
 
 
 def _received(stages: tuple[Stage, ...], attachments: Mapping[str, Mapping[str, Any]]) -> Plan:

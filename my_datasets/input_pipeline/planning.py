@@ -143,14 +143,25 @@ def plan(
         raise InvalidOptionError(
             explain("Rows of tokens have one length.", mend="give pack, or bucket_by")
         )
+    if bucket_window is not None and bucket_by is None:
+        raise InvalidOptionError(
+            explain(
+                f"bucket_window={bucket_window} has no effect without bucket_by.",
+                mend="give bucket_by, too",
+            )
+        )
+    if cache_dir is not None and cache in ("none", "memory"):
+        raise InvalidOptionError(
+            explain(f"cache_dir has no effect with cache={cache!r}.", mend="give cache='disk'")
+        )
     if pack_split and pack is None:
         raise InvalidOptionError(
             explain("pack_split=True splits rows that there are not.", mend="give pack, too")
         )
     part = None if shard is None else part_of(shard, remainder)
     is_shuffled, reason = (shuffle, "") if shuffle is not None else by_default(split)
+    is_drawn = seed is None and (is_shuffled or bucket_by is not None or crop == "random")
     if seed is None:
-        is_drawn = is_shuffled or bucket_by is not None or crop == "random"
         seed = random_seed(part) if is_drawn else 0
     decode = Decode(
         None if columns is None else tuple(columns), as_supervised, image_size, image_dtype,
@@ -172,7 +183,9 @@ def plan(
         read = dataclasses.replace(read, path=origin.address, held=held, held_at=origin.held_at)
     stages: list[Stage] = [
         read,
-        Shuffle(seed, shuffle_window, reason) if is_shuffled else Shuffle(None, reason=reason),
+        Shuffle(
+            seed if is_shuffled else None, shuffle_window if is_shuffled else None, reason, is_drawn
+        ),
     ]
     if bucket_by is not None:
         group = batch_size * (1 if part is None else part.count)

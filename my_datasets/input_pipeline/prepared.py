@@ -142,9 +142,19 @@ def find(
     text = os.fspath(reference) if isinstance(reference, os.PathLike) else str(reference)
     if data_dir is None and layout.is_remote(text):
         return _remote_version(text, held_at)
-    path = layout.local_path(text, "The version")
-    if data_dir is None and (is_path or os.sep in text) and layout.is_prepared(path):
-        return replace(_read(path), origin=origin_of(path))
+    if data_dir is None and (is_path or os.sep in text):
+        path = layout.local_path(text, "The version")
+        if layout.is_prepared(path):
+            return replace(_read(path), origin=origin_of(path))
+    if (is_path and os.sep in text) or text.startswith((os.sep, ".", "~")):
+        raise NotPreparedError(
+            explain(
+                f"{text} is no prepared version.",
+                "A path is one of a version's directory: data_dir has no effect"
+                if data_dir is not None else "",
+                mend="give the directory of a version, such as data/digits/1.0.0, or a name",
+            )
+        )  # fmt: skip
     parsed = reference if isinstance(reference, DatasetReference) else DatasetReference.parse(text)
     lock = Lock.find()
     where = root_of(data_dir)

@@ -8,12 +8,19 @@ from typing import Any, Protocol, TypedDict
 import numpy as np
 
 from my_datasets.core.schema import Leaf
-from my_datasets.errors import ExampleError, FeatureError, explain, nearest
+from my_datasets.errors import (
+    ExampleError,
+    FeatureError,
+    InvalidOptionError,
+    explain,
+    nearest,
+)
 from my_datasets.input_pipeline import floats as images_as_floats
 from my_datasets.input_pipeline import trees
 from my_datasets.input_pipeline.crops import Crop
 from my_datasets.input_pipeline.decoding import Decoder, MisfitError
 from my_datasets.input_pipeline.missing import Missing, MissingItems, items_of, with_missing
+from my_datasets.input_pipeline.option_rules import shown
 from my_datasets.input_pipeline.options import checked
 from my_datasets.input_pipeline.prepared import Prepared, Reference, Split, find
 from my_datasets.input_pipeline.ragged import Ragged
@@ -76,6 +83,14 @@ class ExampleSource(Sequence[Any]):
         """Returns an example: values nested as the features are, or (input, target)."""
         if isinstance(number, slice):
             return self.getitems(range(*number.indices(len(self))))
+        if np.ndim(number):
+            raise InvalidOptionError(
+                explain(
+                    "source[...] takes one number, or a slice.",
+                    f"Found: {shown(number)}",
+                    mend="use source.getitems([...]) for several examples",
+                )
+            )
         return self.getitems([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
@@ -90,6 +105,7 @@ class ExampleSource(Sequence[Any]):
 
         Raises:
           IndexError: There is no such example.
+          InvalidOptionError: They are no whole numbers.
           CorruptShardError, ExampleError: One of them is damaged.
         """
         columns = self.columns(numbers)
@@ -159,7 +175,16 @@ class ExampleSource(Sequence[Any]):
 
     def _chosen(self, numbers: Sequence[int] | Places) -> Places:
         size = len(self)
-        chosen = np.asarray(numbers, np.int64).reshape(-1)
+        given = np.asarray(numbers)
+        if given.size and (given.dtype.kind not in "iu" or given.ndim != 1):
+            raise InvalidOptionError(
+                explain(
+                    f"Examples have whole numbers, from 0 to {size - 1:,}.",
+                    f"Found: {shown(numbers[0] if len(numbers) == 1 else numbers)}",
+                    mend="give such numbers",
+                )
+            )
+        chosen = given.astype(np.int64).reshape(-1)
         chosen = np.where(chosen < 0, chosen + size, chosen)
         if len(chosen) and not (chosen.min() >= 0 and chosen.max() < size):
             raise IndexError(f"{self.name} has {size:,} examples in {self.split!r}")
@@ -273,7 +298,9 @@ def _chosen_features(
                 f"{prepared.name} has no feature {', '.join(map(repr, missing))}.",
                 f"Its features: {', '.join(tree) if isinstance(tree, Mapping) else 'one'}",
                 nearest(missing[0], tree) if isinstance(tree, Mapping) else "",
-                mend="choose among those",
+                mend=f"choose {inside!r}, with all that it holds"
+                if (inside := missing[0].partition("/")[0]) in tree
+                else "choose among those",
             )
         )
     return {name: tree[name] for name in columns}

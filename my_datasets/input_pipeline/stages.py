@@ -59,11 +59,14 @@ class Shuffle(_Stage):
       window: Of how many shards at a time the examples are permuted, the shards being in an order
         of their own; None for all.
       reason: Why it is so, if nobody asked for it.
+      is_drawn: Whether the seed, of whatever stage, was drawn at random: a saved position then
+        brings its own.
     """
 
     seed: int | None
     window: int | None = None
     reason: str = ""
+    is_drawn: bool = False
 
     def __post_init__(self) -> None:
         if self.window is not None and self.window < 1:
@@ -82,6 +85,7 @@ class Shuffle(_Stage):
             )
         else:
             what = f"a permutation of all examples in each epoch, seed {self.seed}"
+        what += ", drawn at random" if self.is_drawn and self.seed is not None else ""
         return f"{what}; {self.reason}" if self.reason else what
 
     @property
@@ -220,6 +224,7 @@ class Decode(_Stage):
             what = "all features" if self.columns is None else f"the features {list(self.columns)}"
         size = f", images of {self.image_size[0]} x {self.image_size[1]}" if self.image_size else ""
         part = {None: "", "center": " of their middle", "random": " of a random part"}[self.crop]
+        part += f", seed {self.seed}" if self.crop == "random" else ""
         kind = ", from 0 to 1" if self.image_dtype else ""
         rest = ", undecodable ones skipped" if self.undecodable == "skip" else ""
         if self.missing != "tfds":
@@ -416,12 +421,14 @@ class Mix(_Stage):
       shares: How many examples of each there are among as many as the sum of all.
       stop: When an epoch ends: when all examples of the first plan were given, or of the last.
       seed: Makes another order of the plans.
+      is_drawn: Whether it was drawn at random; see `Shuffle`.
     """
 
     parts: tuple[tuple["Stage", ...], ...]
     shares: tuple[int, ...]
     stop: Stop = "first"
     seed: int = 0
+    is_drawn: bool = False
 
     def __post_init__(self) -> None:
         if self.stop not in ("first", "all"):
@@ -431,7 +438,8 @@ class Mix(_Stage):
 
     def explain(self) -> str:
         """Says what is done."""
-        lines = [f"an epoch ends with {self.stop}"]
+        drawn = ", drawn at random" if self.is_drawn else ""
+        lines = [f"an epoch ends with {self.stop}; seed {self.seed}{drawn}"]
         for share, part in zip(self.shares, self.parts, strict=True):
             of = "; ".join(stage.explain() for stage in part)
             lines.append(f"  {share / sum(self.shares):6.1%}  {of}")

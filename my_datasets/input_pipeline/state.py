@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import operator
 import re
 import threading
 from dataclasses import dataclass
@@ -81,9 +82,20 @@ class State:
                     "The saved position belongs to another plan.",
                     f"Expected: {_shown(other, differing)}",
                     f"Found: {_shown(self, differing)}",
-                    mend="use the version, split, shuffle and seed of then, or begin anew",
+                    mend=self._mended(other, differing),
                 )
             )
+
+    def _mended(self, other: "State", differing: list[str]) -> str:
+        """Returns what to do about a position in another order."""
+        if self.order_version == 1 and self.order.endswith(", seed None"):
+            return (
+                "finish the epoch with the release of my_datasets that saved the position, or leave"
+                " state out and begin anew: mixtures were not shuffled with seed=None then"
+            )
+        if differing == ["order"] and None is not self.seed != other.seed:
+            return f"give seed={self.seed}, that of the position, or leave state out"
+        return "use the version, split, shuffle and seed of then, or leave state out"
 
     def to_json(self) -> str:
         """Returns the state as a short text."""
@@ -144,7 +156,8 @@ class Iterations:
         Raises:
           InvalidOptionError: No iteration begins there.
         """
-        if not isinstance(epoch, int) or epoch < 0 or epoch % (self._epochs or 1):
+        number = count_in(epoch)
+        if number is None or number % (self._epochs or 1):
             raise InvalidOptionError(
                 explain(
                     f"set_epoch({epoch!r}): no iteration begins there.",
@@ -155,10 +168,22 @@ class Iterations:
                 )
             )  # fmt: skip
         with self._lock:
-            self._next = dataclasses.replace(self._next, epoch=epoch, position=0)
+            self._next = dataclasses.replace(self._next, epoch=number, position=0)
 
     def __reduce__(self) -> tuple[type["Iterations"], tuple[State, int | None]]:
         return type(self), (self._next, self._epochs)
+
+
+def count_in(value: Any) -> int | None:
+    """Returns a whole number from 0, of Python, NumPy or a framework; None if it is none."""
+    given = value.numpy() if hasattr(value, "numpy") else value
+    if isinstance(given, bool):
+        return None
+    try:
+        found = operator.index(given)
+    except TypeError:
+        return None
+    return found if found >= 0 else None
 
 
 def _of_first_version(given: dict[str, Any]) -> dict[str, Any]:

@@ -178,7 +178,15 @@ def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any
         )
 
     (leaf,) = (one for one in trees.columns_of(engine.tree) if one.form == "image")
-    augment.check(leaf.shape[-1])
+    if len(leaf.shape) != 3 or leaf.sequence:
+        raise FeatureError(
+            explain(
+                f"{leaf.name!r} has several images in each example: augment changes one.",
+                mend="leave augment out, and change them in pipeline(...).map(...)",
+            )
+        )
+    labels = engine.tree[1].classes if augment.partners else None
+    augment.check(leaf.shape[-1], labels)
 
     def augmented(batch: Any, draws: Any, rows: Any = None) -> Any:
         changed = changed_rows(batch, draws)

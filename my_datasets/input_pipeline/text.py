@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from my_datasets.core.schema import Leaf
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import FeatureError, InvalidOptionError, explain
 from my_datasets.input_pipeline import lengths, trees
+from my_datasets.input_pipeline import option_rules as rules
+from my_datasets.input_pipeline.options import checked
 from my_datasets.input_pipeline.order import Places
 from my_datasets.input_pipeline.ragged import Ragged
 from my_datasets.input_pipeline.source import Source, source
@@ -28,6 +30,15 @@ _AT_ONCE = 1024
 PADDING, UNKNOWN = "[PAD]", "[UNK]"
 
 
+@checked(
+    called="text.train_tokenizer",
+    also={
+        "column": rules.name,
+        "kind": rules.choice(*get_args(Kind)),
+        "size": rules.whole(1),
+        "lowercase": rules.flag(),
+    },
+)
 def train_tokenizer(
     reference: str | DatasetReference,
     column: str,

@@ -145,7 +145,7 @@ class Pipeline(tf.data.Dataset):
         Raises:
           PlanError: The state belongs to another plan.
         """
-        return Pipeline(self.plan, state=state, augment=self.augment)
+        return Pipeline(self.plan.resumed(state), state=state, augment=self.augment)
 
     def stats(self) -> Stats:
         """Returns how long the consumer has waited so far, by all iterators of this pipeline."""

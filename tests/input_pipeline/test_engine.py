@@ -196,7 +196,7 @@ def test_the_plan_is_a_value(data_dir):
         ({"cache": "tape"}, "cache='tape'"),
         ({"cache": "disk"}, "cache_dir"),
         ({"memory": "1KB"}, "are too little"),
-        ({"memory": "many"}, "is no size"),
+        ({"memory": "many"}, "such as '500M'"),
         ({"cache": "memory", "memory": "200kB", "as_supervised": False}, "too many for the memory"),
         ({"image_size": (0, 5)}, "is no size"),
         ({"image_dtype": "float16"}, "image_dtype='float16'"),
@@ -293,6 +293,50 @@ def test_no_seed_is_a_random_one_that_plan_and_state_name(data_dir):
         assert [np.asarray(batch["whole"]).tolist() for batch in rest] == whole[4:]
     in_part = my_datasets.batches("everything", seed=None, state=state, shard=(0, 2), **options)
     assert numbers(in_part, 1)[0] == [n for batch in whole[4:] for n in batch][:20:2]
+
+
+def test_a_saved_position_brings_its_seed(data_dir):
+    """Wherever another one was drawn: in a plan, in a mixture, for a checkpoint."""
+    crop = {"columns": ["whole", "grey"], "image_size": (3, 3), "crop": "random"}
+    options = {"columns": ["whole"], "batch_size": 40, "data_dir": data_dir}
+
+    def mixed():
+        parts = [plan("everything", split=one, **options) for one in ("train", "test")]
+        return mix(parts, batch_size=40, seed=None)
+
+    def of_names():
+        return mix([path, path], batch_size=40, seed=None)
+
+    def cropped():
+        return plan("everything", seed=None, shuffle=False, **{**options, **crop})
+
+    (path,) = (data_dir / "everything").glob("[0-9]*")
+    for make in (lambda: plan("everything", seed=None, **options), mixed, of_names, cropped):
+        batches = my_datasets.batches(make())
+        iterator = iter(batches)
+        next(iterator)
+        state, rest = iterator.state(), list(iterator)
+        assert f"seed {state.seed}" in batches.plan.explain()
+        resumed = list(my_datasets.batches(make(), state=state))
+        for one, other in zip(rest, resumed, strict=True):
+            names = one if isinstance(one, dict) else range(len(one))
+            assert all(np.array_equal(one[name], other[name]) for name in names)
+        assert my_datasets.Plan.from_json(batches.plan.to_json()) == batches.plan
+
+
+def test_a_position_with_another_seed_says_which(data_dir):
+    options = {"columns": ["whole"], "data_dir": data_dir}
+    state = plan("everything", seed=7, **options).beginning
+    with pytest.raises(PlanError, match="give seed=7, that of the position"):
+        my_datasets.batches("everything", seed=8, state=state, **options)
+
+
+def test_a_mixture_of_an_earlier_version_without_a_seed_says_what_to_do(data_dir):
+    made = mix([plan("everything", data_dir=data_dir)] * 2)
+    order = made.beginning.order.replace("seed 0", "seed None")
+    old = of_first_version(made.beginning, order=order)
+    with pytest.raises(PlanError, match="not shuffled with seed=None then"):
+        my_datasets.batches(made, state=old)
 
 
 def test_a_random_seed_of_each_host_is_refused(data_dir):

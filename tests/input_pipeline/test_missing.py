@@ -11,11 +11,11 @@ from my_datasets.errors import InvalidOptionError, PlanError
 N = 30
 KINDS = {
     "age": np.int64, "small": np.uint8, "mass": np.float64, "height": np.float32,
-    "flag": np.bool_, "name": np.str_,
+    "half": np.float16, "flag": np.bool_, "name": np.str_,
 }  # fmt: skip
 PRESENT = {
     "age": lambda i: i, "small": lambda i: i, "mass": lambda i: i / 4, "height": lambda i: i / 2,
-    "flag": lambda i: True, "name": lambda i: f"name {i}",
+    "half": float, "flag": lambda i: True, "name": lambda i: f"name {i}",
 }  # fmt: skip
 
 
@@ -167,13 +167,14 @@ def test_a_cache_keeps_them_apart(table, tmp_path):
 @pytest.mark.parametrize(
     ("missing", "said"),
     [
-        ("masks", "missing='masks' is unknown"), (None, "missing=None is unknown"),
-        (-1, "missing=-1 is unknown"), ({}, "is unknown"),
+        ("masks", "use missing='mask'"), (None, "missing=None"), (-1, "missing=-1"),
+        ({}, "'tfds', 'mask', or what stands"),
         ({"ago": 1}, "names 'ago'"), ({"plain": 1.0}, "names 'plain'"),
         ({"age": 1.5}, "a number of type int64"), ({"age": "x"}, "a number of type int64"),
         ({"small": -1}, "a number of type uint8"), ({"small": 256}, "a number of type uint8"),
         ({"flag": 1}, "of type bool"), ({"name": 3}, "Expected: a text"),
-        ({"mass": True}, "a number of type float64"), ({"age": [1]}, "a number of type int64"),
+        ({"mass": True}, "a number of type float64"), ({"age": [1]}, "give 'age' a number"),
+        ({"half": 1e9}, "a number of type float16"),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_said_at_once(table, missing, said):

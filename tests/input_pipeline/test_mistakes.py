@@ -60,7 +60,30 @@ MISTAKES = [
     (PLANNED, {"image_dtype": np.float32}, "use image_dtype='float32'"),
     (PLANNED, {"tokenizer": "words.json"}, r"\{'text': 'words.json'\}"),
     (PLANNED, {"memory": 1.5}, "memory='4GiB'"),
+    (PLANNED, {"memory": -1}, "memory='4GiB'"),
     (PLANNED, {"data_dir": 3}, "a path"),
+    (PLANNED, {"crop_area": 0.5}, r"crop_area=\(0.08, 1.0\)"),
+    (PLANNED, {"crop_area": (1, 0.5)}, r"crop_area=\(0.08, 1.0\)"),
+    ((*PLANNED, "source"), {"missing": None}, "use missing='mask'"),
+    ((*PLANNED, "source"), {"missing": "mas"}, "use missing='mask'"),
+    (("plan",), {"missing": {"maybe": None}}, "give 'maybe' a number or a text"),
+    (("plan",), {"shard": (True, 2)}, r"\(index, count\)"),
+    (("plan",), {"tokenizer": {"text": 3}}, r"\{'text': 'words.json'\}"),
+    (("plan",), {"tokenizer": {}}, r"\{'text': 'words.json'\}"),
+    (("plan",), {"columns": ["whole", "whole"]}, "give 'whole' once"),
+    (("plan",), {"columns": "whole, label"}, r"give columns=\['whole', 'label'\]"),
+    (("plan",), {"columns": ["inner/x"]}, "choose 'inner', with all that it holds"),
+    (("plan",), {"batch_size": 10**30}, "give batch_size=2147483647"),
+    (("plan",), {"batch_size": np.array(32)}, "give batch_size=32"),
+    (("plan",), {"bucket_window": 10}, "give bucket_by, too"),
+    (("plan",), {"cache_dir": "some"}, "give cache='disk'"),
+    (("mix",), {"weights": "31"}, "a number above 0 for each"),
+    (("mix",), {"weights": 3}, "a number above 0 for each"),
+    (("mix",), {"weights": ["a", "b"]}, "a number above 0 for each"),
+    (("mix",), {"temperature": "hot"}, "a number above 0"),
+    (("mix",), {"stop": "frist"}, "use stop='first'"),
+    (("pipeline",), {"deadline": "1 min"}, "a number above 0"),
+    (("pipeline",), {"deadline": -1}, "a number above 0"),
     # Names that are none, or those of others.
     (PLANNED, {"batchsize": 32}, "Did you mean 'batch_size'"),
     (PLANNED, {"num_workers": 4}, "Did you mean workers=?"),
@@ -79,6 +102,8 @@ MISTAKES = [
     (("pipeline",), {"augment": str.upper}, r"standard_image\(\)"),
     (("pipeline",), {"augment": my_datasets.augment.standard_image(), "columns": ["grey"]},
      r"standard_image\(saturation=0, hue=0\)"),
+    (("pipeline",), {"augment": my_datasets.augment.standard_image(), "columns": ["frames"]},
+     "several images in each example"),
     (("pipeline",), {"sharding": "exakt"}, "use sharding='exact'"),
 ]  # fmt: skip
 
@@ -123,7 +148,7 @@ def test_how_it_is_called(data_dir, function):
     call = getattr(my_datasets, function)
     with pytest.raises(UnknownOptionError, match=r"'everything', split='train'\)"):
         call("everything", "train", data_dir=data_dir)
-    with pytest.raises(UnknownOptionError, match="not told of which dataset"):
+    with pytest.raises(UnknownOptionError, match="needs a dataset"):
         call(data_dir=data_dir)
 
 
@@ -163,6 +188,127 @@ def test_the_iterator_of_a_pipeline_is_not_saved(data_dir, tmp_path):
     checkpoint = tf.train.Checkpoint(data=iterator)
     with pytest.raises(PlanError, match=r"data=pipeline\.iterator\(\)"):
         checkpoint.save(tmp_path / "model")
+
+
+def _columns(**more):
+    return my_datasets.feature_columns.adapt("everything", **more)
+
+
+fc, augment = my_datasets.feature_columns, my_datasets.augment
+# (what is called, what the error says)
+CALLS = [
+    (lambda: augment.standard_image(flip="yes"), r"standard_image\(flip='yes'\)(.|\n)*flip=True"),
+    (lambda: augment.standard_image(crop="a"), "a number from 0 to 1"),
+    (lambda: augment.standard_image(hue=3), "a number from 0 to 0.5"),
+    (lambda: augment.standard_image(seed=-1), "give seed=0"),
+    (lambda: augment.standard_image(seed=None), "a whole number from 0"),
+    (lambda: augment.standard_image(brightnes=1), "Did you mean 'brightness'"),
+    (lambda: augment.standard_image(0.3), r"augment.standard_image\(...\)(.|\n)*flip, crop"),
+    (lambda: augment.compose(RandomFlip()), r"give changes=\[RandomFlip"),
+    (lambda: augment.compose([RandomFlip]), r"give RandomFlip\(...\)"),
+    (lambda: augment.compose([str.upper]), r"pipeline\(...\).map"),
+    (lambda: augment.compose([augment.standard_image()]), "augmentation.changes"),
+    (lambda: augment.MixUp("3"), "give classes=3"),
+    (lambda: augment.MixUp(3, alpha=0), "a number above 0"),
+    (lambda: augment.CutMix(), "augment.CutMix(.|\n)*It takes: classes"),
+    (lambda: augment.CutMix(2.0), "give classes=2"),
+    (lambda: augment.RandomCrop(2), "from 0 to 1"),
+    (lambda: fc.bucketised("10"), "give boundaries=10"),
+    (lambda: fc.bucketised(1), "give boundaries=2"),
+    (lambda: fc.bucketised([3, 1]), r"give boundaries=\[1.0, 3.0\]"),
+    (lambda: fc.bucketised([1, float("nan")]), "numbers that increase"),
+    (lambda: fc.bucketised(["a"]), "numbers that increase"),
+    (lambda: fc.identity("3"), "give size=3"),
+    (lambda: fc.identity(2.5), "a whole number from 1"),
+    (lambda: fc.hashed(0), "give size=1"),
+    (lambda: fc.hashed(3, embeding=2), "Did you mean 'embedding'"),
+    (lambda: fc.vocabulary("abc"), r"give values=\['abc'\]"),
+    (lambda: fc.vocabulary(["a", "a"]), "each once"),
+    (lambda: fc.vocabulary(["a", 1]), "texts, or of whole numbers"),
+    (lambda: fc.vocabulary(embedding="lots"), "or 'auto'"),
+    (lambda: fc.crossed(["a", "b"], size=3), r"crossed\('a', 'b', ...\)"),
+    (lambda: fc.crossed("a", size=3), "two columns"),
+    (lambda: fc.crossed("a", "b", size="3"), "give size=3"),
+    (lambda: fc.numeric(normalise="yes"), "give normalise=True"),
+    (lambda: fc.numeric(missing="median"), "or 'mean'"),
+    (lambda: _columns(columns={"whole": fc.numeric}), r"call it: \{'whole': numeric"),
+    (lambda: _columns(columns={"whole": "numeric"}), "feature_columns.numeric"),
+    (lambda: _columns(columns=["whole"]), "what becomes of each feature"),
+    (lambda: _columns(columns={"whole": fc.identity(3)}, crosses=fc.crossed("a", "b", size=3)),
+     r"give crosses=\[crossed"),
+    (lambda: _columns(columns={"whole": fc.identity(3)}, targets=""), "Did you mean 'target'"),
+    (lambda: _columns(columns={"label": fc.identity(3)}, target="label"), "would see the answer"),
+    (lambda: _columns(columns={"text": fc.vocabulary([1, 2])}), "Expected: texts"),
+    (lambda: _columns(columns={"whole": fc.vocabulary(["a"])}), "Expected: whole numbers"),
+    (lambda: fc.adapt("everything"), "needs columns, too"),
+    (lambda: fc.load("nowhere"), "FeatureColumns.save"),
+    (lambda: my_datasets.text.train_tokenizer("everything", "text", vocab_size=9), "Its options"),
+    (lambda: my_datasets.text.train_tokenizer("everything", "text", size="9"), "give size=9"),
+    (lambda: my_datasets.text.train_tokenizer("everything"), "needs column, too"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(CALLS)))
+def test_other_functions_say_what_is_meant(data_dir, monkeypatch, number):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(data_dir))
+    call, said = CALLS[number]
+    with pytest.raises(MyDatasetsError, match=said):
+        call()
+
+
+def test_errors_name_the_outer_function(data_dir):
+    with pytest.raises(MyDatasetsError) as caught:
+        fc.adapt("everythin", {"whole": fc.numeric()}, data_dir=data_dir)
+    assert caught.value.__notes__ == [
+        "Raised by my_datasets.feature_columns.adapt('everythin', ...)"
+    ]
+
+
+@pytest.mark.parametrize("function", READING)
+def test_epochs_and_steps_are_whole_numbers(data_dir, function):
+    found = getattr(my_datasets, function)("everything", columns=["whole"], data_dir=data_dir)
+    for wrong in ("1", 1.0, -1, True, None):
+        with pytest.raises(InvalidOptionError, match="set_epoch"):
+            found.set_epoch(wrong)
+    found.set_epoch(np.int64(2))
+    if function == "batches":
+        assert found.state().epoch == 2
+        return
+    asked = found.dataset if function == "torch_loader" else found
+    for wrong in ("1", 1.5, -1, True, None):
+        with pytest.raises(InvalidOptionError, match="state_after"):
+            asked.state_after(wrong)
+    for steps in (np.int64(3), tf.constant(3), tf.Variable(3)):
+        assert my_datasets.batches(found.plan if function == "pipeline" else asked.plan,
+                                   state=asked.state_after(steps).to_json())  # fmt: skip
+
+
+def test_examples_are_numbered(data_dir):
+    source = my_datasets.source("everything", columns=["whole"], data_dir=data_dir)
+    for wrong in ("a", 1.5, None, True):
+        with pytest.raises(InvalidOptionError, match="from 0 to 249"):
+            source[wrong]
+    with pytest.raises(InvalidOptionError, match="getitems"):
+        source[[1, 2]]
+    assert source[np.uint8(2)] == source[-248] == source.getitems(np.array([2], np.int32))[0]
+    assert source.getitems([]) == []
+
+
+def test_a_path_without_a_version(tmp_path):
+    for function in ("plan", "source"):
+        for path in (tmp_path, str(tmp_path)):
+            with pytest.raises(NotPreparedError, match="is no prepared version"):
+                getattr(my_datasets, function)(path)
+    with pytest.raises(InvalidOptionError, match=r"tfds\.builder_from_directory"):
+        my_datasets.load(tmp_path)
+    with pytest.raises(MyDatasetsError, match="it is empty"):
+        my_datasets.batches("")
+
+
+def test_mixup_knows_how_many_classes_there_are(data_dir):
+    mixup = augment.compose([augment.MixUp(5)])
+    with pytest.raises(FeatureError, match=r"give MixUp\(classes=2\)"):
+        my_datasets.pipeline("photos", image_size=(8, 8), augment=mixup, data_dir=data_dir)
 
 
 def test_batches_are_no_tf_data(data_dir):
@@ -222,10 +368,23 @@ def test_splits_of_tfds_are_taken(data_dir, splits, function):
 def test_numbers_of_numpy_are_numbers(data_dir):
     made = my_datasets.plan(
         "everything", batch_size=np.int64(16), epochs=np.int32(2), seed=np.uint8(3),
-        shuffle=np.True_, image_size=[np.int64(3), 4], columns=("grey",), shard=[0, 2],
-        data_dir=data_dir,
+        shuffle=np.True_, image_size=np.array([3, 4]), columns=np.array(["grey"]),
+        shard=np.array([0, 2]), memory=np.int64(10**8), crop="random",
+        crop_area=[np.float32(0.1), 1], data_dir=data_dir,
     )  # fmt: skip
     assert my_datasets.Plan.from_json(made.to_json()) == made
+    mixed = my_datasets.mix([made, made], weights=np.array([3, 1]), temperature=np.float32(2))
+    assert my_datasets.Plan.from_json(mixed.to_json()) == mixed
+    fills = {"maybe": np.float32(2), "maybe_text": np.str_("x")}
+    for missing in (fills, {"maybe": 2}):
+        made = my_datasets.plan("everything", columns=[*fills], missing=missing, data_dir=data_dir)
+        assert my_datasets.Plan.from_json(made.to_json()) == made
+    assert augment.standard_image(seed=np.int64(3)).numbers(0, np.arange(2)).shape == (2, 8)
+
+
+def test_a_set_of_columns_has_one_order(data_dir):
+    made = my_datasets.plan("everything", columns={"whole", "list", "byte"}, data_dir=data_dir)
+    assert "['byte', 'list', 'whole']" in made.explain()
 
 
 def test_a_feature_that_is_not_there(data_dir):

@@ -127,3 +127,27 @@ def test_if_all_are_damaged_it_is_an_error(broken, tmp_path):
     shard.write_bytes(data)
     with pytest.raises(CorruptShardError, match="is damaged"):
         list(my_datasets.batches(**options, undecodable="skip", batch_size=7))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"columns": ["list"], "pack": 16}, {"columns": ["list", "whole"], "bucket_by": "list"}],
+)
+def test_where_lengths_are_asked_for_damaged_records_are_skipped_too(data_dir, tmp_path, options):
+    shutil.copytree(data_dir / "everything", tmp_path / "everything")
+    for shard in (tmp_path / "everything").rglob("*train.tfrecord-*"):
+        damaged = bytearray(shard.read_bytes())
+        damaged[40] ^= 1
+        shard.write_bytes(damaged)
+    with pytest.raises(CorruptShardError, match="is damaged"):
+        my_datasets.batches("everything", data_dir=tmp_path, **options)
+    batches = my_datasets.batches(
+        "everything", undecodable="skip", batch_size=10, data_dir=tmp_path, **options
+    )
+    found = list(batches)
+    assert len(found) == len(batches)
+    assert 1 <= batches.skipped <= 3
+    if "pack" not in options:
+        numbers = np.concatenate([batch["whole"] for batch in found])
+        assert len(numbers) == 250
+        assert len(set(numbers.tolist())) == 247

@@ -21,9 +21,11 @@ from my_datasets.input_pipeline.feature_columns.declaring import (
     Column,
     Crossed,
     Embedding,
-    wrong,
+    Numeric,
 )
 from my_datasets.input_pipeline.feature_columns.learning import ColumnMaker
+from my_datasets.input_pipeline.option_rules import MisfitError
+from my_datasets.input_pipeline.options import checked
 from my_datasets.input_pipeline.source import ExampleSource, source
 
 _AT_ONCE = 4096
@@ -122,12 +124,44 @@ class FeatureColumns:
 
 
 def load(directory: str | os.PathLike[str]) -> FeatureColumns:
-    """Returns the columns that `FeatureColumns.save` wrote."""
+    """Returns the columns that `FeatureColumns.save` wrote.
+
+    Raises:
+      InvalidOptionError: There are none.
+    """
     folder = layout.local_path(directory, "The directory")
+    for needed in (_SPACE, _NAMES):
+        if not (folder / needed).is_file():
+            raise InvalidOptionError(
+                explain(
+                    f"feature_columns.load: {folder} has no {needed}.",
+                    mend="give the directory that FeatureColumns.save wrote to",
+                )
+            )
     names = json.loads((folder / _NAMES).read_text("utf-8"))
     return FeatureColumns(keras.models.load_model(str(folder / _SPACE)), **names)
 
 
+def _declared(option: str, value: Any) -> Any:
+    expected = "a dict: what becomes of each feature, by its name"
+    if not isinstance(value, Mapping) or not value:
+        raise MisfitError(expected, f"give {option}={{'age': feature_columns.numeric()}}")
+    for name, one in value.items():
+        if callable(one) and not isinstance(one, type):
+            raise MisfitError(expected, f"call it: {{{name!r}: {one.__name__}(...)}}")
+        if not isinstance(name, str) or not isinstance(one, Numeric | Categorical):
+            raise MisfitError(expected, f"give {{{str(name)!r}: feature_columns.numeric()}}")
+    return dict(value)
+
+
+def _crossings(option: str, value: Any) -> Any:
+    if isinstance(value, Sequence) and all(isinstance(one, Crossed) for one in value):
+        return value
+    given = "crossed(...)" if isinstance(value, Crossed) else "crossed('a', 'b', size=9)"
+    raise MisfitError("a list of feature_columns.crossed(...)", f"give {option}=[{given}]")
+
+
+@checked(called="feature_columns.adapt", also={"columns": _declared, "crosses": _crossings})
 def adapt(
     reference: str | DatasetReference,
     columns: Mapping[str, Column],
@@ -149,8 +183,16 @@ def adapt(
 
     Raises:
       FeatureError: A feature is not there, or a column cannot be made of it.
-      InvalidOptionError: A cross is of columns that are not there, or are not categories.
+      InvalidOptionError: A cross is of columns that are not there, or are not categories; or the
+        target is a column.
     """
+    if target in columns:
+        raise InvalidOptionError(
+            explain(
+                f"The target {target!r} is also a column: the model would see the answer.",
+                mend="leave it out of the columns, or of target=",
+            )
+        )
     names = [*columns, *([target] if target is not None else [])]
     examples = source(reference, split=split, data_dir=data_dir, columns=names)
     leaves: dict[str, Leaf] = examples.tree
@@ -205,8 +247,4 @@ def _cross(column: Crossed, columns: Mapping[str, Column]) -> Any:
 
 
 def _dimension(embedding: Embedding, size: int) -> int:
-    if embedding == "auto":
-        return math.ceil(math.sqrt(math.sqrt(size)))
-    if not isinstance(embedding, int) or embedding < 1:
-        raise wrong(f"embedding={embedding!r} is no length", "give 1 or more, or 'auto'")
-    return embedding
+    return math.ceil(math.sqrt(math.sqrt(size))) if embedding == "auto" else int(embedding or 0)

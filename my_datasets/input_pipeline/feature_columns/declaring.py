@@ -1,6 +1,7 @@
 """Columns, as they are declared: what becomes of a feature."""
 
 import itertools
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.input_pipeline import option_rules as rules
+from my_datasets.input_pipeline.options import checked_call
 
 Embedding = int | Literal["auto"] | None
 
@@ -49,6 +52,55 @@ class Crossed:
 Column = Numeric | Categorical
 
 
+_SIZE = rules.whole(1)
+_EMBEDDING = rules.whole(1, none="a one among zeros", words=["auto"])
+
+
+def _boundaries(option: str, value: Any) -> Any:
+    if np.ndim(value) == 0:
+        return rules.whole(2)(option, value)
+    expected = "numbers that increase, or how many ranges there are to be"
+    try:
+        found = tuple(map(float, value))
+    except (TypeError, ValueError):
+        raise rules.MisfitError(expected, f"give {option}=[18, 65], or {option}=10") from None
+    if not found or not all(map(math.isfinite, found)):
+        raise rules.MisfitError(expected, f"give {option} such numbers")
+    if any(a >= b for a, b in itertools.pairwise(found)):
+        raise rules.MisfitError(expected, f"give {option}={sorted(set(found))}")
+    return found
+
+
+def _categories(option: str, value: Any) -> Any:
+    if value is None:
+        return None
+    expected = "a list of texts, or of whole numbers, each once"
+    if isinstance(value, str | bytes) or np.ndim(value) != 1:
+        raise rules.MisfitError(expected, f"give {option}=[{rules.shown(value)}]")
+    found = tuple(np.asarray(value).tolist())
+    is_one_kind = len({type(one) for one in value}) == 1 and type(found[0]) in (str, bytes, int)
+    if not is_one_kind or len(set(found)) < len(found):
+        raise rules.MisfitError(expected, "give such values")
+    return found
+
+
+def _features(option: str, value: Any) -> Any:  # noqa: ARG001 - as all rules
+    wrong = [one for one in value if not isinstance(one, str)]
+    if wrong and isinstance(wrong[0], Sequence):
+        raise rules.MisfitError(
+            "the names of columns, one after the other",
+            f"write feature_columns.crossed({', '.join(map(repr, wrong[0]))}, ...)",
+        )
+    if wrong or len(value) < 2:
+        raise rules.MisfitError("the names of two columns or more", "give two names or more")
+    return value
+
+
+@checked_call(
+    "feature_columns.numeric",
+    normalise=rules.flag(),
+    missing=rules.real(-math.inf, words=("mean",)),
+)
 def numeric(*, normalise: bool = False, missing: float | Literal["mean"] = "mean") -> Numeric:
     """Returns a column of numbers.
 
@@ -60,6 +112,7 @@ def numeric(*, normalise: bool = False, missing: float | Literal["mean"] = "mean
     return Numeric(normalise, missing)
 
 
+@checked_call("feature_columns.bucketised", boundaries=_boundaries, embedding=_EMBEDDING)
 def bucketised(boundaries: Sequence[float] | int, *, embedding: Embedding = None) -> Categorical:
     """Returns a column of ranges of numbers.
 
@@ -73,17 +126,12 @@ def bucketised(boundaries: Sequence[float] | int, *, embedding: Embedding = None
     Raises:
       InvalidOptionError: They do not increase.
     """
-    if isinstance(boundaries, int | np.integer):
-        boundaries = int(boundaries)
-        if boundaries < 2:
-            raise wrong(f"{boundaries} ranges divide nothing", "give 2 or more")
+    if isinstance(boundaries, int):
         return Categorical("bucketised", size=boundaries, embedding=embedding)
-    values = tuple(map(float, boundaries))
-    if not values or any(a >= b for a, b in itertools.pairwise(values)):
-        raise wrong(f"boundaries={list(values)} do not increase", "sort them")
-    return Categorical("bucketised", values=values, embedding=embedding)
+    return Categorical("bucketised", values=tuple(boundaries), embedding=embedding)
 
 
+@checked_call("feature_columns.identity", size=_SIZE, embedding=_EMBEDDING)
 def identity(size: int, *, embedding: Embedding = None) -> Categorical:
     """Returns a column of whole numbers that are categories: 0, 1, and so on.
 
@@ -95,11 +143,13 @@ def identity(size: int, *, embedding: Embedding = None) -> Categorical:
     Raises:
       InvalidOptionError: There are none.
     """
-    if size < 1:
-        raise wrong(f"{size} categories are none", "give 1 or more")
     return Categorical("identity", size=size, embedding=embedding)
 
 
+@checked_call(
+    "feature_columns.vocabulary", values=_categories, file=rules.path,
+    size=rules.whole(1, none="all that there are"), embedding=_EMBEDDING,
+)  # fmt: skip
 def vocabulary(
     values: Sequence[Any] | None = None,
     *,
@@ -125,15 +175,13 @@ def vocabulary(
     """
     if values is not None and file is not None:
         raise wrong("Both values and a file are given", "give one of them")
-    given = None if values is None else tuple(np.asarray(values).tolist())
-    if given is not None and (not given or len(set(given)) < len(given)):
-        raise wrong(f"values={list(given)!r} are none, or come twice", "give each once")
     return Categorical(
-        "vocabulary", size=size, values=given,
+        "vocabulary", size=size, values=None if values is None else tuple(values),
         file=None if file is None else os.fspath(file), embedding=embedding,
     )  # fmt: skip
 
 
+@checked_call("feature_columns.hashed", size=_SIZE, embedding=_EMBEDDING)
 def hashed(size: int, *, embedding: Embedding = None) -> Categorical:
     """Returns a column of texts, or whole numbers, of which several share a category.
 
@@ -145,11 +193,10 @@ def hashed(size: int, *, embedding: Embedding = None) -> Categorical:
     Raises:
       InvalidOptionError: There are none.
     """
-    if size < 1:
-        raise wrong(f"{size} categories are none", "give 1 or more")
     return Categorical("hashed", size=size, embedding=embedding)
 
 
+@checked_call("feature_columns.crossed", of=_features, size=_SIZE, embedding=_EMBEDDING)
 def crossed(*of: str, size: int, embedding: Embedding = None) -> Crossed:
     """Returns a column of combinations of the categories of other columns, hashed.
 
@@ -161,8 +208,6 @@ def crossed(*of: str, size: int, embedding: Embedding = None) -> Crossed:
     Raises:
       InvalidOptionError: There is nothing to combine.
     """
-    if len(of) < 2 or size < 1:
-        raise wrong(f"{list(of)} in {size} categories is no cross", "name two columns or more")
     return Crossed(of, size, embedding)
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 from my_datasets.core.schema import Leaf
 from my_datasets.errors import FeatureError, explain
 from my_datasets.input_pipeline.feature_columns.declaring import Categorical, Column, Numeric
+from my_datasets.input_pipeline.missing import given_by_tfds
 
 
 class ColumnMaker:
@@ -57,6 +58,17 @@ class ColumnMaker:
         self._dtype = "string" if is_text else "int64" if is_whole else "float32"
         if isinstance(column, Numeric) or column.kind == "bucketised":
             self._dtype = "float32"
+        if isinstance(column, Categorical) and column.values is not None and (
+            column.kind == "vocabulary" and is_text != isinstance(column.values[0], str | bytes)
+        ):  # fmt: skip
+            raise FeatureError(
+                explain(
+                    f"The column {name!r} has a vocabulary of other values than its feature.",
+                    f"Expected: {'texts' if is_text else 'whole numbers'}",
+                    f"Found: {column.values[0]!r}",
+                    mend="give such values, or leave them out to learn them",
+                )
+            )
         self.is_categorical = isinstance(column, Categorical)
         self._count, self._mean, self._squares = 0, 0.0, 0.0
         self._quantiles = Quantiles()
@@ -327,9 +339,8 @@ class FilledNormalization(keras.layers.Layer):
 
 
 def _least(dtype: str) -> float:
-    """Returns what TFDS gives for numbers that are missing, or the float32 above that is equal."""
-    kind = np.dtype(dtype)
-    return float(np.finfo(np.float32).min if kind.kind == "f" else np.float32(np.iinfo(kind).min))
+    """Returns what TFDS gives for numbers that are missing, as the float32 that columns take."""
+    return float(np.float32(given_by_tfds(dtype)))
 
 
 def _unfit(name: str, expected: str, leaf: Leaf) -> FeatureError:

@@ -123,8 +123,9 @@ class ServicePipeline(Pipeline):
           PlanError: The state belongs to another plan.
         """
         return ServicePipeline(
-            self.plan, service=self.service.address.url, sharding=self.policy.sharding,
-            deadline=self.service.deadline, state=state, augment=self.augment,
+            self.plan.resumed(state), service=self.service.address.url,
+            sharding=self.policy.sharding, deadline=self.service.deadline, state=state,
+            augment=self.augment,
         )  # fmt: skip
 
     def stats(self) -> ServiceStats:
