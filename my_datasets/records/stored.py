@@ -16,7 +16,7 @@ from my_datasets.core.machine import unless_out_of_memory
 from my_datasets.core.regular_files import open_regular
 from my_datasets.errors import missing_shard
 from my_datasets.printable import PrintableError
-from my_datasets.records import tfrecord
+from my_datasets.records import parquet_pages, tfrecord
 
 # Bytes of a file that are read at once, and records that are taken of it.
 _READ_AT_ONCE = 4 << 20
@@ -140,15 +140,24 @@ def _parquet(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
             # Of an open file no more is read than is needed; that may be far away.
             pre_buffer=isinstance(source, Path),
         ) as file:  # fmt: skip
-            for batch in file.iter_batches(at_once, columns=[_COLUMN]):
-                column = batch.column(0)
-                if not pa.types.is_dictionary(column.type) or column.null_count:
-                    raise DamagedError(row, None, f"The column {_COLUMN!r} holds no records.")
-                yield from _in_parts(_shared(column))
-                row += batch.num_rows
-    except (pa.ArrowException, OSError, IndexError, UnicodeDecodeError) as error:
+            for group in range(file.num_row_groups):
+                rows = _rows_at_once(source, file.metadata, group, at_once)
+                for batch in file.iter_batches(rows, row_groups=[group], columns=[_COLUMN]):
+                    column = batch.column(0)
+                    if not pa.types.is_dictionary(column.type) or column.null_count:
+                        raise DamagedError(row, None, f"The column {_COLUMN!r} holds no records.")
+                    yield from _in_parts(_shared(column))
+                    row += batch.num_rows
+    except (pa.ArrowException, OSError, IndexError, ValueError) as error:
         unless_out_of_memory(error)
         raise DamagedError(row, None, str(error)) from error
+
+
+def _rows_at_once(source: Path | BinaryIO, metadata: pq.FileMetaData, group: int, most: int) -> int:
+    if not isinstance(source, Path):
+        return parquet_pages.rows_at_once(source, metadata.row_group(group), _COLUMN, most)
+    with open_regular(source) as file:
+        return parquet_pages.rows_at_once(file, metadata.row_group(group), _COLUMN, most)
 
 
 def _shared(column: pa.DictionaryArray) -> list[bytes]:

@@ -1,6 +1,7 @@
 """Shards of each format, read record by record; from files, and where processes were forked."""
 
 import io
+import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -8,7 +9,7 @@ import pytest
 
 from my_datasets.comparison import readers
 from my_datasets.core.manifest import Manifest
-from my_datasets.records import stored
+from my_datasets.records import parquet_pages, stored
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.building.engines import toys
@@ -56,6 +57,83 @@ def test_a_record_that_is_stored_once_for_many_rows_takes_little(tmp_path):
         assert pa.total_allocated_bytes() - before < 100_000_000
         count += len(part)
     assert count == 1000
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_pages_that_expand_to_much_are_read_one_after_the_other(tmp_path, version, monkeypatch):
+    """Some kilobytes of Parquet that stand for 50 MB, each record in a page of its own."""
+    monkeypatch.setattr(parquet_pages, "_AT_ONCE", 2_000_000)
+    with pq.ParquetWriter(
+        tmp_path / "it", pa.schema({"data": pa.binary()}), compression="zstd", use_dictionary=False,
+        write_batch_size=1, data_page_size=1, write_statistics=False, data_page_version=version,
+    ) as writer:  # fmt: skip
+        writer.write_table(
+            pa.table(
+                {"data": pa.array([bytes(500_000) + bytes([i]) for i in range(100)], pa.binary())}
+            )
+        )
+    assert (tmp_path / "it").stat().st_size < 100_000
+    before = pa.total_allocated_bytes()
+    count = 0
+    for part in stored.records(tmp_path / "it", "parquet"):
+        assert pa.total_allocated_bytes() - before < 15_000_000
+        count += len(part)
+    assert count == 100
+
+
+def test_a_page_that_expands_to_more_than_is_read_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet_pages, "MOST_BYTES", 1 << 20)
+    for record, is_read in [
+        (bytes(1_000_000), True),
+        (bytes(2_000_000), False),
+        (os.urandom(2_000_000), True),  # as much as is stored
+    ]:
+        pq.write_table(
+            pa.table({"data": [record]}), tmp_path / "it", compression="zstd", use_dictionary=False
+        )
+        if is_read:
+            assert list(stored.records(tmp_path / "it", "parquet")) == [[record]]
+        else:
+            with pytest.raises(stored.DamagedError, match=r"expand to 1\.9 MiB; at most 1\.0 MiB"):
+                list(stored.records(tmp_path / "it", "parquet"))
+            with pytest.raises(stored.DamagedError, match="expand to"):
+                list(stored.records(io.BytesIO((tmp_path / "it").read_bytes()), "parquet"))
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_the_headers_of_all_pages_are_read(tmp_path, statistics, dictionary, version):
+    values = [os.urandom(10 + i % 3000) for i in range(3000)]
+    pq.write_table(
+        pa.table({"data": values}), tmp_path / "it", row_group_size=700, data_page_size=5000,
+        write_batch_size=10, use_dictionary=dictionary, data_page_version=version,
+        write_statistics=statistics, write_page_checksum=True,
+    )  # fmt: skip
+    metadata = pq.read_metadata(tmp_path / "it")
+    with (tmp_path / "it").open("rb") as file:
+        pages = [
+            page
+            for i in range(metadata.num_row_groups)
+            for page in parquet_pages.pages(file, metadata.row_group(i), "data")
+        ]
+    assert sum(page.values for page in pages) == 3000
+    groups = [metadata.row_group(i).column(0) for i in range(metadata.num_row_groups)]
+    headers = sum(one.total_uncompressed_size for one in groups) - sum(
+        page.expands_to for page in pages
+    )
+    assert headers == sum(one.total_compressed_size for one in groups) - sum(
+        page.stored for page in pages
+    )
+
+
+def test_what_is_no_header_of_a_page_is_damage(tmp_path):
+    path = tmp_path / "it"
+    for data in (b"\xff" * 30, b"\x15\x00" * 15, b"\x00" * 30, b"\x1c" * 30):
+        pq.write_table(pa.table({"data": [b"a" * 99]}), path, use_dictionary=False)
+        path.write_bytes(b"PAR1" + data + path.read_bytes()[34:])
+        with pytest.raises(stored.DamagedError):
+            list(stored.records(path, "parquet"))
 
 
 def test_a_column_of_something_else_holds_no_records(tmp_path):
