@@ -28,6 +28,7 @@ from my_datasets.errors import (
     CorruptShardError,
     LockError,
     MyDatasetsError,
+    SplitNotFoundError,
     UnregisteredFeatureError,
 )
 from my_datasets.publishing import record
@@ -358,6 +359,16 @@ def _only_asks(source, node) -> bool:
     return ".is_file()" in line or ".exists()" in line
 
 
+def test_a_version_without_splits_is_not_exported(good, tmp_path):
+    version = tmp_path / "data" / NAME / "1.0.0"
+    shutil.copytree(good, version)
+    info = json.loads((version / "dataset_info.json").read_text())
+    (version / "dataset_info.json").write_text(json.dumps({**info, "splits": []}))
+    done = run(COMMANDS["export"], path=version, tmp=tmp_path)
+    assert isinstance(done.exception, SplitNotFoundError)
+    assert not (tmp_path / "parquet").exists()
+
+
 @pytest.mark.parametrize("how", ["load", "load all", "export", "adopt", "bench"])
 def test_a_missing_shard_is_named(how, good, tmp_path):
     version = tmp_path / "data" / NAME / "1.0.0"
@@ -388,6 +399,18 @@ STATISTICS = {
     "few percentiles": {"kind": "number", "min": 0, "max": 1, "mean": 1, "std": 1,
                         "percentiles": [1], "histogram": {"edges": [], "counts": []}},
     "no classes": {"kind": "label"},
+    "values that are no values": {"kind": "number", "distinct": {"number": 1, "is_exact": True},
+                                  "top": {"is_exact": True, "values": ["a"]}},
+    "distinct values, and no list of them": {"kind": "text",
+                                             "distinct": {"number": 1, "is_exact": True}},
+    "a negative count": {"kind": "label", "classes": {"a": -1, "b": -10}},
+    "no edges": {"kind": "number", "min": 0, "max": 1, "mean": 1, "std": 1,
+                 "percentiles": [1] * 101, "histogram": {"edges": [], "counts": [1]}},
+    "an odd count": {"kind": "number", "nan": "a"},
+    "pictures of no size": {"kind": "image", "formats": {"png": 1}},
+    "channels without deviations": {"kind": "image", "formats": {}, "bytes": {},
+                                    "channels": {"means": [1], "stds": [], "images": 1}},
+    "a sample rate of none": {"kind": "number", "sample_rate": 0},
     "classes that are no counts": {"kind": "label", "classes": {"a": "many"}},
     "no object": 7,
 }  # fmt: skip

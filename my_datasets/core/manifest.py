@@ -17,6 +17,7 @@ from my_datasets.printable import clipped
 
 FILE_NAME = "my_datasets_manifest.json"
 _FORMAT = 2
+_PERCENTILES = 101
 
 
 @dataclass(frozen=True)
@@ -96,30 +97,73 @@ class Manifest:
 # The parts of a feature's statistics that describe a distribution of numbers.
 _DISTRIBUTIONS = ("lengths", "bytes", "heights", "widths", "values_per_example")
 _COUNTED = {"label": "classes", "image": "formats"}
+_NEEDED = {"label": ("classes",), "image": ("formats", "bytes")}
+# How many values are odd, each in its own way.
+_ODD = ("nan", "infinite", "outside", "unknown", "empty", "not_text")
 
 
 def _check_statistics(given: Mapping[str, Any]) -> None:
     """Checks what readers take for granted of statistics; raises what `MALFORMED` lists."""
     for split in given.values():
-        _check_numbers(split["examples"])
+        _check_counts(split["examples"])
         for name, one in split["features"].items():
             if one["kind"] not in ("number", "label", "text", "image"):
                 raise ValueError(f"statistics of {name!r} are of the kind {one['kind']!r}")
-            _check_numbers(one["missing"], one.get("values", 0))
-            if one["kind"] in _COUNTED:
-                _check_numbers(*one[_COUNTED[one["kind"]]].values())
-            parts = [one[part] for part in _DISTRIBUTIONS if part in one]
-            for part in [one, *parts] if one["kind"] == "number" else parts:
-                if "min" in part:
-                    _check_numbers(*(part[of] for of in ("min", "max", "mean", "std")))
-                    _check_numbers(*part["percentiles"], *part["histogram"]["counts"])
-                    _check_numbers(*part["histogram"]["edges"], part["percentiles"][100])
+            _check_feature(one)
+
+
+def _check_feature(one: Mapping[str, Any]) -> None:
+    for needed in _NEEDED.get(one["kind"], ()):
+        one[needed]
+    _check_counts(one["missing"], one.get("values", 0), *(one.get(odd, 0) for odd in _ODD))
+    for counted in _COUNTED.values():
+        _check_counts(*one.get(counted, {}).values())
+    parts = [one[part] for part in _DISTRIBUTIONS if part in one]
+    for part in [one, *parts] if one["kind"] == "number" else parts:
+        if "min" in part:
+            _check_distribution(part)
+    if "values_per_example" in one:
+        _check_distribution(one["values_per_example"])
+    if "sample_rate" in one:
+        _check_counts(one["sample_rate"])
+        if not one["sample_rate"]:
+            raise ValueError("statistics have a sample rate of 0")
+    if "channels" in one:
+        means, stds = one["channels"]["means"], one["channels"]["stds"]
+        _check_numbers(*means, *stds)
+        _check_counts(one["channels"]["images"])
+        if len(means) != len(stds):
+            raise ValueError("statistics have means of other channels than deviations")
+    if "distinct" in one:
+        _check_counts(one["distinct"]["number"])
+        one["distinct"]["is_exact"], one["top"]
+    if "top" in one:
+        one["top"]["is_exact"]
+        for value in one["top"]["values"]:
+            _check_counts(value["count"])
+            if not isinstance(value["value"], (str, int, float)):
+                raise TypeError(f"statistics have {value['value']!r:.80} in place of a value")
+
+
+def _check_distribution(part: Mapping[str, Any]) -> None:
+    _check_numbers(*(part[of] for of in ("min", "max", "mean", "std")))
+    counts, edges = part["histogram"]["counts"], part["histogram"]["edges"]
+    _check_numbers(*part["percentiles"], *edges)
+    _check_counts(*counts)
+    if len(part["percentiles"]) != _PERCENTILES or len(edges) != len(counts) + 1:
+        raise ValueError("statistics have other numbers of percentiles, or of a histogram's edges")
 
 
 def _check_numbers(*given: Any) -> None:
     for one in given:
         if isinstance(one, bool) or not isinstance(one, (int, float)):
             raise TypeError(f"statistics have {str(one)[:80]!r} in place of a number")
+
+
+def _check_counts(*given: Any) -> None:
+    _check_numbers(*given)
+    if any(one < 0 for one in given):
+        raise ValueError("statistics have a negative count")
 
 
 def _seal(whole: dict[str, Any]) -> str:

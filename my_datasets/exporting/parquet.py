@@ -223,7 +223,15 @@ def _chosen_splits(prepared: Prepared, splits: Collection[str] | None) -> list[s
                 mend="choose among those",
             )
         )
-    return [name for name in prepared.shards if splits is None or name in splits]
+    found = [name for name in prepared.shards if splits is None or name in splits]
+    if not found:
+        raise SplitNotFoundError(
+            explain(
+                f"{prepared.name} has no splits: there is nothing to export.",
+                mend=f"my-datasets verify {prepared.path} says what it should have",
+            )
+        )
+    return found
 
 
 def _binary(prepared: Prepared, named: Collection[str]) -> frozenset[str]:
