@@ -21,7 +21,10 @@ _HEADER, _MOST_HEADER = 1 << 10, 16 << 20
 _DICTIONARY = 2
 # Fields of a `PageHeader`, and in the headers of pages of version 1 and 2 that of their values.
 _KIND, _EXPANDS_TO, _STORED, _OF_DATA, _OF_DATA_2 = 1, 2, 3, 5, 8
-_VALUES = 1
+_VALUES, _ENCODING, _ENCODING_2 = 1, 2, 4
+# Plain values, and numbers of those of a dictionary.
+_PLAIN = 0
+_ENCODINGS = frozenset({_PLAIN, 2, 8})
 _DEEPEST = 8
 
 
@@ -33,38 +36,58 @@ class Page:
       values: How many values it has; 0 of a dictionary.
       expands_to: Its bytes when it is decompressed.
       stored: Its bytes in the file.
+      encoding: How its values are encoded, a number of Parquet's.
+      is_dictionary: Whether its values are those that other pages name.
     """
 
     values: int
     expands_to: int
     stored: int
+    encoding: Any
+    is_dictionary: bool
 
 
-def rows_at_once(file: BinaryIO, group: Any, column: str, most: int) -> int:
-    """Returns how many rows of a column can be read at once, so that they take little memory.
+def ways_to_read(file: BinaryIO, group: Any, column: str, most: int) -> tuple[int, bool]:
+    """Returns how many rows can be read at once, so that they take little memory, and how.
 
     Args:
       file: The file; its position changes.
       group: What its footer says of a row group, a `pyarrow.parquet.RowGroupMetaData`.
       column: The column, one of single values.
-      most: How many are wanted.
+      most: How many rows are wanted.
+
+    Returns:
+      The rows, and whether to read the column as a dictionary. Then a value that is stored once for
+      many rows is in memory once; but Arrow keeps all values of the row group.
 
     Raises:
       ValueError: A page is far larger than what is stored of it, or has no header.
     """
+    expands_to = stored = 0
+    has_dictionary = False
     for page in pages(file, group, column):
-        if page.expands_to > max(MOST_BYTES, _EXPANDED * page.stored):
-            raise ValueError(
-                f"A page has {page.stored:,} bytes that expand to {human_size(page.expands_to)}; "
-                f"at most {human_size(MOST_BYTES)} are read"
-            )
+        _check(page.expands_to, page.stored, "A page")
+        expands_to, stored = expands_to + page.expands_to, stored + page.stored
+        has_dictionary |= page.is_dictionary
+        if page.encoding not in _ENCODINGS:  # others repeat a part of a value in the next ones
+            raise ValueError(f"A page has the encoding {page.encoding}, which is not read here")
         if page.values > 0 and page.expands_to > 0:
             most = min(most, max(1, _AT_ONCE * page.values // page.expands_to))
-    return most
+    if has_dictionary:
+        _check(expands_to, stored, "A row group with a dictionary")
+    return most, has_dictionary
+
+
+def _check(expands_to: int, stored: int, what: str) -> None:
+    if expands_to > max(MOST_BYTES, _EXPANDED * stored):
+        raise ValueError(
+            f"{what} has {stored:,} bytes that expand to {human_size(expands_to)}; at most "
+            f"{human_size(MOST_BYTES)} are read"
+        )
 
 
 def pages(file: BinaryIO, group: Any, column: str) -> Iterator[Page]:
-    """Yields the pages of a column in a row group; arguments and errors as `rows_at_once`."""
+    """Yields the pages of a column in a row group; arguments and errors as `ways_to_read`."""
     for chunk in map(group.column, range(group.num_columns)):
         if chunk.path_in_schema.partition(".")[0] != column:
             continue
@@ -75,14 +98,17 @@ def pages(file: BinaryIO, group: Any, column: str) -> Iterator[Page]:
         while at < end:
             fields, length = _header(file, at)
             stored, expands_to = fields.get(_STORED), fields.get(_EXPANDS_TO)
-            of_data = fields.get(_OF_DATA) or fields.get(_OF_DATA_2) or {}
             is_dictionary = fields.get(_KIND) == _DICTIONARY
-            if not isinstance(of_data, dict) or is_dictionary:
+            of_data, encoded = fields.get(_OF_DATA), _ENCODING
+            if not isinstance(of_data, dict):
+                of_data, encoded = fields.get(_OF_DATA_2), _ENCODING_2
+            if is_dictionary or not isinstance(of_data, dict):
                 of_data = {}
-            values = of_data.get(_VALUES, 0)
+            values, encoding = of_data.get(_VALUES, 0), of_data.get(encoded, _PLAIN)
             if not (isinstance(stored, int) and isinstance(expands_to, int) and stored >= 0):
                 raise ValueError("A page has no header that can be read")
-            yield Page(values if isinstance(values, int) else 0, expands_to, stored)
+            values = values if isinstance(values, int) else 0
+            yield Page(values, expands_to, stored, encoding, is_dictionary)
             at += length + stored
 
 

@@ -1,11 +1,12 @@
 """The records of a shard one after the other, whatever the format of its file. No TensorFlow."""
 
+import contextlib
 import os
 import struct
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -133,31 +134,47 @@ def _array_records(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes
 def _parquet(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
     row = 0
     try:
-        with pq.ParquetFile(
-            source, page_checksum_verification=True, buffer_size=_COLUMN_BYTES,
-            # A record that is stored once for many rows is in memory once.
-            read_dictionary=[_COLUMN],
-            # Of an open file no more is read than is needed; that may be far away.
-            pre_buffer=isinstance(source, Path),
-        ) as file:  # fmt: skip
-            for group in range(file.num_row_groups):
-                rows = _rows_at_once(source, file.metadata, group, at_once)
+        with contextlib.ExitStack() as stack:
+            opened = {False: stack.enter_context(_parquet_file(source))}
+            metadata = opened[False].metadata
+            for group in range(metadata.num_row_groups):
+                rows, has_dictionary = _ways_to_read(source, metadata.row_group(group), at_once)
+                if has_dictionary not in opened:
+                    opened[True] = stack.enter_context(
+                        _parquet_file(source, read_dictionary=[_COLUMN], metadata=metadata)
+                    )
+                file = opened[has_dictionary]
                 for batch in file.iter_batches(rows, row_groups=[group], columns=[_COLUMN]):
                     column = batch.column(0)
-                    if not pa.types.is_dictionary(column.type) or column.null_count:
+                    kind = column.type
+                    is_shared = pa.types.is_dictionary(kind)
+                    kind = kind.value_type if is_shared else kind
+                    if column.null_count or not (
+                        pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+                    ):
                         raise DamagedError(row, None, f"The column {_COLUMN!r} holds no records.")
-                    yield from _in_parts(_shared(column))
+                    yield from _in_parts(_shared(column) if is_shared else column.to_pylist())
                     row += batch.num_rows
     except (pa.ArrowException, OSError, IndexError, ValueError) as error:
         unless_out_of_memory(error)
         raise DamagedError(row, None, str(error)) from error
 
 
-def _rows_at_once(source: Path | BinaryIO, metadata: pq.FileMetaData, group: int, most: int) -> int:
+def _parquet_file(source: Path | BinaryIO, **options: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        source, page_checksum_verification=True, buffer_size=_COLUMN_BYTES,
+        # Of an open file no more is read than is needed; that may be far away.
+        pre_buffer=isinstance(source, Path), **options,
+    )  # fmt: skip
+
+
+def _ways_to_read(
+    source: Path | BinaryIO, group: pq.RowGroupMetaData, most: int
+) -> tuple[int, bool]:
     if not isinstance(source, Path):
-        return parquet_pages.rows_at_once(source, metadata.row_group(group), _COLUMN, most)
+        return parquet_pages.ways_to_read(source, group, _COLUMN, most)
     with open_regular(source) as file:
-        return parquet_pages.rows_at_once(file, metadata.row_group(group), _COLUMN, most)
+        return parquet_pages.ways_to_read(file, group, _COLUMN, most)
 
 
 def _shared(column: pa.DictionaryArray) -> list[bytes]:

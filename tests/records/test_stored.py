@@ -100,6 +100,28 @@ def test_a_page_that_expands_to_more_than_is_read_is_refused(tmp_path, monkeypat
                 list(stored.records(io.BytesIO((tmp_path / "it").read_bytes()), "parquet"))
 
 
+def test_values_that_repeat_a_part_of_those_before_are_not_read(tmp_path):
+    """Some 100 bytes would be 100 MB, and no header says so."""
+    pq.write_table(
+        pa.table({"data": [bytes(1_000_000)] * 100}), tmp_path / "it", use_dictionary=False,
+        column_encoding={"data": "DELTA_BYTE_ARRAY"}, compression="zstd",
+    )  # fmt: skip
+    with pytest.raises(stored.DamagedError, match="encoding 7"):
+        list(stored.records(tmp_path / "it", "parquet"))
+
+
+def test_a_dictionary_beside_much_that_is_not_in_it_is_refused(tmp_path, monkeypatch):
+    """Arrow keeps all of the row group then."""
+    monkeypatch.setattr(parquet_pages, "MOST_BYTES", 5_000_000)
+    values = [bytes(500_000) + bytes([i]) for i in range(40)]
+    pq.write_table(
+        pa.table({"data": values}), tmp_path / "it", compression="zstd", write_batch_size=1,
+        data_page_size=1, dictionary_pagesize_limit=1_000_000,
+    )  # fmt: skip
+    with pytest.raises(stored.DamagedError, match="A row group with a dictionary has"):
+        list(stored.records(tmp_path / "it", "parquet"))
+
+
 @pytest.mark.parametrize("statistics", [True, False])
 @pytest.mark.parametrize("dictionary", [True, False])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
