@@ -35,6 +35,7 @@ from my_datasets.publishing.held import at_hand
 from my_datasets.publishing.sealing import Trusts
 from my_datasets.publishing.trust import keys_for, require_signed
 from my_datasets.records.on_demand import origin_of
+from my_datasets.stores.opening import open_store
 
 
 @checked()
@@ -119,7 +120,7 @@ def load(
             path = find_directory(reference, data_dir)
             trusted = keys or keys_for(store)
             if trusted is not None:
-                require_signed(path, trusted)
+                require_signed(path, trusted, url=open_store(store).url)
         origin = origin_of(path)
         builder = OnDemandBuilder(path, origin) if origin else builder_from_directory(path)
         options = (as_supervised, batch_size, shuffle_files, decoders, read_config)

@@ -22,6 +22,7 @@ from my_datasets.publishing.puller import pull, version_dir_of
 from my_datasets.publishing.resolving import resolved
 from my_datasets.publishing.sealing import Trusts
 from my_datasets.publishing.trust import keys_for, require_signed
+from my_datasets.stores.opening import open_store
 from my_datasets.stores.patience import Patience
 from my_datasets.stores.store import Store
 
@@ -106,7 +107,7 @@ def held(
             lock.check(parsed, here, has_shards=True)
         trusted = keys or keys_for(store)
         if trusted is not None:
-            require_signed(here, trusted, memory)
+            require_signed(here, trusted, memory, open_store(store).url)
         _LOGGER.warning(
             "%s does not answer; taken is what is here: %s. Whether it was withdrawn is not known.",
             store if isinstance(store, (str, os.PathLike)) else store.url, here,

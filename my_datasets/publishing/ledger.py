@@ -7,7 +7,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -506,6 +506,7 @@ class Ledger:
             self._note_facts(
                 id=settings.store, requires_signatures=settings.requires_signatures,
                 key_changes=[one.identity for one in settings.key_changes],
+                changes=[asdict(one) for one in settings.key_changes],
                 revoked=sorted(self._current.revoked if self._current is not None else ()),
             )  # fmt: skip
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import filelock
 
+from my_datasets.core.declared import MALFORMED
 from my_datasets.core.logs import get_logger
 from my_datasets.core.regular_files import write_whole
 from my_datasets.core.user_folders import state_folder
 from my_datasets.errors import SignatureError, explain
+from my_datasets.publishing.sealing import KeyChange, Trusts
 
 _FACTS = "facts"
 _LOGGER = get_logger(__name__)
@@ -53,14 +55,28 @@ class Memory:
         Args:
           url: The store's.
           facts: `id`, its id; `requires_signatures`, whether it did; `signed`, the documents that
-            had signatures; `key_changes`, the SHA-256 of each change of its keys; `revoked`, the
-            fingerprints of keys that were revoked.
+            had signatures; `key_changes`, the SHA-256 of each change of its keys; `changes`, those
+            changes; `revoked`, the fingerprints of keys that were revoked.
         """
         path = self._path(url)
         known = self.facts(url)
         if {**known, **facts} == known:
             return
         self._update(path, url, lambda whole: {_FACTS: {**whole.get(_FACTS, {}), **facts}})
+
+    def keys_after_changes(self, url: str, keys: Trusts) -> Trusts:
+        """Returns whose signatures count in a store, as far as this machine has seen it.
+
+        Args:
+          url: The store's.
+          keys: Whose counted before any change.
+        """
+        facts = self.facts(url)
+        try:
+            changes = tuple(map(KeyChange.from_json, facts.get("changes", ())))
+            return keys.after(changes, str(facts.get("id", "")))
+        except MALFORMED:
+            return keys
 
     def revoked(self) -> set[str]:
         """Returns the fingerprints of all keys that any store's publishers revoked."""

@@ -38,7 +38,7 @@ from my_datasets.errors import (
     explain,
 )
 from my_datasets.publishing import record
-from my_datasets.publishing.index import Release, claim
+from my_datasets.publishing.index import Release, claim, text
 from my_datasets.publishing.memory import Memory
 from my_datasets.publishing.partial import REWRITTEN, is_part_made_here
 from my_datasets.publishing.record import Record, ReleasedFile
@@ -179,7 +179,9 @@ class Checked:
     issues: tuple[Issue, ...] = ()
 
 
-def check_signed(version_dir: Path, keys: Trusts, memory: Memory | None = None) -> Checked:
+def check_signed(
+    version_dir: Path, keys: Trusts, memory: Memory | None = None, url: str | None = None
+) -> Checked:
     """Checks offline that somebody trusted signed the release that a directory holds.
 
     The directory must have the name, config and version that were signed. Its files are hashed;
@@ -187,21 +189,24 @@ def check_signed(version_dir: Path, keys: Trusts, memory: Memory | None = None) 
 
     Args:
       version_dir: A version that was pulled.
-      keys: Whose signatures count; keys that this machine knows to be revoked do not.
+      keys: Whose signatures count, with those that they added in the store, as far as this machine
+        has seen that; keys that it knows to be revoked do not.
       memory: What this machine has seen of stores.
+      url: The address of the store; None for the one from which the version says that it came.
     """
     path = version_dir / record.FILE_NAME
     try:
         data = read_regular(path, record.MOST_BYTES)
         mine = Record.parse(data, str(path))
-        signatures = _signatures(version_dir / record.SIGNATURES)
+        said, signatures = _signatures(version_dir / record.SIGNATURES)
     except FileNotFoundError as error:
         name = Path(str(error.filename)).name
         return Checked(None, (_issue("not-signed", name, "There is no signed record here."),))
     except (CorruptReleaseError, OSError, *MALFORMED) as error:
-        said = str(error).partition("\n")[0]
-        return Checked(None, (_issue("not-signed", path.name, "It cannot be read.", said),))
-    revoked = (memory or Memory()).revoked()
+        why = str(error).partition("\n")[0]
+        return Checked(None, (_issue("not-signed", path.name, "It cannot be read.", why),))
+    seen = memory or Memory()
+    keys, revoked = seen.keys_after_changes(url or said, keys), seen.revoked()
     valid = tuple(one for one in signatures if one.key not in revoked)
     name = f"{mine.name}:{mine.key}"
     message = claim(mine.name, mine.key, hashlib.sha256(data).hexdigest())
@@ -218,13 +223,15 @@ def check_signed(version_dir: Path, keys: Trusts, memory: Memory | None = None) 
     return Checked(None if issues else by, issues)
 
 
-def require_signed(version_dir: Path, keys: Trusts, memory: Memory | None = None) -> None:
+def require_signed(
+    version_dir: Path, keys: Trusts, memory: Memory | None = None, url: str | None = None
+) -> None:
     """Refuses a version that nobody trusted has signed; see `check_signed`.
 
     Raises:
       SignatureError: It is none.
     """
-    found = check_signed(version_dir, keys, memory)
+    found = check_signed(version_dir, keys, memory, url)
     if found.issues:
         first = found.issues[0]
         raise SignatureError(
@@ -237,11 +244,12 @@ def require_signed(version_dir: Path, keys: Trusts, memory: Memory | None = None
         )
 
 
-def _signatures(path: Path) -> tuple[Signature, ...]:
+def _signatures(path: Path) -> tuple[str, tuple[Signature, ...]]:
+    """Returns the store from which a version says that it came, and its signatures."""
     whole = read_json(path)
     if whole["format"] != _FORMAT:
         raise ValueError(f"format {whole['format']}")
-    return tuple(map(Signature.from_json, whole["signatures"]))
+    return text(whole["store"]), tuple(map(Signature.from_json, whole["signatures"]))
 
 
 def _other_name(version_dir: Path, mine: Record) -> Iterator[Issue]:

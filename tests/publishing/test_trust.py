@@ -643,6 +643,23 @@ def rotated(store, signers, trusted):
     return store
 
 
+def test_who_signs_now_is_known_offline(rotated, tmp_path, signers, trusted, memory, built):
+    """By what this machine saw of the store, and by nothing that the version says of itself."""
+    alice, bob = trusted("alice"), signers["bob"].fingerprint
+    done = pull("released", rotated, tmp_path / "here", keys=alice, memory=memory)
+    assert check_signed(done.path, alice, memory).signed_by == bob
+    require_signed(done.path, alice, memory, str(rotated))
+    publish(str(built("2.0.0")), tmp_path / "bobs", signer=signers["bob"])
+    other = pull("released", tmp_path / "bobs", tmp_path / "bobs_data", keys=trusted("bob"))
+    for path, seen, url in (
+        (done.path, memory, str(tmp_path / "bobs")),  # Alice added nobody there
+        (other.path, memory, None),
+        (other.path, memory, str(tmp_path / "bobs")),
+    ):
+        with pytest.raises(SignatureError, match="not known to be a release of somebody"):
+            require_signed(path, alice, seen, url)
+
+
 def test_a_revoked_key_does_not_count(rotated, tmp_path, signers, trusted, memory):
     alice = trusted("alice")
     saved = list_of(rotated).read_bytes(), index_of(rotated).read_bytes()
@@ -672,7 +689,8 @@ def test_a_revoked_key_does_not_count(rotated, tmp_path, signers, trusted, memor
     # Offline, too, this machine knows of it.
     (tmp_path / "elsewhere").mkdir()
     assert check_signed(done.path, trusted("bob"), memory).signed_by
-    found = check_signed(done.path, alice, memory)
+    assert check_signed(done.path, alice, memory).signed_by == signers["bob"].fingerprint
+    found = check_signed(done.path, alice, memory, "a store where Alice added nobody")
     assert [issue.code for issue in found.issues] == ["wrong-signature"]
     assert "revoked" in found.issues[0].found
 
