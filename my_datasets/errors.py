@@ -282,8 +282,9 @@ def missing_shard(path: str | os.PathLike[str]) -> CorruptShardError:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns a fact for `explain`: which name is meant, if one is alike; else nothing."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=_ALIKE)
-    return f"Did you mean {near[0]!r}?" if near else ""
+    named = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(name.lower(), list(named), n=1, cutoff=_ALIKE)
+    return f"Did you mean {named[near[0]]!r}?" if near else ""
 
 
 def explain(problem: str, *facts: str, mend: str) -> str:

@@ -100,14 +100,19 @@ def _not_prepared(
 ) -> NotPreparedError:
     near = _nearest(reference.name, searched) if not there and not offer.versions else ""
     how = _how_to_get(reference, offer, searched)
-    if near:
+    config = reference.config or ""
+    if reference.version is None and config.replace(".", "").isdigit():
+        near = f"Did you mean '{reference.name}:{config}'? A version follows a colon."
+    elif near:
         how = f"name that one; or write a builder for {reference.name!r}: my-datasets new"
     shown = (f"{one.config + ':' if one.config else ''}{one.version}" for one in there)
+    is_here = layout.is_remote(searched) or Path(searched).is_dir()
+    nothing = "nothing" if is_here else f"nothing: there is no folder {searched}"
     return NotPreparedError(
         explain(
             f"No prepared data matches {str(reference)!r}.",
             f"Searched: {searched}/{reference.name}",
-            f"Prepared there: {', '.join(shown) or 'nothing'}",
+            f"Prepared there: {', '.join(shown) or nothing}",
             near,
             f"Versions in code: {offer.described(reference.config)}" if offer.versions else "",
             *(f"Not readable: {one}" for one in unreadable),

@@ -155,7 +155,8 @@ _OF_DATASETS = {
     "map": "apply the function to each batch", "filter": "test each batch",
     "padded_batch": "give batch_size=", "ragged_batch": "give batch_size=",
     "as_numpy_iterator": "use iter(batches): they are NumPy arrays",
-    "cardinality": "use len(batches)", "with_options": "leave it out",
+    "cardinality": "use len(batches)", "iterator": "use iter(batches), which has a state()",
+    "state_after": "ask iter(batches), which has a state()", "with_options": "leave it out",
 }  # fmt: skip
 
 
@@ -205,8 +206,8 @@ class Batches:
         if name in _OF_DATASETS:
             raise UnknownMethodError(
                 explain(
-                    f"batches(...) has no method {name}(): it is no tf.data.Dataset.",
-                    mend=f"{_OF_DATASETS[name]}, or use pipeline(...), which is one",
+                    f"batches(...) has no method {name}().",
+                    mend=f"{_OF_DATASETS[name]}; or use pipeline(...), which has it",
                 )
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -346,6 +346,16 @@ def reference(option: str, value: Any) -> Any:  # noqa: ARG001 - as all rules
     raise MisfitError(expected, "give FUNCTION('digits'); my-datasets list shows what is prepared")
 
 
+def no_plan(option: str, value: Any) -> Any:
+    """The rule for a dataset where no plan will do."""
+    if isinstance(value, Plan):
+        raise MisfitError(
+            "a dataset's name such as 'digits:1.*.*', or the directory of a prepared version",
+            "give that; batches(plan), pipeline(plan) and torch_loader(plan) take a plan",
+        )
+    return reference(option, value)
+
+
 def name_to_load(option: str, value: Any) -> Any:
     """The rule for a dataset that TFDS loads, which is none by its directory."""
     if isinstance(value, os.PathLike):
@@ -354,7 +364,7 @@ def name_to_load(option: str, value: Any) -> Any:
             f"tfds.builder_from_directory({os.fspath(value)!r}).as_dataset() reads a directory, "
             "and so does my_datasets.pipeline",
         )
-    return reference(option, value)
+    return no_plan(option, value)
 
 
 def parts(option: str, value: Any) -> Any:

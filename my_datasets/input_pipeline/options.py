@@ -174,10 +174,12 @@ def _check_names(
         called = _CALLED.get(option.lower())
         meant = f"Did you mean {called}=?" if called in known else nearest(option, known)
         elsewhere = "It is an option of pipeline(...)" if option in _ONLY_PIPELINE else ""
+        if function == "mix" and option in _RULES:
+            elsewhere = f"It is an option of plan(...): mix([plan(..., {option}=...), ...])"
         raise UnknownOptionError(
             explain(
                 f"{function}(...) has no option {option}=.",
-                meant or elsewhere or f"Its options: {', '.join(known)}",
+                elsewhere or meant or f"Its options: {', '.join(known)}",
                 mend=f"see help(my_datasets.{function})",
             )
         )
@@ -273,8 +275,9 @@ _RULES_OF: dict[str, dict[str, Rule]] = {
         "batch_size": rules.whole(1, none="single examples", also=(-1,)),
         "as_supervised": rules.flag(),
     },
-    "source": {"as_supervised": rules.flag()},
-    "grain_dataset": {"as_supervised": rules.flag()},
+    "plan": {"reference": rules.no_plan},
+    "source": {"reference": rules.no_plan, "as_supervised": rules.flag()},
+    "grain_dataset": {"reference": rules.no_plan, "as_supervised": rules.flag()},
     "torch_loader": {"workers": rules.whole(0, none="no processes")},
 }
 _ONLY_PIPELINE = ("augment", "service", "sharding", "deadline")

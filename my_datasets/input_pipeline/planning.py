@@ -14,7 +14,7 @@ from my_datasets.input_pipeline.options import checked
 from my_datasets.input_pipeline.plan import Plan
 from my_datasets.input_pipeline.prepared import WINDOW, WINDOWS_HELD, Reference, Split, find
 from my_datasets.input_pipeline.sizing import Budget
-from my_datasets.input_pipeline.source import Source
+from my_datasets.input_pipeline.source import Source, check_form
 from my_datasets.input_pipeline.stages import (
     Batch,
     Bucket,
@@ -132,6 +132,7 @@ def plan(
       NotPreparedError, SplitNotFoundError, FeatureError: There is no such thing.
       InvalidOptionError: A value makes no sense, or the memory is too little.
     """
+    check_form(as_supervised=as_supervised, columns=columns)
     cache_dir = None if cache_dir is None else layout.local_path(cache_dir, "cache_dir")
     found = find(reference, data_dir, shards_dir)
     split = found.text_of(split)

@@ -231,11 +231,27 @@ def source(
       InvalidOptionError: `missing` makes no sense for these features.
       MissingDependencyError: There are images, and what decodes them is not installed.
     """
+    check_form(as_supervised=as_supervised, columns=columns)
     found = find(reference, data_dir, shards_dir)
     return open_source(
         found, found.text_of(split), as_supervised=as_supervised, columns=columns,
         image_size=image_size, missing=items_of(missing),
     )  # fmt: skip
+
+
+def check_form(*, as_supervised: bool | None, columns: Sequence[str] | None) -> None:
+    """Sees that either input and target are wanted, or features by their names.
+
+    Raises:
+      InvalidOptionError: Both are.
+    """
+    if as_supervised and columns is not None:
+        raise InvalidOptionError(
+            explain(
+                "as_supervised=True gives the input and the target: columns= has no effect.",
+                mend=f"give one of them: columns={list(columns)!r} gives a dict",
+            )
+        )
 
 
 def open_source(

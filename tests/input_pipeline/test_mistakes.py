@@ -77,6 +77,8 @@ MISTAKES = [
     (("plan",), {"batch_size": np.array(32)}, "give batch_size=32"),
     (("plan",), {"bucket_window": 10}, "give bucket_by, too"),
     (("plan",), {"cache_dir": "some"}, "give cache='disk'"),
+    (("mix",), {"columns": ["whole"]}, r"mix\(\[plan\(..., columns=...\)"),
+    (("mix",), {"weight": [3, 1]}, "Did you mean 'weights'"),
     (("mix",), {"weights": "31"}, "a number above 0 for each"),
     (("mix",), {"weights": 3}, "a number above 0 for each"),
     (("mix",), {"weights": ["a", "b"]}, "a number above 0 for each"),
@@ -274,13 +276,13 @@ def test_epochs_and_steps_are_whole_numbers(data_dir, function):
     if function == "batches":
         assert found.state().epoch == 2
         return
-    asked = found.dataset if function == "torch_loader" else found
+    asked = found
     for wrong in ("1", 1.5, -1, True, None):
         with pytest.raises(InvalidOptionError, match="state_after"):
             asked.state_after(wrong)
     for steps in (np.int64(3), tf.constant(3), tf.Variable(3)):
-        assert my_datasets.batches(found.plan if function == "pipeline" else asked.plan,
-                                   state=asked.state_after(steps).to_json())  # fmt: skip
+        made = found.dataset.plan if function == "torch_loader" else found.plan
+        assert my_datasets.batches(made, state=asked.state_after(steps).to_json())
 
 
 def test_examples_are_numbered(data_dir):
@@ -292,6 +294,28 @@ def test_examples_are_numbered(data_dir):
         source[[1, 2]]
     assert source[np.uint8(2)] == source[-248] == source.getitems(np.array([2], np.int32))[0]
     assert source.getitems([]) == []
+
+
+def test_a_name_that_is_nearly_right(data_dir, tmp_path):
+    made = my_datasets.plan("everything", data_dir=data_dir)
+    for function in ("plan", "source", "grain_dataset"):
+        with pytest.raises(InvalidOptionError, match=r"batches\(plan\)"):
+            getattr(my_datasets, function)(made)
+    for wrong, said in (
+        ("EVERYTHING", "Did you mean 'everything'"), ("everything/1.2.0", "'everything:1.2.0'"),
+    ):  # fmt: skip
+        with pytest.raises(NotPreparedError, match=said):
+            my_datasets.plan(wrong, data_dir=data_dir)
+    with pytest.raises(NotPreparedError, match="there is no folder"):
+        my_datasets.plan("everything", data_dir=tmp_path / "nowhere")
+
+
+def test_input_and_target_or_columns(data_dir):
+    for function in ("batches", "source"):
+        with pytest.raises(InvalidOptionError, match=r"columns=\['whole'\] gives a dict"):
+            getattr(my_datasets, function)(
+                "everything", as_supervised=True, columns=["whole"], data_dir=data_dir
+            )
 
 
 def test_a_path_without_a_version(tmp_path):
@@ -316,6 +340,7 @@ def test_batches_are_no_tf_data(data_dir):
     for name, said in (
         ("shuffle", "give shuffle=True"), ("batch", "give batch_size="), ("repeat", "give epochs="),
         ("map", "to each batch"), ("prefetch", "prefetch="), ("take", "islice"),
+        ("state_after", "which has a state"), ("iterator", "which has a state"),
     ):  # fmt: skip
         with pytest.raises(UnknownMethodError, match=rf"no method {name}\(\)(.|\n)*{said}"):
             getattr(batches, name)

@@ -145,6 +145,10 @@ class TorchLoader(torch.utils.data.DataLoader[Any]):
         """Lets the next iteration begin at an epoch; see `TorchBatches.set_epoch`."""
         self.dataset.set_epoch(epoch)
 
+    def state_after(self, steps: int) -> State:
+        """Returns where training is after so many batches; see `TorchBatches.state_after`."""
+        return self.dataset.state_after(steps)
+
 
 def torch_loader(plan: Plan, *, state: State | None = None, workers: int = 0) -> Any:
     """Returns a `torch.utils.data.DataLoader` of a plan's batches.
