@@ -298,27 +298,35 @@ def test_a_builder_reads_its_own_features_though_nobody_registered_them(tmp_path
         my_datasets.source(tmp_path / "own_features" / "1.0.0")
 
 
-ELSEWHERE = {"filepathTemplate": "../../../{SHARD_X_OF_Y}"}
-ENDLESS = {"filepathTemplate": "{DATASET:>100000000000}"}
+ELSEWHERE = "../../../{SPLIT}-{SHARD_X_OF_Y}"
+ENDLESS = "{DATASET:>100000000000}"
+WHY_NOT = {ELSEWHERE: "are not called as files are", ENDLESS: "filepathTemplate is"}
 
 
-@pytest.mark.parametrize("changed", [ELSEWHERE, ENDLESS], ids=["elsewhere", "endless"])
+@pytest.mark.parametrize("template", WHY_NOT, ids=["elsewhere", "endless"])
 @pytest.mark.parametrize("name", [*CALLS, *COMMANDS])
-def test_no_template_leaves_the_directory(name, changed, good, tmp_path, monkeypatch):
+def test_no_template_leaves_the_directory(name, template, good, tmp_path, monkeypatch):
+    """There are good shards where the template leads: whoever followed it would succeed."""
     monkeypatch.chdir(tmp_path)
     version = tmp_path / "data" / NAME / "1.0.0"
     shutil.copytree(good, version)
+    for shard in version.glob("*.tfrecord-*"):
+        split, _, number = shard.name.partition("-")[2].partition(".tfrecord-")
+        shutil.copy(shard, tmp_path / f"{split}-{number}")
     info = json.loads((version / "dataset_info.json").read_text())
-    info["splits"] = [{**one, **changed} for one in info["splits"]]
+    info["splits"] = [{**one, "filepathTemplate": template} for one in info["splits"]]
     (version / "dataset_info.json").write_text(json.dumps(info))
-    if name in CALLS:
-        with pytest.raises(MyDatasetsError):
-            CALLS[name](version, tmp_path / "data")
-        return
     if name == "adopt":
         (version / "my_datasets_manifest.json").unlink()
+    if name in CALLS:
+        with pytest.raises(MyDatasetsError, match=WHY_NOT[template]):
+            CALLS[name](version, tmp_path / "data")
+        return
     done = run(COMMANDS[name], path=version, good=good, data=tmp_path / "data", tmp=tmp_path)
     assert isinstance(done.exception, (MyDatasetsError, SystemExit, type(None)))
+    assert not list(tmp_path.glob("my_datasets_*"))  # no index beside shards elsewhere
+    if name not in SILENT - {"lock"}:
+        assert WHY_NOT[template] in f"{done.output}{done.exception}"
 
 
 # Whoever calls one of these makes TFDS read metadata.
