@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -158,7 +159,7 @@ class Lock:
         """Returns the lock that holds in a directory, by default the working directory.
 
         Raises:
-          LockError: It cannot be read.
+          LockError: It cannot be read, or is another user's in a folder where everybody writes.
         """
         said = os.environ.get(VARIABLE)
         if said is not None:
@@ -166,6 +167,7 @@ class Lock:
         directory = (start or Path.cwd()).absolute()
         for one in (directory, *directory.parents):
             if (one / FILE_NAME).is_file():
+                _refuse_planted(one / FILE_NAME)
                 return cls.read(one / FILE_NAME)
         return None
 
@@ -323,6 +325,24 @@ class Lock:
                 "my-datasets verify --deep, renew it: my-datasets lock %s",
                 self.path, reference, reference,
             )  # fmt: skip
+
+
+def _refuse_planted(path: Path) -> None:
+    """Refuses a lock that somebody put above the working directory, as into `/tmp`.
+
+    It says whose keys are trusted.
+    """
+    if not hasattr(os, "geteuid"):
+        return
+    is_open = path.parent.stat().st_mode & stat.S_IWOTH
+    if is_open and path.lstat().st_uid not in (0, os.geteuid()):
+        raise LockError(
+            explain(
+                f"{path} is another user's, in a folder where everybody writes.",
+                "It would say what your references mean, and whose keys you trust",
+                mend=f"if you trust it, {VARIABLE}={path}; to use none, {VARIABLE}=",
+            )
+        )
 
 
 # Locks of format 1 of which this process has warned.
