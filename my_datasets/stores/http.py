@@ -35,8 +35,7 @@ class HttpStore(ReadOnlyStore):
     """A directory that an HTTP server gives away as it is; see `Store`.
 
     Certificates are verified. A name and password come from `~/.netrc`, as for other tools. A
-    server redirects to itself only: no other address is asked, and nothing that was encrypted goes
-    on in the clear.
+    server redirects to itself, or from `https` to `https`: see `_may_lead`.
     """
 
     def __init__(self, url: str) -> None:
@@ -130,10 +129,7 @@ class HttpStore(ReadOnlyStore):
         )
 
     def _answer(self, method: str, path: str, headers: dict[str, str]) -> requests.Response:
-        """Returns the answer, after redirects of the server to itself.
-
-        `requests` would follow them to anywhere.
-        """
+        """Returns the answer, after redirects; `requests` would follow them to anywhere."""
         url = f"{self._url}/{urllib.parse.quote(path)}"
         for _ in range(_MOST_REDIRECTS + 1):
             response = self._sent(method, path, url, headers)
@@ -141,7 +137,7 @@ class HttpStore(ReadOnlyStore):
                 return response
             response.close()
             target = _joined(url, response.headers["Location"])
-            if not _is_same_server(url, target):
+            if not _may_lead(url, target):
                 raise self._odd(
                     path, f"a redirect to {clipped(parts_without_secrets(target))}",
                     "if you trust what is there, give the address of that store",
@@ -216,14 +212,23 @@ def _joined(url: str, location: str) -> str:
         return location
 
 
-def _is_same_server(here: str, there: str) -> bool:
-    """Returns whether an address is of the same server, and no less encrypted."""
+def _may_lead(here: str, there: str) -> bool:
+    """Returns whether a redirect may be followed.
+
+    It stays with the same server, or leads from one certified server to another, as hubs do that
+    keep large files elsewhere. So no store reaches what this machine's own network answers without
+    a certificate, and nothing that was encrypted goes on in the clear.
+    """
     try:
         one, other = map(urllib.parse.urlsplit, (here, there))
         ports = one.port or _PORTS[one.scheme], other.port or _PORTS[other.scheme]
     except (ValueError, KeyError):
         return False
-    if one.hostname != other.hostname or "@" in other.netloc:
+    if "@" in other.netloc:
+        return False
+    if (one.scheme, other.scheme) == ("https", "https"):
+        return True
+    if one.hostname != other.hostname:
         return False
     is_upgrade = (one.scheme, other.scheme) == ("http", "https") and ports == (80, 443)
     return is_upgrade or (one.scheme == other.scheme and ports[0] == ports[1])

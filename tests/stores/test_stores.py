@@ -16,7 +16,7 @@ import boto3
 import pytest
 
 from my_datasets.errors import DiskFullError, NotInStoreError, StoreError, StoreUnavailableError
-from my_datasets.stores.http import HttpStore, _is_same_server
+from my_datasets.stores.http import HttpStore, _may_lead
 from my_datasets.stores.local import LocalStore
 from my_datasets.stores.opening import open_store
 from my_datasets.stores.other import OtherStore
@@ -334,7 +334,7 @@ def redirecting(to, body=b""):
     return answer
 
 
-def test_a_server_may_redirect_to_itself_only(tmp_path):
+def test_a_server_without_a_certificate_redirects_to_itself_only(tmp_path):
     (tmp_path / "file").write_bytes(b"0123456789")
     with serving(tmp_path) as (elsewhere, asked):
         for to in (
@@ -370,19 +370,21 @@ def test_a_server_may_redirect_to_itself_only(tmp_path):
     assert len(asked) == 6
 
 
-@pytest.mark.parametrize(("here", "there", "is_same"), [
+@pytest.mark.parametrize(("here", "there", "may_lead"), [
     ("http://a.org/x", "http://a.org/y", True),
     ("http://a.org/x", "https://a.org/x", True),
     ("http://a.org/x", "http://A.org:80/x", True),
     ("https://a.org/x", "http://a.org/x", False),
-    ("https://a.org/x", "https://b.org/x", False),
-    ("https://a.org/x", "https://a.org.b.org/x", False),
+    ("https://a.org/x", "https://b.org/x", True),
+    ("https://a.org/x", "https://b.org:8443/x", True),
+    ("http://a.org/x", "https://b.org/x", False),
     ("https://a.org/x", "https://a.org@b.org/x", False),
     ("https://a.org/x", "https://b.org@a.org/x", False),
+    ("https://a.org/x", "http://b.org/x", False),
     ("http://a.org/x", "http://a.org:6379/x", False),
     ("http://a.org:8080/x", "https://a.org/x", False),
     ("http://a.org/x", "file:///etc/passwd", False),
     ("http://a.org/x", "http://a.org:99999/x", False),
 ])  # fmt: skip
-def test_which_server_is_the_same(here, there, is_same):
-    assert _is_same_server(here, there) is is_same
+def test_where_a_redirect_may_lead(here, there, may_lead):
+    assert _may_lead(here, there) is may_lead
