@@ -78,6 +78,12 @@ class Decoder:
         object.__setattr__(self, "_columns", columns)
         object.__setattr__(self, "_parser", Parser(list(kinds), kinds))
 
+    @property
+    def has_images(self) -> bool:
+        """Whether a leaf is an image, which `image_size` changes."""
+        columns: Mapping[tuple[str, ...], Any] = self._columns  # type: ignore[attr-defined]
+        return any(isinstance(column, _Images) for column in columns.values())
+
     def __call__(self, batch: Batch, draws: Draws | None = None) -> Any:
         """Returns the values of some records, nested as the tree is.
 

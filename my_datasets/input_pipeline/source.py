@@ -284,6 +284,14 @@ def open_source(
     """
     tree = _chosen_features(prepared, as_supervised=as_supervised, columns=columns)
     decoder = Decoder(with_missing(tree, missing), image_size, crop, floats)
+    if image_size is not None and not decoder.has_images:
+        raise FeatureError(
+            explain(
+                f"image_size changes nothing: what is read of {prepared.name} has no image.",
+                f"Read: {', '.join('/'.join(leaf.path) for leaf in trees.columns_of(tree))}",
+                mend="leave image_size out, or choose an image with columns",
+            )
+        )
     return ExampleSource(prepared.name, split, prepared.records(split, held), decoder)
 
 

@@ -102,6 +102,8 @@ MISTAKES = [
     (READING, {"state": "no state"}, "no saved position"),
     (("pipeline",), {"augment": RandomFlip()}, r"compose\(\[RandomFlip"),
     (("pipeline",), {"augment": str.upper}, r"standard_image\(\)"),
+    ((*PLANNED, "source"), {"image_size": (3, 4), "columns": ["vector"]},
+     r"image_size changes nothing(.|\n)*Read: vector(.|\n)*leave image_size out"),
     (("pipeline",), {"augment": my_datasets.augment.standard_image(), "columns": ["grey"]},
      r"standard_image\(saturation=0, hue=0\)"),
     (("pipeline",), {"augment": my_datasets.augment.standard_image(), "columns": ["frames"]},
