@@ -381,7 +381,7 @@ def apart(url, home, **options):
     return process
 
 
-@pytest.mark.parametrize("moments", [2, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("moments", [1, pytest.param(30, marks=pytest.mark.slow)])
 def test_kills_of_the_building_process(url, tmp_path, moments, dask_cluster_there):
     """Whose workers live on, and those that are started for the next one find what is done."""
     version_dir = build_here(Slow, tmp_path / "here", engine="beam")

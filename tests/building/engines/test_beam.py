@@ -84,7 +84,12 @@ def test_other_formats_have_the_same_bytes_too(tmp_path, file_format):
     assert hashes(on_beam) == hashes(local)
 
 
-@pytest.mark.parametrize("limit", [1, 399, 400, 1000, 10**6])
+_SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "limit", [399, 1000, *(pytest.param(n, marks=_SLOW) for n in (1, 400, 10**6))]
+)
 def test_a_sample_of_units_is_the_beginning(tmp_path, small, limit):
     config = tfds.download.DownloadConfig(max_examples_per_split=limit)
     local = build(toys.InUnits, tmp_path / "local", config=config, workers=1)
@@ -92,7 +97,7 @@ def test_a_sample_of_units_is_the_beginning(tmp_path, small, limit):
     assert hashes(on_beam) == hashes(local)
 
 
-@pytest.mark.parametrize("limit", [1, 700, 10**6])
+@pytest.mark.parametrize("limit", [700, *(pytest.param(n, marks=_SLOW) for n in (1, 10**6))])
 def test_a_sample_of_a_collection_is_the_beginning_of_its_order(tmp_path, small, limit):
     whole = records(build(toys.InUnits, tmp_path / "whole", workers=1))
     config = tfds.download.DownloadConfig(max_examples_per_split=limit, num_shards=1)
