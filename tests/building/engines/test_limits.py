@@ -29,7 +29,7 @@ def _build_large(data_dir, cap, units, engine, is_warm, go):
     build(toys.LargeInUnits, data_dir, config=None, workers=2, max_memory=cap, engine=engine)
 
 
-@pytest.mark.parametrize("engine", ["local", "beam"])
+@pytest.mark.parametrize("engine", ["local", pytest.param("beam", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("cap", "units", "beside"),
     [(4 << 20, 5, 150 << 20), pytest.param(64 << 20, 70, 300 << 20, marks=pytest.mark.slow)],
