@@ -168,8 +168,17 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path, whole):
     assert _files(directory) == _files(whole[0])
 
 
-@pytest.mark.parametrize("sent", _SIGNALS.values(), ids=_SIGNALS)
-@pytest.mark.parametrize("runner", ["in-process", "dask"])
+@pytest.mark.parametrize(
+    ("runner", "sent"),
+    [
+        pytest.param(
+            runner, sent, id=f"{runner}-{name}",
+            marks=[pytest.mark.slow] if runner == "dask" and name != "SIGTERM" else [],
+        )
+        for runner in ("in-process", "dask")
+        for name, sent in _SIGNALS.items()
+    ],
+)  # fmt: skip
 def test_workers_of_beam_end(tmp_path, whole, runner, sent):
     """Those of a cluster that the build has started itself."""
     if runner == "dask" and not os.environ.get(_ALONE):

@@ -85,8 +85,15 @@ def test_batches_are_those_made_here_in_their_order(cluster, rows_dir, sharding)
     assert set(stats.workers) == {one.told["address"] for one in cluster.workers}
 
 
-@pytest.mark.parametrize("sharding", ["exact", "static", "dynamic"])
-@pytest.mark.parametrize("dies", ["worker", "dispatcher"])
+@pytest.mark.parametrize(
+    ("dies", "sharding"),
+    [
+        ("worker", "exact"), ("worker", "dynamic"), ("dispatcher", "exact"),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in [
+            ("worker", "static"), ("dispatcher", "static"), ("dispatcher", "dynamic")
+        ]),
+    ],
+)  # fmt: skip
 def test_each_example_exactly_once_or_at_most_once(cluster, rows_dir, sharding, dies):
     process = cluster.dispatcher if dies == "dispatcher" else cluster.workers[0]
     train = served(cluster, rows_dir, sharding)
@@ -111,7 +118,9 @@ def test_each_example_exactly_once_or_at_most_once(cluster, rows_dir, sharding, 
         assert same(found, expected(rows_dir))
 
 
-@pytest.mark.parametrize("dies", [None, "worker", "dispatcher"])
+@pytest.mark.parametrize(
+    "dies", ["worker", *(pytest.param(one, marks=pytest.mark.slow) for one in (None, "dispatcher"))]
+)
 def test_each_example_at_least_once(cluster, rows_dir, dies):
     process = {"worker": cluster.workers[0], "dispatcher": cluster.dispatcher}.get(dies)
     train = served(cluster, rows_dir, "off")
@@ -150,7 +159,10 @@ def test_what_is_lost_is_known_and_made_again(cluster, rows_dir):
     assert stats.made_again > 0
 
 
-@pytest.mark.parametrize("sharding", ["exact", "static", "dynamic", "off"])
+@pytest.mark.parametrize(
+    "sharding",
+    ["exact", "dynamic", *(pytest.param(one, marks=pytest.mark.slow) for one in ("static", "off"))],
+)
 def test_a_worker_that_never_comes_back(cluster, rows_dir, sharding):
     settle(cluster, rows_dir)
     # All but exact wait for the deadline, some of which a slow machine needs for a batch.
