@@ -74,7 +74,8 @@ class Lease:
         self._over.set()
         self._thread.join()
         with suppress(StoreError):
-            if not self._is_lost and self._store.state(self._path, _MOST_BYTES)[1] == self._tag:
+            if not self._is_lost:
+                self._tag_of_mine()  # not by the tag: the answer to the last renewal may be lost
                 self._store.delete(self._path)
 
     def _run(self) -> None:

@@ -122,6 +122,21 @@ def test_who_has_slept_does_not_believe_in_its_own(store, monkeypatch):
             held.check()
 
 
+def test_it_is_given_back_when_the_last_answer_was_lost(store, monkeypatch):
+    with lease.held(store, PATH, "/here"):
+        replace, written = store.replace, []
+
+        def deaf(*args):
+            written.append(replace(*args))
+            raise errors.StoreUnavailableError("the answer was lost")
+
+        monkeypatch.setattr(lease, "EVERY", 3600)
+        monkeypatch.setattr(store, "replace", deaf)
+        until(lambda: written, "it was never renewed")
+    with pytest.raises(errors.NotInStoreError):
+        store.state(PATH, 4096)
+
+
 def test_answers_that_were_lost_lose_no_lease(store, monkeypatch):
     """It was renewed, is not told so, and then cannot even ask."""
     replace, state = store.replace, store.state
