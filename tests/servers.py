@@ -6,10 +6,12 @@ import json
 import os
 import socket
 import subprocess
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,13 +28,23 @@ _LONGEST_START_SECONDS = 30
 def s3(bucket: str, host: str = "127.0.0.1") -> Iterator[tuple[str, Put]]:
     """Yields the URL of a bucket in moto's S3 server, and what writes to it."""
     import boto3
+    from moto.s3.responses import S3Response
     from moto.server import ThreadedMotoServer
+
+    # Moto compares the ETag of a conditional write, and writes later: requests at the same time
+    # would both succeed, which S3 excludes.
+    put_object, alone = S3Response.put_object, threading.Lock()
+
+    def put_alone(response: S3Response) -> Any:
+        with alone:
+            return put_object(response)
 
     server = ThreadedMotoServer(ip_address=host, port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     try:
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(S3Response, "put_object", put_alone)
             patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
             patch.setenv("AWS_ACCESS_KEY_ID", "test")
             patch.setenv("AWS_SECRET_ACCESS_KEY", "test")

@@ -296,5 +296,6 @@ def _tree(directory: Path) -> list[str]:
     return sorted(
         os.path.relpath(path, directory)
         for path in directory.rglob("*")
-        if "cache" not in path.parts
+        # What another thread was writing when the process ended is left for `gc`.
+        if "cache" not in path.parts and path.parent.name != "half-written"
     )
