@@ -32,7 +32,7 @@ def test_a_lock_that_another_user_put_there_is_refused(tmp_path, monkeypatch, is
 
 
 def test_a_link_that_another_user_put_there_is_refused(tmp_path, monkeypatch):
-    """Whoever owns the file that it leads to: the link decides which file that is."""
+    """Also if it leads to a file of your own: whoever made the link chose that file."""
     programs.require_root()  # only root makes a link of another user
     monkeypatch.delenv("MY_DATASETS_LOCK", raising=False)
     shared, mine = tmp_path / "shared", tmp_path / "mine"
