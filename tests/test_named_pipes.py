@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from my_datasets.core.regular_files import open_regular, read_regular
+from my_datasets.storage.regular_files import open_regular, read_regular
 from tests.publishing import forging
 
 # Each runs in a process of its own: a thread that waits for a pipe cannot be ended.

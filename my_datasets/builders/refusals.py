@@ -4,8 +4,6 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from my_datasets.core import layout
-from my_datasets.core.declared import Declared
 from my_datasets.errors import (
     BuilderError,
     DataDirError,
@@ -15,6 +13,8 @@ from my_datasets.errors import (
     SourceError,
     explain,
 )
+from my_datasets.metadata import layout
+from my_datasets.metadata.dataset_info import Declared
 
 _BUILD_ANEW = "delete {0}, or move it elsewhere, and build the version anew"
 

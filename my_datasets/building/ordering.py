@@ -7,13 +7,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.errors import InvalidKeyError, explain
-from my_datasets.records import hashing, pieces
+from my_datasets.records import shuffle_order
+from my_datasets.records.tf_example import pieces
 
 # Room for 2**40 examples in each of 2**22 units.
 _POSITION_BITS = 40
 
 
-def numbers(unit: int, positions: npt.NDArray[np.uint64], keys: Any) -> tuple[bool, hashing.Hashes]:
+def numbers(
+    unit: int, positions: npt.NDArray[np.uint64], keys: Any
+) -> tuple[bool, shuffle_order.Hashes]:
     """Returns numbers that sort as TFDS sorts where shuffling is disabled: by int keys.
 
     Returns:
@@ -31,7 +34,7 @@ def numbers(unit: int, positions: npt.NDArray[np.uint64], keys: Any) -> tuple[bo
     return by_key, (high, np.zeros(len(values), np.uint64))
 
 
-def of_texts(keys: pa.LargeBinaryArray) -> hashing.Hashes:
+def of_texts(keys: pa.LargeBinaryArray) -> shuffle_order.Hashes:
     """Returns numbers that sort as keys do, as far as their first 16 bytes tell.
 
     Where there is no order of generation, texts give the order: byte by byte, the shorter first.

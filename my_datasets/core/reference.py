@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from my_datasets.core.versioning import VersionPattern
+from my_datasets.core.version import VersionPattern
 from my_datasets.errors import InvalidReferenceError, explain
 
 # TFDS's own alphabets (tensorflow_datasets/core/naming.py), less its namespaces and its keyword

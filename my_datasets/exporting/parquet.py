@@ -10,9 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from my_datasets.building.storage import explained
-from my_datasets.core import hashes, layout, schema
-from my_datasets.core.manifest import Manifest
+from my_datasets.building.disk_errors import explained
 from my_datasets.errors import (
     ExampleError,
     FeatureError,
@@ -21,13 +19,16 @@ from my_datasets.errors import (
     explain,
     missing_shard,
 )
-from my_datasets.exporting.about import require_own_metadata
 from my_datasets.exporting.arrow import Columns
 from my_datasets.exporting.target import check, staged
-from my_datasets.input_pipeline import trees
-from my_datasets.input_pipeline.decoding import MisfitError
-from my_datasets.input_pipeline.prepared import Prepared
-from my_datasets.records.reading import Batch
+from my_datasets.exporting.version_summary import require_own_metadata
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode.decoder import MisfitError
+from my_datasets.input_pipeline.read.prepared import Prepared
+from my_datasets.metadata import features
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.records.random_access import Batch
+from my_datasets.storage import addresses, regular_files
 
 _MOST_ROWS = 8192
 _CHUNK_BYTES = 16 << 20
@@ -111,7 +112,7 @@ def export(
       DiskFullError: There is no room.
     """
     # Of a link the place it leads to, which may be on a larger disk.
-    target = Path(os.path.realpath(layout.local_path(directory, "The directory")))
+    target = Path(os.path.realpath(addresses.local_path(directory, "The directory")))
     check(target, overwrite=overwrite)
     require_own_metadata(prepared.path)
     wanted = _chosen_splits(prepared, splits)
@@ -209,7 +210,7 @@ class _Split:
         name = f"{self._split}-{number}.parquet"
         final = path.replace(path.with_name(name))
         return ExportedFile(
-            f"data/{name}", self._split, count, final.stat().st_size, hashes.of_file(final)
+            f"data/{name}", self._split, count, final.stat().st_size, regular_files.sha256_of(final)
         )
 
 
@@ -250,7 +251,7 @@ def _binary(prepared: Prepared, named: Collection[str]) -> frozenset[str]:
 
 
 def _bytes_of(tree: Any) -> frozenset[str]:
-    return frozenset(leaf.name for leaf in trees.columns_of(tree) if leaf.form == "bytes")
+    return frozenset(leaf.name for leaf in pytree.columns_of(tree) if leaf.form == "bytes")
 
 
 def _not_text(version_dir: Path, leaves: frozenset[str]) -> frozenset[str]:
@@ -277,7 +278,7 @@ def of_records(version_dir: Path, records: Batch, most_bytes: int) -> bytes | No
       FeatureError: A feature is of a kind that only TFDS reads, or a text is none.
       MisfitError: An example is not what its features declare.
     """
-    tree = schema.read_tree(version_dir)
+    tree = features.read_tree(version_dir)
     table = Columns(tree, _not_text(version_dir, _bytes_of(tree))).table(records)
     if table.nbytes > most_bytes:
         return None

@@ -5,14 +5,12 @@ import secrets
 from collections.abc import Sequence
 
 from my_datasets.errors import InvalidOptionError, explain
-from my_datasets.input_pipeline import sizing
-from my_datasets.input_pipeline.hosts import this_host
-from my_datasets.input_pipeline.opening import opened
-from my_datasets.input_pipeline.order import EpochOrder, WindowOrder
-from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.sizing import Budget
-from my_datasets.input_pipeline.source import Source
-from my_datasets.input_pipeline.stages import (
+from my_datasets.input_pipeline.order.hosts import this_host
+from my_datasets.input_pipeline.order.permutation import EpochOrder, WindowOrder
+from my_datasets.input_pipeline.plan import sizing
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.sizing import Budget
+from my_datasets.input_pipeline.plan.stages import (
     Batch,
     Cache,
     Decode,
@@ -23,6 +21,8 @@ from my_datasets.input_pipeline.stages import (
     Shard,
     Stage,
 )
+from my_datasets.input_pipeline.read.opening import opened
+from my_datasets.input_pipeline.read.source import Source
 
 # Of random seeds: short enough to be copied by hand.
 _SEED_BITS = 32

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core import sidecars
 from my_datasets.core.machine import unless_out_of_memory
-from my_datasets.core.regular_files import open_regular, replaced
-from my_datasets.core.sidecars import Sidecar, offsets_of
 from my_datasets.errors import CorruptShardError, explain
+from my_datasets.metadata import sidecars
+from my_datasets.metadata.sidecars import Sidecar, offsets_of
 from my_datasets.records import tfrecord
+from my_datasets.storage.regular_files import open_regular, replaced
 
 
 def path_of(shard: Path) -> Path:

@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 
 from my_datasets.errors import SourceError, explain
 from my_datasets.scaffolding.inspection import Inspection
-from my_datasets.scaffolding.pretty import Call, Name, assigned
+from my_datasets.scaffolding.source_format import Call, Name, assigned
 
 _ARROW = {
     pa.large_string(): "pa.string()",

@@ -16,8 +16,8 @@ from my_datasets import sources
 from my_datasets.building.units import Misfit
 from my_datasets.errors import SourceError, explain
 from my_datasets.sources.databases import quoted, sqlite_uri
-from my_datasets.sources.files import CODECS, File
-from my_datasets.sources.listing import files
+from my_datasets.sources.files.file import CODECS, File
+from my_datasets.sources.files.listing import files
 
 # The kinds, by the endings of their files.
 _ENDINGS = {

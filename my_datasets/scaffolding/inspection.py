@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from my_datasets import sources
 from my_datasets.errors import InvalidOptionError, SourceError, explain
 from my_datasets.scaffolding.formats import FOLDERS, KINDS, ROWS, database_of, kind_of, options_of
-from my_datasets.scaffolding.personal import looks_personal
+from my_datasets.scaffolding.personal_data import looks_personal
 
 # No more rows are looked at than have so many bytes.
 _BYTES = 64 << 20

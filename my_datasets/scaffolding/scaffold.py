@@ -14,13 +14,14 @@ from typing import Any
 
 from tensorflow_datasets.core import registered
 
-from my_datasets.builders.download_cache import url_info
+from my_datasets.builders.download.download_cache import url_info
 from my_datasets.building.units import Misfit
 from my_datasets.checking.dummy_downloads import DownloadManager
-from my_datasets.checking.subject import Subject
+from my_datasets.checking.target import Subject
 from my_datasets.downloads.fetching import Fetched, fetch
 from my_datasets.errors import SourceError, explain
-from my_datasets.scaffolding import code, dummies, project
+from my_datasets.scaffolding import code, project
+from my_datasets.scaffolding import dummy_data as dummies
 from my_datasets.scaffolding.code import Split
 from my_datasets.scaffolding.inspection import Inspection, inspect
 from my_datasets.sources.source import Source

@@ -12,8 +12,8 @@ import pyarrow as pa
 from my_datasets.building.units import Misfit
 from my_datasets.errors import SourceError, explain
 from my_datasets.records import tfrecord
-from my_datasets.sources.files import File
-from my_datasets.sources.listing import Where, files
+from my_datasets.sources.files.file import File
+from my_datasets.sources.files.listing import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored_schema
 

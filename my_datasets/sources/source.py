@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from my_datasets.building.units import Generator, Misfit, Units
 from my_datasets.errors import SourceError, explain
-from my_datasets.records import hashing
+from my_datasets.records import shuffle_order
 from my_datasets.sources import splitting
 from my_datasets.sources.types import with_nulls
 
@@ -227,7 +227,7 @@ class Source(Units):
         for keys, batch in self:
             if isinstance(batch, pa.RecordBatch):
                 given = batch.column(keys) if isinstance(keys, str) else keys
-                yield hashing.key_array(given), batch.column(column)
+                yield shuffle_order.key_array(given), batch.column(column)
 
     def map(self, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> "Source":
         """Returns the source with each of its record batches changed.

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.schema import Leaf
 from my_datasets.errors import BuilderError, explain
-from my_datasets.records.columns import Bytes, Column
+from my_datasets.metadata.features import Leaf
+from my_datasets.records.tf_example.columns import Bytes, Column
 from my_datasets.statistics.feature import FeatureStatistics, tensor
 from my_datasets.statistics.images import looked_at
 from my_datasets.statistics.numbers import Labels

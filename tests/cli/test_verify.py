@@ -15,9 +15,9 @@ from click.testing import CliRunner
 import my_datasets
 from my_datasets import errors
 from my_datasets.cli.main import cli
-from my_datasets.core.manifest import Manifest
+from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import index
-from my_datasets.verification.adopting import adopt
+from my_datasets.verification.adopt import adopt
 from tests.building.engines.builds import THREE_SHARDS
 from tests.building.engines.toys import ByTfds
 from tests.comparison.test_diff import Versions

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from tensorflow_datasets.core import naming
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.versioning import VersionPattern
+from my_datasets.core.version import VersionPattern
 from my_datasets.errors import InvalidReferenceError
 
 names = st.from_regex(r"[a-z][a-z0-9_]{0,10}", fullmatch=True)

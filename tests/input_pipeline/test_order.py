@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.input_pipeline import order
-from my_datasets.input_pipeline.order import Order, uniform
+from my_datasets.input_pipeline.order import permutation
+from my_datasets.input_pipeline.order.permutation import Order, uniform
 
 GOLDEN_SORTED = [3, 4, 1, 8, 0, 5, 9, 2, 6, 7]
 GOLDEN_COMPUTED = [852171521, 742354083, 237469497, 5863706, 203352599]
@@ -20,7 +20,7 @@ GOLDEN_UNIFORM = [[0.445794, 0.863834], [0.906752, 0.262554], [0.834718, 0.24889
 def way(request, monkeypatch):
     """Either way in which a permutation is made, for small sizes too."""
     if request.param == "computed":
-        monkeypatch.setattr(order, "_SORTED", 0)
+        monkeypatch.setattr(permutation, "_SORTED", 0)
     return request.param
 
 
@@ -79,7 +79,7 @@ def test_every_permutation_of_few_is_as_likely():
 
 def test_neighbours_are_not_related(monkeypatch):
     """Correlations of n pairs are within 4 / sqrt(n) of 0 for a random permutation."""
-    monkeypatch.setattr(order, "_SORTED", 0)
+    monkeypatch.setattr(permutation, "_SORTED", 0)
     n = 200_003
     found = Order(n, 3)(0, np.arange(n)).astype(float)
     for one, other in (
@@ -111,7 +111,7 @@ def test_no_round_of_an_epoch_has_the_key_of_another():
             key
             for seed in range(5)
             for epoch in range(20)
-            for key in order._round_keys(seed, epoch, version)
+            for key in permutation._round_keys(seed, epoch, version)
         }
         assert len(keys) == distinct
 

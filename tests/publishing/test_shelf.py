@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from my_datasets.errors import CorruptReleaseError, DiskFullError
-from my_datasets.publishing.record import ReleasedFile
-from my_datasets.publishing.shelf import Shelf
-from my_datasets.records.on_demand import hold
+from my_datasets.publishing.model.record import ReleasedFile
+from my_datasets.publishing.stream.shard_cache import Shelf
+from my_datasets.records.shard_provider import hold
 
 SIZE = 1000
 

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 import my_datasets
 from my_datasets.cli.main import cli
-from my_datasets.core import manifest
-from my_datasets.core.manifest import Manifest
 from my_datasets.errors import PublishError
+from my_datasets.metadata import manifest
+from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import index, keys
-from my_datasets.verification.adopting import adopt
+from my_datasets.verification.adopt import adopt
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.building.engines import toys

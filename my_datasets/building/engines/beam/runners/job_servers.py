@@ -1,0 +1,90 @@
+"""Runners whose job server is a process: one for all pipelines of a build, and no longer.
+
+Beam's own runner for Flink starts a process for each pipeline, and all of them stay until Python
+ends; those for Spark and Prism keep one, until then as well. If Python is killed, they stay on.
+"""
+
+from typing import Any
+
+from apache_beam.options.pipeline_options import SparkRunnerOptions
+from apache_beam.runners.portability import flink_runner, job_server, prism_runner, spark_runner
+
+from my_datasets.building.engines.beam.runners import tied_process
+
+
+class KeepingServer:
+    """Starts a job server when it is first asked for, and keeps it."""
+
+    _server: job_server.StopOnExitJobServer | None = None
+
+    def default_job_server(self, options: Any) -> job_server.JobServer:
+        """Returns the job server; Beam asks for it where no `job_endpoint` was given.
+
+        Args:
+          options: The options of the pipeline, the same ones for all of a build.
+        """
+        if self._server is not None:
+            return self._server
+        server = self._made(options)
+        if isinstance(server, job_server.StopOnExitJobServer):  # else no process, and no server
+            self._server = server
+        return server
+
+    def stop(self) -> None:
+        """Ends the process. A pipeline after that starts another one."""
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def _made(self, options: Any) -> job_server.JobServer:
+        raise NotImplementedError
+
+
+class FlinkRunner(KeepingServer, flink_runner.FlinkRunner):  # type: ignore[misc]
+    """Runs pipelines on Flink."""
+
+    def _made(self, options: Any) -> job_server.JobServer:
+        # It also completes the address of the master, in the options.
+        server = flink_runner.FlinkRunner.default_job_server(self, options)
+        if not isinstance(server, job_server.StopOnExitJobServer):
+            return server
+        return job_server.StopOnExitJobServer(_OfFlink(options))
+
+
+class SparkRunner(KeepingServer, spark_runner.SparkRunner):  # type: ignore[misc]
+    """Runs pipelines on Spark."""
+
+    def _made(self, options: Any) -> job_server.JobServer:
+        if options.view_as(SparkRunnerOptions).spark_submit_uber_jar:
+            return spark_runner.SparkRunner.default_job_server(self, options)
+        # Not Beam's, which a later build with the same options would get after it was stopped.
+        return job_server.StopOnExitJobServer(_OfSpark(options))
+
+
+class PrismRunner(KeepingServer, prism_runner.PrismRunner):  # type: ignore[misc]
+    """Runs pipelines on Prism, which is its own job server."""
+
+    def _made(self, options: Any) -> job_server.JobServer:
+        return job_server.StopOnExitJobServer(_OfPrism(options))
+
+
+class _EndingWithTheBuild(job_server.SubprocessJobServer):  # type: ignore[misc]
+    """A job server that ends when the building process does, were it by SIGKILL."""
+
+    def subprocess_cmd_and_endpoint(self) -> tuple[list[str], str]:
+        # The thread that asks is the one that builds, and it stops the server before it ends. (To
+        # handle signals, Beam's runners insist on the main one.)
+        command, endpoint = super().subprocess_cmd_and_endpoint()
+        return tied_process.command_for([str(part) for part in command]), endpoint
+
+
+class _OfFlink(_EndingWithTheBuild, flink_runner.FlinkJarJobServer):  # type: ignore[misc]
+    pass
+
+
+class _OfSpark(_EndingWithTheBuild, spark_runner.SparkJarJobServer):  # type: ignore[misc]
+    pass
+
+
+class _OfPrism(_EndingWithTheBuild, prism_runner.PrismJobServer):  # type: ignore[misc]
+    pass
