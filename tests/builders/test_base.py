@@ -13,7 +13,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from my_datasets import errors
-from my_datasets.storage import lease
+from my_datasets.storage import addresses, lease
 from tests.builders import toy
 
 
