@@ -109,7 +109,7 @@ def load(
             raise InvalidOptionError(
                 explain(
                     "What is loaded from a store is not built, so nothing can be said of building.",
-                    mend="leave out builder_kwargs and download_and_prepare_kwargs, or store",
+                    fix="leave out builder_kwargs and download_and_prepare_kwargs, or store",
                 )
             )
         if download:
@@ -236,7 +236,7 @@ def _split_not_found(
         explain(
             f"Dataset {builder.info.full_name!r} has no split {split!r}.",
             f"Its splits, in {builder.data_dir}: {', '.join(builder.info.splits)}",
-            mend="ask for one of those, or a slice such as 'train[:80%]'",
+            fix="ask for one of those, or a slice such as 'train[:80%]'",
         )
     )
 
@@ -250,7 +250,7 @@ def _not_prepared(builder: tfds.core.DatasetBuilder) -> NotPreparedError:
             f"Dataset {builder.info.full_name!r} is not prepared.",
             f"Searched: {root}{missing}",
             f"Versions prepared there: {there}",
-            mend=f"my-datasets build {reference_to(builder)} --data-dir {root}, or load with "
+            fix=f"my-datasets build {reference_to(builder)} --data-dir {root}, or load with "
             "download=True",
         )
     )

@@ -48,7 +48,7 @@ def message_of(error: type[Exception], *args, **kwargs) -> str:
         my_datasets.load(*args, **kwargs)
     message = str(caught.value)
     assert len(message.splitlines()) <= 10
-    assert "To mend:" in message
+    assert "Fix:" in message
     return message
 
 

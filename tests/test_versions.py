@@ -164,7 +164,7 @@ def message(error, call):
     with pytest.raises(error) as caught:
         call()
     said = str(caught.value)
-    assert "To mend:" in said
+    assert "Fix:" in said
     assert len(said.splitlines()) <= 10
     return said
 
@@ -195,7 +195,7 @@ def test_what_could_be_built_is_named_by_its_version(data_dir):
     said = message(
         errors.NotPreparedError, lambda: my_datasets.source(f"{NAME}:1.2.*", data_dir=data_dir)
     )
-    assert f"To mend: my-datasets build {NAME}:1.2.0 --data-dir {data_dir}" in said
+    assert f"Fix: my-datasets build {NAME}:1.2.0 --data-dir {data_dir}" in said
 
 
 def test_a_version_that_is_only_loaded(data_dir, tmp_path):

@@ -66,7 +66,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     * A build that was killed goes on where it was; what cannot be used any more is removed.
     * Prepared data knows which code made it; data of other code is not taken for this version's.
     * Checksums of this package's datasets live in the top-level `checksums/<name>.tsv`.
-    * Mistakes raise `MyDatasetsError`s that say how to mend them.
+    * Mistakes raise `MyDatasetsError`s that say how to fix them.
     """
 
     def __init_subclass__(cls, skip_registration: bool = False, **kwargs: Any) -> None:

@@ -69,7 +69,7 @@ def split_inputs(generators: Any, builder: tfds.core.DatasetBuilder) -> list[Spl
             explain(
                 f"_split_generators of {builder.name!r} returned {_shortly(generators)}.",
                 "Expected a dict such as {'train': self._generate_examples(path)}",
-                mend="return a dict with a generator, or self.units(...), for each split",
+                fix="return a dict with a generator, or self.units(...), for each split",
             )
         )
     inputs = []
@@ -79,7 +79,7 @@ def split_inputs(generators: Any, builder: tfds.core.DatasetBuilder) -> list[Spl
                 explain(
                     f"A split of {builder.name!r} is called {name!r}, "
                     "which TFDS keeps for all splits.",
-                    mend="give the split another name",
+                    fix="give the split another name",
                 )
             )
         if isinstance(generator, Units):
@@ -95,7 +95,7 @@ def split_inputs(generators: Any, builder: tfds.core.DatasetBuilder) -> list[Spl
                     f"The split {name!r} of {builder.name!r} is a {type(generator).__name__}.",
                     "Expected a generator of (key, example) pairs, self.units(...), or a Beam "
                     "transform",
-                    mend="see that _generate_examples yields, and is called",
+                    fix="see that _generate_examples yields, and is called",
                 )
             )
     return inputs
@@ -126,7 +126,7 @@ def chosen(inputs: Sequence[SplitInput], options: BuildOptions) -> list[SplitInp
             explain(
                 f"There is no split {', '.join(missing)}.",
                 f"Splits of this dataset: {', '.join(names)}",
-                mend="choose among those with --splits",
+                fix="choose among those with --splits",
             )
         )
     return [item for item in inputs if item.name in options.splits]

@@ -56,7 +56,7 @@ def builder_from_directory(version_dir: str | os.PathLike[str]) -> tfds.core.Dat
         raise IncompleteVersionError(
             explain(
                 f"{error.filename} is not there.",
-                mend=f"build or pull the version anew, and delete {version_dir} before",
+                fix=f"build or pull the version anew, and delete {version_dir} before",
             )
         ) from error
     with _explained(version_dir):
@@ -82,7 +82,7 @@ def features_from_directory(directory: str | os.PathLike[str]) -> Any:
                     f"Found: {clipped(' '.join(arguments))}",
                     "ffmpeg reads and writes the files that its arguments name, so only those in "
                     "Python code are used to encode.",
-                    mend="give features=tfds.features.FeaturesDict({...}), on the command line "
+                    fix="give features=tfds.features.FeaturesDict({...}), on the command line "
                     "--features MODULE:NAME, with tfds.features.Video(ffmpeg_extra_args=...)",
                 )
             )
@@ -170,6 +170,6 @@ def _explained(version_dir: str | os.PathLike[str]) -> Iterator[None]:
             explain(
                 f"TFDS cannot read the metadata in {os.fspath(version_dir)}.",
                 f"Found: {type(error).__name__}: {first}",
-                mend="build or pull the version anew",
+                fix="build or pull the version anew",
             )
         ) from error

@@ -158,7 +158,7 @@ def _refuse_violations(found: Mapping[str, Examined], declared: Mapping[str, Con
                 "Values are not what CONSTRAINTS of the builder declares; nothing was changed.",
                 *told[:_MOST_TOLD],
                 *more,
-                mend="mend the data, or the code that reads them; or what is declared, if it is "
+                fix="fix the data, or the code that reads them; or what is declared, if it is "
                 "not what holds",
             )
         )

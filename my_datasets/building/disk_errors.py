@@ -37,7 +37,7 @@ _FIXES = {
 
 @contextmanager
 def explained(data_dir: Path) -> Iterator[None]:
-    """Turns failures to write under `data_dir` into errors that say how to mend them.
+    """Turns failures to write under `data_dir` into errors that say how to fix them.
 
     TensorFlow's file system raises its own classes in place of `OSError`; both are covered. An
     error that is about something else (another path, another cause) passes unchanged.
@@ -72,7 +72,7 @@ def file_error(error: OSError) -> MyDatasetsError | None:
         return DiskFullError(
             explain(
                 f"The disk is full: {place} cannot be written.",
-                mend="free some space there, or choose another place, then run the same again",
+                fix="free some space there, or choose another place, then run the same again",
             )
         )
     # EPIPE is for click: whoever reads the output has gone.
@@ -81,7 +81,7 @@ def file_error(error: OSError) -> MyDatasetsError | None:
     return FileAccessError(
         explain(
             f"{error}." if error.filename is None else f"{place}: {error.strerror}.",
-            mend=_FIXES.get(error.errno, "correct the path, or see what is there"),
+            fix=_FIXES.get(error.errno, "correct the path, or see what is there"),
         )
     )
 
@@ -92,7 +92,7 @@ def no_memory(error: BaseException) -> OutOfMemoryError:
         explain(
             "The system gives this process no more memory.",
             f"The error was: {error}" if str(error) else "",
-            mend="give it more (see ulimit -v, or the container's limit), or let it take less: "
+            fix="give it more (see ulimit -v, or the container's limit), or let it take less: "
             "--max-memory and fewer --workers of a build, a smaller batch_size of a pipeline",
         )
     )
@@ -111,7 +111,7 @@ def _translate(error: Exception, data_dir: Path) -> MyDatasetsError | None:
                 f"The disk is full: {place} could not be written.",
                 f"Free there: {free:,} bytes",
                 "No half-made version is left. What was finished of it is kept for the next run.",
-                mend="free some space there or choose another directory, then run the same again",
+                fix="free some space there or choose another directory, then run the same again",
             )
         )
     if any(_is_not_writable(link, data_dir) for link in chain):
@@ -121,7 +121,7 @@ def _translate(error: Exception, data_dir: Path) -> MyDatasetsError | None:
             explain(
                 f"{place} {kind}, so {data_dir} cannot be made.",
                 f"The system said: {error}",
-                mend="choose another --data-dir, or change the permissions",
+                fix="choose another --data-dir, or change the permissions",
             )
         )
     gone = next((link for link in chain if _is_gone(link, data_dir)), None)
@@ -129,7 +129,7 @@ def _translate(error: Exception, data_dir: Path) -> MyDatasetsError | None:
         return DataDirError(
             explain(
                 f"{gone.filename} is gone: something removed it while {data_dir} was written.",
-                mend="see that nothing else removes files there, then run the same again",
+                fix="see that nothing else removes files there, then run the same again",
             )
         )
     short = next((link for link in chain if is_out_of_memory(link)), None)

@@ -56,7 +56,7 @@ def mixed_keys() -> InvalidKeyError:
     return InvalidKeyError(
         explain(
             "Where shuffling is disabled, keys are all ints or none is.",
-            mend="yield ints that give the order, or texts to keep that of generation",
+            fix="yield ints that give the order, or texts to keep that of generation",
         )
     )
 
@@ -80,7 +80,7 @@ def _whole_numbers(keys: Any) -> npt.NDArray[np.int64] | None:
             explain(
                 "Where shuffling is disabled, an int key must fit in 64 bits with its sign.",
                 f"Keys from {min(keys)} to {max(keys)}",
-                mend="yield smaller numbers, or texts to keep the order of generation",
+                fix="yield smaller numbers, or texts to keep the order of generation",
             )
         )
     whole_numbers: npt.NDArray[np.int64] = values.astype(np.int64)

@@ -274,7 +274,7 @@ def duplicate_key(key: str, places: Sequence[tuple[str, int]]) -> DuplicateKeyEr
         explain(
             f"Two examples have the key {key!r}.",
             *(f"{which}: {place}" for which, place in zip(("First", "Again"), said, strict=False)),
-            mend="yield keys that are unique within the split, or pass ignore_duplicates to keep "
+            fix="yield keys that are unique within the split, or pass ignore_duplicates to keep "
             "the first of each",
         )
     )

@@ -71,7 +71,7 @@ class Metadata:
             raise StoreError(
                 explain(
                     f"{self._ledger.store.url} is not on this machine.",
-                    mend="name a directory in which metadata can be kept",
+                    fix="name a directory in which metadata can be kept",
                 )
             )
         directory = self._cache / record.identity
@@ -164,7 +164,7 @@ class Metadata:
         return CorruptReleaseError(
             explain(
                 f"{path} in {self._ledger.store.url} is not what was published.",
-                mend="ask who publishes there to look at it",
+                fix="ask who publishes there to look at it",
             )
         )
 

@@ -162,7 +162,7 @@ def _prepared(data_dir: Path) -> Collected:
         raise DataDirNotFoundError(
             explain(
                 f"There is no directory {data_dir}.",
-                mend="name a store, or a data directory such as my-datasets list shows",
+                fix="name a store, or a data directory such as my-datasets list shows",
             )
         )
     found: dict[tuple[str, str | None], list[Offered]] = {}

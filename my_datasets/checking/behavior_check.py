@@ -289,15 +289,15 @@ def _unfit(where: str, key: str, error: Exception) -> Issue:
 
 def _in_words(code: str, node: str, error: Exception) -> Issue:
     """Returns one of this package's errors as an issue."""
-    # As `errors.explain` writes them: the problem, facts, how to mend it.
-    problem, *facts, mend = map(str.strip, str(error).splitlines())
+    # As `errors.explain` writes them: the problem, facts, how to fix it.
+    problem, *facts, fix = map(str.strip, str(error).splitlines())
     expected = [fact for fact in facts if fact.startswith("Expected")]
     others = [fact for fact in facts if fact not in expected]
     return Issue(
         code,
         node,
         problem,
-        mend.removeprefix("To mend: "),
+        fix.removeprefix("Fix: "),
         expected="; ".join(fact.removeprefix("Expected").lstrip(": ") for fact in expected),
         found="; ".join(others),
     )

@@ -71,7 +71,7 @@ def find(name_or_path: str) -> "Subject | Issue":
             f"There is no dataset and no path {name_or_path!r}.",
             f"Did you mean {near[0]!r}?" if near else "",
             f"Datasets here: {', '.join(packaged.datasets)}",
-            mend="name one of those, or the folder of a builder",
+            fix="name one of those, or the folder of a builder",
         )
     )
 

@@ -141,7 +141,7 @@ class _Side(NamedTuple):
                 explain(
                     f"{path} is not a prepared version.",
                     *(f"{one.node}: {one.problem} {one.found}" for one in subject.issues),
-                    mend="see my-datasets verify, and build or pull it anew",
+                    fix="see my-datasets verify, and build or pull it anew",
                 )
             )
         made = subject.manifest

@@ -92,7 +92,7 @@ def _too_little(found: Diff, below: Path) -> VersionGateError:
             f"Expected: version {found.least} or higher, a {found.required} change",
             *_told(found),
             f"Compared with {below}",
-            mend=f"set VERSION to {found.least} and say in RELEASE_NOTES what changed; "
+            fix=f"set VERSION to {found.least} and say in RELEASE_NOTES what changed; "
             "or build with --no-version-gate",
         )
     )
@@ -106,7 +106,7 @@ def _too_different(found: Diff, above: Path) -> VersionGateError:
             f"{found.required} one",
             *_told(found),
             f"Compared with {above}",
-            mend="have the code build the older version as it was then; or, if the one that is "
+            fix="have the code build the older version as it was then; or, if the one that is "
             "there is wrong, give that another number; or build with --no-version-gate",
         )
     )

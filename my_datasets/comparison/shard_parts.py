@@ -151,7 +151,7 @@ def batches(
             explain(
                 f"{part.shard} is of the format {part.file_format}.",
                 "Expected: tfrecord, array_record or parquet",
-                mend="build the version in one of those",
+                fix="build the version in one of those",
             )
         ) from error
     except shard_reader.DamagedError as error:
@@ -185,7 +185,7 @@ def check_count(shard: Path, expected: int, found: int) -> None:
             explain(
                 f"{shard} has {found:,} records.",
                 f"Expected: {expected:,}, as dataset_info.json says",
-                mend="build or pull the version anew",
+                fix="build or pull the version anew",
             )
         )
 
@@ -195,7 +195,7 @@ def _damaged(shard: Path, row: int, reason: str) -> CorruptShardError:
         explain(
             f"{shard} is damaged at record {row:,} (counted from 0).",
             reason,
-            mend="build or pull the version anew",
+            fix="build or pull the version anew",
         )
     )
 

@@ -75,8 +75,8 @@ def _unreadable(name: str, error: Exception) -> Issue:
     if isinstance(error, FileNotFoundError):
         return Issue("missing-metadata", name, "The file is not there.", ANEW)
     if isinstance(error, UnregisteredFeatureError):
-        problem, *_, mend = str(error).splitlines()
-        return Issue("unregistered-feature", name, problem, mend.strip().partition(": ")[2])
+        problem, *_, fix = str(error).splitlines()
+        return Issue("unregistered-feature", name, problem, fix.strip().partition(": ")[2])
     if isinstance(error, IncompleteVersionError):
         said = str(error).splitlines()[1].strip().partition(": ")[2]
     else:

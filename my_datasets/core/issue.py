@@ -1,4 +1,4 @@
-"""What a check finds: issues, each about one thing, with what was expected and how to mend it."""
+"""What a check finds: issues, each about one thing, with what was expected and how to fix it."""
 
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -22,7 +22,7 @@ class Issue:
       code: A short name for its kind, the same in all releases.
       node: What it is about: a file with a line, a split with an example, a feature.
       problem: What is wrong, one sentence.
-      mend: What to do.
+      fix: What to do.
       expected: What was expected, if that is not plain.
       found: What was found, if the problem does not say it.
       severity: How bad it is.
@@ -31,7 +31,7 @@ class Issue:
     code: str
     node: str
     problem: str
-    mend: str
+    fix: str
     expected: str = ""
     found: str = ""
     severity: Severity = Severity.ERROR
@@ -43,6 +43,9 @@ class Issue:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Issue":
         """Returns what `to_json` wrote."""
+        if "mend" in value:  # its former name, in checkpoints of older versions
+            value = {**value, "fix": value["mend"]}
+            del value["mend"]
         return cls(**{**value, "severity": Severity(value["severity"])})
 
     def __str__(self) -> str:
@@ -51,5 +54,5 @@ class Issue:
             f"{self.severity.value}: {self.node}: {self.problem} [{self.code}]",
             f"Expected: {self.expected}" if self.expected else "",
             f"Found: {self.found}" if self.found else "",
-            mend=self.mend,
+            fix=self.fix,
         )

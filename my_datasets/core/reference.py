@@ -80,9 +80,9 @@ class DatasetReference:
         return f"{self.name}{config}{version}"
 
 
-def _invalid(text: str, fact: str, mend: str) -> InvalidReferenceError:
+def _invalid(text: str, fact: str, fix: str) -> InvalidReferenceError:
     return InvalidReferenceError(
-        explain(f"{text!r} is not a dataset reference: {fact}.", f"Expected: {_FORM}.", mend=mend)
+        explain(f"{text!r} is not a dataset reference: {fact}.", f"Expected: {_FORM}.", fix=fix)
     )
 
 

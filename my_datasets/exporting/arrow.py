@@ -165,7 +165,7 @@ def _texts(leaf: Leaf, given: list[bytes], binary: frozenset[str]) -> pa.Array:
             explain(
                 f"Not all values of the feature {leaf.name!r} are text.",
                 "Expected: UTF-8",
-                mend=f"write them as bytes: --binary {leaf.name}",
+                fix=f"write them as bytes: --binary {leaf.name}",
             )
         ) from error
 

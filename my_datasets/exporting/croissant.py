@@ -87,7 +87,7 @@ def croissant(
             explain(
                 f"{about.name}:{about.version} cannot be described for Croissant.",
                 f"mlcroissant said: {str(error)[:500]}",
-                mend="mend what it names in the metadata of the version",
+                fix="fix what it names in the metadata of the version",
             )
         ) from error
     return found

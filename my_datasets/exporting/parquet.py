@@ -162,7 +162,7 @@ class _Split:
             raise LostExamplesError(
                 explain(
                     f"{total:,} examples are in {self._split}, and others were written.",
-                    mend="run the same again; if it stays, please report it",
+                    fix="run the same again; if it stays, please report it",
                 )
             )
         return [
@@ -202,7 +202,7 @@ class _Split:
                     f"The feature {error.feature!r} of {place} cannot be written.",
                     f"Expected: {error.expected}",
                     f"Found: {error.found}",
-                    mend="see my-datasets verify --deep, and build or pull the version anew",
+                    fix="see my-datasets verify --deep, and build or pull the version anew",
                 )
             ) from error
 
@@ -221,7 +221,7 @@ def _chosen_splits(prepared: Prepared, splits: Collection[str] | None) -> list[s
             explain(
                 f"{prepared.name} has no split {', '.join(missing)}.",
                 f"Its splits: {', '.join(prepared.shards)}",
-                mend="choose among those",
+                fix="choose among those",
             )
         )
     found = [name for name in prepared.shards if splits is None or name in splits]
@@ -229,7 +229,7 @@ def _chosen_splits(prepared: Prepared, splits: Collection[str] | None) -> list[s
         raise SplitNotFoundError(
             explain(
                 f"{prepared.name} has no splits: there is nothing to export.",
-                mend=f"my-datasets verify {prepared.path} says what it should have",
+                fix=f"my-datasets verify {prepared.path} says what it should have",
             )
         )
     return found
@@ -244,7 +244,7 @@ def _binary(prepared: Prepared, named: Collection[str]) -> frozenset[str]:
             explain(
                 f"{prepared.name} has no feature of texts or bytes {', '.join(unknown)}.",
                 f"Those it has: {', '.join(sorted(leaves)) or 'none'}",
-                mend="choose among those",
+                fix="choose among those",
             )
         )
     return frozenset(named) | _not_text(prepared.path, leaves)

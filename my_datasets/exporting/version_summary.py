@@ -118,7 +118,7 @@ def require_own_metadata(version_dir: Path) -> None:
                 explain(
                     f"{path} is a link that leads out of the version's directory.",
                     f"It leads to: {os.path.realpath(path)}",
-                    mend="look at that file; if it belongs to the version, copy it in place of the "
+                    fix="look at that file; if it belongs to the version, copy it in place of the "
                     "link",
                 )
             )

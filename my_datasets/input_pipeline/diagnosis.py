@@ -162,7 +162,7 @@ def diagnose(
     """
     if augment is not None and framework != "tensorflow":
         raise InvalidOptionError(
-            explain("Images are changed by TensorFlow.", mend="use framework='tensorflow'")
+            explain("Images are changed by TensorFlow.", fix="use framework='tensorflow'")
         )
     endless = _replaced(plan, Repeat(None))
     tell("each stage by itself")
@@ -227,7 +227,7 @@ def _of_map(plan: Plan, augment: "Augmentation", seconds: float) -> float:
         raise FeatureError(
             explain(
                 "There are no images of one feature and one size to be changed.",
-                mend="give image_size, choose one feature with columns, or leave augment out",
+                fix="give image_size, choose one feature with columns, or leave augment out",
             )
         )
     images = tf.constant(found[0])

@@ -207,7 +207,7 @@ class Batches:
             raise UnknownMethodError(
                 explain(
                     f"batches(...) has no method {name}().",
-                    mend=f"{_OF_DATASETS[name]}; or use pipeline(...), which has it",
+                    fix=f"{_OF_DATASETS[name]}; or use pipeline(...), which has it",
                 )
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -120,6 +120,6 @@ def _require(is_right: bool, name: str, value: object, expected: str) -> None:
             explain(
                 f"The option {name} is {value!r}.",
                 f"Expected: {expected}",
-                mend=f"pass another {name}, or leave it out for the default",
+                fix=f"pass another {name}, or leave it out for the default",
             )
         )

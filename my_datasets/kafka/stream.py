@@ -117,8 +117,7 @@ def stream(url: str, *, as_numpy: bool = False, **options: Unpack[Options]) -> "
         raise InvalidOptionError(
             explain(
                 "It is not said what an example is.",
-                mend="give features=tfds.features.FeaturesDict({...}), or a prepared dataset's "
-                "name",
+                fix="give features=tfds.features.FeaturesDict({...}), or a prepared dataset's name",
             )
         )
     recipe, state = _recipe(url, options)
@@ -154,13 +153,13 @@ def parser_of(name: str, tree: Any, schema: Any = None) -> payloads.Parser | Non
     """
     if name not in ("example", "json", "avro"):
         raise InvalidOptionError(
-            explain(f"payload={name!r} is unknown.", mend="use 'example', 'json' or 'avro'")
+            explain(f"payload={name!r} is unknown.", fix="use 'example', 'json' or 'avro'")
         )
     if (schema is not None) != (name == "avro"):
         raise InvalidOptionError(
             explain(
                 f"payload={name!r} {'needs a' if name == 'avro' else 'takes no'} schema.",
-                mend="give schema= with payload='avro', and only with that",
+                fix="give schema= with payload='avro', and only with that",
             )
         )
     if name == "example":

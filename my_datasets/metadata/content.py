@@ -245,7 +245,7 @@ def _unreadable(path: Path, error: Exception) -> IncompleteVersionError:
         explain(
             f"{path} cannot be read.",
             f"Found: {getattr(error, 'strerror', None) or error}",
-            mend="build or pull the version anew",
+            fix="build or pull the version anew",
         )
     )
 

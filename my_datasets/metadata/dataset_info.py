@@ -90,7 +90,7 @@ def dataset_info(version_dir: Path) -> dict[str, Any]:
             explain(
                 f"{path} cannot be read.",
                 f"Found: {reason(error)}",
-                mend=f"my-datasets verify {version_dir} says what else is wrong; build or pull "
+                fix=f"my-datasets verify {version_dir} says what else is wrong; build or pull "
                 "it anew",
             )
         ) from error

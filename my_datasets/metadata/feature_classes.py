@@ -94,7 +94,7 @@ def register_feature(feature_class: AnyFeature) -> AnyFeature:
             explain(
                 f"{feature_class!r} is not a feature class.",
                 "Expected: a subclass of tfds.features.FeatureConnector",
-                mend="register the class itself, not an object of it",
+                fix="register the class itself, not an object of it",
             )
         )
     _registered.add(f"{feature_class.__module__}.{feature_class.__name__}")
@@ -139,7 +139,7 @@ def read_features(directory: Path) -> dict[str, Any]:
             explain(
                 f"{path} cannot be read.",
                 f"Found: {reason(error)}",
-                mend="build or pull the version anew",
+                fix="build or pull the version anew",
             )
         ) from error
 
@@ -249,7 +249,7 @@ def _check_class(name: Any, path: tuple[str, ...], file: str) -> None:
             f"{file} says that {where} is of the class {name!r}, which is not registered.",
             "Expected: a feature class of TFDS, or one registered with my_datasets. TFDS would "
             "import its module: metadata could run any code.",
-            mend=f"if you trust it, call my_datasets.register_feature on the class in the module "
+            fix=f"if you trust it, call my_datasets.register_feature on the class in the module "
             f"that defines it ({name.rpartition('.')[0] or 'your_package.features'}), and import "
             "that module first: on the command line, --imports MODULE",
         )

@@ -146,7 +146,7 @@ def _chosen(key: Mapping[str, Any], tree: Any) -> Any:
                 explain(
                     f"supervised_keys name a feature {key['featureKey']!r}, which is not there.",
                     "dataset_info.json and features.json do not belong together.",
-                    mend="build or pull the version anew",
+                    fix="build or pull the version anew",
                 )
             )
         return tree[key["featureKey"]]
@@ -232,6 +232,6 @@ def _unknown(path: tuple[str, ...], what: str) -> FeatureError:
     return FeatureError(
         explain(
             f"The feature {'/'.join(path) or '(all)'!r} is {what}, which only TFDS reads.",
-            mend="read this dataset with my_datasets.load, or choose other columns",
+            fix="read this dataset with my_datasets.load, or choose other columns",
         )
     )

@@ -177,6 +177,6 @@ def _unreadable(path: Path, found: str) -> IncompleteVersionError:
         explain(
             f"{path} is not a manifest of format {_FORMAT}.",
             f"Found: {clipped(found)}",
-            mend="build or pull the version anew, or use the release of my_datasets that made it",
+            fix="build or pull the version anew, or use the release of my_datasets that made it",
         )
     )

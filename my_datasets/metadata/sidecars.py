@@ -107,7 +107,7 @@ def check_index(shard: Path, sha256: str, verified: VerifiedFiles) -> None:
             explain(
                 f"The record index of {shard} is not that of this shard.",
                 f"Found: {found.name}: {problem}",
-                mend=f"make it anew: my-datasets index {shard.parent} --overwrite",
+                fix=f"make it anew: my-datasets index {shard.parent} --overwrite",
             )
         )
     verified.remember(path, key)

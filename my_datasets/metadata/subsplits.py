@@ -56,7 +56,7 @@ def resolve(spec: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[Range
                     f"There is no split {name!r}.",
                     f"The splits: {', '.join(shard_lengths)}",
                     nearest(name, shard_lengths),
-                    mend="choose among those, or a slice such as 'train[:80%]'",
+                    fix="choose among those, or a slice such as 'train[:80%]'",
                 )
             )
         sizes = shard_lengths[name]
@@ -67,7 +67,7 @@ def resolve(spec: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[Range
                 explain(
                     f"The split {name!r} has no examples {begin:,} to {end:,}.",
                     f"It has {total:,}",
-                    mend="choose a slice within it",
+                    fix="choose a slice within it",
                 )
             )
         begin, end = (bound + total if bound < 0 else bound for bound in (begin, end))
@@ -110,7 +110,7 @@ def text_of(split: Any, shard_lengths: Mapping[str, Sequence[int]]) -> str:
             explain(
                 f"{split!r} means no examples: {error}",
                 f"The splits: {', '.join(shard_lengths)}",
-                mend="choose among those",
+                fix="choose among those",
             )
         ) from error
     parts = []
@@ -166,6 +166,6 @@ def _malformed(spec: str) -> SplitNotFoundError:
         explain(
             f"{spec!r} is no split.",
             "Expected a name, or a slice: 'train[:80%]', 'train[100:200]', 'train[1shard]+test'",
-            mend="write it so",
+            fix="write it so",
         )
     )

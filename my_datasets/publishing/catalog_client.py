@@ -115,7 +115,7 @@ class Ledger:
             raise StoreError(
                 explain(
                     f"There is no store at {self.store.url}.",
-                    mend="correct its address, or make it: my-datasets publish NAME --to "
+                    fix="correct its address, or make it: my-datasets publish NAME --to "
                     f"{self.store.url}",
                 )
             )
@@ -334,7 +334,7 @@ class Ledger:
             raise SignatureError(
                 explain(
                     f"{self.store.url} has signed releases, and nobody said whose keys to trust.",
-                    mend="name a file of public keys: --trusted-keys FILE, or for the whole "
+                    fix="name a file of public keys: --trusted-keys FILE, or for the whole "
                     f"project: my-datasets lock --trust FILE --from {self.store.url}; ask who "
                     "publishes there for theirs",
                 )
@@ -344,7 +344,7 @@ class Ledger:
                 explain(
                     f"{self.store.url} required signatures before, and does not now.",
                     "Whoever removes signatures removes this, too",
-                    mend="name the keys that you trust: --trusted-keys FILE; if the publishers "
+                    fix="name the keys that you trust: --trusted-keys FILE; if the publishers "
                     f"changed it on purpose, delete {self._memory.path(self.store.url)}",
                 )
             )
@@ -365,7 +365,7 @@ class Ledger:
                     f"{self.store.url} takes back which keys were added or revoked.",
                     f"Expected: the {len(known)} changes of keys that this machine has seen",
                     f"Found: {len(now)} changes, others",
-                    mend="ask who publishes there: whoever has a key that was revoked would do "
+                    fix="ask who publishes there: whoever has a key that was revoked would do "
                     "this. If the store was put back on purpose, delete "
                     f"{self._memory.path(self.store.url)}",
                 )
@@ -384,7 +384,7 @@ class Ledger:
                     f"{self.store.url} is another store than the one that you trust.",
                     f"Expected: the store with the id {' or '.join(sorted(expected))}",
                     f"Found: {settings.store}",
-                    mend="ask who publishes there. If the store was made anew on purpose: "
+                    fix="ask who publishes there. If the store was made anew on purpose: "
                     f"my-datasets lock --trust FILE --from {self.store.url}"
                     if self._ids
                     else "ask who publishes there. If the store was made anew on purpose, delete "
@@ -403,7 +403,7 @@ class Ledger:
                     f"{what} in {self.store.url} is signed for another store.",
                     f"Expected: the store with the id {settings.store}",
                     f"Found: {index.store or 'no store is named'}",
-                    mend="ask who publishes there to look at it"
+                    fix="ask who publishes there to look at it"
                     + ("" if index.store else f"; {renew}"),
                 )
             )
@@ -413,7 +413,7 @@ class Ledger:
                     f"{self.store.url} gives an older state of its list of datasets and keys.",
                     f"Expected: serial {index.store_serial} or higher, as {what.lower()} says",
                     f"Found: serial {settings.serial}",
-                    mend="ask who publishes there to look at it",
+                    fix="ask who publishes there to look at it",
                 )
             )
         if not index.store:
@@ -431,7 +431,7 @@ class Ledger:
             raise SignatureError(
                 explain(
                     f"{what} in {self.store.url} does not say when it expires, and should.",
-                    mend=f"ask who publishes there to look at it; {renew}",
+                    fix=f"ask who publishes there to look at it; {renew}",
                 )
             )
         if expires and datetime.fromisoformat(expires).timestamp() < self._clock():
@@ -441,7 +441,7 @@ class Ledger:
                     "There may be a newer one, which this address does not give",
                     f"It was valid until: {expires}",
                     f"By this machine's clock it is: {self._time()}",
-                    mend=f"ask who publishes there to renew it: {renew}",
+                    fix=f"ask who publishes there to renew it: {renew}",
                 )
             )
 
@@ -466,7 +466,7 @@ class Ledger:
                 explain(
                     f"The key {signer.fingerprint} was revoked for {self.store.url}.",
                     "Readers would refuse what it signs",
-                    mend="sign by a key that was added in its place: --sign-key NEW",
+                    fix="sign by a key that was added in its place: --sign-key NEW",
                 )
             )
 
@@ -557,7 +557,7 @@ class Ledger:
 
     def _crowded(self) -> StoreError:
         return StoreError(
-            explain(f"{self.store.url} is changed by others all the time.", mend="try again later")
+            explain(f"{self.store.url} is changed by others all the time.", fix="try again later")
         )
 
 
@@ -574,7 +574,7 @@ def _nothing_to_sign_by(url: str) -> SignatureError:
     return SignatureError(
         explain(
             f"{url} takes only what is signed.",
-            mend="name the private key to sign by: --sign-key ~/.ssh/id_ed25519",
+            fix="name the private key to sign by: --sign-key ~/.ssh/id_ed25519",
         )
     )
 
@@ -593,6 +593,6 @@ def _damaged(url: str, path: str, found: str) -> CorruptReleaseError:
         explain(
             f"{path} in {url} is not what was published.",
             f"Found: {found}",
-            mend="ask who publishes there to look at it; nothing of it is used",
+            fix="ask who publishes there to look at it; nothing of it is used",
         )
     )

@@ -146,7 +146,7 @@ def _read(found: Resolved, directory: Path) -> tuple[dict[str, DescribedSplit], 
             explain(
                 f"The metadata of {found.url} cannot be understood.",
                 f"Found: {str(error).partition(chr(10))[0][:200] or type(error).__name__}",
-                mend="ask who publishes there to look at it",
+                fix="ask who publishes there to look at it",
             )
         ) from error
 

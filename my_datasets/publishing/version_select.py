@@ -46,7 +46,7 @@ def _yanked(
         explain(
             f"What is meant was withdrawn from {url}.",
             *told[-_SHOWN:],
-            mend="ask for another version; my-datasets ls shows them",
+            fix="ask for another version; my-datasets ls shows them",
         )
     )
 
@@ -66,6 +66,6 @@ def _missing(
             f"Its configs there: {', '.join(configs[:_SHOWN])}"
             if configs and config not in configs
             else "",
-            mend="ask for one of those; my-datasets ls shows what there is",
+            fix="ask for one of those; my-datasets ls shows what there is",
         )
     )

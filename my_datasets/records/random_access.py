@@ -181,7 +181,7 @@ class DamagedRecordsError(CorruptShardError):
             explain(
                 f"Record {row} (counted from 0) of {shard.path} is damaged.",
                 "Its length or its checksum does not fit its bytes",
-                mend="build or pull the version anew; my-datasets index PATH, if only the "
+                fix="build or pull the version anew; my-datasets index PATH, if only the "
                 "record index is wrong",
             )
             for shard, row in places
@@ -364,6 +364,6 @@ def _changed(path: Path, found: str) -> CorruptShardError:
     return CorruptShardError(
         explain(
             f"{path} is not the shard that its version declares: {found}.",
-            mend=f"my-datasets verify {path.parent} says what else is wrong; build or pull it anew",
+            fix=f"my-datasets verify {path.parent} says what else is wrong; build or pull it anew",
         )
     )

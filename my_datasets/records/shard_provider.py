@@ -175,7 +175,7 @@ def origin_of(version_dir: Path) -> Origin | None:
         return None
     if not _openers:
         raise NotPreparedError(
-            explain(f"The shards of {version_dir} are in a store.", mend="import my_datasets first")
+            explain(f"The shards of {version_dir} are in a store.", fix="import my_datasets first")
         )
     return _openers[0](version_dir)
 

@@ -54,7 +54,7 @@ def key_bytes(key: Any) -> bytes:
             raise InvalidKeyError(
                 explain(
                     f"{key!r} cannot be a key: {error}",
-                    mend="yield keys of valid Unicode, or bytes",
+                    fix="yield keys of valid Unicode, or bytes",
                 )
             ) from error
     if isinstance(key, int):
@@ -65,7 +65,7 @@ def key_bytes(key: Any) -> bytes:
         explain(
             f"{key!r} is a {type(key).__name__}, which cannot be an example's key.",
             "Expected a text, bytes or an int",
-            mend="yield (key, example) with a key that is unique within the split",
+            fix="yield (key, example) with a key that is unique within the split",
         )
     )
 
@@ -96,7 +96,7 @@ def key_array(keys: Sequence[Any] | pa.Array | pa.ChunkedArray) -> pa.LargeBinar
             explain(
                 f"The key of row {row} is null.",
                 f"{keys.null_count} of {len(keys)} keys are.",
-                mend="choose a key column without nulls",
+                fix="choose a key column without nulls",
             )
         )
     if pa.types.is_integer(keys.type):
@@ -108,7 +108,7 @@ def key_array(keys: Sequence[Any] | pa.Array | pa.ChunkedArray) -> pa.LargeBinar
             explain(
                 f"A column of type {keys.type} cannot hold keys.",
                 "Expected texts, binaries or integers",
-                mend="choose another key column, or cast this one",
+                fix="choose another key column, or cast this one",
             )
         )
     return keys.cast(pa.large_binary())

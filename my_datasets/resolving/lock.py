@@ -76,7 +76,7 @@ class Locked:
             raise LockError(
                 explain(
                     f"{version_dir} has no digest to be locked to.",
-                    mend=f"my-datasets adopt {version_dir} notes what is in it now",
+                    fix=f"my-datasets adopt {version_dir} notes what is in it now",
                 )
             )
         try:
@@ -90,7 +90,7 @@ class Locked:
                 explain(
                     f"The metadata in {version_dir} cannot be locked.",
                     f"Found: {type(error).__name__}: {error}",
-                    mend=f"my-datasets verify {version_dir} says what is wrong",
+                    fix=f"my-datasets verify {version_dir} says what is wrong",
                 )
             ) from error
         config = name.partition("/")[2] or None
@@ -189,7 +189,7 @@ class Lock:
                 explain(
                     f"{path} is not a lock of format 1 or {_FORMAT}.",
                     f"Found: {type(error).__name__}: {error}",
-                    mend="make it anew with my-datasets lock, or correct it",
+                    fix="make it anew with my-datasets lock, or correct it",
                 )
             ) from error
 
@@ -246,7 +246,7 @@ class Lock:
                 f"{str(reference)!r} is locked by {self.path}",
                 f"Expected: {found.expected}",
                 f"Found: {found.found}",
-                mend="build or pull the locked one; or, if this one shall hold from now on: "
+                fix="build or pull the locked one; or, if this one shall hold from now on: "
                 f"my-datasets lock {reference}",
             )
         )
@@ -265,7 +265,7 @@ class Lock:
                     f"{str(reference)!r} is locked by {self.path}",
                     f"Expected: digest {locked.digest[:16]}",
                     f"Found: digest {digest[:16]}",
-                    mend="pull from where the locked one is; or, if this one shall hold from now "
+                    fix="pull from where the locked one is; or, if this one shall hold from now "
                     f"on: my-datasets pull --no-lock, then my-datasets lock {reference}",
                 )
             )
@@ -340,7 +340,7 @@ def _refuse_planted(path: Path) -> None:
             explain(
                 f"{path} is another user's, in a folder where everybody writes.",
                 "It would say what your references mean, and whose keys you trust",
-                mend=f"if you trust it, {VARIABLE}={path}; to use none, {VARIABLE}=",
+                fix=f"if you trust it, {VARIABLE}={path}; to use none, {VARIABLE}=",
             )
         )
 

@@ -223,7 +223,7 @@ def _call(feature: Any, doc: str | None) -> Call:
         doc = None  # its parts have one each
     elif kind not in (tfds.features.Text, tfds.features.Image):
         raise SourceError(
-            explain(f"A feature {feature!r} cannot be written.", mend="leave that column out")
+            explain(f"A feature {feature!r} cannot be written.", fix="leave that column out")
         )
     is_tensor = kind in (tfds.features.Scalar, tfds.features.Tensor)
     if is_tensor and feature.get_serialized_info().optional:

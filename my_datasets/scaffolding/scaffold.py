@@ -95,7 +95,7 @@ def look(
             explain(
                 f"No dataset can be written from {scheme}:// as it is.",
                 "Expected a path of this machine or an HTTP address: dummy data stand in for those",
-                mend="copy a sample here; the builder may read the whole by my_datasets.sources",
+                fix="copy a sample here; the builder may read the whole by my_datasets.sources",
             )
         )
     if not is_url:
@@ -144,7 +144,7 @@ def scaffold(
         raise SourceError(
             explain(
                 f"{outside} is a pattern of directories.",
-                mend="give the directory above them, or a pattern of files in one",
+                fix="give the directory above them, or a pattern of files in one",
             )
         )
     module = f"{at.package}.{name}.{name}_dataset_builder"
@@ -227,7 +227,7 @@ def _tried(
                 raise SourceError(
                     explain(
                         f"A split stays empty, with however many rows: {empty}",
-                        mend="choose other splits",
+                        fix="choose other splits",
                     )
                 )
 

@@ -173,7 +173,7 @@ def cuts(parts: Mapping[str, float]) -> dict[str, tuple[int, int]]:
             explain(
                 f"The parts are {dict(parts)}.",
                 "Expected shares above 0, of 1 together, or less to leave some rows out",
-                mend="write for example {'train': 0.8, 'test': 0.2}",
+                fix="write for example {'train': 0.8, 'test': 0.2}",
             )
         )
     ends, reached = {}, 0.0
@@ -264,7 +264,7 @@ def named(column: str, groups: Mapping[str, Sequence[Any]]) -> dict[str, Valued]
                     explain(
                         f"The value {value!r} of {column!r} is in two splits.",
                         f"They are: {seen[value]} and {name}",
-                        mend="name each value once",
+                        fix="name each value once",
                     )
                 )
             seen[value] = name

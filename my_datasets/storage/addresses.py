@@ -26,7 +26,7 @@ def scheme_of(path: str | os.PathLike[str]) -> str | None:
 
 
 def local_path(
-    path: str | os.PathLike[str], what: str, mend: str = "name a path on this machine"
+    path: str | os.PathLike[str], what: str, fix: str = "name a path on this machine"
 ) -> Path:
     """Returns the path on this machine that a path or a `file:///` address means.
 
@@ -36,7 +36,7 @@ def local_path(
     Args:
       path: A path, in which `~` is expanded; or an address.
       what: What it is, for the error, such as "The data directory".
-      mend: What to do in place of naming an address.
+      fix: What to do in place of naming an address.
 
     Raises:
       InvalidOptionError: It is an address elsewhere, or no name that a file can have.
@@ -50,7 +50,7 @@ def local_path(
         explain(
             f"{what} {text} is an address; it must be on this machine.",
             "Expected: a path, or file:///PATH",
-            mend=mend,
+            fix=fix,
         )
     )
 
@@ -79,7 +79,7 @@ def path_or_address(
             explain(
                 f"{what} {text} is neither a path nor an address.",
                 "pathlib.Path takes a slash out of an address.",
-                mend=f"give it as a str: {text.replace(':/', '://', 1)}",
+                fix=f"give it as a str: {text.replace(':/', '://', 1)}",
             )
         )
     if schemes is not None and scheme not in schemes:
@@ -88,7 +88,7 @@ def path_or_address(
             explain(
                 f"{what} {text} is an address of a kind that is not supported here.",
                 f"Expected: a path{known}",
-                mend="name one of these",
+                fix="name one of these",
             )
         )
     return text
@@ -103,7 +103,7 @@ def _possible(path: str | os.PathLike[str], what: str) -> str:
         explain(
             f"{what} {text!r} is no name that a file can have.",
             "Expected: a text that is not empty, without NUL, in UTF-8",
-            mend="give another name",
+            fix="give another name",
         )
     )
 

@@ -87,7 +87,7 @@ def file_system(location: str) -> tuple[Any, str]:
         raise SourceError(
             explain(
                 f"{location} cannot be read here: {error}",
-                mend="install the fsspec backend for it (adlfs, huggingface_hub, ...)",
+                fix="install the fsspec backend for it (adlfs, huggingface_hub, ...)",
             )
         ) from error
 

@@ -65,7 +65,7 @@ class Lease:
                     f"{self._store.url}.",
                     "This one could not say there in time that it lives.",
                     "What was finished is kept.",
-                    mend="run the same again",
+                    fix="run the same again",
                 )
             )
 
@@ -111,7 +111,7 @@ class Lease:
             if json.loads(data).get("mark") == self._said["mark"]:
                 return tag
         raise ChangedInStoreError(
-            explain(f"{self._path} is of somebody else.", mend="run the same again later")
+            explain(f"{self._path} is of somebody else.", fix="run the same again later")
         )
 
 

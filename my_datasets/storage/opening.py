@@ -37,7 +37,7 @@ def open_store(address: "str | os.PathLike[str] | Store") -> Store:
         raise StoreError(
             explain(
                 f"The address of a store on {host} has a name, password or token in it.",
-                mend="give credentials by the environment or the configuration of the store's own "
+                fix="give credentials by the environment or the configuration of the store's own "
                 "tools, for HTTP by ~/.netrc",
             )
         )
@@ -79,5 +79,5 @@ def _local(directory: str) -> Store:
 
 def _unknown(address: str) -> StoreError:
     return StoreError(
-        explain(f"{address} is no address of a store.", f"Expected: {_KNOWN}", mend="correct it")
+        explain(f"{address} is no address of a store.", f"Expected: {_KNOWN}", fix="correct it")
     )

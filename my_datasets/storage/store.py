@@ -46,7 +46,7 @@ class Store(Protocol):
 
     Any number of threads and processes use one at the same time, and any of them may die at any
     instant. All methods raise `StoreUnavailableError` where asking again may help, and `StoreError`
-    for what no repetition mends: permissions, wrong addresses. No message holds a credential.
+    for what no repetition fixes: permissions, wrong addresses. No message holds a credential.
     """
 
     @property
@@ -151,7 +151,7 @@ def read_only(url: str) -> StoreError:
     return StoreError(
         explain(
             f"{url} can only be read.",
-            mend="publish to the directory or bucket that is served there",
+            fix="publish to the directory or bucket that is served there",
         )
     )
 
@@ -162,7 +162,7 @@ def too_large(path: str, most: int) -> StoreError:
         explain(
             f"{path} is larger than any such file is.",
             f"Expected: at most {most:,} bytes",
-            mend="look what it is; it was not written by my_datasets",
+            fix="look what it is; it was not written by my_datasets",
         )
     )
 
@@ -175,7 +175,7 @@ def altered(source: Path | bytes, expected: str, found: str) -> ChecksumError:
             f"{name} changed while it was copied, or is damaged.",
             f"Expected: SHA-256 {expected}",
             f"Found: {found}",
-            mend="see my-datasets verify, and that nobody writes there",
+            fix="see my-datasets verify, and that nobody writes there",
         )
     )
 
@@ -186,6 +186,6 @@ def unreadable(source: Path, error: OSError) -> StoreError:
         explain(
             f"{source} cannot be read.",
             f"The system said: {error.strerror or error}",
-            mend="see that nobody takes it away, and that it may be read",
+            fix="see that nobody takes it away, and that it may be read",
         )
     )

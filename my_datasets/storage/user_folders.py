@@ -75,7 +75,7 @@ def _root(kind: str, variable: str, otherwise: str) -> Path:
                 explain(
                     f"{HOME_VARIABLE} is not an absolute path.",
                     f"Found: {given}",
-                    mend=f"set {HOME_VARIABLE} to a path that begins with /",
+                    fix=f"set {HOME_VARIABLE} to a path that begins with /",
                 )
             )
         return home / kind
@@ -87,7 +87,7 @@ def _root(kind: str, variable: str, otherwise: str) -> Path:
         raise DataDirError(
             explain(
                 "This user has no home folder.",
-                mend=f"set HOME, or {HOME_VARIABLE} to a folder for state, cache and settings",
+                fix=f"set HOME, or {HOME_VARIABLE} to a folder for state, cache and settings",
             )
         )
     return base / "my_datasets"
@@ -107,7 +107,7 @@ def _require_private(root: Path) -> None:
                 f"{root} belongs to another user.",
                 f"Expected: user {os.geteuid()}",
                 f"Found: user {found.st_uid}",
-                mend=f"set {HOME_VARIABLE} to a folder of your own, or change the owner",
+                fix=f"set {HOME_VARIABLE} to a folder of your own, or change the owner",
             )
         )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
@@ -117,6 +117,6 @@ def _require_private(root: Path) -> None:
             raise DataDirError(
                 explain(
                     f"Other users can write to {root}: {error}",
-                    mend=f"chmod 700 {root}",
+                    fix=f"chmod 700 {root}",
                 )
             ) from error

@@ -41,7 +41,7 @@ def adopt(version_dir: str | os.PathLike[str], *, workers: int | None = None) ->
         raise DataDirError(
             explain(
                 f"{version_dir} has a manifest already.",
-                mend=f"compare with it: my-datasets verify {version_dir}; or delete {FILE_NAME} "
+                fix=f"compare with it: my-datasets verify {version_dir}; or delete {FILE_NAME} "
                 "first, if what is there now shall hold",
             )
         )
@@ -50,7 +50,7 @@ def adopt(version_dir: str | os.PathLike[str], *, workers: int | None = None) ->
             explain(
                 f"{version_dir} is not a prepared version.",
                 *(f"{issue.node}: {issue.problem} {issue.found}" for issue in subject.issues),
-                mend="name the directory of a version that TFDS prepared",
+                fix="name the directory of a version that TFDS prepared",
             )
         )
     content, statistics = looked_into(version_dir, subject.declared, workers=workers)

@@ -14,7 +14,7 @@ from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.manifest import FILE_NAME, Manifest
 from my_datasets.verification.adopt import adopt
 
-_MEND = (
+_FIX = (
     "build it anew and raise its version, or find out what differs: the code, the input, or a "
     "library that encodes"
 )
@@ -79,14 +79,14 @@ def compare(said: Content | None, again: Content | None) -> Iterator[Issue]:
     if said.schema != again.schema:
         yield Issue(
             "other-features", "features.json", "The features are others when it is built again.",
-            _MEND, said.schema[:16], again.schema[:16],
+            _FIX, said.schema[:16], again.schema[:16],
         )  # fmt: skip
     for name in sorted({*said.splits, *again.splits}):
         if name not in said.splits or name not in again.splits:
             where = "before" if name in said.splits else "again"
             yield Issue(
                 "other-splits", f"split {name}", f"The split is only in what was built {where}.",
-                _MEND,
+                _FIX,
             )  # fmt: skip
             continue
         yield from _split(name, said.splits[name], again.splits[name])
@@ -99,7 +99,7 @@ def _split(name: str, said: SplitContent, again: SplitContent) -> Iterator[Issue
             "other-order" if same else "other-examples", f"split {name}",
             "The examples come in another order when it is built again." if same else
             "The examples are others when it is built again.",
-            _MEND, f"{said.examples:,} examples, digest {said.ordered[:16]}",
+            _FIX, f"{said.examples:,} examples, digest {said.ordered[:16]}",
             f"{again.examples:,} examples, digest {again.ordered[:16]}",
         )  # fmt: skip
         return
@@ -118,5 +118,5 @@ def _split(name: str, said: SplitContent, again: SplitContent) -> Iterator[Issue
             yield Issue(
                 "other-bytes", shard,
                 "The examples are the same, in other bytes, when it is built again.",
-                _MEND, f"SHA-256 {sha256[:16]}", found[shard][:16],
+                _FIX, f"SHA-256 {sha256[:16]}", found[shard][:16],
             )  # fmt: skip

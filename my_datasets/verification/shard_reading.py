@@ -155,6 +155,6 @@ def _no_room(directory: Path) -> DiskFullError:
         explain(
             f"The disk is full: notes on the examples cannot be written into {directory}.",
             "They take 32 bytes for each example, and more for near-duplicates.",
-            mend="free some space there, or set MY_DATASETS_HOME to another directory",
+            fix="free some space there, or set MY_DATASETS_HOME to another directory",
         )
     )

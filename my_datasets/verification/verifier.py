@@ -82,7 +82,7 @@ def verify(
             explain(
                 f"{path} is not a directory.",
                 "Expected: that of a prepared version",
-                mend="give a reference such as digits, or a directory that my-datasets info shows",
+                fix="give a reference such as digits, or a directory that my-datasets info shows",
             )
         )
     subject = Subject.read(path)

@@ -65,7 +65,7 @@ def test_damaged_data(data_dir, tmp_path):
     assert done.exit_code == 1
     assert f"error: {shard.name}, record 4, byte " in done.output
     assert "The checksum of the record is wrong. [damaged]" in done.output
-    assert "To mend: " in done.output
+    assert "Fix: " in done.output
     assert run("verify", "digits", "--data-dir", tmp_path, "--fast").exit_code == 0
     (version / "my_datasets_manifest.json").unlink()
     assert run("verify", "digits", "--data-dir", tmp_path, "--fast").exit_code == 0

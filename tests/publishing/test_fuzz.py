@@ -172,7 +172,7 @@ def told(work):
         return work()
     except MyDatasetsError as error:
         problem = str(error)
-    assert "To mend: " in problem
+    assert "Fix: " in problem
     assert len(problem) < 5000
     return None
 

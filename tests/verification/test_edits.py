@@ -241,7 +241,7 @@ def test_what_is_said_against_a_damaged_index_mends_it(version, damage):
     before = path.read_bytes()
     damage(path)
     (issue,) = verify(version).issues
-    assert issue.mend == f"my-datasets index {version} --overwrite"
+    assert issue.fix == f"my-datasets index {version} --overwrite"
     path.unlink(missing_ok=True)
     done = CliRunner().invoke(cli, ["index", str(version), "--overwrite"])
     assert done.exit_code == 0, done.output

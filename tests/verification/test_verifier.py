@@ -403,7 +403,7 @@ def assert_told(report, expected):
         assert code == wanted
         assert node.startswith(beginning)
     for issue in report.issues:
-        assert issue.mend
+        assert issue.fix
         assert issue.problem.endswith(".")
         assert "Traceback" not in str(issue)
 

@@ -54,7 +54,7 @@ class Plan:
         return list(dict.fromkeys(found))
 
     @property
-    def mend(self) -> str:
+    def fix(self) -> str:
         """Returns the command that accepts another file."""
         return f"accept it with my-datasets checksums {self.dataset} --update"
 
@@ -122,7 +122,7 @@ def fetch_all(
                     verify_ssl=plan.verify_ssl,
                     patience=plan.patience,
                     on_bytes=told,
-                    mend=plan.mend,
+                    fix=plan.fix,
                 )
                 with lock:
                     put(url, fetched)

@@ -170,7 +170,7 @@ class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[type-arg]
             raise SourceError(
                 explain(
                     f"{others[0]} is no HTTP address, so nothing can be recorded of it here.",
-                    mend=f"tfds build {plan.dataset} --register_checksums",
+                    fix=f"tfds build {plan.dataset} --register_checksums",
                 )
             )
         fetch_all(folders, plan, put, checked=False)
@@ -197,7 +197,7 @@ def _checksums_explained() -> Iterator[None]:
             explain(
                 "A file is another one than was recorded.",
                 *str(error).splitlines()[:3],
-                mend="take the recorded edition; or record this one with "
+                fix="take the recorded edition; or record this one with "
                 "my-datasets checksums NAME --update, and raise the dataset's VERSION",
             )
         ) from error

@@ -24,7 +24,7 @@ def verify(path: Path, *, size: int, sha256: str, recorded_in: str) -> None:
             explain(
                 f"The source file {path} is missing.",
                 f"It is recorded in {recorded_in}, and ships with the builder.",
-                mend="install the package that has the builder again",
+                fix="install the package that has the builder again",
             )
         )
     with path.open("rb") as file:
@@ -36,7 +36,7 @@ def verify(path: Path, *, size: int, sha256: str, recorded_in: str) -> None:
                 f"The source file {path} has changed.",
                 f"Expected by {recorded_in}: {size} bytes, SHA-256 {sha256}",
                 f"Found: {found_size} bytes, SHA-256 {found}",
-                mend="if it was damaged, install the package that has the builder again; if it is "
+                fix="if it was damaged, install the package that has the builder again; if it is "
                 "another edition, record it there and raise the dataset's VERSION",
             )
         )

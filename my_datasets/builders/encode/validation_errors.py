@@ -53,7 +53,7 @@ def raise_if_not_of_the_example(error: Exception, feature: str) -> None:
             raise MissingDependencyError(
                 explain(
                     f"A module that is needed for {needed_for} cannot be imported: {link}",
-                    mend="install it anew, with the libraries of the system that it names",
+                    fix="install it anew, with the libraries of the system that it names",
                 )
             ) from error
         if _is_of_the_machine(link):

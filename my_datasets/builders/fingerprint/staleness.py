@@ -52,7 +52,7 @@ def refuse(
                 f"The prepared data of {builder.info.full_name} is not what would be built now.",
                 f"Since it was prepared: {'; '.join(reasons)}",
                 f"It is in {builder.data_dir}",
-                mend=f"raise VERSION if the data changes, or build it anew in its place: "
+                fix=f"raise VERSION if the data changes, or build it anew in its place: "
                 f"my-datasets build {reference_to(builder)} --overwrite",
             )
         )

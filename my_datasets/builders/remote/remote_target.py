@@ -92,7 +92,7 @@ class Destination:
             raise DataDirError(
                 explain(
                     f"{self.url} holds releases, which are never changed but by publishing.",
-                    mend="build into another folder, then publish the version from there",
+                    fix="build into another folder, then publish the version from there",
                 )
             )
 
@@ -173,7 +173,7 @@ class Destination:
                 explain(
                     f"{len(missing)} of {len(shards)} shards are not in {self} as they were made, "
                     f"such as {missing[0]}.",
-                    mend="see that nothing else writes there, then build with --restart",
+                    fix="see that nothing else writes there, then build with --restart",
                 )
             )
 

@@ -190,7 +190,7 @@ def _explained(
                 explain(
                     f"What is prepared of {reference} cannot be read.",
                     *denied,
-                    mend="ask its owner for access, or give another --data-dir",
+                    fix="ask its owner for access, or give another --data-dir",
                 )
             ) from error
         if not isinstance(error, registered.DatasetNotFoundError):
@@ -236,7 +236,7 @@ def _no_code(reference: DatasetReference, roots: list[str]) -> MyDatasetsError:
         explain(
             f"No builder of {reference.name!r} is imported, so it cannot be built.",
             f"There is prepared data of that name, which can be loaded: {', '.join(roots)}",
-            mend=f"my-datasets build {reference} --imports PACKAGE_WITH_ITS_BUILDER",
+            fix=f"my-datasets build {reference} --imports PACKAGE_WITH_ITS_BUILDER",
         )
     )
 
@@ -251,7 +251,7 @@ def _not_found(reference: DatasetReference, roots: list[str]) -> MyDatasetsError
                 "imported.",
                 f"Searched: {', '.join(roots)}",
                 f"Prepared versions of {reference.name!r} there: {', '.join(same_name)}",
-                mend="ask for one of those, or my-datasets build "
+                fix="ask for one of those, or my-datasets build "
                 f"{reference} --imports PACKAGE_WITH_ITS_BUILDER",
             )
         )
@@ -267,7 +267,7 @@ def _not_found(reference: DatasetReference, roots: list[str]) -> MyDatasetsError
             f"Searched: the builders of my_datasets ({', '.join(packaged.datasets)}), all "
             "builders that are imported, and TFDS's own.",
             f"Searched for prepared data: {', '.join(roots)} (known in all: {names})",
-            mend="my-datasets list shows what there is; a builder of your own must be imported "
+            fix="my-datasets list shows what there is; a builder of your own must be imported "
             "first: my-datasets build NAME --imports your_package",
         )
     )
@@ -280,7 +280,7 @@ def _config_not_found(reference: DatasetReference) -> ConfigNotFoundError:
         explain(
             f"Dataset {reference.name!r} has no config {reference.config!r}.",
             f"Its configs: {shown or 'none'}",
-            mend=f"leave the config out, or write '{reference.name}/<config>'",
+            fix=f"leave the config out, or write '{reference.name}/<config>'",
         )
     )
 
@@ -290,6 +290,6 @@ def _version_not_found(reference: DatasetReference, error: AssertionError) -> Ve
         explain(
             f"Dataset {reference.name!r} has no version {reference.version}.",
             f"TFDS says: {error}",
-            mend="ask for one of the versions above; my-datasets list shows what is prepared",
+            fix="ask for one of the versions above; my-datasets list shows what is prepared",
         )
     )

@@ -118,7 +118,7 @@ def builder_import_error(name: str, source: object, error: Exception) -> Builder
         explain(
             f"The builder of {name!r} cannot be imported: {type(error).__name__}: {first_line}",
             f"Its module is {source}.",
-            mend=f"if {error.name} is a package, {install_command(error.name)}"
+            fix=f"if {error.name} is a package, {install_command(error.name)}"
             if isinstance(error, ModuleNotFoundError) and error.name
             else "correct that module; its own traceback shows the line",
         )

@@ -132,7 +132,7 @@ def no_such_version(
             f"Dataset {name!r} has no version {requested}.",
             f"Versions in code: {offer.described(config)}",
             f"Versions prepared in {data_dir}: {prepared(name, config, data_dir)}",
-            mend=_ask_for_another(name, config, offer),
+            fix=_ask_for_another(name, config, offer),
         )
     )
 
@@ -151,7 +151,7 @@ def not_buildable(builder: Any, offer: Offer) -> VersionNotBuildableError:
             "build it.",
             f"Versions in code: {offer.described(config)}",
             f"Versions prepared in {root}: {prepared(builder.name, config, root)}",
-            mend=f"copy its directory to {builder.data_dir}, build it with the code of its time, "
+            fix=f"copy its directory to {builder.data_dir}, build it with the code of its time, "
             f"or {_ask_for_another(builder.name, config, offer)}",
         )
     )
@@ -172,16 +172,16 @@ def blocked(
       locked_by: The lock that says that the reference means that version, if one does.
     """
     instead = ", ".join(map(str, usable))
-    mend = "ask for one of those" if instead else "wait for a version that is not blocked"
+    fix = "ask for one of those" if instead else "wait for a version that is not blocked"
     if locked_by is not None:
-        mend = f"my-datasets lock {reference} looks it up anew; or {mend}"
+        fix = f"my-datasets lock {reference} looks it up anew; or {fix}"
     return VersionBlockedError(
         explain(
             f"{reference!r} must not be used: it is blocked.",
             *(f"{version}: {why}" for version, why in reasons.items()),
             f"Versions that are not blocked: {instead or 'none'}",
             f"It is locked by {locked_by}" if locked_by else "",
-            mend=f"{mend}; to look at the data all the same, give their directory to "
+            fix=f"{fix}; to look at the data all the same, give their directory to "
             "tfds.builder_from_directory",
         )
     )

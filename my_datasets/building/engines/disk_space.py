@@ -44,6 +44,6 @@ def require(need: int, directory: Path, what: str) -> None:
                 f"There is not enough room in {directory.parent}.",
                 f"{what} {need:,} bytes; free there: {free:,}",
                 "What was finished is kept.",
-                mend="free some space or choose another directory, then run the same again",
+                fix="free some space or choose another directory, then run the same again",
             )
         )

@@ -158,7 +158,7 @@ def _check_hanging(
                     f"A worker did not answer for {silent:.0f} seconds, and was stopped.",
                     f"It was at {what}",
                     "What was finished is kept.",
-                    mend="look for what blocks there, or allow more with unit_timeout; the same "
+                    fix="look for what blocks there, or allow more with unit_timeout; the same "
                     "command goes on where this one ended",
                 )
             )
@@ -177,7 +177,7 @@ def _died(
             f"It was at {what}",
             "The system may have killed it for want of memory." if killed else "",
             "What was finished is kept.",
-            mend="run the same again to go on; lower --max-memory or --workers if memory is short",
+            fix="run the same again to go on; lower --max-memory or --workers if memory is short",
         )
     )
 

@@ -63,7 +63,7 @@ def write(
             explain(
                 f"The shard {name} does not add up.",
                 f"Expected: {count:,} records; written: {written:,}",
-                mend="build with --restart; if it stays, please report it",
+                fix="build with --restart; if it stays, please report it",
             )
         )
     shard = Shard(name, written, file.size, file.checksum, whole.hexdigest())

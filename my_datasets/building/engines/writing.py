@@ -114,7 +114,7 @@ def number_of_shards(job: Job, item: SplitInput, num_bytes: int, num_examples: i
             explain(
                 f"{count} shards were asked for split {item.name!r}, which has {num_examples} "
                 "examples.",
-                mend="ask for fewer shards with num_shards",
+                fix="ask for fewer shards with num_shards",
             )
         )
     return count

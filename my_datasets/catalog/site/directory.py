@@ -56,7 +56,7 @@ class Site:
             raise DataDirError(
                 explain(
                     f"{target} cannot be written: {error.strerror}.",
-                    mend="name a directory with room that may be written",
+                    fix="name a directory with room that may be written",
                 )
             ) from error
 
@@ -91,7 +91,7 @@ class Site:
                 raise DataDirError(
                     explain(
                         f"{self._directory} holds something else than a catalogue.",
-                        mend="name an empty directory, or one that does not exist",
+                        fix="name an empty directory, or one that does not exist",
                     )
                 ) from None
             return set(), {}

@@ -46,6 +46,6 @@ def _not_there(module: str) -> BuilderImportError:
     return BuilderImportError(
         explain(
             f"There is no module {module!r} to import.",
-            mend="correct --imports, or put the directory that holds it on PYTHONPATH",
+            fix="correct --imports, or put the directory that holds it on PYTHONPATH",
         )
     )

@@ -35,15 +35,15 @@ from my_datasets.storage.user_folders import cache_folder
 class LocalPath(click.Path):
     """The type of a parameter that is a path on this machine, and no address elsewhere."""
 
-    def __init__(self, *, mend: str = "name a path on this machine", **options: Any) -> None:
+    def __init__(self, *, fix: str = "name a path on this machine", **options: Any) -> None:
         """Takes what to do in place of naming an address, and the options of `click.Path`."""
         super().__init__(**options)
-        self._mend = mend
+        self._fix = fix
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Returns the path; that of `file:///PATH`, too."""
         try:
-            local = addresses.local_path(value, "The path", self._mend)
+            local = addresses.local_path(value, "The path", self._fix)
         except InvalidOptionError as error:
             self.fail(str(error), param, ctx)
         return super().convert(os.fspath(local), param, ctx)
@@ -82,7 +82,7 @@ def data_dir_option_of(type_: click.ParamType[Any]) -> Callable[..., Any]:
 
 data_dir_option = data_dir_option_of(
     LocalPath(
-        mend="name a directory on this machine; what lies in an object store is read there by "
+        fix="name a directory on this machine; what lies in an object store is read there by "
         "my_datasets.pipeline(..., data_dir=...)"
     )
 )
@@ -131,7 +131,7 @@ def reading_dir(data_dir: str | None) -> Path:
         raise DataDirNotFoundError(
             explain(
                 f"The data directory {data_dir} does not exist.",
-                mend=f"correct --data-dir, or build something into it: "
+                fix=f"correct --data-dir, or build something into it: "
                 f"my-datasets build digits --data-dir {data_dir}",
             )
         )
@@ -165,7 +165,7 @@ def write_page(file: str, page: str) -> None:
         raise InvalidOptionError(
             explain(
                 f"{file} cannot be written: {error.strerror}.",
-                mend="name a file in a directory that is there and may be written",
+                fix="name a file in a directory that is there and may be written",
             )
         ) from error
     echo(f"Wrote {file}", err=True)

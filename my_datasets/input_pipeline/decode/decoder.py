@@ -268,7 +268,7 @@ class _Values:
                         f"Tensors of the feature {self.leaf.name!r} take more than half of the "
                         "memory that is left.",
                         f"Decompressed: {total:,} bytes of {i + 1:,} values",
-                        mend="read fewer at once: a smaller batch_size; see whether the data are "
+                        fix="read fewer at once: a smaller batch_size; see whether the data are "
                         "what you expect, or give the process more memory",
                     )
                 )

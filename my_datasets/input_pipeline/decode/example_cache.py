@@ -114,7 +114,7 @@ class ExampleCache:
                 raise PlanError(
                     explain(
                         "Texts, lists and images of different sizes cannot be cached on disk.",
-                        mend="use cache='memory', or image_size=(...) and columns=[...]",
+                        fix="use cache='memory', or image_size=(...) and columns=[...]",
                     )
                 )
             return _Objects(self._size)
@@ -215,7 +215,7 @@ def open_cache(cache: Cache, plan: Plan, source: Source) -> ExampleCache:
                 f"{directory} holds what another plan decoded.",
                 f"Expected: {_differences(json.loads(text), json.loads(found))}",
                 f"Found: {_differences(json.loads(found), json.loads(text))}",
-                mend="give another cache_dir, or delete that one",
+                fix="give another cache_dir, or delete that one",
             )
         )
     return ExampleCache(source, directory, gives_floats=gives_floats)

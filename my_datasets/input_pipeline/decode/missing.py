@@ -72,7 +72,7 @@ def items_of(missing: Missing | MissingItems) -> MissingItems:
     raise InvalidOptionError(
         explain(
             f"missing={missing!r} is unknown.",
-            mend="use 'tfds', 'mask', or what stands for missing values: {'age': -1}",
+            fix="use 'tfds', 'mask', or what stands for missing values: {'age': -1}",
         )
     )
 
@@ -95,7 +95,7 @@ def with_missing(tree: Any, missing: MissingItems) -> Any:
             explain(
                 f"missing= names {', '.join(map(repr, sorted(fills)))}.",
                 f"Optional features here: {', '.join(sorted(_optional(tree))) or 'none'}",
-                mend="name those; columns= and as_supervised= say which features there are",
+                fix="name those; columns= and as_supervised= say which features there are",
             )
         )
     return found
@@ -127,7 +127,7 @@ def _masked(tree: Any) -> Any:
                 explain(
                     "missing='mask' gives masks by name, and there are no names here.",
                     f"Optional: {', '.join(_optional(tree))}",
-                    mend="give as_supervised=False, or missing={'NAME': VALUE}",
+                    fix="give as_supervised=False, or missing={'NAME': VALUE}",
                 )
             )
         return tree
@@ -141,7 +141,7 @@ def _masked(tree: Any) -> Any:
             raise InvalidOptionError(
                 explain(
                     f"There is a feature {mask!r}, which would be the mask of {name!r}.",
-                    mend="give missing={'NAME': VALUE}",
+                    fix="give missing={'NAME': VALUE}",
                 )
             )
         empty = b"" if node.form == "bytes" else np.zeros((), node.dtype)[()]
@@ -190,6 +190,6 @@ def _value(leaf: Leaf, fill: Fill) -> Any:
         explain(
             f"missing={{{leaf.name!r}: {fill!r}}} is no value of that feature.",
             f"Expected: {'a text' if leaf.form == 'bytes' else f'a number of type {leaf.dtype}'}",
-            mend="give such a value",
+            fix="give such a value",
         )
     )

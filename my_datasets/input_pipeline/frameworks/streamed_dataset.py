@@ -69,7 +69,7 @@ class OnDemandBuilder:
             raise FeatureError(
                 explain(
                     f"{self.info.full_name} declares no input and target.",
-                    mend="leave as_supervised out",
+                    fix="leave as_supervised out",
                 )
             )
         config = read_config or tfds.ReadConfig()
@@ -90,7 +90,7 @@ class OnDemandBuilder:
             files = config.experimental_interleave_sort_fn(files)
         if not files:
             raise InvalidOptionError(
-                explain(f"{split!r} has no examples.", mend="choose another slice")
+                explain(f"{split!r} has no examples.", fix="choose another slice")
             )
         in_turn = self._in_turn(config, shuffle_files=shuffle_files)
         names = {Path(one.filename).name for one in files}
@@ -124,7 +124,7 @@ class OnDemandBuilder:
             raise InvalidOptionError(
                 explain(
                     f"The examples of {self.info.full_name} have an order, which would be lost.",
-                    mend="leave out shuffle_files and interleave_cycle_length; or say "
+                    fix="leave out shuffle_files and interleave_cycle_length; or say "
                     "ReadConfig(enable_ordering_guard=False)",
                 )
             )
@@ -192,7 +192,7 @@ def _chosen(
             raise InvalidOptionError(
                 explain(
                     f"{len(files)} files are not enough for {context.num_input_pipelines} readers.",
-                    mend="give each a slice of the split in place of files",
+                    fix="give each a slice of the split in place of files",
                 )
             )
         shards = shards.shard(context.num_input_pipelines, context.input_pipeline_id)
@@ -267,6 +267,6 @@ def _held(bringer: Bringer, path: Path) -> Iterator[None]:
     raise CorruptShardError(
         explain(
             f"{path} is taken away as often as it comes.",
-            mend="give a larger cache_bytes: others who share the cache need all of it",
+            fix="give a larger cache_bytes: others who share the cache need all of it",
         )
     )

@@ -166,14 +166,14 @@ def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any
         raise FeatureError(
             explain(
                 "MixUp and CutMix mix images and their labels: they need (image, label).",
-                mend="give as_supervised=True, or leave them out",
+                fix="give as_supervised=True, or leave them out",
             )
         )
     if count != 1:
         raise FeatureError(
             explain(
                 f"There are {count} columns of images, one of which would be augmented.",
-                mend="choose one with columns=[...], or leave augment out",
+                fix="choose one with columns=[...], or leave augment out",
             )
         )
 
@@ -182,7 +182,7 @@ def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any
         raise FeatureError(
             explain(
                 f"{leaf.name!r} has several images in each example: augment changes one.",
-                mend="leave augment out, and change them in pipeline(...).map(...)",
+                fix="leave augment out, and change them in pipeline(...).map(...)",
             )
         )
     labels = engine.tree[1].classes if augment.partners else None
@@ -215,7 +215,7 @@ def _types(column: Any) -> list[Any]:
         raise FeatureError(
             explain(
                 "Images or tensors of different sizes cannot be put into batches.",
-                mend="give image_size=(height, width), or leave the column out with columns=[...]",
+                fix="give image_size=(height, width), or leave the column out with columns=[...]",
             )
         )
     return [tf.string]

@@ -208,7 +208,7 @@ def _not_saved() -> None:
         explain(
             "iter(pipeline) cannot be saved in a checkpoint.",
             "Found: tf.train.Checkpoint(data=iter(pipeline)), or the like",
-            mend="use tf.train.Checkpoint(data=pipeline.iterator()), and that iterator in training",
+            fix="use tf.train.Checkpoint(data=pipeline.iterator()), and that iterator in training",
         )
     )
 

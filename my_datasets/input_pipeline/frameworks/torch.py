@@ -169,7 +169,7 @@ def torch_loader(plan: Plan, *, state: State | None = None, workers: int = 0) ->
             explain(
                 f"Each of {workers} processes would keep a part of the examples in its memory, and "
                 "forget it with the epoch.",
-                mend="use cache='disk', which they share, or workers=0",
+                fix="use cache='disk', which they share, or workers=0",
             )
         )
     return TorchLoader(TorchBatches(plan, state), batch_size=None, num_workers=workers)

@@ -174,7 +174,7 @@ class Batching:
                 explain(
                     f"state_after({steps!r}): steps is not valid.",
                     "Expected: a whole number of batches, from 0",
-                    mend="give as many as training took, such as state_after(100)",
+                    fix="give as many as training took, such as state_after(100)",
                 )
             )
         steps = given

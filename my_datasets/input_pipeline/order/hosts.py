@@ -47,7 +47,7 @@ def _checked(index: str, count: str, where: str) -> tuple[int, int]:
         raise InvalidOptionError(
             explain(
                 f"{where} say that this is process {index!r} of {count!r}.",
-                mend="correct them, or give shard=(index, count)",
+                fix="correct them, or give shard=(index, count)",
             )
         )
     return int(index), int(count)

@@ -51,12 +51,12 @@ def shares(
             explain(
                 f"weights={given!r} make no sense for {len(sizes)} datasets.",
                 "Expected a number above 0 for each",
-                mend="leave out datasets that are not wanted",
+                fix="leave out datasets that are not wanted",
             )
         )
     if not (math.isfinite(temperature) and temperature > 0):
         raise InvalidOptionError(
-            explain(f"temperature={temperature!r} makes no sense.", mend="give a number above 0")
+            explain(f"temperature={temperature!r} makes no sense.", fix="give a number above 0")
         )
     if temperature == 1 and all(float(one).is_integer() for one in given):
         divisor = math.gcd(*map(int, given))
@@ -191,7 +191,7 @@ class MixedSource:
                             f"{_shown(other.get(one))} in the other"
                             for one in differing
                         ),
-                        mend="choose features they have in common with columns=[...], and an "
+                        fix="choose features they have in common with columns=[...], and an "
                         "image_size",
                     )
                 )

@@ -76,7 +76,7 @@ def fitted(lengths: Lengths, length: int) -> Rows:
             explain(
                 f"{len(long):,} of {len(lengths):,} examples are longer than a row of {length:,}.",
                 f"The longest has {int(lengths.max()):,} tokens",
-                mend="give longer rows, pack_split=True, or a tokenizer that truncates",
+                fix="give longer rows, pack_split=True, or a tokenizer that truncates",
             )
         )
     by_length = np.argsort(lengths, kind="stable")

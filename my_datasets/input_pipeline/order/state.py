@@ -82,11 +82,11 @@ class State:
                     "The saved position belongs to another plan.",
                     f"Expected: {_shown(other, differing)}",
                     f"Found: {_shown(self, differing)}",
-                    mend=self._mended(other, differing),
+                    fix=self._fix(other, differing),
                 )
             )
 
-    def _mended(self, other: "State", differing: list[str]) -> str:
+    def _fix(self, other: "State", differing: list[str]) -> str:
         """Returns what to do about a position in another order."""
         if self.order_version == 1 and self.order.endswith(", seed None"):
             return (
@@ -123,7 +123,7 @@ class State:
                 explain(
                     f"The text is no saved position: {error}",
                     "Expected what State.to_json wrote, in this version of my_datasets or before",
-                    mend="use that version, or begin anew",
+                    fix="use that version, or begin anew",
                 )
             ) from error
 
@@ -163,7 +163,7 @@ class Iterations:
                     f"set_epoch({epoch!r}): no iteration begins there.",
                     f"An iteration has {self._epochs} epochs: the first one those from 0"
                     if self._epochs and self._epochs > 1 else "Expected a number, from 0",
-                    mend=f"give a multiple of {self._epochs}, or epochs=1"
+                    fix=f"give a multiple of {self._epochs}, or epochs=1"
                     if self._epochs and self._epochs > 1 else "give such a number",
                 )
             )  # fmt: skip

@@ -85,7 +85,7 @@ def mix(
     if not plans or any(one.get(Mix) is not None for one in plans):
         raise InvalidOptionError(
             explain(f"{len(plans)} plans, or mixtures of them, cannot be mixed.",
-                    mend="give plans of one dataset each")
+                    fix="give plans of one dataset each")
         )  # fmt: skip
     of_examples = [
         tuple(stage for stage in one.stages if not isinstance(stage, _OF_BATCHES)) for one in plans
@@ -94,19 +94,19 @@ def mix(
         raise InvalidOptionError(
             explain(
                 "Datasets in an object store cannot be mixed: shards of each would come and go.",
-                mend="copy them here",
+                fix="copy them here",
             )
         )
     if len({tuple(_contents(one)) for one in plans}) > 1:
         raise InvalidOptionError(
-            explain("The plans have different tokenizers.", mend="give all the same one")
+            explain("The plans have different tokenizers.", fix="give all the same one")
         )
     budget = Budget.of(memory)
     for one in plans:
         budget = budget.without(one.get(Cache))
     if budget.size <= 0:
         raise InvalidOptionError(
-            explain("The caches of the plans take all the memory.", mend="give more, or no caches")
+            explain("The caches of the plans take all the memory.", fix="give more, or no caches")
         )
     sizes = [looked_at(stages)[1].size for stages in of_examples]
     found = Mix(
@@ -116,7 +116,7 @@ def mix(
     decodes = [one.the(Decode) for one in plans]
     if len({decode.image_dtype for decode in decodes}) > 1:
         raise InvalidOptionError(
-            explain("The plans give images of different types.", mend="give all one image_dtype")
+            explain("The plans give images of different types.", fix="give all one image_dtype")
         )
     batch = Batch(batch_size, drop_remainder)
     of_host = [] if part is None else [part]

@@ -126,7 +126,7 @@ def _misnamed(
         explain(
             f"{called}(...) {problem}",
             (nearest(unknown[0], names) if unknown else "") or f"It takes: {', '.join(names)}",
-            mend=f"see help(my_datasets.{called})",
+            fix=f"see help(my_datasets.{called})",
         )
     )
 
@@ -149,7 +149,7 @@ def _check_names(
         raise UnknownOptionError(
             explain(
                 f"{function}(...) takes only the {names} by position, and {len(args)} are given.",
-                mend="give them as a list: mix([...])" if function == "mix"
+                fix="give them as a list: mix([...])" if function == "mix"
                 else f"name the others: {function}({before}, {option}={value})",
             )
         )  # fmt: skip
@@ -157,7 +157,7 @@ def _check_names(
         raise UnknownOptionError(
             explain(
                 f"{function}() needs a dataset.",
-                mend=f"name one that is prepared: {function}('digits')",
+                fix=f"name one that is prepared: {function}('digits')",
             )
         )
     absent = [one for one in positional[len(args) :] if one not in given]
@@ -165,7 +165,7 @@ def _check_names(
         raise UnknownOptionError(
             explain(
                 f"{function}(...) needs {' and '.join(absent)}, too.",
-                mend=f"see help(my_datasets.{function})",
+                fix=f"see help(my_datasets.{function})",
             )
         )
     for option in given:
@@ -180,7 +180,7 @@ def _check_names(
             explain(
                 f"{function}(...) has no option {option}=.",
                 elsewhere or meant or f"Its options: {', '.join(known)}",
-                mend=f"see help(my_datasets.{function})",
+                fix=f"see help(my_datasets.{function})",
             )
         )
 
@@ -195,7 +195,7 @@ def _check_beside_plan(function: str, more: Sequence[type], given: Mapping[str, 
             explain(
                 f"{function}(plan, ...): a plan has its options already; not taken: "
                 f"{', '.join(taken)}",
-                mend=f"give them to plan(...), or give {function} the dataset's name",
+                fix=f"give them to plan(...), or give {function} the dataset's name",
             )
         )
 
@@ -210,7 +210,7 @@ def _checked(function: str, option: str, value: Any, rule: Rule | None) -> Any:
         raise InvalidOptionError(
             explain(
                 f"{function}({option}={shown(value)}) is not valid.", f"Expected: {expected}",
-                mend=fix.replace("FUNCTION", function),
+                fix=fix.replace("FUNCTION", function),
             )
         ) from None  # fmt: skip
 

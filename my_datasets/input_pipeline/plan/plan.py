@@ -58,7 +58,7 @@ class Plan:
         found = self.get(kind)
         if found is None:
             raise PlanError(
-                explain(f"The plan has no stage {kind.__name__.lower()!r}.", mend="make it anew")
+                explain(f"The plan has no stage {kind.__name__.lower()!r}.", fix="make it anew")
             )
         return found
 
@@ -134,7 +134,7 @@ class Plan:
                 explain(
                     f"The text is no plan: {error}",
                     f"Expected what Plan.to_json wrote, format {_FORMAT}",
-                    mend="make the plan anew",
+                    fix="make the plan anew",
                 )
             ) from error
 

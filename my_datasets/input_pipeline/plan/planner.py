@@ -144,22 +144,22 @@ def plan(
         columns = tuple({one.partition("/")[0]: None for one in tokenizer})
     if pack is not None and bucket_by is not None:
         raise InvalidOptionError(
-            explain("Rows of tokens have one length.", mend="give pack, or bucket_by")
+            explain("Rows of tokens have one length.", fix="give pack, or bucket_by")
         )
     if bucket_window is not None and bucket_by is None:
         raise InvalidOptionError(
             explain(
                 f"bucket_window={bucket_window} has no effect without bucket_by.",
-                mend="give bucket_by, too",
+                fix="give bucket_by, too",
             )
         )
     if cache_dir is not None and cache in ("none", "memory"):
         raise InvalidOptionError(
-            explain(f"cache_dir has no effect with cache={cache!r}.", mend="give cache='disk'")
+            explain(f"cache_dir has no effect with cache={cache!r}.", fix="give cache='disk'")
         )
     if pack_split and pack is None:
         raise InvalidOptionError(
-            explain("pack_split=True splits rows that there are not.", mend="give pack, too")
+            explain("pack_split=True splits rows that there are not.", fix="give pack, too")
         )
     part = None if shard is None else part_of(shard, remainder)
     is_shuffled, reason = (shuffle, "") if shuffle is not None else by_default(split)
@@ -177,7 +177,7 @@ def plan(
     records = len(found.records(split, held))
     if not records:
         raise InvalidOptionError(
-            explain(f"{split!r} of {found.name} has no examples.", mend="choose another slice")
+            explain(f"{split!r} of {found.name} has no examples.", fix="choose another slice")
         )
     read = Read(found.name, str(found.path), split, records, found.content)
     if origin is not None:
@@ -208,7 +208,7 @@ def plan(
             raise InvalidOptionError(
                 explain(
                     "Rows of tokens are no longer in shards: there are no windows of them.",
-                    mend="leave shuffle_window out",
+                    fix="leave shuffle_window out",
                 )
             )
         stages.append(Pack(_only_column(source, found.name), pack, pack_split))
@@ -237,7 +237,7 @@ def _far_away(url: str) -> InvalidOptionError:
     return InvalidOptionError(
         explain(
             f"{url} is far away: to go through it for the lengths of all examples takes long.",
-            mend="copy the version here, and give that directory",
+            fix="copy the version here, and give that directory",
         )
     )
 
@@ -248,7 +248,7 @@ def _uncached(cache: str) -> str:
         raise InvalidOptionError(
             explain(
                 "Random parts of images are others in each epoch: they cannot be kept.",
-                mend="leave cache out, or crop with my_datasets.augment, after the cache",
+                fix="leave cache out, or crop with my_datasets.augment, after the cache",
             )
         )
     return "none"
@@ -262,7 +262,7 @@ def _only_column(source: Source, name: str) -> str:
             explain(
                 f"Only lists of numbers can be packed, one feature of {name} at a time.",
                 f"Found: {', '.join(leaf.name for leaf in leaves)}",
-                mend="choose one with columns=[...]; texts need a tokenizer",
+                fix="choose one with columns=[...]; texts need a tokenizer",
             )
         )
     return str(leaves[0].name)

@@ -106,9 +106,9 @@ def prefetch(
     )
     threads = workers if workers is not None else _threads(source)
     if threads < 1:
-        raise InvalidOptionError(explain(f"workers={workers} are none.", mend="give 1 or more"))
+        raise InvalidOptionError(explain(f"workers={workers} are none.", fix="give 1 or more"))
     if ahead is not None and ahead < 0:
-        raise InvalidOptionError(explain(f"prefetch={ahead} is none.", mend="give 0 or more"))
+        raise InvalidOptionError(explain(f"prefetch={ahead} is none.", fix="give 0 or more"))
     ahead = _AHEAD if ahead is None else ahead
     one = batch.size * example
     is_given = budget.is_given
@@ -124,7 +124,7 @@ def prefetch(
             explain(
                 f"memory={budget.size:,} bytes are too little for this pipeline.",
                 f"A batch has about {piece:,}; one in the making and one ready take twice that",
-                mend=f"give memory={2 * piece:,} or more, or a smaller batch_size",
+                fix=f"give memory={2 * piece:,} or more, or a smaller batch_size",
             )
         )
     return Prefetch(threads, ahead, at_once * batch.size)
@@ -155,7 +155,7 @@ def cache(
     most = int(budget.size * _FOR_CACHE)
     if kind not in ("none", "memory", "disk", "auto"):
         raise InvalidOptionError(
-            explain(f"cache={kind!r} is unknown.", mend="use 'none', 'memory', 'disk' or 'auto'")
+            explain(f"cache={kind!r} is unknown.", fix="use 'none', 'memory', 'disk' or 'auto'")
         )
     # Shuffled, each part sees all examples in the course of the epochs.
     size = _bytes_per_example(source, is_far=is_far) * len(source)
@@ -168,12 +168,12 @@ def cache(
             explain(
                 f"The decoded examples take about {size:,} bytes: too many for the memory.",
                 f"The cache may take {most:,}, half of memory=",
-                mend="give more memory, or cache='disk'",
+                fix="give more memory, or cache='disk'",
             )
         )
     if kind == "disk" and directory is None:
         raise InvalidOptionError(
-            explain("cache='disk' needs a place.", mend="give cache_dir='some/directory'")
+            explain("cache='disk' needs a place.", fix="give cache_dir='some/directory'")
         )
     if kind == "memory" or directory is None:
         return Cache("memory", None, size)

@@ -71,7 +71,7 @@ class Shuffle(_Stage):
     def __post_init__(self) -> None:
         if self.window is not None and self.window < 1:
             raise InvalidOptionError(
-                explain(f"shuffle_window={self.window} is none.", mend="give 1 or more")
+                explain(f"shuffle_window={self.window} is none.", fix="give 1 or more")
             )
 
     def explain(self) -> str:
@@ -118,13 +118,13 @@ class Shard(_Stage):
                 explain(
                     f"There is no part {self.index} of {self.count}.",
                     "Expected shard=(index, count) with 0 <= index < count",
-                    mend="count parts from 0",
+                    fix="count parts from 0",
                 )
             )
         if self.remainder not in ("pad", "drop", "keep"):
             raise InvalidOptionError(
                 explain(
-                    f"remainder={self.remainder!r} is unknown.", mend="use 'pad', 'drop' or 'keep'"
+                    f"remainder={self.remainder!r} is unknown.", fix="use 'pad', 'drop' or 'keep'"
                 )
             )
 
@@ -180,25 +180,25 @@ class Decode(_Stage):
             raise InvalidOptionError(
                 explain(
                     f"image_size={self.image_size!r} is no size.",
-                    mend="give (height, width) in pixels, such as (224, 224)",
+                    fix="give (height, width) in pixels, such as (224, 224)",
                 )
             )
         if self.image_dtype not in (None, "float32"):
             raise InvalidOptionError(
                 explain(
                     f"image_dtype={self.image_dtype!r} is unknown.",
-                    mend="use 'float32', or leave it out",
+                    fix="use 'float32', or leave it out",
                 )
             )
         if self.crop not in (None, "center", "random"):
             raise InvalidOptionError(
-                explain(f"crop={self.crop!r} is unknown.", mend="use 'center' or 'random'")
+                explain(f"crop={self.crop!r} is unknown.", fix="use 'center' or 'random'")
             )
         if self.crop is not None and self.image_size is None:
             raise InvalidOptionError(
                 explain(
                     "A crop needs to know what shape is wanted.",
-                    mend="give image_size=(height, width)",
+                    fix="give image_size=(height, width)",
                 )
             )
         if not 0 < self.crop_area[0] <= self.crop_area[1] <= 1:
@@ -206,14 +206,12 @@ class Decode(_Stage):
                 explain(
                     f"crop_area={self.crop_area!r} makes no sense.",
                     "Expected (least, most), parts of an image's area, above 0 and up to 1",
-                    mend="give such numbers, for example (0.08, 1.0)",
+                    fix="give such numbers, for example (0.08, 1.0)",
                 )
             )
         if self.undecodable not in ("fail", "skip"):
             raise InvalidOptionError(
-                explain(
-                    f"undecodable={self.undecodable!r} is unknown.", mend="use 'fail' or 'skip'"
-                )
+                explain(f"undecodable={self.undecodable!r} is unknown.", fix="use 'fail' or 'skip'")
             )
 
     def explain(self) -> str:
@@ -267,7 +265,7 @@ class Batch(_Stage):
     def __post_init__(self) -> None:
         if self.size < 1:
             raise InvalidOptionError(
-                explain(f"batch_size={self.size} is none.", mend="give 1 or more")
+                explain(f"batch_size={self.size} is none.", fix="give 1 or more")
             )
 
     def explain(self) -> str:
@@ -293,7 +291,7 @@ class Repeat(_Stage):
     def __post_init__(self) -> None:
         if self.epochs is not None and self.epochs < 1:
             raise InvalidOptionError(
-                explain(f"epochs={self.epochs} is none.", mend="give 1 or more, or None for ever")
+                explain(f"epochs={self.epochs} is none.", fix="give 1 or more, or None for ever")
             )
 
     def explain(self) -> str:
@@ -364,7 +362,7 @@ class Bucket(_Stage):
                 explain(
                     f"Windows of {self.window} examples cannot be made of groups of {self.group}.",
                     "Expected a multiple of the group, which is a batch of all hosts",
-                    mend="give such a bucket_window",
+                    fix="give such a bucket_window",
                 )
             )
 
@@ -398,7 +396,7 @@ class Pack(_Stage):
     def __post_init__(self) -> None:
         if self.length < 1:
             raise InvalidOptionError(
-                explain(f"Rows of {self.length} tokens are none.", mend="give 1 or more")
+                explain(f"Rows of {self.length} tokens are none.", fix="give 1 or more")
             )
 
     def explain(self) -> str:
@@ -433,7 +431,7 @@ class Mix(_Stage):
     def __post_init__(self) -> None:
         if self.stop not in ("first", "all"):
             raise InvalidOptionError(
-                explain(f"stop={self.stop!r} is unknown.", mend="use 'first' or 'all'")
+                explain(f"stop={self.stop!r} is unknown.", fix="use 'first' or 'all'")
             )
 
     def explain(self) -> str:

@@ -113,7 +113,7 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, Stored]]:
         raise DataDirError(
             explain(
                 f"{url} cannot be listed: {error}",
-                mend="correct the URL, and give the store's credentials by the environment",
+                fix="correct the URL, and give the store's credentials by the environment",
             )
         ) from error
     local = directory / hashlib.sha256(url.encode()).hexdigest()[:16] / posixpath.basename(path)
@@ -123,7 +123,7 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, Stored]]:
         if one.type == pafs.FileType.File and not one.path.endswith("/")
     }
     if not files:
-        raise NotPreparedError(explain(f"There is nothing at {url}.", mend="correct the URL"))
+        raise NotPreparedError(explain(f"There is nothing at {url}.", fix="correct the URL"))
     _require_no_links(directory, {(local / name).parent for name in files})
     for name, one in files.items():
         if name.endswith(_METADATA):
@@ -145,7 +145,7 @@ def _name_in(url: str, folder: str, path: str) -> str:
         raise DataDirError(
             explain(
                 f"{url} lists a file that is not in it: {path[:200]!r}.",
-                mend="ask who writes there; nothing was copied",
+                fix="ask who writes there; nothing was copied",
             )
         )
     return name
@@ -164,7 +164,7 @@ def _require_no_links(root: Path, folders: Iterable[Path]) -> None:
                 explain(
                     f"{folder} is a link, or in one.",
                     "Copies are only kept in folders that were made for them",
-                    mend=f"delete the link, or give another shards_dir than {root}",
+                    fix=f"delete the link, or give another shards_dir than {root}",
                 )
             )
 
@@ -375,6 +375,6 @@ def _changed(url: str, found: str) -> CorruptShardError:
     return CorruptShardError(
         explain(
             f"{url} is not the file that was there: {found}.",
-            mend="look whether somebody is writing there, and begin again",
+            fix="look whether somebody is writing there, and begin again",
         )
     )

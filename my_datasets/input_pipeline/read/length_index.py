@@ -34,7 +34,7 @@ def leaf_of(tree: Any, column: str) -> Leaf:
             explain(
                 f"There is no feature {column!r} with texts or lists of different lengths.",
                 f"Found: lists {lists}, texts {texts}",
-                mend="choose one of those",
+                fix="choose one of those",
             )
         )
     return leaf

@@ -131,7 +131,7 @@ def _tokenized(source: Source, tokenizers: Iterable[Tokenize]) -> Source:
             raise PlanError(
                 explain(
                     f"{one.path} holds another tokenizer than the plan was made for.",
-                    mend="make the plan anew",
+                    fix="make the plan anew",
                 )
             )
         source = TokenizedSource(source, one.column, one.path)
@@ -147,7 +147,7 @@ def _checked(read: Read) -> Prepared:
                 f"{read.path} holds other data than the plan was made for.",
                 f"Expected: {read.dataset}, content {read.content[:12]}",
                 f"Found: {found.name}, content {found.content[:12]}",
-                mend="make the plan anew",
+                fix="make the plan anew",
             )
         )
     return found

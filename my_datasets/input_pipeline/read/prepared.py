@@ -153,7 +153,7 @@ def find(
                 f"{text} is no prepared version.",
                 "A path is one of a version's directory: data_dir has no effect"
                 if data_dir is not None else "",
-                mend="give the directory of a version, such as data/digits/1.0.0, or a name",
+                fix="give the directory of a version, such as data/digits/1.0.0, or a name",
             )
         )  # fmt: skip
     parsed = reference if isinstance(reference, DatasetReference) else DatasetReference.parse(text)
@@ -249,7 +249,7 @@ def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dic
         raise DataDirError(
             explain(
                 "The URL of an object store has a password in it.",
-                mend="give it by the environment, as the store's own tools take it",
+                fix="give it by the environment, as the store's own tools take it",
             )
         )
     return mirror(url, _held(held_at))
@@ -264,7 +264,7 @@ def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepare
     path, files = _mirror(url, held_at)
     if not layout.is_prepared(path):
         raise NotPreparedError(
-            explain(f"{url} is no prepared version.", mend="give the folder of a whole one")
+            explain(f"{url} is no prepared version.", fix="give the folder of a whole one")
         )
     held = os.path.abspath(_held(held_at))
     most = WINDOW * WINDOWS_HELD
@@ -278,7 +278,7 @@ def _read(path: Path) -> Prepared:
             explain(
                 f"{path} holds {declared.file_format} files.",
                 "Expected TFRecords",
-                mend="read it by TFDS's as_data_source, or build it with file_format='tfrecord'",
+                fix="read it by TFDS's as_data_source, or build it with file_format='tfrecord'",
             )
         )
     shards = {

@@ -88,7 +88,7 @@ class ExampleSource(Sequence[Any]):
                 explain(
                     "source[...] takes one number, or a slice.",
                     f"Found: {shown(number)}",
-                    mend="use source.getitems([...]) for several examples",
+                    fix="use source.getitems([...]) for several examples",
                 )
             )
         return self.getitems([number])[0]
@@ -169,7 +169,7 @@ class ExampleSource(Sequence[Any]):
                 f"{of}{place} cannot be decoded.",
                 f"Expected: {error.expected}",
                 f"Found: {error.found}",
-                mend="build or pull the version anew; if its builder is at fault, mend that",
+                fix="build or pull the version anew; if its builder is at fault, fix that",
             )
         )
 
@@ -181,7 +181,7 @@ class ExampleSource(Sequence[Any]):
                 explain(
                     f"Examples have whole numbers, from 0 to {size - 1:,}.",
                     f"Found: {shown(numbers[0] if len(numbers) == 1 else numbers)}",
-                    mend="give such numbers",
+                    fix="give such numbers",
                 )
             )
         chosen = given.astype(np.int64).reshape(-1)
@@ -249,7 +249,7 @@ def check_form(*, as_supervised: bool | None, columns: Sequence[str] | None) -> 
         raise InvalidOptionError(
             explain(
                 "as_supervised=True gives the input and the target: columns= has no effect.",
-                mend=f"give one of them: columns={list(columns)!r} gives a dict",
+                fix=f"give one of them: columns={list(columns)!r} gives a dict",
             )
         )
 
@@ -289,7 +289,7 @@ def open_source(
             explain(
                 f"image_size changes nothing: what is read of {prepared.name} has no image.",
                 f"Read: {', '.join('/'.join(leaf.path) for leaf in pytree.columns_of(tree))}",
-                mend="leave image_size out, or choose an image with columns",
+                fix="leave image_size out, or choose an image with columns",
             )
         )
     return ExampleSource(prepared.name, split, prepared.records(split, held), decoder)
@@ -309,7 +309,7 @@ def _chosen_features(
             raise FeatureError(
                 explain(
                     f"{prepared.name} declares no input and target.",
-                    mend="choose its features with columns=[...] and as_supervised=False",
+                    fix="choose its features with columns=[...] and as_supervised=False",
                 )
             )
         return prepared.schema.supervised
@@ -322,7 +322,7 @@ def _chosen_features(
                 f"{prepared.name} has no feature {', '.join(map(repr, missing))}.",
                 f"Its features: {', '.join(tree) if isinstance(tree, Mapping) else 'one'}",
                 nearest(missing[0], tree) if isinstance(tree, Mapping) else "",
-                mend=f"choose {inside!r}, with all that it holds"
+                fix=f"choose {inside!r}, with all that it holds"
                 if (inside := missing[0].partition("/")[0]) in tree
                 else "choose among those",
             )

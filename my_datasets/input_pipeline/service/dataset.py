@@ -60,7 +60,7 @@ class ServicePipeline(Pipeline):
         """
         if not 0 < deadline < math.inf:
             raise InvalidOptionError(
-                explain(f"deadline={deadline} is none.", mend="give seconds, for example 60")
+                explain(f"deadline={deadline} is none.", fix="give seconds, for example 60")
             )
         self.policy = policy_of(sharding)
         self.service = Service(Address.parse(service), deadline)
@@ -111,7 +111,7 @@ class ServicePipeline(Pipeline):
                 explain(
                     f"With sharding={self.policy.sharding!r} batches come as they are made: there "
                     "is no position to go on from.",
-                    mend="use sharding='exact' or 'static'",
+                    fix="use sharding='exact' or 'static'",
                 )
             )
         return super().state_in(start, steps)

@@ -151,7 +151,7 @@ class Epoch:
                     f"Epoch {self._epoch} had {self._given:,} examples in place of {expected:,}.",
                     f"Lost: {_shown(lost)}; repeated: {_shown(repeated)}",
                     f"sharding={policy.sharding!r} promises each {policy.guarantee}",
-                    mend="go on from the last saved position, with sharding='exact'",
+                    fix="go on from the last saved position, with sharding='exact'",
                 )
             )
         return account

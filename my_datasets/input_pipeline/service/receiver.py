@@ -177,7 +177,7 @@ class Receiver(ABC):
                 f"{self.service.deadline:g} s.",
                 f"The dispatcher {answers[dispatcher]}; workers: "
                 f"{seen or 'none gave anything yet'}",
-                mend="start what does not answer (my-datasets serve worker --supervise starts it "
+                fix="start what does not answer (my-datasets serve worker --supervise starts it "
                 "again by itself), or give a longer deadline; then go on from the last state",
             )
         )
@@ -219,14 +219,14 @@ class Receiver(ABC):
                     f"A worker of {self.service.address.url} does not know this kind of work.",
                     "Expected workers that were started by my-datasets serve worker, of the same "
                     "version as here",
-                    mend="start them so",
+                    fix="start them so",
                 )
             )
         return ServiceError(
             explain(
                 f"A worker of {self.service.address.url} cannot make a batch.",
                 text[:_LONGEST],
-                mend="see what the worker says; data must be at the same path, or in an object "
+                fix="see what the worker says; data must be at the same path, or in an object "
                 "store",
             )
         )

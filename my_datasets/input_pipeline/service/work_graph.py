@@ -157,7 +157,7 @@ def _refused(reason: str) -> ServiceError:
             reason,
             "A worker of the service executes TensorFlow's operations, and our own reading and "
             "decoding",
-            mend="write it in TensorFlow's operations, or use .map(...) on the pipeline, which is "
+            fix="write it in TensorFlow's operations, or use .map(...) on the pipeline, which is "
             "done here; or leave service out",
         )
     )

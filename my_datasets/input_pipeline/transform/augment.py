@@ -106,7 +106,7 @@ class Augmentation:
                 raise FeatureError(
                     explain(
                         f"{name}(classes={classes}) does not fit labels of {labels} classes.",
-                        mend=f"give {name}(classes={labels})",
+                        fix=f"give {name}(classes={labels})",
                     )
                 )
 
@@ -354,7 +354,7 @@ def _check_channels(change: Any, channels: int) -> None:
         raise FeatureError(
             explain(
                 f"Images of {channels} channels have no colours: augment cannot change those.",
-                mend="use augment=my_datasets.augment.standard_image(saturation=0, hue=0)",
+                fix="use augment=my_datasets.augment.standard_image(saturation=0, hue=0)",
             )
         )
 

@@ -81,7 +81,7 @@ def train_tokenizer(
             explain(
                 f"A vocabulary of size={size} with special={list(special)} cannot be.",
                 f"Expected {UNKNOWN!r} among the special entries, and room for others",
-                mend=f"give special=({PADDING!r}, {UNKNOWN!r}) and a larger size",
+                fix=f"give special=({PADDING!r}, {UNKNOWN!r}) and a larger size",
             )
         )
     kinds: dict[str, tuple[Any, Any]] = {
@@ -91,7 +91,7 @@ def train_tokenizer(
     }
     if kind not in kinds:
         raise InvalidOptionError(
-            explain(f"kind={kind!r} is unknown.", mend=f"use {', '.join(map(repr, kinds))}")
+            explain(f"kind={kind!r} is unknown.", fix=f"use {', '.join(map(repr, kinds))}")
         )
     texts = source(reference, split=split, data_dir=data_dir, columns=[column.partition("/")[0]])
     leaf = length_index.leaf_of(texts.tree, column)
@@ -210,12 +210,12 @@ def _no_tokenizer(path: str, error: Exception) -> InvalidOptionError:
         explain(
             f"{path} holds no tokenizer: {error}",
             "Expected the JSON of Hugging Face's tokenizers",
-            mend="write one with my_datasets.text.train_tokenizer(...).save(path)",
+            fix="write one with my_datasets.text.train_tokenizer(...).save(path)",
         )
     )
 
 
 def _no_text(column: str) -> FeatureError:
     return FeatureError(
-        explain(f"The feature {column!r} is no text.", mend="choose one that is a single text")
+        explain(f"The feature {column!r} is no text.", fix="choose one that is a single text")
     )

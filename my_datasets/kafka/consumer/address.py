@@ -41,7 +41,7 @@ class Address:
             raise InvalidOptionError(
                 explain(
                     "The address of the topic has a user or a password in it.",
-                    mend="give them as options: sasl.username, sasl.password",
+                    fix="give them as options: sasl.username, sasl.password",
                 )
             )
         brokers, slash, topic = url.removeprefix(_SCHEME).partition("/")
@@ -51,7 +51,7 @@ class Address:
                 explain(
                     f"{url!r} is no address of a topic.",
                     "Expected: kafka://BROKER[:PORT][,BROKER[:PORT]...]/TOPIC",
-                    mend="write it as kafka://localhost:9092/clicks",
+                    fix="write it as kafka://localhost:9092/clicks",
                 )
             )
         return cls(brokers, topic)

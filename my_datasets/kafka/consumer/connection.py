@@ -80,7 +80,7 @@ class Connection:
                 raise InvalidOptionError(
                     explain(
                         f"The Kafka option {name} is set by this package.",
-                        mend=f"leave it out, and use {_OURS[name]}",
+                        fix=f"leave it out, and use {_OURS[name]}",
                     )
                 )
 
@@ -128,7 +128,7 @@ class Connection:
                 explain(
                     "Kafka's client does not take these options.",
                     f"It says: {self.redact(message_of(error))}",
-                    mend="correct them; their names are librdkafka's, such as security.protocol",
+                    fix="correct them; their names are librdkafka's, such as security.protocol",
                 )
             ) from None
 
@@ -157,10 +157,10 @@ class Connection:
         name = name_of(error)
         problem, said = f"Kafka: {self.address} cannot be read.", f"It says: {said} ({name})"
         if name in _NOT_THERE:
-            mend = "see that the brokers run and can be reached"
-            return StreamUnavailableError(explain(problem, *facts, said, mend=mend))
-        mend = _MENDS.get(name, "see what Kafka says")
-        return StreamError(explain(problem, *facts, said, mend=mend))
+            fix = "see that the brokers run and can be reached"
+            return StreamUnavailableError(explain(problem, *facts, said, fix=fix))
+        fix = _FIXES.get(name, "see what Kafka says")
+        return StreamError(explain(problem, *facts, said, fix=fix))
 
     def describe(self, consumer: Any, reported: Collection[Any] = ()) -> "Topic":
         """Returns what the cluster says of the topic.
@@ -207,7 +207,7 @@ class Topic:
 
 
 _NOT_THERE = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"})
-_MENDS = {
+_FIXES = {
     "_AUTHENTICATION": "correct sasl.username, sasl.password, sasl.mechanism",
     "SASL_AUTHENTICATION_FAILED": "correct sasl.username, sasl.password, sasl.mechanism",
     "_SSL": "correct ssl.ca.location and security.protocol",
@@ -219,8 +219,8 @@ _MENDS = {
 
 
 def is_telling(error: Any) -> bool:
-    """Returns whether an error says what is wrong, and waiting does not mend it."""
-    return name_of(error) in _MENDS
+    """Returns whether an error says what is wrong, and waiting does not fix it."""
+    return name_of(error) in _FIXES
 
 
 def is_outage(error: Any) -> bool:

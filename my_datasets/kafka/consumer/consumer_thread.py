@@ -235,7 +235,7 @@ class Feed:
         """Looks at what came in place of a message.
 
         Raises:
-          StreamError: It is an error that waiting does not mend.
+          StreamError: It is an error that waiting does not fix.
         """
         name = name_of(error)
         if name == _END:

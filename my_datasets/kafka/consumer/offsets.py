@@ -51,7 +51,7 @@ def resolved(
             explain(
                 f"{when!r} is no place in a topic.",
                 "Expected 'earliest', 'latest', a datetime, or {partition: offset, ...}",
-                mend="give one of those",
+                fix="give one of those",
             )
         )
     which = 0 if when == "earliest" else 1
@@ -65,7 +65,7 @@ def _named(when: Mapping[int, int], partitions: list[int]) -> dict[int, int]:
             explain(
                 f"The offsets are not those of all partitions: {dict(when)}.",
                 f"Partitions without one: {missing}" if missing else "",
-                mend="give one of 0 or more for each partition",
+                fix="give one of 0 or more for each partition",
             )
         )
     return {one: when[one] for one in partitions}
@@ -76,7 +76,7 @@ def _since(
 ) -> dict[int, int]:
     if when.tzinfo is None:
         raise InvalidOptionError(
-            explain(f"{when} has no time zone.", mend="give one: 2026-01-31T12:00:00+00:00")
+            explain(f"{when} has no time zone.", fix="give one: 2026-01-31T12:00:00+00:00")
         )
     module = kafka()
     name = connection.address.topic
@@ -109,7 +109,7 @@ def lost(topic: Topic | str, partition: int, offset: int, low: int, high: int) -
             f"Messages of {name} that were to be read are not there.",
             f"Partition {partition}, offset {offset}; there are those from {low} to before {high}",
             why,
-            mend="begin elsewhere: with another start (and group), or go on with what is left by "
+            fix="begin elsewhere: with another start (and group), or go on with what is left by "
             "on_lost='skip'; and raise the topic's retention",
         )
     )

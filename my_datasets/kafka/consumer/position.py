@@ -43,7 +43,7 @@ class Position:
                     "The saved position belongs to another stream.",
                     f"Expected: {', '.join(theirs for _, theirs in told)}",
                     f"Found: {', '.join(ours for ours, _ in told)}",
-                    mend="read the topic that it was saved with, or begin anew",
+                    fix="read the topic that it was saved with, or begin anew",
                 )
             )
 
@@ -65,5 +65,5 @@ class Position:
             return cls(str(found["cluster"]), str(found["topic"]), offsets, (int(which), int(of)))
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise PlanError(
-                explain(f"The text is no position in a topic: {error}", mend="begin anew")
+                explain(f"The text is no position in a topic: {error}", fix="begin anew")
             ) from error

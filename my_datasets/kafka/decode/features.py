@@ -57,7 +57,7 @@ class Described:
                 raise FeatureError(
                     explain(
                         "These features do not say which is the input and which the target.",
-                        mend="name them: as_supervised=('image', 'label')",
+                        fix="name them: as_supervised=('image', 'label')",
                     )
                 )
             return self.supervised
@@ -70,7 +70,7 @@ class Described:
                 explain(
                     f"There is no feature {', '.join(map(repr, missing or wanted))}.",
                     f"The features: {', '.join(self.tree) if missing else 'one, without a name'}",
-                    mend="choose among those",
+                    fix="choose among those",
                 )
             )
         if as_supervised:
@@ -106,7 +106,7 @@ def described(features: Any, data_dir: str | os.PathLike[str] | None = None) -> 
         raise FeatureError(
             explain(
                 f"features is a {type(features).__name__}.",
-                mend="give tfds.features.FeaturesDict({...}), or a dataset such as 'digits:1.*.*'",
+                fix="give tfds.features.FeaturesDict({...}), or a dataset such as 'digits:1.*.*'",
             )
         )
     register_classes_of(features)
@@ -131,7 +131,7 @@ def check_shapes(tree: Any, image_size: tuple[int, int] | None) -> None:
                 explain(
                     f"The feature {leaf.name!r} has values of different shapes, which no tensor "
                     "holds.",
-                    mend="give image_size=(height, width), leave it out with columns=[...], or "
+                    fix="give image_size=(height, width), leave it out with columns=[...], or "
                     "take as_numpy=True",
                 )
             )

@@ -151,7 +151,7 @@ class Avro:
             raise InvalidOptionError(
                 explain(
                     f"This is no Avro schema: {type(error).__name__}: {error}",
-                    mend="give the schema that the messages were written with, as a dict or JSON",
+                    fix="give the schema that the messages were written with, as a dict or JSON",
                 )
             ) from error
 

@@ -56,7 +56,7 @@ class Poison:
             explain(
                 "A message cannot be decoded.",
                 *self.facts,
-                mend="correct features or payload; quarantine='FILE' sets such messages aside",
+                fix="correct features or payload; quarantine='FILE' sets such messages aside",
             )
         )
 
@@ -96,7 +96,7 @@ class Quarantine:
             raise InvalidOptionError(
                 explain(
                     f"max_quarantined={limit!r} is no part of the messages.",
-                    mend="give a number above 0, up to 1",
+                    fix="give a number above 0, up to 1",
                 )
             )
         self._path = None if path is None else addresses.local_path(path, "quarantine")
@@ -135,7 +135,7 @@ class Quarantine:
                 f"More than {self._most} of {WINDOW:,} messages cannot be decoded.",
                 *found[-1].facts,
                 f"They are in {self._path}",
-                mend="correct features or payload, or give a higher max_quarantined",
+                fix="correct features or payload, or give a higher max_quarantined",
             )
         )
 
@@ -156,6 +156,6 @@ class Quarantine:
             raise InvalidOptionError(
                 explain(
                     f"The quarantine file {self._path} cannot be written: {error.strerror}.",
-                    mend="name a file in a directory that is there and may be written",
+                    fix="name a file in a directory that is there and may be written",
                 )
             ) from error

@@ -182,7 +182,7 @@ def lost(unit: Range, low: int, high: int) -> LostMessagesError:
             f"Wanted: partition {unit.partition}, offsets {unit.begin} to before {unit.end}",
             f"There are: {low} to before {high}",
             "Retention, or somebody, removed what was before" if unit.begin < low else "",
-            mend="freeze what is there: --from-offsets earliest; and raise the topic's retention",
+            fix="freeze what is there: --from-offsets earliest; and raise the topic's retention",
         )
     )
 
@@ -193,7 +193,7 @@ def _gaps(unit: Range, count: int) -> LostMessagesError:
             f"{unit.end - unit.begin - count:,} messages of {unit.topic} are missing.",
             f"Range: partition {unit.partition}, offsets {unit.begin} to before {unit.end}",
             "The topic is compacted: what was replaced is removed, at times that nobody knows",
-            mend="freeze a topic with cleanup.policy=delete; or what is there now, which nobody "
+            fix="freeze a topic with cleanup.policy=delete; or what is there now, which nobody "
             "can make again: --allow-gaps",
         )
     )
@@ -204,7 +204,7 @@ def _silent(connection: Connection, unit: Range, at: int) -> StreamUnavailableEr
         explain(
             f"{connection.address} gave nothing for {_PATIENCE:.0f} seconds.",
             f"At {unit}, offset {at}",
-            mend="see that the brokers run; then run the same again, which goes on",
+            fix="see that the brokers run; then run the same again, which goes on",
         )
     )
 

@@ -155,7 +155,7 @@ def _named(reference: str) -> tuple[str, str]:
         raise InvalidOptionError(
             explain(
                 f"{reference!r} does not name one version.",
-                mend="give the name and the version: clicks:1.0.0",
+                fix="give the name and the version: clicks:1.0.0",
             )
         )
     return parsed.name, version
@@ -193,7 +193,7 @@ def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, 
                     explain(
                         f"The range of partition {one} ends before it begins.",
                         f"From {first[one]} until {last[one]}",
-                        mend="exchange them",
+                        fix="exchange them",
                     )
                 )
             if first[one] < last[one] and (first[one] < low or last[one] > high):
@@ -204,7 +204,7 @@ def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, 
         raise StreamError(
             explain(
                 f"There is no message in this range of {topic.name}.",
-                mend="give a later --until, or an earlier --from-offsets",
+                fix="give a later --until, or an earlier --from-offsets",
             )
         )
     frozen = Frozen(topic, {one: (first[one], last[one]) for one in topic.partitions})
@@ -240,6 +240,6 @@ def _refuse_another(version_dir: Path, frozen: Frozen) -> None:
             f"{version_dir} is there already, and is not of these messages.",
             f"It was made by: {said}" if said else "",
             f"Now asked for: {frozen.topic.name}, from {frozen.given(0)} until {frozen.given(1)}",
-            mend="raise the version, or name the same offsets",
+            fix="raise the version, or name the same offsets",
         )
     )

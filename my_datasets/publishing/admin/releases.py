@@ -100,7 +100,7 @@ def yank(ledger: Ledger, reference: str, message: str) -> Listed:
         raise PublishError(
             explain(
                 "There is no reason given.",
-                mend="say what is wrong, and what to use in its place; loaders show it",
+                fix="say what is wrong, and what to use in its place; loaders show it",
             )
         )
 
@@ -187,7 +187,7 @@ def revoke_key(ledger: Ledger, key: str) -> Settings:
         raise SignatureError(
             explain(
                 "A key does not revoke itself: nothing could be signed by it any more.",
-                mend="add another key, then revoke this one by that: --sign-key NEW",
+                fix="add another key, then revoke this one by that: --sign-key NEW",
             )
         )
     sign(ledger)
@@ -210,7 +210,7 @@ def _changed(
         raise InvalidReferenceError(
             explain(
                 f"{reference!r} names no exact version.",
-                mend="write it as digits:1.0.0; my-datasets ls shows what there is",
+                fix="write it as digits:1.0.0; my-datasets ls shows what there is",
             )
         )
     ledger.required()
@@ -239,6 +239,6 @@ def _unknown(ledger: Ledger, wanted: str, there: Any) -> ReleaseNotFoundError:
         explain(
             f"{ledger.store.url} has no release of {wanted!r}.",
             f"There: {', '.join(list(there)[:20]) or 'nothing'}",
-            mend="ask for one of those; my-datasets ls shows all",
+            fix="ask for one of those; my-datasets ls shows all",
         )
     )

@@ -132,7 +132,7 @@ class Record:
             raise PublishError(
                 explain(
                     f"{version_dir} has no manifest that says what is in it.",
-                    mend=f"my-datasets adopt {version_dir}",
+                    fix=f"my-datasets adopt {version_dir}",
                 )
             )
         known = {
@@ -175,7 +175,7 @@ class Record:
                 explain(
                     f"The record of a release at {place} cannot be used.",
                     f"Found: {type(error).__name__}: {clipped(str(error))}",
-                    mend="ask who publishes there to look at it; nothing was written",
+                    fix="ask who publishes there to look at it; nothing was written",
                 )
             ) from error
         return found
@@ -282,6 +282,6 @@ def _unfit(version_dir: Path, found: str) -> PublishError:
     return PublishError(
         explain(
             f"{version_dir} cannot be published: {found}.",
-            mend=f"see my-datasets verify {version_dir}",
+            fix=f"see my-datasets verify {version_dir}",
         )
     )

@@ -59,7 +59,7 @@ def understood(wanted: Record, directory: Path, url: str) -> tuple[Declared, Con
             explain(
                 f"The metadata of {wanted.name}:{wanted.key} in {url} do not fit together.",
                 f"Found: {str(error).partition(chr(10))[0][:200] or type(error).__name__}",
-                mend="ask who publishes there to look at it; nothing of it is used here",
+                fix="ask who publishes there to look at it; nothing of it is used here",
             )
         ) from error
     return declared, made.content

@@ -158,7 +158,7 @@ def _replayed(url: str, document: str, serial: int, seen: int, path: Path) -> Si
             f"{url} gives an older state of {document} than it did before.",
             f"Expected: serial {seen} or higher, as seen on this machine",
             f"Found: serial {serial}" + (", with other contents" if serial == seen else ""),
-            mend="ask who publishes there. If the store was put back on purpose, from a backup, "
+            fix="ask who publishes there. If the store was put back on purpose, from a backup, "
             f"delete {path}",
         )
     )

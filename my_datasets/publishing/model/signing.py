@@ -202,7 +202,7 @@ class TrustedKeys:
                 else f"{what} is not signed by anybody who is trusted.",
                 f"Expected: a signature of {' or '.join(self.fingerprints)}",
                 f"Found: signed by {by}",
-                mend="ask who publishes there; a new publisher's key goes into the file of trusted "
+                fix="ask who publishes there; a new publisher's key goes into the file of trusted "
                 "keys, after you have compared its fingerprint with them",
             )
         )
@@ -220,7 +220,7 @@ def _public(line: str, place: str) -> Ed25519PublicKey:
         explain(
             f"{place} is no Ed25519 key of OpenSSH's form.",
             f"Expected: {_KIND} KEY COMMENT",
-            mend="ssh-keygen -t ed25519 makes a pair; the line is in its .pub file",
+            fix="ssh-keygen -t ed25519 makes a pair; the line is in its .pub file",
         )
     )
 
@@ -246,6 +246,6 @@ def _unreadable(path: Path, found: str) -> SignatureError:
         explain(
             f"{path} cannot be used as a key.",
             f"Found: {found}",
-            mend="ssh-keygen -t ed25519 makes a pair of keys: one to sign by, and a .pub to trust",
+            fix="ssh-keygen -t ed25519 makes a pair of keys: one to sign by, and a .pub to trust",
         )
     )

@@ -137,7 +137,7 @@ def _in_settings(path: Path) -> list[TrustedKey]:
                 f"{path} cannot be read.",
                 f"Found: {type(error).__name__}: {error}",
                 "Expected: [[trusted_keys]] with key, and store and store_id if need be",
-                mend="correct it, or delete it",
+                fix="correct it, or delete it",
             )
         ) from error
 
@@ -239,7 +239,7 @@ def require_signed(
                 f"{version_dir} is not known to be a release of somebody who is trusted.",
                 f"{first.node}: {first.problem}",
                 f"Found: {first.found}" if first.found else "",
-                mend=first.mend,
+                fix=first.fix,
             )
         )
 

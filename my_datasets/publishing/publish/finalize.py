@@ -51,7 +51,7 @@ def place(ledger: Ledger, dataset: str, key: str) -> Index:
             explain(
                 f"{dataset}:{key} cannot be completed in {ledger.store.url}.",
                 f"Not there, or of another size: {', '.join(missing[:5])}",
-                mend="publish the same version again: what is missing is uploaded; what is of "
+                fix="publish the same version again: what is missing is uploaded; what is of "
                 f"another size in {target} must be deleted there first",
             )
         )
@@ -98,7 +98,7 @@ def _refuse_others(store: Store, wanted: Record, folder: str) -> None:
                 explain(
                     f"{there.path} in {store.url} is in the way: it is no part of the release that "
                     "is to lie there.",
-                    mend="delete it there, and run the same again",
+                    fix="delete it there, and run the same again",
                 )
             )
 

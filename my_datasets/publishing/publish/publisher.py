@@ -131,7 +131,7 @@ def _verify(version_dir: Path, level: Level, report: Callable[[Progress], None])
             explain(
                 f"{version_dir} is not what it should be, and cannot be published.",
                 *(f"{one.node}: {one.problem}" for one in found.issues[:_SHOWN]),
-                mend=f"my-datasets verify {version_dir} says all of it; build the version anew",
+                fix=f"my-datasets verify {version_dir} says all of it; build the version anew",
             )
         )
 
@@ -142,7 +142,7 @@ def _refuse_unfit(version_dir: Path) -> None:
         raise PublishError(
             explain(
                 f"{version_dir} must not be used: {blocked}",
-                mend="publish another version; one that is published is withdrawn by my-datasets "
+                fix="publish another version; one that is published is withdrawn by my-datasets "
                 "yank",
             )
         )
@@ -153,6 +153,6 @@ def _refuse_unfit(version_dir: Path) -> None:
             explain(
                 f"{version_dir} is not the whole dataset.",
                 f"It was made with {', '.join(limits)}",
-                mend="build or pull all of it, then publish",
+                fix="build or pull all of it, then publish",
             )
         )

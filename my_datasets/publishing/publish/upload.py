@@ -162,7 +162,7 @@ class Releasing:
                     "should be there.",
                     *(f"{name}: other bytes than when it was made" for name in other[:_SHOWN]),
                     *more,
-                    mend=f"my-datasets verify {self._dir} says all of it; build or pull the "
+                    fix=f"my-datasets verify {self._dir} says all of it; build or pull the "
                     "version anew",
                 )
             )
@@ -248,7 +248,7 @@ class Releasing:
                 explain(
                     f"{self._store.url} does not give what was written to it.",
                     f"Of {self._folder}: {', '.join(sorted(damaged)[:_SHOWN])}",
-                    mend="look at the disks there; then publish again, with --read-back",
+                    fix="look at the disks there; then publish again, with --read-back",
                 )
             )
         if is_first:
@@ -291,7 +291,7 @@ class Releasing:
                     f"There is something at {self._folder} in {self._store.url} that is no "
                     "release.",
                     f"Found: {', '.join(found[:_SHOWN])}",
-                    mend="move it away, and publish it from there, so that it is verified",
+                    fix="move it away, and publish it from there, so that it is verified",
                 )
             )
 
@@ -318,7 +318,7 @@ class Releasing:
                 f"In {self._store.url}, {found.published}: record {found.record[:16]}, digest "
                 f"{found.digest[:16]}",
                 f"Here: record {mine.identity[:16]}, digest {mine.digest[:16]}",
-                mend="a published version is never changed: build the data under a higher version"
+                fix="a published version is never changed: build the data under a higher version"
                 + ("; or my-datasets yank --undo" if found.state is State.YANKED else ""),
             )
         )

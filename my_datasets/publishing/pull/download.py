@@ -253,7 +253,7 @@ def damaged(source: str, found: str) -> CorruptReleaseError:
         explain(
             f"{source} is not what was published.",
             f"Found: {found}",
-            mend="ask who publishes there to look at it: publishing the same version again puts "
+            fix="ask who publishes there to look at it: publishing the same version again puts "
             "back what is missing; nothing of it is used here",
         )
     )

@@ -191,7 +191,7 @@ class Bringing:
             explain(
                 f"{self._dir} holds other data than the release, or damaged ones.",
                 f"Expected: digest {self._record.digest[:16]}, as in {self._ledger.store.url}",
-                mend="pull into another --data-dir; or --overwrite, which replaces it once the "
+                fix="pull into another --data-dir; or --overwrite, which replaces it once the "
                 "release is whole",
             )
         )
@@ -240,7 +240,7 @@ class Bringing:
                 explain(
                     f"{self._ledger.store.url} has a wrong record index in this release.",
                     str(error).partition("\n")[0],
-                    mend="ask who publishes there to look at it; nothing of it is used here",
+                    fix="ask who publishes there to look at it; nothing of it is used here",
                 )
             ) from error
 
@@ -269,7 +269,7 @@ class Bringing:
                 explain(
                     f"{declared.name} has no split {', '.join(map(repr, unknown)) or 'called so'}.",
                     f"Its splits: {', '.join(declared.splits)}",
-                    mend="choose among those",
+                    fix="choose among those",
                 )
             )
         here = self._found if self._found is not None and not self._found.is_other else _Here(())

@@ -190,7 +190,7 @@ def _bring_metadata(
             explain(
                 f"{found.url} has {declared.file_format} files.",
                 "Expected TFRecords: others cannot be streamed",
-                mend="pull it",
+                fix="pull it",
             )
         )
     shards = [one for one in found.record.files if one.name in shards_of(declared)]
@@ -216,6 +216,6 @@ def _require_room(found: Resolved, largest: int, shelf: "Shelf") -> None:
             explain(
                 f"A shard of {found.url} has {human_size(largest)}.",
                 f"The cache may have {human_size(shelf.most)}",
-                mend=f"give cache_bytes={largest} or more",
+                fix=f"give cache_bytes={largest} or more",
             )
         )

@@ -119,7 +119,7 @@ class AttachedOrigin:
                 explain(
                     f"{len(at_once)} shards of {self.url} are to be here at once.",
                     f"They have up to {human_size(needed)}; the cache may have {human_size(most)}",
-                    mend=f"attach it with cache_bytes={needed} or more; or give a "
+                    fix=f"attach it with cache_bytes={needed} or more; or give a "
                     "smaller shuffle_window, or interleave_cycle_length of TFDS's ReadConfig",
                 )
             )
@@ -192,7 +192,7 @@ class Shards:
         one = self._origin.shards.get(name)
         if one is None:
             raise CorruptShardError(
-                explain(f"{self._origin.url} has no shard {name}.", mend="make the plan anew")
+                explain(f"{self._origin.url} has no shard {name}.", fix="make the plan anew")
             )
         source = f"{self._origin.folder}/{name} in {self._origin.store}"
         with explained(Path(self._origin.held_at)):
@@ -208,7 +208,7 @@ class Shards:
         with contextlib.suppress(FileNotFoundError):
             if not link.samefile(shard):
                 raise CorruptShardError(
-                    explain(f"{link} does not lead to {shard}.", mend="attach the release again")
+                    explain(f"{link} does not lead to {shard}.", fix="attach the release again")
                 )
 
     def _read(self, one: ReleasedFile, source: str) -> Iterator[bytes]:
@@ -269,6 +269,6 @@ def _not_attached(version_dir: Path, found: str) -> NotPreparedError:
             f"{version_dir} says that its shards are in a store, and cannot be read.",
             f"Found: {found}",
             "Where shards come from is known from this machine's state, never from the directory",
-            mend="attach the release again: my_datasets.attach(REFERENCE, STORE)",
+            fix="attach the release again: my_datasets.attach(REFERENCE, STORE)",
         )
     )

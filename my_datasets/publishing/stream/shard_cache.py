@@ -203,7 +203,7 @@ class Shelf:
             explain(
                 f"The disk is full: {self.directory} has no room for a shard.",
                 f"It has {human_size(size)}, and all others there are being read",
-                mend="free some space, or name another cache_dir, then run the same again",
+                fix="free some space, or name another cache_dir, then run the same again",
             )
         )
 
@@ -214,7 +214,7 @@ def _no_cache(directory: Path) -> DataDirError:
             f"{directory} has files, and was not made as a cache by this package.",
             f"Expected: a file {_MARKER}, and a folder {_USED} that is no link",
             "A cache removes files to make room",
-            mend="name another cache_dir; if it is the cache of an earlier release of my_datasets, "
+            fix="name another cache_dir; if it is the cache of an earlier release of my_datasets, "
             "delete it",
         )
     )

@@ -70,7 +70,7 @@ class Member(File):
                 explain(
                     f"{self} has {self.size:,} bytes: too many to hold in memory.",
                     f"Expected at most {_LARGEST_IN_MEMORY:,} of a file of its kind in an archive",
-                    mend="unpack the archive first",
+                    fix="unpack the archive first",
                 )
             )
         with self._raw() as stream:
@@ -125,7 +125,7 @@ class _Bytes(io.RawIOBase):
         return SourceError(
             explain(
                 f"{self._member} is damaged: {reason}",
-                mend="get the archive again",
+                fix="get the archive again",
             )
         )
 
@@ -158,7 +158,7 @@ def members(archive: str) -> list[Member]:
             explain(
                 f"{archive} is no archive that can be read: {error}",
                 "Expected a zip file, or a tar file, plain or with gzip, bzip2 or xz",
-                mend="see whether the file is whole, and what it is",
+                fix="see whether the file is whole, and what it is",
             )
         ) from error
     _check_size(archive, sum(member.size for member in found), size)
@@ -206,7 +206,7 @@ def _refuse(archive: str, entry: str, what: str) -> None:
         explain(
             f"{archive} cannot be read in place: {entry!r} {what}.",
             "Expected files and directories, nothing else",
-            mend="unpack it yourself, if you trust it, and give the directory",
+            fix="unpack it yourself, if you trust it, and give the directory",
         )
     )
 
@@ -217,7 +217,7 @@ def _check_size(archive: str, size: int, compressed: int) -> None:
             explain(
                 f"{archive} holds {size:,} bytes or more in {compressed:,}: it may be a bomb.",
                 f"Expected at most {_BOMB_RATIO} times its size, or {_BOMB_SIZE >> 30} GiB",
-                mend="unpack it yourself, if you trust it, and give the directory",
+                fix="unpack it yourself, if you trust it, and give the directory",
             )
         )
 
@@ -229,7 +229,7 @@ def _check_names(archive: str, found: list[Member]) -> None:
             raise SourceError(
                 explain(
                     f"{archive} holds two files called {member.name!r}.",
-                    mend="unpack it yourself, and give the directory",
+                    fix="unpack it yourself, and give the directory",
                 )
             )
         seen.add(member.name)
@@ -240,7 +240,7 @@ def _check_count(archive: str, count: int) -> None:
         raise SourceError(
             explain(
                 f"{archive} holds more than {_MOST_FILES:,} files.",
-                mend="unpack it yourself, if you trust it, and give the directory",
+                fix="unpack it yourself, if you trust it, and give the directory",
             )
         )
 

@@ -75,7 +75,7 @@ def folder(
                 explain(
                     f"{loose} lies in no directory that could be its class.",
                     f"Expected directories such as {classes[0]} with the files of a class each",
-                    mend="give the directory above those of the classes, or labels=False",
+                    fix="give the directory above those of the classes, or labels=False",
                 )
             )
         fields.append(("label", pa.large_string()))

@@ -46,7 +46,7 @@ def files(where: Where, endings: Iterable[str] = ()) -> list[File]:
                 explain(
                     f"There is no file to read at {text}.",
                     f"Expected files that end with {', '.join(endings)}" if endings else "",
-                    mend="give a file, a directory or a pattern such as 'folder/*.csv'",
+                    fix="give a file, a directory or a pattern such as 'folder/*.csv'",
                 )
             )
         found.update((file.location, file) for file in matches)

@@ -61,7 +61,7 @@ def audio_folder(
             explain(
                 f"Samples cannot be {dtype!r}.",
                 f"Expected one of {', '.join(_DTYPES)}",
-                mend="choose another dtype",
+                fix="choose another dtype",
             )
         )
     found = files(where, _ENDINGS)
@@ -90,7 +90,7 @@ def _looked_at(file: Any) -> tuple[int, int]:
         raise SourceError(
             explain(
                 f"{file} is no recording: {error}",
-                mend="give sample_rate and channels, if others are; "
+                fix="give sample_rate and channels, if others are; "
                 "on_error='quarantine' sets this one aside",
             )
         ) from error

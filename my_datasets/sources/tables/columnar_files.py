@@ -139,7 +139,7 @@ def _in_groups(
                 schema, groups, with_null = groups_of(stream)
         except pa.ArrowInvalid as error:
             raise SourceError(
-                explain(f"{file} is not {kind}: {error}", mend="see whether the file is whole")
+                explain(f"{file} is not {kind}: {error}", fix="see whether the file is whole")
             ) from error
         schema = schema.remove_metadata()
         if first is not None and not schema.equals(first):
@@ -148,7 +148,7 @@ def _in_groups(
                     f"{file} has other columns than {found[0]}.",
                     f"Expected: {_listed(first)}",
                     f"Found: {_listed(schema)}",
-                    mend="read files of different columns as different sources",
+                    fix="read files of different columns as different sources",
                 )
             )
         first = schema

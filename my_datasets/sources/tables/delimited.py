@@ -72,7 +72,7 @@ def csv(
             explain(
                 f"{found[0]} has no column {', '.join(map(repr, unknown))}.",
                 f"Its columns: {', '.join(names)}",
-                mend="choose among those, or name them with columns=[...]",
+                fix="choose among those, or name them with columns=[...]",
             )
         )
     skip = skip_rows + (columns is None)
@@ -108,7 +108,7 @@ class _Dialect:
                     explain(
                         f"The {name} {mark!r} cannot be read.",
                         "Expected one character of ASCII",
-                        mend=f"convert the file, or give another {name}",
+                        fix=f"convert the file, or give another {name}",
                     )
                 )
         if "\na".encode(self.encoding) != b"\na":
@@ -116,7 +116,7 @@ class _Dialect:
                 explain(
                     f"Files in {self.encoding} cannot be read in parts.",
                     "Expected an encoding in which newlines are those of ASCII",
-                    mend="convert the file to UTF-8 first",
+                    fix="convert the file to UTF-8 first",
                 )
             )
 
@@ -185,7 +185,7 @@ def _names(found: list[File], dialect: _Dialect, skip_rows: int) -> list[str]:
             raise SourceError(
                 explain(
                     f"{file} has no header: it ends before it.",
-                    mend="leave the file out, or lower skip_rows",
+                    fix="leave the file out, or lower skip_rows",
                 )
             )
         header = head.part(skip_rows, skip_rows + 1)
@@ -200,7 +200,7 @@ def _names(found: list[File], dialect: _Dialect, skip_rows: int) -> list[str]:
                     f"{file} has other columns than {found[0]}.",
                     f"Expected: {', '.join(first)}",
                     f"Found: {', '.join(names)}",
-                    mend="read files of different columns as different sources",
+                    fix="read files of different columns as different sources",
                 )
             )
         first = names
@@ -230,7 +230,7 @@ def _guessed(
         raise SourceError(
             explain(
                 f"{file} has no row from which types could be guessed.",
-                mend="give the types of all columns with types={...}",
+                fix="give the types of all columns with types={...}",
             )
         )
     return pa.schema([(name, types.get(name) or found[name]) for name in names]), nullable

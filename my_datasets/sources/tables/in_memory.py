@@ -49,7 +49,7 @@ def table(data: Any, *, key: str | None = None) -> Source:
             explain(
                 f"A {type(data).__name__} is no table.",
                 "Expected a pyarrow.Table, a pandas.DataFrame, or what gives Arrow data",
-                mend="for arrays use sources.arrays({'column': array})",
+                fix="for arrays use sources.arrays({'column': array})",
             )
         )
     schema = stored_schema(found.schema)
@@ -137,7 +137,7 @@ def arrays(data: Mapping[str, npt.NDArray[Any]] | Where, *, key: str | None = No
             explain(
                 "The arrays are not the columns of one table.",
                 f"Their lengths: {lengths}",
-                mend="give arrays whose first dimensions are the same",
+                fix="give arrays whose first dimensions are the same",
             )
         )
     schema = stored_schema(
@@ -197,7 +197,7 @@ def column(name: str, array: npt.NDArray[Any]) -> pa.Array:
         raise SourceError(
             explain(
                 f"The array {name!r} of {array.dtype} cannot be a column: {error}",
-                mend="give it a dtype of numbers, texts or bytes",
+                fix="give it a dtype of numbers, texts or bytes",
             )
         ) from error
 
@@ -222,7 +222,7 @@ def _load(found: list[File]) -> dict[str, npt.NDArray[Any]]:
                     f"{file} holds no arrays that can be read: {error}",
                     "Expected an .npz or .npy file, or a directory of .npy files, without Python "
                     "objects in them",
-                    mend="save them with numpy.save or numpy.savez",
+                    fix="save them with numpy.save or numpy.savez",
                 )
             ) from error
     return arrays

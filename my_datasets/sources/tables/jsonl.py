@@ -92,7 +92,7 @@ def _guessed(file: File, types: Mapping[str, pa.DataType]) -> tuple[pa.Schema, f
             explain(
                 f"The first lines of {file} have values of different types: {error}",
                 "Expected values of one type under each name",
-                mend="give the types of such names with types={...}",
+                fix="give the types of such names with types={...}",
             )
         ) from error
     if not found.names:
@@ -100,7 +100,7 @@ def _guessed(file: File, types: Mapping[str, pa.DataType]) -> tuple[pa.Schema, f
             explain(
                 f"{file} has no line from which names and types could be guessed.",
                 "Expected a JSON object in each line",
-                mend="give the types of all names with types={...}; a JSON array of objects "
+                fix="give the types of all names with types={...}; a JSON array of objects "
                 "becomes JSON Lines with `jq -c '.[]'`",
             )
         )

@@ -117,9 +117,7 @@ def read(part: Part, *, size: int, quote: str | None, skip: int) -> Iterator[Row
             raise _damaged(part.file, error) from error
         ends, _ = row_ends(data, quote)
         if len(data) != part.stop - part.start or len(ends) != part.rows:
-            raise SourceError(
-                explain(f"{part.file} changed while it was read.", mend="build again")
-            )
+            raise SourceError(explain(f"{part.file} changed while it was read.", fix="build again"))
         yield Rows(data, ends, part.first_row, part.start)
         return
     with part.file.stream() as stream:
@@ -195,12 +193,12 @@ def _pieces(stream: Any, file: File, *, size: int, quote: str | None) -> Iterato
                     f"{file} has a row of more than {LONGEST_ROW >> 20} MiB.",
                     f"It is row {row + 1}.",
                     f"A {quote} before it may have no partner." if quote else "",
-                    mend="see whether this is a text file, and how its texts are quoted",
+                    fix="see whether this is a text file, and how its texts are quoted",
                 )
             )
 
 
 def _damaged(file: File, error: Exception) -> SourceError:
     return SourceError(
-        explain(f"{file} cannot be read to its end: {error}", mend="get the file again")
+        explain(f"{file} cannot be read to its end: {error}", fix="get the file again")
     )

@@ -31,7 +31,7 @@ class OtherStore(ReadOnlyStore):
                 explain(
                     f"{url} cannot be read here.",
                     f"fsspec says: {error}",
-                    mend="correct the address, or install the fsspec backend for it (adlfs, "
+                    fix="correct the address, or install the fsspec backend for it (adlfs, "
                     "huggingface_hub, sshfs, ...)",
                 )
             ) from error
@@ -84,14 +84,14 @@ class OtherStore(ReadOnlyStore):
             yield
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise NotInStoreError(
-                explain(f"{self.url} has no file {path}.", mend="see my-datasets ls")
+                explain(f"{self.url} has no file {path}.", fix="see my-datasets ls")
             ) from error
         except PermissionError as error:
             raise StoreError(
                 explain(
                     f"{self.url} refuses.",
                     f"It was about {path}",
-                    mend="see that the credentials allow it",
+                    fix="see that the credentials allow it",
                 )
             ) from error
         except (StoreError, MemoryError):
@@ -104,7 +104,7 @@ class OtherStore(ReadOnlyStore):
             explain(
                 f"{self.url} does not answer, or not well.",
                 f"It was about {path}: {found}",
-                mend="see that the network is there, then run the same again",
+                fix="see that the network is there, then run the same again",
             )
         )
 

@@ -53,7 +53,7 @@ class GcsStore:
             raise StoreError(
                 explain(
                     f"There are no credentials for gs://{bucket}.",
-                    mend="run gcloud auth application-default login, or write gs://anonymous@"
+                    fix="run gcloud auth application-default login, or write gs://anonymous@"
                     f"{bucket} for what everybody may read",
                 )
             ) from error
@@ -184,7 +184,7 @@ class GcsStore:
             raise ChangedInStoreError(
                 explain(
                     f"{path} in {self.url} was changed by somebody else.",
-                    mend="run the same again",
+                    fix="run the same again",
                 )
             ) from error
         return str(blob.generation)
@@ -215,16 +215,14 @@ class GcsStore:
         return "/".join(filter(None, (self._folder, path.strip("/"))))
 
     def _missing(self, path: str) -> NotInStoreError:
-        return NotInStoreError(
-            explain(f"{self.url} has no file {path}.", mend="see my-datasets ls")
-        )
+        return NotInStoreError(explain(f"{self.url} has no file {path}.", fix="see my-datasets ls"))
 
     def _silent(self, path: str, found: str) -> StoreUnavailableError:
         return StoreUnavailableError(
             explain(
                 f"{self.url} does not answer, or not well.",
                 f"It was about {path}: {found}",
-                mend="see that the network is there, then run the same again",
+                fix="see that the network is there, then run the same again",
             )
         )
 
@@ -235,7 +233,7 @@ class GcsStore:
             yield
         except NotInStoreError as error:
             raise StoreError(
-                explain(f"There is no bucket {self._name}.", mend="make it, or correct its name")
+                explain(f"There is no bucket {self._name}.", fix="make it, or correct its name")
             ) from error
 
     @contextlib.contextmanager
@@ -246,7 +244,7 @@ class GcsStore:
             raise self._missing(path) from error
         except (failures.PreconditionFailed, failures.Conflict) as error:
             raise AlreadyInStoreError(
-                explain(f"{path} is in {self.url} already.", mend="choose another name")
+                explain(f"{path} is in {self.url} already.", fix="choose another name")
             ) from error
         except (
             failures.ServerError, failures.TooManyRequests, failures.RetryError,
@@ -259,7 +257,7 @@ class GcsStore:
                 explain(
                     f"{self.url} refuses: {type(error).__name__}.",
                     f"It was about {path}",
-                    mend="see that the credentials allow it",
+                    fix="see that the credentials allow it",
                 )
             ) from error
 

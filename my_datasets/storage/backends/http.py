@@ -62,7 +62,7 @@ class HttpStore(ReadOnlyStore):
         raise StoreError(
             explain(
                 f"{self.url} cannot be listed: HTTP has no such thing.",
-                mend="do this where the directory is that is served there",
+                fix="do this where the directory is that is served there",
             )
         )
 
@@ -117,14 +117,14 @@ class HttpStore(ReadOnlyStore):
         response.close()
         if status in _MISSING:
             raise NotInStoreError(
-                explain(f"{self.url} has no file {path}.", mend="see my-datasets ls")
+                explain(f"{self.url} has no file {path}.", fix="see my-datasets ls")
             )
         if status in _PASSING:
             raise self._silent(path, f"HTTP {status}")
         raise StoreError(
             explain(
                 f"{self.url} does not give {path}: HTTP {status}.",
-                mend="correct the address; a name and password go into ~/.netrc",
+                fix="correct the address; a name and password go into ~/.netrc",
             )
         )
 
@@ -155,7 +155,7 @@ class HttpStore(ReadOnlyStore):
             raise StoreError(
                 explain(
                     f"The certificate of {self.url} is not to be trusted.",
-                    mend="correct the address, or the certificates of this machine",
+                    fix="correct the address, or the certificates of this machine",
                 )
             ) from error
         except requests.RequestException as error:
@@ -188,18 +188,16 @@ class HttpStore(ReadOnlyStore):
             explain(
                 f"{self.url} does not answer, or not well.",
                 f"It was about {path}: {found}",
-                mend="see that the network and the server are there, then run the same again",
+                fix="see that the network and the server are there, then run the same again",
             )
         )
 
-    def _odd(
-        self, path: str, found: str, mend: str = "use a server for static files"
-    ) -> StoreError:
+    def _odd(self, path: str, found: str, fix: str = "use a server for static files") -> StoreError:
         return StoreError(
             explain(
                 f"{self.url} cannot be used as a store.",
                 f"It was about {path}: {found}",
-                mend=mend,
+                fix=fix,
             )
         )
 

@@ -125,7 +125,7 @@ class LocalStore:
                     raise ChangedInStoreError(
                         explain(
                             f"{path} in {self.url} was changed by somebody else.",
-                            mend="run the same again",
+                            fix="run the same again",
                         )
                     )
                 with self._partial() as partial:
@@ -171,7 +171,7 @@ class LocalStore:
             raise StoreError(
                 explain(
                     f"{path} is not in {self.url}: a folder on the way is a link that leads out.",
-                    mend="nothing was written or deleted; ask who made the link, and delete it",
+                    fix="nothing was written or deleted; ask who made the link, and delete it",
                 )
             )
         return target
@@ -279,11 +279,11 @@ def _explained(path: str, url: str) -> Iterator[None]:
         raise
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise NotInStoreError(
-            explain(f"{url} has no file {path}.", mend="look with my-datasets ls what is there")
+            explain(f"{url} has no file {path}.", fix="look with my-datasets ls what is there")
         ) from error
     except FileExistsError as error:
         raise AlreadyInStoreError(
-            explain(f"{path} is in {url} already.", mend="choose another name")
+            explain(f"{path} is in {url} already.", fix="choose another name")
         ) from error
     except OSError as error:
         if error.errno in _FULL:
@@ -291,13 +291,13 @@ def _explained(path: str, url: str) -> Iterator[None]:
                 explain(
                     f"The disk of {url} is full: {path} could not be written.",
                     "No half-written file is visible there.",
-                    mend="free some space there, then run the same again",
+                    fix="free some space there, then run the same again",
                 )
             ) from error
         raise StoreError(
             explain(
                 f"{path} in {url} cannot be read or written.",
                 f"The system said: {error.strerror or error}",
-                mend="change the permissions, or choose another store",
+                fix="change the permissions, or choose another store",
             )
         ) from error

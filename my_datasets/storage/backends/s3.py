@@ -218,7 +218,7 @@ class S3Store:
             raise ChangedInStoreError(
                 explain(
                     f"{path} in {self.url} was changed by somebody else.",
-                    mend="run the same again",
+                    fix="run the same again",
                 )
             ) from error
         return str(done["ETag"])
@@ -262,7 +262,7 @@ class S3Store:
             raise StoreError(
                 explain(
                     f"There are no credentials for {self.url}.",
-                    mend="give them as AWS's own tools take them: aws configure, or "
+                    fix="give them as AWS's own tools take them: aws configure, or "
                     "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
                 )
             ) from error
@@ -271,7 +271,7 @@ class S3Store:
                 explain(
                     f"{self.url} does not answer, or not well.",
                     f"It was about {path}: {type(error).__name__}",
-                    mend="see that the network and the endpoint are there, then run the same again",
+                    fix="see that the network and the endpoint are there, then run the same again",
                 )
             ) from error
 
@@ -280,29 +280,29 @@ class S3Store:
         status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
         if code == "NoSuchBucket":
             return StoreError(
-                explain(f"There is no bucket {self._bucket}.", mend="make it, or correct its name")
+                explain(f"There is no bucket {self._bucket}.", fix="make it, or correct its name")
             )
         if code in _MISSING or status == "404":
             return NotInStoreError(
-                explain(f"{self.url} has no file {path}.", mend="see my-datasets ls")
+                explain(f"{self.url} has no file {path}.", fix="see my-datasets ls")
             )
         if code in _CHANGED or status in _CHANGED:
             return AlreadyInStoreError(
-                explain(f"{path} is in {self.url} already.", mend="choose another name")
+                explain(f"{path} is in {self.url} already.", fix="choose another name")
             )
         if code in _PASSING or status in _PASSING:
             return StoreUnavailableError(
                 explain(
                     f"{self.url} cannot answer now: {code}.",
                     f"It was about {path}",
-                    mend="run the same again later",
+                    fix="run the same again later",
                 )
             )
         return StoreError(
             explain(
                 f"{self.url} refuses: {code}.",
                 f"It was about {path}, status {status}",
-                mend="see that the credentials allow it, and that the clock of this machine is "
+                fix="see that the credentials allow it, and that the clock of this machine is "
                 "right",
             )
         )

@@ -73,15 +73,15 @@ def _recorded(subject: Subject, shards: set[str], told: set[str], *, read: bool)
 def _file(path: Path, what: str, recorded: Mapping[str, Any], *, read: bool) -> Iterator[Issue]:
     """Yields how a file differs from what the manifest records of it."""
     is_index = sidecars.kind_of(path.name) is Sidecar.OFFSETS
-    mend = f"my-datasets index {path.parent} --overwrite" if is_index else ANEW
+    fix = f"my-datasets index {path.parent} --overwrite" if is_index else ANEW
     size = path.stat().st_size if path.is_file() else None
     if size is None:
-        yield Issue("missing-file", path.name, f"The {what} is not there.", mend)
+        yield Issue("missing-file", path.name, f"The {what} is not there.", fix)
     elif path.is_symlink():
-        yield Issue("link", path.name, f"The {what} is a symbolic link.", mend)
+        yield Issue("link", path.name, f"The {what} is a symbolic link.", fix)
     elif size != recorded["bytes"]:
         yield Issue(
-            "size", path.name, f"The {what} has another size than when it was made.", mend,
+            "size", path.name, f"The {what} has another size than when it was made.", fix,
             f"{recorded['bytes']:,} bytes", f"{size:,} bytes",
         )  # fmt: skip
     elif not os.access(path, os.R_OK):
@@ -89,7 +89,7 @@ def _file(path: Path, what: str, recorded: Mapping[str, Any], *, read: bool) -> 
     # An index is compared with its shard when that is read.
     elif read and not is_index and (found := regular_files.sha256_of(path)) != recorded["sha256"]:
         yield Issue(
-            "other-bytes", path.name, f"The {what} is another file than when it was made.", mend,
+            "other-bytes", path.name, f"The {what} is another file than when it was made.", fix,
             f"SHA-256 {recorded['sha256'][:16]}", found[:16],
         )  # fmt: skip
 

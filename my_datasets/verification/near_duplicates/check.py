@@ -23,7 +23,7 @@ from my_datasets.verification.observer import Noted
 _SHOWN = 3
 # More bits make bands so narrow that nearly all images have one in common.
 _MOST_BITS = 12
-_MEND = (
+_FIX = (
     "look at them; if they are copies, leave them out of one split, or split by a group that keeps "
     "them together"
 )
@@ -48,7 +48,7 @@ class NearDuplicates:
                 explain(
                     f"Images cannot be compared with a distance of {self.image_distance}.",
                     f"Expected: from 0 to {_MOST_BITS} of {BITS} bits",
-                    mend="6 finds copies that were compressed, resized or made lighter",
+                    fix="6 finds copies that were compressed, resized or made lighter",
                 )
             )
         if not 0.5 <= self.text_similarity <= 1:
@@ -56,7 +56,7 @@ class NearDuplicates:
                 explain(
                     f"Texts cannot be compared with a similarity of {self.text_similarity}.",
                     "Expected: from 0.5 to 1",
-                    mend="0.8 finds texts of which some words were changed",
+                    fix="0.8 finds texts of which some words were changed",
                 )
             )
 
@@ -149,5 +149,5 @@ def _told(one: Side, other: Side, names: tuple[str, str], found: Pairs) -> Issue
         "near-duplicate", f"splits {names[0]} and {names[1]}, feature {one.feature}",
         f"{'' if found.is_complete else 'At least '}{counts[0]:,} {one.noun} of {names[0]} and "
         f"{counts[1]:,} of {names[1]} are nearly the same as one of the other split.",
-        _MEND, found=f"{pairs}{more}", severity=Severity.WARNING,
+        _FIX, found=f"{pairs}{more}", severity=Severity.WARNING,
     )  # fmt: skip

@@ -172,7 +172,7 @@ def test_an_example_of_a_group_in_another_split(tmp_path):
     assert found.node == f"splits train and test, feature person, value {person!r}"
     assert found.problem == "1 group is in both splits."
     assert found.expected == "all examples with the same person in the same split"
-    assert found.mend.startswith("build or pull the version anew; if rows were moved on purpose")
+    assert found.fix.startswith("build or pull the version anew; if rows were moved on purpose")
     # Where they are said to be, they are.
     (told,) = found.found.split("; ")
     value, places = told.split(": ")

@@ -114,6 +114,6 @@ def _unreadable(dataset: str, path: str, feature: Any, why: str, fix: str) -> Bu
             f"The feature {path!r} of {dataset!r} cannot be optional.",
             f"It is a tfds.features.{type(feature).__name__}.",
             why,
-            mend=fix,
+            fix=fix,
         )
     )

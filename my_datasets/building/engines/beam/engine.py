@@ -95,7 +95,7 @@ def findings(driver: Driver, shard: str, scratch: Path) -> Any:
         raise LostExamplesError(
             explain(
                 f"What was found in {shard} is gone from {place}.",
-                mend="build with --restart; if it stays, please report it",
+                fix="build with --restart; if it stays, please report it",
             )
         )
     return pickle.loads(data)  # noqa: S301 - our own workers wrote it

@@ -76,7 +76,7 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
             explain(
                 f"The test accuracy is {accuracy:.4f}, below {_ACCURACY}.",
                 f"The data is {info.full_name} in {info.data_dir}.",
-                mend="build the data anew with my-datasets build digits --overwrite; if it stays "
+                fix="build the data anew with my-datasets build digits --overwrite; if it stays "
                 "low, report it with the output of pip freeze",
             )
         )

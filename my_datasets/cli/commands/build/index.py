@@ -30,7 +30,7 @@ def command(directory: Path, overwrite: bool, as_json: bool) -> None:
             explain(
                 f"{directory} is not a prepared version.",
                 f"Expected in it: {' and '.join(layout.METADATA_FILES)}",
-                mend="name a version's directory, such as my-datasets info shows",
+                fix="name a version's directory, such as my-datasets info shows",
             )
         )
     shards = sorted(directory.glob("*.tfrecord-*-of-?????"))

@@ -162,7 +162,7 @@ def _features(text: str) -> Any:
         raise InvalidOptionError(
             explain(
                 f"There are no features {text!r}: {error}.",
-                mend="name a module on PYTHONPATH, and a FeaturesDict in it",
+                fix="name a module on PYTHONPATH, and a FeaturesDict in it",
             )
         ) from error
 
@@ -179,7 +179,7 @@ def _read(file: str, parse: Any) -> Any:
         # Not what is in it, which may be a password.
         said = error.strerror if isinstance(error, OSError) else type(error).__name__
         raise InvalidOptionError(
-            explain(f"{file} cannot be read: {said}.", mend="name another file, or mend it")
+            explain(f"{file} cannot be read: {said}.", fix="name another file, or fix it")
         ) from None
 
 

@@ -178,7 +178,7 @@ def _serve(directory: Path, port: int) -> None:
         raise InvalidOptionError(
             explain(
                 f"The port {port} cannot be used: {error.strerror}.",
-                mend="give another one: --port 0 takes any that is free",
+                fix="give another one: --port 0 takes any that is free",
             )
         ) from error
     with server:

@@ -68,7 +68,7 @@ def command(
         raise NotPreparedError(
             explain(
                 f"There are no statistics of {path}.",
-                mend="build it anew with this release, or my-datasets adopt what TFDS built; of "
+                fix="build it anew with this release, or my-datasets adopt what TFDS built; of "
                 "features that only TFDS reads there are none",
             )
         )

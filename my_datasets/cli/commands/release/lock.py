@@ -69,7 +69,7 @@ def command(
         raise LockError(
             explain(
                 f"There is nothing in {file} yet.",
-                mend="name references as they are written in code: my-datasets lock digits:1.*.*",
+                fix="name references as they are written in code: my-datasets lock digits:1.*.*",
             )
         )
     if check:
@@ -131,7 +131,7 @@ def _check(lock: "Lock", reference: DatasetReference, data_dir: str | None) -> N
     if str(reference) not in lock.datasets:
         raise LockError(
             explain(
-                f"{str(reference)!r} is not in {lock.path}.", mend=f"my-datasets lock {reference}"
+                f"{str(reference)!r} is not in {lock.path}.", fix=f"my-datasets lock {reference}"
             )
         )
     path = folder_of(lock.exact(reference), data_dir, to_use=True)

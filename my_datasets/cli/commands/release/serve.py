@@ -73,7 +73,7 @@ def command(role: str, supervise: bool, child_of: int | None, **options: Any) ->
     options["port"] = options["port"] or free_port()
     if role == "worker" and (options["work_dir"] or options["workers"]):
         raise InvalidOptionError(
-            explain("A worker has no --work-dir and no --worker.", mend="leave them out")
+            explain("A worker has no --work-dir and no --worker.", fix="leave them out")
         )
     logging.basicConfig(format="%(message)s")
     with tempfile.TemporaryDirectory(prefix="my_datasets-dispatcher-") as temporary:

@@ -64,6 +64,6 @@ def _refused(port: int, reason: str) -> ServiceError:
         explain(
             f"Port {port} cannot be restricted to this machine: {reason}.",
             "TensorFlow's servers listen on all interfaces; whoever reaches one can run code",
-            mend="give --host with this machine's name in a network that you trust",
+            fix="give --host with this machine's name in a network that you trust",
         )
     )

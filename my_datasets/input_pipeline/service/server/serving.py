@@ -146,7 +146,7 @@ def _started(start: Callable[[], Any], address: Address) -> Any:
         raise ServiceError(
             explain(
                 f"Nothing can be served at {address}: {error}",
-                mend="give another --port, or end who has it",
+                fix="give another --port, or end who has it",
             )
         ) from error
     if is_loopback(address.host):
@@ -170,7 +170,7 @@ def _is_there(dispatcher: Address, patience: float, ending: Ending) -> bool:
                 raise ServiceError(
                     explain(
                         f"No dispatcher answers at {dispatcher.url}: {error}",
-                        mend="my-datasets serve dispatcher starts one, and prints where",
+                        fix="my-datasets serve dispatcher starts one, and prints where",
                     )
                 ) from error
         if ending.comes():

@@ -52,7 +52,7 @@ class Supervisor:
                     explain(
                         f"The process died {_MOST} times within {_WITHIN:g} s.",
                         f"The last time: {_said(code)}",
-                        mend="see what it said above; run it without --supervise to try",
+                        fix="see what it said above; run it without --supervise to try",
                     )
                 )
             _log.warning("process %d died (%s); it is started again", process.pid, _said(code))

@@ -135,7 +135,7 @@ def load(directory: str | os.PathLike[str]) -> FeatureColumns:
             raise InvalidOptionError(
                 explain(
                     f"feature_columns.load: {folder} has no {needed}.",
-                    mend="give the directory that FeatureColumns.save wrote to",
+                    fix="give the directory that FeatureColumns.save wrote to",
                 )
             )
     names = json.loads((folder / _NAMES).read_text("utf-8"))
@@ -190,7 +190,7 @@ def adapt(
         raise InvalidOptionError(
             explain(
                 f"The target {target!r} is also a column: the model would see the answer.",
-                mend="leave it out of the columns, or of target=",
+                fix="leave it out of the columns, or of target=",
             )
         )
     names = [*columns, *([target] if target is not None else [])]
@@ -239,7 +239,7 @@ def _cross(column: Crossed, columns: Mapping[str, Column]) -> Any:
                 explain(
                     f"The cross {column.name!r} is of {one!r}, which is no column of categories.",
                     f"Found: {[n for n, c in columns.items() if isinstance(c, Categorical)]}",
-                    mend="declare that column, or cross others",
+                    fix="declare that column, or cross others",
                 )
             )
     mode = "one_hot" if column.embedding is None else "int"

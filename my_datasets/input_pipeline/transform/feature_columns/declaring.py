@@ -211,6 +211,6 @@ def crossed(*of: str, size: int, embedding: Embedding = None) -> Crossed:
     return Crossed(of, size, embedding)
 
 
-def wrong(what: str, mend: str) -> InvalidOptionError:
+def wrong(what: str, fix: str) -> InvalidOptionError:
     """Returns the error of an option that makes no sense."""
-    return InvalidOptionError(explain(f"{what}.", mend=mend))
+    return InvalidOptionError(explain(f"{what}.", fix=fix))

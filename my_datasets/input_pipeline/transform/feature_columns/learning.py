@@ -39,7 +39,7 @@ class ColumnMaker:
             raise FeatureError(
                 explain(
                     f"The column {name!r} cannot be made of its feature, which holds others.",
-                    mend="put what it holds on the top of the dataset's features",
+                    fix="put what it holds on the top of the dataset's features",
                 )
             )
         if leaf.form == "image" or leaf.shape or leaf.sequence:
@@ -51,7 +51,7 @@ class ColumnMaker:
                     f"The column {name!r} cannot tell what is missing in its feature.",
                     f"Found: an optional {leaf.dtype}, which TFDS gives as "
                     f"{'False' if leaf.dtype == 'bool' else '0'} where it is missing",
-                    mend="make the feature a signed integer, a float or a text",
+                    fix="make the feature a signed integer, a float or a text",
                 )
             )
         if is_text and (isinstance(column, Numeric) or column.kind in ("bucketised", "identity")):
@@ -70,7 +70,7 @@ class ColumnMaker:
                     f"The column {name!r} has a vocabulary of other values than its feature.",
                     f"Expected: {'texts' if is_text else 'whole numbers'}",
                     f"Found: {column.values[0]!r}",
-                    mend="give such values, or leave them out to learn them",
+                    fix="give such values, or leave them out to learn them",
                 )
             )
         self.is_categorical = isinstance(column, Categorical)
@@ -192,7 +192,7 @@ class ColumnMaker:
             raise FeatureError(
                 explain(
                     f"The vocabulary of {self.name!r} is not there: {column.file}",
-                    mend="give a file with a category in each line",
+                    fix="give a file with a category in each line",
                 )
             )
         return lookup(vocabulary=column.file or list(column.values or ()))
@@ -354,6 +354,6 @@ def _unfit(name: str, expected: str, leaf: Leaf) -> FeatureError:
             f"The column {name!r} cannot be made of its feature.",
             f"Expected: {expected}",
             f"Found: {leaf.form} {leaf.dtype} of shape {leaf.shape}{sequence}",
-            mend="declare another kind of column",
+            fix="declare another kind of column",
         )
     )

@@ -86,7 +86,7 @@ def _read(work: Work, split: str) -> npt.NDArray[np.uint64]:
         raise BuildInterruptedError(
             explain(
                 f"The buckets of split {split!r} are gone from {work.place}.",
-                mend="see that nothing else writes there, then run the same again",
+                fix="see that nothing else writes there, then run the same again",
             )
         )
     return np.frombuffer(data, "<u8").astype(np.uint64, copy=False)

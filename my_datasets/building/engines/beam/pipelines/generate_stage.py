@@ -53,7 +53,7 @@ def generate(driver: Driver) -> list[Gathered]:
             look = functools.partial(run_manifest.complete, driver.work, item, driver.options)
             found.append(driver.patiently(look))
         except LostExamplesError:
-            driver.forget_generated(item.name)  # for the next run to mend
+            driver.forget_generated(item.name)  # for the next run to fix
             raise
     return found
 
@@ -117,7 +117,7 @@ def _sent_to_workers() -> Iterator[None]:
             explain(
                 "The units cannot be sent to workers.",
                 f"The error was: {type(error).__name__}: {error}",
-                mend="give self.units a function and items without open files, locks or "
+                fix="give self.units a function and items without open files, locks or "
                 "connections: open what is needed inside of the generator",
             )
         ) from error

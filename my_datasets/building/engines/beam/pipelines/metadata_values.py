@@ -42,7 +42,7 @@ def commit(work: Work, keys: Iterable[Any]) -> None:
             raise LostExamplesError(
                 explain(
                     f"The pipeline ended without the metadata {key!r}.",
-                    mend="run the same again; if it stays, see the runner's own logs",
+                    fix="run the same again; if it stays, see the runner's own logs",
                 )
             )
     # A pipeline that is run again for one split has only the metadata of that one.
@@ -72,7 +72,7 @@ class _Write:
                         f"The collection for the metadata {self.key!r} has {len(elements)} "
                         "elements.",
                         "Expected one, such as beam.CombineGlobally(...) gives.",
-                        mend="combine it in _generate_examples or _build_pcollection",
+                        fix="combine it in _generate_examples or _build_pcollection",
                     )
                 )
             try:
@@ -82,7 +82,7 @@ class _Write:
                     explain(
                         f"The metadata {self.key!r} is a {type(elements[0]).__name__}, which "
                         "JSON does not hold.",
-                        mend="convert it to an int, float, str, list or dict: .item() of a NumPy "
+                        fix="convert it to an int, float, str, list or dict: .item() of a NumPy "
                         "number",
                     )
                 ) from error

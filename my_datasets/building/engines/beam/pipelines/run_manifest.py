@@ -134,7 +134,7 @@ def _of_collection(item: SplitInput, work: Work, attempts: Mapping[str, _Attempt
                     f"Expected: {said['seen']:,} examples in {said['reports']} runs; found: "
                     f"{seen:,} in {len(there.reports)}",
                     f"In {work.place}",
-                    mend="run the same again; if it stays, please report it",
+                    fix="run the same again; if it stays, please report it",
                 )
             )
         found.state.units[number] = there.units[0]
@@ -226,6 +226,6 @@ def lost(split: str, done: str, expected: object, there: object) -> LostExamples
             f"Expected: {expected}",
             f"Found: {there}",
             "Nothing is published.",
-            mend="run the same again; if it stays, use another runner, and please report it",
+            fix="run the same again; if it stays, use another runner, and please report it",
         )
     )

@@ -35,7 +35,7 @@ def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[Part]]:
         raise LostExamplesError(
             explain(
                 f"Sorted parts are gone from {driver.work.place}.",
-                mend="build with --restart; if it stays, please report it",
+                fix="build with --restart; if it stays, please report it",
             )
         )
     if waves:
@@ -50,7 +50,7 @@ def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[Part]]:
         parts = driver.patiently(lambda: _reconciled(driver, sortings, found, there))
     except LostExamplesError:
         for item in inputs:
-            driver.forget_parts(item.name)  # for the next run to mend
+            driver.forget_parts(item.name)  # for the next run to fix
         raise
     if not are_all_sorted:
         driver.work.write_json(_ALL_SORTED, [])

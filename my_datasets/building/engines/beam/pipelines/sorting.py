@@ -345,7 +345,7 @@ def _doubled(split: str, key: str) -> LostExamplesError:
             f"Examples of split {split!r} were doubled while they were sorted.",
             f"The runner gave one twice that was made once; it has the key {key!r}.",
             "Nothing is published.",
-            mend="run the same again; if it stays, use another runner, and please report it",
+            fix="run the same again; if it stays, use another runner, and please report it",
         )
     )
 
@@ -357,6 +357,6 @@ def _lost_bundle(split: str, key: str) -> LostExamplesError:
             f"A worker has gathered and written them, and the runner does not know of it; one has "
             f"the key {key!r}.",
             "Nothing is published.",
-            mend="run the same again; if it stays, use another runner, and please report it",
+            fix="run the same again; if it stays, use another runner, and please report it",
         )
     )

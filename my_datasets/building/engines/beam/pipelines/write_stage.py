@@ -48,7 +48,7 @@ def write(
         return driver.patiently(look)
     except LostExamplesError:
         for folder in (writing.SHARDS, writing.REPORTS, writing.FINDINGS):
-            driver.work.place.forget(folder)  # for the next run to mend
+            driver.work.place.forget(folder)  # for the next run to fix
         raise
 
 

@@ -230,7 +230,7 @@ def _read_back(path: Path, file_format: str) -> tuple[Tally, npt.NDArray[np.uint
         raise CorruptShardError(
             explain(
                 f"{path.name} is not on the disk as it was written: {error}",
-                mend="see to the disk, or to the network's, then run the same again",
+                fix="see to the disk, or to the network's, then run the same again",
             )
         ) from error
     lengths = np.concatenate(sizes)
@@ -245,6 +245,6 @@ def _check(task: ShardTask, found: Tally) -> None:
             explain(
                 f"The shard {task.name} does not add up.",
                 f"Expected: {task.count:,} records; read back: {found.count:,}",
-                mend="run the same again; if it stays, please report it",
+                fix="run the same again; if it stays, please report it",
             )
         )

@@ -56,7 +56,7 @@ class Cluster:
                 explain(
                     f"The Dask scheduler at {place} does not answer, or has no worker.",
                     f"It was waited for {_TIMEOUT} seconds: {type(error).__name__}: {error}",
-                    mend="start `dask scheduler` and `dask worker tcp://HOST:8786`, and pass "
+                    fix="start `dask scheduler` and `dask worker tcp://HOST:8786`, and pass "
                     "--beam-option dask_client_address=tcp://HOST:8786",
                 )
             ) from error

@@ -86,7 +86,7 @@ def _check_addresses(options: Mapping[str, Any]) -> None:
                 explain(
                     f"{option} is {place}, where {what} should answer.",
                     f"The system said: {error}",
-                    mend="start it, or correct the address; see docs/scaling.md",
+                    fix="start it, or correct the address; see docs/scaling.md",
                 )
             ) from error
 
@@ -105,7 +105,7 @@ def _check_environment(submission: Submission) -> None:
                 f"environment_type is LOOPBACK, and {master} is {place}.",
                 "LOOPBACK has the workers of the cluster ask this process to do the work, at an "
                 "address that only this machine reaches.",
-                mend="pass --beam-option environment_type=PROCESS (or EXTERNAL, or DOCKER); see "
+                fix="pass --beam-option environment_type=PROCESS (or EXTERNAL, or DOCKER); see "
                 "docs/scaling.md",
             )
         )
@@ -116,7 +116,7 @@ def _check_environment(submission: Submission) -> None:
                 explain(
                     f"environment_type is PROCESS, and its command is {command!r}.",
                     "It is no program that can be run.",
-                    mend="pass --beam-option environment_config="
+                    fix="pass --beam-option environment_config="
                     f'\'{{"command": "/ENV/bin/{process.PROGRAM}"}}\', of an environment '
                     "with this package and the builder's",
                 )
@@ -197,7 +197,7 @@ def _ask_workers(submission: Submission, work: Work, surroundings: Surroundings)
                 f"No worker has begun within {allowed:.0f} seconds.",
                 f"The runner: {submission.preset.name}; environment_type: "
                 f"{submission.options.get('environment_type', 'its default')}",
-                mend="look at the logs of the runner: most often it cannot start its workers, or "
+                fix="look at the logs of the runner: most often it cannot start its workers, or "
                 "they run another Python; see docs/scaling.md",
             )
         )

@@ -184,7 +184,7 @@ def _preset(name: str) -> Preset:
         explain(
             f"There is no preset for the runner {name!r}.",
             f"Expected one of: {', '.join(preset.name for preset in PRESETS)}",
-            mend="choose one of them with --beam-option runner=NAME; any other runner that has a "
+            fix="choose one of them with --beam-option runner=NAME; any other runner that has a "
             "job server takes runner=portable and job_endpoint=HOST:PORT",
         )
     )
@@ -202,7 +202,7 @@ def _refuse_losses(options: Mapping[str, Any]) -> None:
                 f"{said} is refused: Beam's in-process runner loses examples with it.",
                 "With Beam 2.77 and 2 workers, multi_threading lost some of 20,000 examples in 7 "
                 "of 7 runs, and multi_processing some of 100,000 in 3 of 3, without an error.",
-                mend="leave it out; --engine local uses all cores, and so does runner=dask",
+                fix="leave it out; --engine local uses all cores, and so does runner=dask",
             )
         )
 
@@ -217,7 +217,7 @@ def _check(preset: Preset, options: Mapping[str, Any]) -> None:
                     explain(
                         f"The runner {preset.name} has no option {name!r}.",
                         f"Did you mean {near[0]!r}?" if near else "",
-                        mend="see docs/scaling.md for its options",
+                        fix="see docs/scaling.md for its options",
                     )
                 )
     if check := _CHECKS.get(preset.name):
@@ -241,7 +241,7 @@ def _check_prism(options: Mapping[str, Any]) -> None:
                 f"prism_location is {place!r}, which is no program that can be run."
                 if place
                 else "The runner prism needs prism_location: its program is not downloaded here.",
-                mend="`make prism` builds it with Go; then pass "
+                fix="`make prism` builds it with Go; then pass "
                 "--beam-option prism_location=.beam/prism",
             )
         )
@@ -259,7 +259,7 @@ def _check_jar(option: str, target: str) -> Callable[[Mapping[str, Any]], None]:
                     if jar
                     else f"The runner needs {option}, or the job_endpoint of a job server that "
                     "runs: nothing is downloaded here.",
-                    mend=f"`make {target}` fetches one; then pass --beam-option {option}="
+                    fix=f"`make {target}` fetches one; then pass --beam-option {option}="
                     f".beam/{target}-job-server.jar",
                 )
             )
@@ -268,7 +268,7 @@ def _check_jar(option: str, target: str) -> Callable[[Mapping[str, Any]], None]:
             raise InvalidOptionError(
                 explain(
                     f"There is no {java!r}, which runs the job server.",
-                    mend="install Java 17, or pass --beam-option job_server_java_launcher=PATH",
+                    fix="install Java 17, or pass --beam-option job_server_java_launcher=PATH",
                 )
             )
 
@@ -280,7 +280,7 @@ def _check_portable(options: Mapping[str, Any]) -> None:
         raise InvalidOptionError(
             explain(
                 "The runner portable needs the address of a job server.",
-                mend="pass --beam-option job_endpoint=HOST:PORT",
+                fix="pass --beam-option job_endpoint=HOST:PORT",
             )
         )
 
@@ -294,7 +294,7 @@ def _check_dataflow(options: Mapping[str, Any]) -> None:
         raise InvalidOptionError(
             explain(
                 "The runner dataflow needs the part of Beam for Google Cloud.",
-                mend="pip install 'apache-beam[gcp]'",
+                fix="pip install 'apache-beam[gcp]'",
             )
         )
     missing = [name for name in ("project", "region") if not options.get(name)]
@@ -302,7 +302,7 @@ def _check_dataflow(options: Mapping[str, Any]) -> None:
         raise InvalidOptionError(
             explain(
                 f"The runner dataflow needs {' and '.join(missing)}.",
-                mend=f"pass --beam-option {missing[0]}=...",
+                fix=f"pass --beam-option {missing[0]}=...",
             )
         )
     place = str(options.get("temp_location", ""))
@@ -311,7 +311,7 @@ def _check_dataflow(options: Mapping[str, Any]) -> None:
             explain(
                 f"temp_location is {place!r}.",
                 "Expected: a bucket that Dataflow may write to",
-                mend="pass --beam-option temp_location=gs://BUCKET/PATH",
+                fix="pass --beam-option temp_location=gs://BUCKET/PATH",
             )
         )
     if not any(options.get(name) for name in _SHIPPING):
@@ -319,7 +319,7 @@ def _check_dataflow(options: Mapping[str, Any]) -> None:
             explain(
                 "Nothing brings this package and the builder's to the workers of Dataflow.",
                 f"Expected one of: {', '.join(_SHIPPING)}",
-                mend="pass --beam-option sdk_container_image=IMAGE with both installed in it, or "
+                fix="pass --beam-option sdk_container_image=IMAGE with both installed in it, or "
                 "--beam-option setup_file=./setup.py",
             )
         )

@@ -86,5 +86,5 @@ class Surroundings:
                 "use a --data-dir that all machines share: one absolute path, or a bucket",
             )
 
-    def _error(self, what: str, mend: str) -> BuildInterruptedError:
-        return BuildInterruptedError(explain(what, f"It runs on {platform.node()}.", mend=mend))
+    def _error(self, what: str, fix: str) -> BuildInterruptedError:
+        return BuildInterruptedError(explain(what, f"It runs on {platform.node()}.", fix=fix))

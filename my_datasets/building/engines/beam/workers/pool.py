@@ -99,7 +99,7 @@ def start(host: str, port: int) -> tuple[str, grpc.Server, Pool]:
             explain(
                 f"No pool of workers can listen on {host}:{port}.",
                 f"The system said: {error}",
-                mend="choose another --port, or an address of this machine as --host",
+                fix="choose another --port, or an address of this machine as --host",
             )
         ) from error
     pool = Pool()

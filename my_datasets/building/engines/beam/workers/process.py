@@ -69,7 +69,7 @@ def configured(options: Mapping[str, Any]) -> dict[str, Any]:
             explain(
                 f"environment_type is PROCESS, and environment_config is {given!r}.",
                 "Expected a JSON object.",
-                mend=f'pass --beam-option environment_config=\'{{"command": "/ENV/bin/{PROGRAM}"}}'
+                fix=f'pass --beam-option environment_config=\'{{"command": "/ENV/bin/{PROGRAM}"}}'
                 "', or leave it out if all machines have the environment at the same path",
             )
         ) from error
@@ -78,7 +78,7 @@ def configured(options: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidOptionError(
             explain(
                 f"{PROGRAM} installs nothing, and {brought[0]} wants workers to.",
-                mend=f"install it into the environment that workers run in, and leave {brought[0]} "
+                fix=f"install it into the environment that workers run in, and leave {brought[0]} "
                 "out; or give Beam's own boot program as the command",
             )
         )
@@ -101,7 +101,7 @@ def cannot_start(options: Mapping[str, Any], error: Exception) -> BuildInterrupt
         explain(
             f"The runner cannot start workers with {command}.",
             f"It said: {failed.group()}",
-            mend=f"run `{command} --help` on each machine of the cluster; if the environment has "
+            fix=f"run `{command} --help` on each machine of the cluster; if the environment has "
             "another path there, pass --beam-option environment_config="
             f'\'{{"command": "/ENV/bin/{PROGRAM}"}}\'',
         )
@@ -159,7 +159,7 @@ def _asked(worker_id: str, provision: str) -> Any:
                 explain(
                     f"No runner has a worker {worker_id!r} at {provision}.",
                     f"The system said: {error.details()}",
-                    mend="let a runner start this program, with --beam-option "
+                    fix="let a runner start this program, with --beam-option "
                     "environment_type=PROCESS; see docs/scaling.md",
                 )
             ) from error
@@ -181,6 +181,6 @@ def _refuse(info: Any) -> None:
         raise InvalidOptionError(
             explain(
                 f"{PROGRAM} installs nothing, and the pipeline brings {', '.join(brought)}.",
-                mend="install it into the environment that workers run in",
+                fix="install it into the environment that workers run in",
             )
         )

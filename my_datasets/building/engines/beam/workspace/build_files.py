@@ -110,7 +110,7 @@ class Work:
             raise LostExamplesError(
                 explain(
                     f"{name} is gone from {self.place}.",
-                    mend="see that nothing else writes there, then run the same again",
+                    fix="see that nothing else writes there, then run the same again",
                 )
             )
         yield from cloudpickle_pickler.loads(data)
@@ -142,7 +142,7 @@ class Work:
             raise
 
     def forget_failures(self) -> None:
-        """Removes what workers said: a runner has tried again, or somebody has mended it."""
+        """Removes what workers said: a runner has tried again, or somebody has fixed it."""
         self.place.forget(_FAILURES)
 
     def failure(self, stage: str, error: Exception) -> Exception:
@@ -165,7 +165,7 @@ class Work:
                     f"The runner failed while {stage}.",
                     f"It said: {_last_lines(str(error) or type(error).__name__)}",
                     "What was finished is kept.",
-                    mend="look at the runner's own logs, then run the same again",
+                    fix="look at the runner's own logs, then run the same again",
                 )
             )
         first = said[0]
@@ -179,7 +179,7 @@ class Work:
                 f"A worker failed while {stage}: {first['kind']}: {first['message']}",
                 _last_lines(first["traceback"]),
                 "What was finished is kept.",
-                mend="mend it, then run the same again",
+                fix="fix it, then run the same again",
             )
         )
 
@@ -225,7 +225,7 @@ def opened(place: Place, identity: Mapping[str, Any], *, resume: bool) -> Work:
 def _told_by_runner(text: str) -> MyDatasetsError | None:
     """Returns an error of ours in what a runner passed on, of a worker that could not tell it."""
     begin = text.find(_OURS)
-    end = text.find("To mend: ", begin)
+    end = text.find("Fix: ", begin)
     if begin < 0 or end < 0:
         return None
     end = text.find("\n", end)

@@ -144,6 +144,6 @@ class _Copy:
                     explain(
                         f"{self.store.url}/{self.name} is not as it was made.",
                         f"Expected: {end:,} bytes or more; found: {file.tell():,}",
-                        mend="see that nothing else writes there, then build with --restart",
+                        fix="see that nothing else writes there, then build with --restart",
                     )
                 )
