@@ -118,7 +118,7 @@ def explore(
     frontier, seen = [(start, "no kill")], {State(start).key()}
     depth = 0
     while frontier and (kills is None or depth <= kills):
-        following: list[tuple[Path, str]] = []
+        following = _States(most if depth + 1 >= thinned else None)
         chosen = frontier
         if most is not None and depth >= thinned and len(frontier) > most:
             chosen = [frontier[i * len(frontier) // most] for i in range(most)]
@@ -126,10 +126,9 @@ def explore(
             shutil.rmtree(work)
             copy(state, work)
             finished = finished_shards(work)
-            look = _Look(work, build, allowed, told, saved, seen)
+            look = _Look(work, build, allowed, told, saved, seen, following)
             is_last = kills is not None and depth == kills
             outcome = file_events.run(quietly(build, work), work, None if is_last else look)
-            following += look.new
             if not is_last:
                 found.kills.update(event.call for event in outcome.events)
             found.builds += 1
@@ -142,10 +141,31 @@ def explore(
             assert not again, f"{told}: written again: {sorted(again)}; {state}"
             if state != start:
                 shutil.rmtree(state)
-        frontier = following
+        frontier = following.saved
         depth += 1
     found.is_closed = not frontier and most is None
     return found
+
+
+class _States:
+    """Copies of states, evenly chosen among those that come: at most twice `most` lie on disk."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self._count = 0
+        self._every = 1
+        self.saved: list[tuple[Path, str]] = []
+
+    def add(self, directory: Path, target: Path, told: str) -> None:
+        if self._count % self._every == 0:
+            copy(directory, target)
+            self.saved.append((target, told))
+        self._count += 1
+        if self._most is not None and len(self.saved) > 2 * self._most:
+            for dropped, _ in self.saved[1::2]:
+                shutil.rmtree(dropped)
+            self.saved = self.saved[::2]
+            self._every *= 2
 
 
 class _Look:
@@ -153,7 +173,7 @@ class _Look:
 
     def __init__(
         self, work: Path, build: Build, allowed: Sequence[Mapping[str, str]], told: str,
-        saved: Path, seen: set[str],
+        saved: Path, seen: set[str], following: "_States",
     ) -> None:  # fmt: skip
         self._work = work
         self._build = build
@@ -163,7 +183,7 @@ class _Look:
         self._seen = seen
         self._state = State(work)
         self._last: Event | None = None
-        self.new: list[tuple[Path, str]] = []
+        self._following = following
 
     def __call__(self, number: int, event: Event) -> bool:
         if self._last is not None and self._last.call in _NO_CHANGE:
@@ -178,9 +198,7 @@ class _Look:
             there = _files(self._work / self._build.version)
             may_be_gone = self._build.may_be_gone and not there
             assert there in self._allowed or may_be_gone, f"{name}: partial version"
-            copied = self._saved / str(len(self._seen))
-            copy(self._work, copied)
-            self.new.append((copied, name))
+            self._following.add(self._work, self._saved / str(len(self._seen)), name)
         return True
 
 
