@@ -9,38 +9,31 @@ So the lock also holds, for each split, the SHA-256 of the list of its shards wi
 of what decides how they are decoded.
 """
 
-import functools
 import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.sizes import human_size
 from my_datasets.core.version import Version, VersionPattern
-from my_datasets.errors import DataDirError, LockError, explain
-from my_datasets.metadata import sidecars
+from my_datasets.errors import LockError, explain
+from my_datasets.metadata import file_hashes
 from my_datasets.metadata.content import Content, decoding_of
 from my_datasets.metadata.dataset_info import MALFORMED, Declared
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.storage.json_files import read_json
 from my_datasets.storage.regular_files import write_whole
-from my_datasets.storage.verified_files import VerifiedFiles, verified_files
 
 FILE_NAME = "datasets.lock"
 VARIABLE = "MY_DATASETS_LOCK"
 _FORMAT = 2
 # The first format has digests only.
 _FORMATS = (1, _FORMAT)
-# Files that are hashed at the same time; and from how many bytes on that is told.
-_AT_ONCE = 8
-_TOLD = 4 << 30
 _LOGGER = get_logger(__name__)
 
 
@@ -393,80 +386,13 @@ def _other_contents(version_dir: Path, content: Content) -> Difference | None:
         for split in content.splits.values()
         for one in split.shards
     }
-    for name in other_files(version_dir, shards, "the lock"):
+    for name in file_hashes.other_files(version_dir, shards, "the lock"):
         return Difference(
             f"{version_dir / name} is not the shard that was locked.",
             f"SHA-256 {shards[name][1]}", "other bytes of the same size",
         )  # fmt: skip
-    check_indexes(version_dir, {name: sha256 for name, (_, sha256) in shards.items()})
+    file_hashes.check_indexes(version_dir, {name: sha256 for name, (_, sha256) in shards.items()})
     return None
-
-
-def check_indexes(version_dir: Path, shards: Mapping[str, str]) -> None:
-    """Checks the record index of each shard that has one; see `sidecars.check_index`.
-
-    Args:
-      version_dir: Where the shards are, verified.
-      shards: The SHA-256 of each, by name.
-
-    Raises:
-      CorruptShardError: An index is not the shard's.
-    """
-    verified = _verified()
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        jobs = pool.map(
-            lambda one: sidecars.check_index(version_dir / one[0], one[1], verified),
-            shards.items(),
-        )
-        for _ in jobs:
-            pass
-
-
-def _verified() -> VerifiedFiles:
-    try:
-        return verified_files()
-    except DataDirError:
-        return _verified_by_this_process()  # a user without a home
-
-
-def other_files(
-    version_dir: Path, files: Mapping[str, tuple[int, str]], standard: str
-) -> Iterator[str]:
-    """Yields the names of files with other contents; stopping early cancels what is left.
-
-    Files that this machine has verified, and that did not change since, are not read.
-
-    Args:
-      version_dir: Where they are; a link stands for what it leads to.
-      files: By name, the size in bytes and the SHA-256 that each must have.
-      standard: What they are compared with, for messages.
-    """
-    verified = _verified()
-    # What a link leads to is what is read.
-    left = {
-        name: ((version_dir / name).resolve(), sha256, size)
-        for name, (size, sha256) in files.items()
-    }
-    left = {name: one for name, one in left.items() if not verified.knows(*one)}
-    total = sum(size for _, _, size in left.values())
-    if total > _TOLD:
-        _LOGGER.warning(
-            "%s is compared with %s: %s are hashed, once on this machine.",
-            version_dir, standard, human_size(total),
-        )  # fmt: skip
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        right = pool.map(lambda one: verified.has(*one), left.values())
-        try:
-            for name, is_right in zip(left, right, strict=True):
-                if not is_right:
-                    yield name
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-@functools.cache
-def _verified_by_this_process() -> VerifiedFiles:
-    return VerifiedFiles(Path(os.devnull))
 
 
 def _splits(version_dir: Path, content: Content) -> dict[str, str]:

@@ -24,9 +24,9 @@ import pyarrow.fs as pafs
 from my_datasets.errors import CorruptShardError, DataDirError, NotPreparedError, explain
 from my_datasets.metadata import sidecars
 from my_datasets.metadata.dataset_info import is_plain_name
+from my_datasets.metadata.file_hashes import check_indexes
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.sidecars import Sidecar
-from my_datasets.resolving.lock import check_indexes
 from my_datasets.storage.file_systems import file_system
 from my_datasets.storage.verified_files import verified_files
 

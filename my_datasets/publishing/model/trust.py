@@ -31,6 +31,7 @@ from my_datasets.errors import (
 )
 from my_datasets.metadata import sidecars
 from my_datasets.metadata.dataset_info import MALFORMED, Declared
+from my_datasets.metadata.file_hashes import other_files
 from my_datasets.metadata.manifest import FILE_NAME as MANIFEST
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.model import record
@@ -39,7 +40,7 @@ from my_datasets.publishing.model.record import Record, ReleasedFile
 from my_datasets.publishing.model.rollback_state import Memory
 from my_datasets.publishing.model.signed_json import Signature, Trusts
 from my_datasets.publishing.pull.partial_release import REWRITTEN, is_part_made_here
-from my_datasets.resolving.lock import Lock, TrustedKey, other_files, trusted_key
+from my_datasets.resolving.lock import Lock, TrustedKey, trusted_key
 from my_datasets.storage.json_files import read_json
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.regular_files import open_regular, read_regular, write_whole

@@ -22,6 +22,7 @@ from my_datasets.errors import (
 from my_datasets.metadata import layout, sidecars
 from my_datasets.metadata.content import Content
 from my_datasets.metadata.dataset_info import Declared
+from my_datasets.metadata.file_hashes import check_indexes
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.catalog_client import Ledger
 from my_datasets.publishing.model import record
@@ -35,7 +36,6 @@ from my_datasets.publishing.pull.partial_release import (
     remember_part,
 )
 from my_datasets.publishing.transfer import Progress, Transfer
-from my_datasets.resolving.lock import check_indexes
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.verified_files import verified_files
 

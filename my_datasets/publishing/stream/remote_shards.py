@@ -18,13 +18,13 @@ from my_datasets.errors import (
     explain,
 )
 from my_datasets.metadata.dataset_info import Declared
+from my_datasets.metadata.file_hashes import check_indexes
 from my_datasets.publishing.model import record, store_layout
 from my_datasets.publishing.model.record import Record, ReleasedFile
 from my_datasets.publishing.model.release_metadata import read_with, shards_of
 from my_datasets.publishing.pull.download import damaged
 from my_datasets.publishing.stream.background_pool import Errands
 from my_datasets.records.shard_provider import Attachment
-from my_datasets.resolving.lock import check_indexes
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.regular_files import read_regular
 from my_datasets.storage.retry import PatientStore
