@@ -427,13 +427,14 @@ def test_what_is_killed_leaves_whole_pages(data_dir, tmp_path):
     write(collect(data_dir), site)
     code = (
         "import sys; from pathlib import Path\n"
-        "from my_datasets.catalog import collect, render, site\n"
-        "before = site.Site.write\n"
+        "from my_datasets.catalog import releases\n"
+        "from my_datasets.catalog.site import directory, render\n"
+        "before = directory.Site.write\n"
         "def slow(self, path, contents):\n"
         "    before(self, path, contents)\n"
         "    print(path, flush=True)\n"
-        "site.Site.write = slow\n"
-        f"render.write(collect.collect({str(data_dir)!r}), Path({str(site)!r}), title='Other')\n"
+        "directory.Site.write = slow\n"
+        f"render.write(releases.collect({str(data_dir)!r}), Path({str(site)!r}), title='Other')\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         process.stdout.readline()

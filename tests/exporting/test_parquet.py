@@ -370,7 +370,7 @@ from pathlib import Path
 import numpy as np
 sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
 from my_datasets.exporting import parquet
-from my_datasets.input_pipeline.prepared import find
+from my_datasets.input_pipeline.read.prepared import find
 prepared = find(Path({str(tmp_path / "data" / "large_texts" / "1.0.0")!r}))
 parquet.export(prepared, Path({str(tmp_path / "warm")!r}), splits=["few"])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

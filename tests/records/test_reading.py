@@ -155,13 +155,13 @@ _ENDS = """
 import sys
 from pathlib import Path
 import numpy as np
-from my_datasets.records import reading
+from my_datasets.records import random_access
 
-records = reading.Records([reading.Shard(Path(sys.argv[1]), 3)], [(0, 3)])
+records = random_access.Records([random_access.Shard(Path(sys.argv[1]), 3)], [(0, 3)])
 records.read(np.arange(3))
 kept = next(iter(records._files._opened.values()))
 # When Python ends, what a module has is gone before what it made.
-vars(reading)["os"] = None
+vars(random_access)["os"] = None
 """
 
 

@@ -222,8 +222,8 @@ def test_certificates_are_verified(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("module", "ours", "requirement"),
-    [("boto3", "stores.s3", "boto3>="), ("google.cloud.storage", "stores.gcs", "google-cloud-"),
-     ("cryptography", "publishing.signing", "cryptography[ssh]>=")],
+    [("boto3", "storage.backends.s3", "boto3>="), ("google.cloud.storage", "storage.backends.gcs", "google-cloud-"),
+     ("cryptography", "publishing.model.signing", "cryptography[ssh]>=")],
 )  # fmt: skip
 def test_an_extra_that_is_not_installed_is_named(module, ours, requirement):
     script = f"import sys; sys.modules['{module}'] = None; import my_datasets.{ours}"

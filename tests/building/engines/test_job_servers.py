@@ -44,9 +44,9 @@ def test_a_command_ends_with_the_process_that_has_started_it(sign):
     process, said = _started(
         """
         import subprocess, sys
-        from my_datasets.building.engines.beam import ending_together
+        from my_datasets.building.engines.beam.runners import tied_process
         command = [sys.executable, "-c", "print(flush=True); import time; time.sleep(1000)"]
-        child = subprocess.Popen(ending_together.command_for(command), stdout=subprocess.PIPE)
+        child = subprocess.Popen(tied_process.command_for(command), stdout=subprocess.PIPE)
         child.stdout.readline()
         print(child.pid, flush=True)
         child.wait()
@@ -98,7 +98,7 @@ def test_a_job_server_ends_with_the_build(tmp_path, killed):
     process, said = _started(
         """
         import sys
-        from my_datasets.building.engines.beam.runners import Submission
+        from my_datasets.building.engines.beam.runners.runners import Submission
         java, jar = sys.argv[1:]
         options = {"flink_job_server_jar": jar, "job_server_java_launcher": java}
         submission = Submission({"runner": "flink", **options})
