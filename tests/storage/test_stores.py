@@ -222,7 +222,8 @@ def test_certificates_are_verified(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("module", "ours", "requirement"),
-    [("boto3", "storage.backends.s3", "boto3>="), ("google.cloud.storage", "storage.backends.gcs", "google-cloud-"),
+    [("boto3", "storage.backends.s3", "boto3>="),
+     ("google.cloud.storage", "storage.backends.gcs", "google-cloud-"),
      ("cryptography", "publishing.model.signing", "cryptography[ssh]>=")],
 )  # fmt: skip
 def test_an_extra_that_is_not_installed_is_named(module, ours, requirement):

@@ -67,9 +67,7 @@ def worker(
 
     quiet_tensorflow()
     try:
-        process.run(
-            worker_id, provision_endpoint, control=control_endpoint, logs=logging_endpoint
-        )
+        process.run(worker_id, provision_endpoint, control=control_endpoint, logs=logging_endpoint)
     except MyDatasetsError as error:
         report_error(error)
         raise SystemExit(1) from None

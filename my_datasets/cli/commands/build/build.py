@@ -14,10 +14,23 @@ from my_datasets.building.progress import Progress
 from my_datasets.cli.options.building import max_quarantined_option, version_gate_option
 from my_datasets.cli.options.imports import import_modules
 from my_datasets.cli.options.mirrors import mirror_option
-from my_datasets.cli.render.output import PathOrAddress, bold, console, data_dir_option_of, echo, error_console, human_size, json_option, print_json, quiet_tensorflow, size, workers_option
-from my_datasets.storage import addresses
-from my_datasets.metadata import layout
+from my_datasets.cli.render.output import (
+    PathOrAddress,
+    bold,
+    console,
+    data_dir_option_of,
+    echo,
+    error_console,
+    human_size,
+    json_option,
+    print_json,
+    quiet_tensorflow,
+    size,
+    workers_option,
+)
 from my_datasets.core.reference import DatasetReference
+from my_datasets.metadata import layout
+from my_datasets.storage import addresses
 
 if TYPE_CHECKING:
     from my_datasets.builders.remote.remote_target import Destination
@@ -215,9 +228,9 @@ def _targets(
     reference: DatasetReference, data_dir: str | None
 ) -> Iterator[tuple[Any, "Destination | None"]]:
     """Yields builders, and where their versions come to lie if that is an object store."""
+    from my_datasets.builders.refusals import reference_to
     from my_datasets.builders.remote import remote_build, remote_target
     from my_datasets.builders.resolving.find_builder import builders_from_code
-    from my_datasets.builders.refusals import reference_to
 
     if data_dir is None or not addresses.is_remote(data_dir):
         yield from ((one, None) for one in builders_from_code(reference, data_dir=data_dir))

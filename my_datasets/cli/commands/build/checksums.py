@@ -7,7 +7,16 @@ import rich_click as click
 
 from my_datasets.cli.options.imports import import_modules
 from my_datasets.cli.options.mirrors import mirror_option
-from my_datasets.cli.render.output import PathOrAddress, bold, console, data_dir_option, human_size, json_option, print_json, quiet_tensorflow
+from my_datasets.cli.render.output import (
+    PathOrAddress,
+    bold,
+    console,
+    data_dir_option,
+    human_size,
+    json_option,
+    print_json,
+    quiet_tensorflow,
+)
 from my_datasets.core.reference import DatasetReference
 
 

@@ -7,7 +7,15 @@ from typing import Any
 import rich_click as click
 
 from my_datasets.building import disk_errors
-from my_datasets.cli.render.output import LocalPath, bold, console, data_dir_option, json_option, print_json, quiet_tensorflow
+from my_datasets.cli.render.output import (
+    LocalPath,
+    bold,
+    console,
+    data_dir_option,
+    json_option,
+    print_json,
+    quiet_tensorflow,
+)
 from my_datasets.errors import DemoError, explain
 
 _REFERENCE = "digits:1.*.*"

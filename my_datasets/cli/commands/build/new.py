@@ -6,7 +6,15 @@ from typing import Any
 
 import rich_click as click
 
-from my_datasets.cli.render.output import LocalPath, PathOrAddress, console, error_console, json_option, print_json, quiet_tensorflow
+from my_datasets.cli.render.output import (
+    LocalPath,
+    PathOrAddress,
+    console,
+    error_console,
+    json_option,
+    print_json,
+    quiet_tensorflow,
+)
 
 
 def _shares(

@@ -12,7 +12,17 @@ from typing import Any
 import rich_click as click
 
 from my_datasets.cli.options.building import max_quarantined_option, version_gate_option
-from my_datasets.cli.render.output import LocalPath, bold, console, data_dir_option, json_option, print_json, quiet_tensorflow, size, workers_option
+from my_datasets.cli.render.output import (
+    LocalPath,
+    bold,
+    console,
+    data_dir_option,
+    json_option,
+    print_json,
+    quiet_tensorflow,
+    size,
+    workers_option,
+)
 from my_datasets.errors import InvalidOptionError, explain
 
 _BUILD_OPTIONS = ("workers", "max_memory", "on_error", "max_quarantined", "version_gate", "resume")
