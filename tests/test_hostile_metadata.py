@@ -400,20 +400,26 @@ def test_a_missing_shard_is_named(how, good, tmp_path):
         assert f"my-datasets verify {version}" in str(error)
 
 
+DISTRIBUTION = {"min": 0, "max": 1, "mean": 1, "std": 1, "percentiles": [1] * 101,
+                "histogram": {"edges": [0, 1], "counts": [1]}}  # fmt: skip
 STATISTICS = {
     "a kind that there is not": {"kind": "x"},
     "no distribution": {"kind": "number", "min": 0},
-    "text in place of a number": {"kind": "number", "min": "a", "max": 1, "mean": 1, "std": 1},
-    "few percentiles": {"kind": "number", "min": 0, "max": 1, "mean": 1, "std": 1,
-                        "percentiles": [1], "histogram": {"edges": [], "counts": []}},
+    "text in place of a number": {"kind": "number", **DISTRIBUTION, "min": "a"},
+    "text in place of an edge": {"kind": "number", **DISTRIBUTION,
+                                 "histogram": {"edges": [0, "a"], "counts": [1]}},
+    "truth in place of a number": {"kind": "number", **DISTRIBUTION, "mean": True},
+    "few percentiles": {"kind": "number", **DISTRIBUTION, "percentiles": [1]},
+    "values of each example without a distribution": {"kind": "number", "values_per_example": {}},
     "no classes": {"kind": "label"},
     "values that are no values": {"kind": "number", "distinct": {"number": 1, "is_exact": True},
                                   "top": {"is_exact": True, "values": ["a"]}},
+    "a list in place of a value": {"kind": "number", "top": {
+        "is_exact": True, "values": [{"count": 1, "value": ["a"]}]}},
     "distinct values, and no list of them": {"kind": "text",
                                              "distinct": {"number": 1, "is_exact": True}},
     "a negative count": {"kind": "label", "classes": {"a": -1, "b": -10}},
-    "no edges": {"kind": "number", "min": 0, "max": 1, "mean": 1, "std": 1,
-                 "percentiles": [1] * 101, "histogram": {"edges": [], "counts": [1]}},
+    "no edges": {"kind": "number", **DISTRIBUTION, "histogram": {"edges": [], "counts": [1]}},
     "an odd count": {"kind": "number", "nan": "a"},
     "pictures of no size": {"kind": "image", "formats": {"png": 1}},
     "channels without deviations": {"kind": "image", "formats": {}, "bytes": {},
@@ -437,6 +443,16 @@ def test_statistics_that_are_none(what, command, good, tmp_path):
     done = run(command, path=version, good=good)
     assert isinstance(done.exception, (MyDatasetsError, SystemExit))
     assert "manifest" in f"{done.output}{done.exception}"
+
+
+def test_the_distribution_of_these_is_one(good, tmp_path):
+    """So what is refused above is refused for what is changed of it."""
+    made = Manifest.read(good)
+    feature = {"kind": "number", "missing": 0, "values": 4, **DISTRIBUTION}
+    found = {"train": {"examples": 4, "features": {"number": feature}}}
+    (tmp_path / "1.0.0").mkdir()
+    dataclasses.replace(made, statistics=found).write(tmp_path / "1.0.0")
+    assert Manifest.read(tmp_path / "1.0.0").statistics == found
 
 
 METADATA = [

@@ -41,3 +41,5 @@ def test_json_keeps_its_values(value):
         document = printable_json(json.dumps(value, indent=1, ensure_ascii=ensure_ascii))
         assert json.loads(document) == value
         assert printable(document) == document
+    indented = json.dumps(value, indent="\t").replace("\n", "\r\n")
+    assert json.loads(printable_json(indented)) == value

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 # What a shell reports of a process that a signal has ended: 128 and the signal's number.
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
@@ -42,9 +42,10 @@ def raising(*, also_ctrl_c: bool = False) -> Iterator[None]:
             signal.signal(each, signal.SIG_DFL)
         if os.getpid() != process:
             os.kill(os.getpid(), number)
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise Terminated
+        if _postponed.depth:
+            _postponed.number = number
+        else:
+            _raise(number)
 
     try:
         for number, usual in handled.items():
@@ -54,6 +55,43 @@ def raising(*, also_ctrl_c: bool = False) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class _Postponed:
+    """What the main thread does now that is not to be interrupted, and the signal that waits."""
+
+    depth = 0
+    number: int | None = None
+
+
+_postponed = _Postponed()
+
+
+@contextmanager
+def postponed() -> Iterator[None]:
+    """Holds back what `raising` raises until the block is done.
+
+    For short work only, such as a small file that is written and then gets its name: an exception
+    in the middle of its `finally` would leave half of it behind. A second signal still ends the
+    process at once. Does nothing in other threads, where no signal raises.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _postponed.depth += 1
+    try:
+        yield
+    finally:
+        _postponed.depth -= 1
+        if not _postponed.depth and _postponed.number is not None:
+            number, _postponed.number = _postponed.number, None
+            _raise(number)
+
+
+def _raise(number: int) -> NoReturn:
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise Terminated
 
 
 @contextmanager

@@ -122,7 +122,7 @@ def _header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
         try:
             return reader.struct(), reader.at
         except IndexError:
-            if len(data) < size or size >= _MOST_HEADER:
+            if size >= _MOST_HEADER:
                 raise ValueError("A page has no header that can be read") from None
             size *= 16
 
@@ -160,9 +160,7 @@ class _Compact:
         raise ValueError("A page has no header that can be read")
 
     def _skip(self, count: int) -> None:
-        self.at += count
-        if self.at > len(self._data):
-            raise IndexError
+        self.at += count  # if that is beyond what there is, so is the next byte
 
     def _byte(self) -> int:
         self.at += 1

@@ -590,8 +590,14 @@ NOT_OF_THE_EXAMPLE = {
     "program": (_run_missing, errors.MissingDependencyError, "program no_such_program"),
     "ffmpeg": (_as_tfds_runs_ffmpeg, errors.MissingDependencyError, "apt-get install ffmpeg"),
     "module": (
-        lambda: __import__("no_such_module"), errors.MissingDependencyError, "no_such_module"
+        lambda: __import__("no_such_module"), errors.MissingDependencyError,
+        "The module no_such_module is needed for encoding .*, and is not installed",
     ),
+    "module that is named": (
+        lambda: _raise(errors.MissingDependencyError("what it is")),
+        errors.MissingDependencyError, r"\Awhat it is\Z",
+    ),
+    "ours": (lambda: _raise(errors.FeatureError("what it is")), errors.FeatureError, "what it is"),
     "library": (
         lambda: _raise(ImportError("libGL.so.1: cannot open")), errors.MissingDependencyError,
         "libGL",

@@ -211,6 +211,65 @@ def test_what_is_used_counts_and_what_is_not_does_not(package, imports, body):
             {"helpers": "def helper(): return inner()\ndef inner(): return 1"},
             ("helpers", "inner", "renamed"),
         ),
+        # What registers itself beside what is used: by a decorator, by a call, in a loop.
+        *(
+            (
+                "from PKG.registry import KINDS\nfrom PKG.kinds import NAME", "KINDS[NAME]()",
+                {"registry": "KINDS = {}\ndef register(f):\n    KINDS['one'] = f\n    return f",
+                 "kinds": "from PKG.registry import register\nNAME = 'one'\n" + registered},
+                ("kinds", "return 1", "return 2"),
+            )
+            for registered in (
+                "@register\ndef one(): return 1",
+                "def one(): return 1\nregister(one)",
+                "def one(): return 1\nfor f in (one,):\n    register(f)",
+            )
+        ),
+        # What is found by its base.
+        (
+            "from PKG.base import all_of", "all_of()",
+            {"base": "class Base: pass\nclass One(Base):\n    size = 1\n"
+                     "def all_of(): return [one.size for one in Base.__subclasses__()]"},
+            ("base", "size = 1", "size = 2"),
+        ),
+        (
+            "from PKG.base import Base", "Base.kinds[0].size",
+            {"base": "class Base:\n    kinds = []\n    def __init_subclass__(cls):\n"
+                     "        Base.kinds.append(cls)\nclass One(Base):\n    size = 1"},
+            ("base", "size = 1", "size = 2"),
+        ),
+        # Through all names of a module, in a package.
+        (
+            "from PKG.inner import helper", "helper()",
+            {"inner.__init__": "from .helpers import *",
+             "inner.helpers": "def helper(): return 1"},
+            ("inner.helpers", "return 1", "return 2"),
+        ),
+        # By a function that makes names.
+        (
+            "from PKG.lazy import anything", "anything()",
+            {"lazy": "def __getattr__(name): return helper\ndef helper(): return 1"},
+            ("lazy", "return 1", "return 2"),
+        ),
+        # What a package does when a module in it is imported.
+        (
+            "from PKG.inner.helpers import helper", "helper()",
+            {"inner.__init__": "from PKG.registry import KINDS\nKINDS.update(one=1)",
+             "inner.helpers": "def helper(): return 1", "registry": "KINDS = {}"},
+            ("inner.__init__", "one=1", "one=2"),
+        ),
+        # A value that the making of another one changes.
+        (
+            "from PKG.tables import TABLE", "TABLE[0]",
+            {"tables": "TABLE = [1, 2]\nfirst = TABLE.pop()"},
+            ("tables", "pop()", "pop(0)"),
+        ),
+        # That was no Python before.
+        (
+            "", "from PKG.helpers import helper; helper()",
+            {"helpers": "def helper(: return 1"},
+            ("helpers", "return 1", "return 2"),
+        ),
         # No Python any more.
         (
             "from PKG.helpers import helper", "helper()",
@@ -228,19 +287,60 @@ def test_an_edit_of_what_is_reached_counts(package, imports, body, modules, edit
     assert changed != modules[module]
     package.write(module, changed)
     after = package.hashes(cls)
-    assert {name for name in before if before[name] != after.get(name)} == {module}
+    changed_module = module.removesuffix(".__init__")
+    assert {name for name in before if before[name] != after.get(name)} == {changed_module}
+
+
+@pytest.mark.parametrize(
+    ("modules", "edit"),
+    [
+        # A change of a value that is not used.
+        (
+            {"helpers": "TABLE = {}\nTABLE['a'] = 1\ndef helper(): return 1"},
+            ("helpers", "= 1", "= 2"),
+        ),
+        # What is done where the module is run by itself.
+        (
+            {"helpers": "def helper(): return 1\nif __name__ == '__main__':\n    print(1)"},
+            ("helpers", "print(1)", "print(2)"),
+        ),
+        # What annotations name.
+        (
+            {"helpers": "from PKG.kinds import Kind\ndef helper(x: Kind = 1) -> Kind: return x",
+             "kinds": "class Kind:\n    size = 1"},
+            ("kinds", "size = 1", "size = 2"),
+        ),
+    ],
+)  # fmt: skip
+def test_an_edit_of_what_is_not_reached_does_not_count(package, modules, edit):
+    cls = package.builder_class(f"from {package.name}.helpers import helper", "helper()", modules)
+    before = package.hashes(cls)
+    module, old, new = edit
+    assert old in modules[module]
+    package.write(module, modules[module].replace(old, new))
+    assert package.hashes(cls) == before
+
+
+def test_a_class_that_its_module_does_not_name_counts_with_all_of_it(package):
+    """As one that a function of another module makes."""
+    cls = package.builder_class("", "pass")
+    assert not package.parts(cls)["builder"].is_whole
+    cls.__qualname__ = "Made"
+    assert package.parts(cls)["builder"].is_whole
 
 
 def test_definitions_may_be_moved_but_not_what_is_done(package):
-    one = "def helper(): return A + B\n\ndef f(): pass\n\nA = 1\nB = A\n"
+    one = "def helper(): return A + B + f()\n\ndef f(): pass\n\nA = 1\nB = A\n"
     cls = package.builder_class(
         f"from {package.name}.helpers import helper", modules={"helpers": one}
     )
     before = package.hashes(cls)
-    package.write("helpers", "A = 1\nB = A\n\ndef f(): pass\n\ndef helper(): return A + B\n")
+    moved = "\n\ndef f(): pass\n\ndef helper(): return A + B + f()\n"
+    package.write("helpers", "A = 1\nB = A" + moved)
     assert package.hashes(cls) == before
-    package.write("helpers", "B = 1\nA = B\n\ndef f(): pass\n\ndef helper(): return A + B\n")
-    assert package.hashes(cls) != before
+    for done in ("B = 1\nA = B", "B = A\nA = 1"):
+        package.write("helpers", done + moved)
+        assert package.hashes(cls) != before
 
 
 def test_the_builders_of_a_module_do_not_count_for_each_other(package):
@@ -351,6 +451,18 @@ def test_files_that_did_not_change_are_not_parsed_again(package, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(ast, "parse", None)
         assert package.hashes(cls) == before
+    package.write("helpers", HELPERS.replace("return FACTOR", "return 2 * FACTOR"))
+    assert package.hashes(cls) != before
+
+
+def test_files_that_have_just_changed_are_read_again(package, monkeypatch):
+    """They may change once more at what is the same time for a file system with a coarse clock."""
+    now = time.time_ns()
+    monkeypatch.setattr(source_code, "_states", lambda files: dict.fromkeys(files, (now, now, 1)))
+    cls = package.builder_class(
+        f"from {package.name}.helpers import helper", modules={"helpers": HELPERS}
+    )
+    before = package.hashes(cls)
     package.write("helpers", HELPERS.replace("return FACTOR", "return 2 * FACTOR"))
     assert package.hashes(cls) != before
 

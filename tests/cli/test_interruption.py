@@ -296,6 +296,5 @@ def _tree(directory: Path) -> list[str]:
     return sorted(
         os.path.relpath(path, directory)
         for path in directory.rglob("*")
-        # What another thread was writing when the process ended is left for `gc`.
-        if "cache" not in path.parts and path.parent.name != "half-written"
+        if "cache" not in path.parts
     )

@@ -6,6 +6,7 @@ import pytest
 
 from my_datasets.errors import LockError
 from my_datasets.resolving.lock import Lock
+from tests import programs
 
 
 @pytest.mark.parametrize("is_open", [True, False])
@@ -28,3 +29,19 @@ def test_a_lock_that_another_user_put_there_is_refused(tmp_path, monkeypatch, is
         Lock.find(inner)
     monkeypatch.setenv("MY_DATASETS_LOCK", str(path))
     assert Lock.find(inner) is not None
+
+
+def test_a_link_that_another_user_put_there_is_refused(tmp_path, monkeypatch):
+    """Also if it leads to a file of your own: whoever made the link chose that file."""
+    programs.require_root()  # only root makes a link of another user
+    monkeypatch.delenv("MY_DATASETS_LOCK", raising=False)
+    shared, mine = tmp_path / "shared", tmp_path / "mine"
+    (shared / "inner").mkdir(parents=True)
+    mine.mkdir()
+    Lock(mine / "datasets.lock").write()
+    (shared / "datasets.lock").symlink_to(mine / "datasets.lock")
+    shared.chmod(0o1777)
+    assert Lock.find(shared / "inner") is not None
+    os.chown(shared / "datasets.lock", 12345, -1, follow_symlinks=False)
+    with pytest.raises(LockError, match="another user's"):
+        Lock.find(shared / "inner")

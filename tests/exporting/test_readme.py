@@ -9,6 +9,7 @@ from markdown_it import MarkdownIt
 from my_datasets.exporting.dataset_card import readme
 from my_datasets.exporting.features import Feature
 from my_datasets.exporting.version_summary import About
+from my_datasets.printable import printable
 from tests.catalog.markup import HOSTILE
 
 NOTED = json.dumps(
@@ -61,6 +62,16 @@ def test_nothing_hostile_becomes_markup(text):
     shown = MarkdownIt("commonmark", {"html": True}).enable("table").render(body)
     for tag in ("<script", "<img", "<svg"):
         assert tag not in shown.lower(), tag
+
+
+def test_hidden_characters_of_names_are_escaped():
+    """Names of features stay as they are, for who parses the head."""
+    name = "a\u202eb\u200bc\U000e0041"
+    noted = json.dumps({"info": {"features": {name: {"dtype": "int64", "_type": "Value"}}}})
+    about = card(features=[Feature(name, "tensor", "int64", "", "A number.")])
+    text = readme(about, noted, {"train": 1})
+    assert printable(text) == text
+    assert parts(text)[0]["dataset_info"]["features"] == [{"name": name, "dtype": "int64"}]
 
 
 @pytest.mark.parametrize("opened", ["```", "~~~~", "> ```", "* ~~~", "1. ```", "`````x", "\\```"])

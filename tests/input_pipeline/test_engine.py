@@ -1,6 +1,7 @@
 """Which examples come in which batch, on any number of hosts, and after any interruption."""
 
 import dataclasses
+import hashlib
 import itertools
 import json
 import shutil
@@ -24,6 +25,7 @@ from my_datasets.input_pipeline.plan.planner import by_default, plan
 from my_datasets.input_pipeline.plan.stages import (
     Batch,
     Cache,
+    Mix,
     Prefetch,
     Read,
     Repeat,
@@ -272,6 +274,8 @@ def test_a_state_goes_on_in_the_order_in_which_it_was_saved(data_dir, monkeypatc
     tensors = my_datasets.pipeline(made, state=again)
     assert [batch["whole"].numpy().tolist() for batch in tensors] == old[8:]
     mixed = mix([made, made], batch_size=10)
+    parts = [of_first_version(Plan(part).beginning) for part in mixed.the(Mix).parts]
+    assert mixed.beginning.content == hashlib.sha256("\n".join(parts).encode()).hexdigest()
     state = State.from_json(of_first_version(Engine(mixed).batching.state_after(2)))
     assert Engine(mixed, state).batching.start.position == 20  # its hash is that of old states
 
@@ -320,8 +324,15 @@ def test_a_saved_position_brings_its_seed(data_dir):
     def cropped():
         return plan("everything", seed=None, shuffle=False, **{**options, **crop})
 
+    drawn = [plan("everything", split=one, seed=None, **options) for one in ("train", "train[:9]")]
+
+    def of_drawn():
+        return mix(drawn, batch_size=40, seed=None)
+
     (path,) = (data_dir / "everything").glob("[0-9]*")
-    for make in (lambda: plan("everything", seed=None, **options), mixed, of_names, cropped):
+    makes = (lambda: plan("everything", seed=None, **options), mixed, of_names, cropped, of_drawn)
+    for make in makes:
+        assert make().beginning.seed != make().beginning.seed
         batches = my_datasets.batches(make())
         iterator = iter(batches)
         next(iterator)
@@ -339,6 +350,8 @@ def test_a_position_with_another_seed_says_which(data_dir):
     state = plan("everything", seed=7, **options).beginning
     with pytest.raises(PlanError, match="give seed=7, that of the position"):
         my_datasets.batches("everything", seed=8, state=state, **options)
+    with pytest.raises(PlanError, match="give seed=7, that of the position"):
+        my_datasets.batches(plan("everything", seed=8, **options), state=state)
 
 
 def test_a_mixture_of_an_earlier_version_without_a_seed_says_what_to_do(data_dir):

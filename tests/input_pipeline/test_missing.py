@@ -7,6 +7,8 @@ import tensorflow_datasets as tfds
 import my_datasets
 from my_datasets.building.options import BuildOptions
 from my_datasets.errors import InvalidOptionError, PlanError
+from my_datasets.input_pipeline.decode.missing import with_missing
+from my_datasets.metadata.features import Leaf
 
 N = 30
 KINDS = {
@@ -143,6 +145,13 @@ def test_input_and_target(table):
     assert np.array_equal(age, np.where(number % 3 == 0, -1, number))
     with pytest.raises(InvalidOptionError, match="masks by name"):
         my_datasets.batches(**options, missing="mask")
+
+
+def test_a_mask_takes_no_name_of_a_feature():
+    age = Leaf(("age",), "number", "int64", is_optional=True)
+    tree = {"age": age, "age_is_missing": Leaf(("age_is_missing",), "number", "bool")}
+    with pytest.raises(InvalidOptionError, match="'age_is_missing', which would be the mask"):
+        with_missing(tree, "mask")
 
 
 def test_a_cache_keeps_them_apart(table, tmp_path):

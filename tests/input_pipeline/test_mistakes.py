@@ -402,6 +402,9 @@ def test_numbers_of_numpy_are_numbers(data_dir):
     assert my_datasets.Plan.from_json(made.to_json()) == made
     mixed = my_datasets.mix([made, made], weights=np.array([3, 1]), temperature=np.float32(2))
     assert my_datasets.Plan.from_json(mixed.to_json()) == mixed
+    short = [np.float16(3), np.float16(0.7)]  # by which shares would be rounded
+    mixed = my_datasets.mix([made, made], weights=short, temperature=3)
+    assert mixed == my_datasets.mix([made, made], weights=list(map(float, short)), temperature=3)
     fills = {"maybe": np.float32(2), "maybe_text": np.str_("x")}
     for missing in (fills, {"maybe": 2}):
         made = my_datasets.plan("everything", columns=[*fills], missing=missing, data_dir=data_dir)

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from my_datasets.input_pipeline.order import permutation
+from my_datasets.input_pipeline.order.bucketing import LengthOrder
+from my_datasets.input_pipeline.order.mixing import MixedOrder
 from my_datasets.input_pipeline.order.permutation import Order, uniform
 
 GOLDEN_SORTED = [3, 4, 1, 8, 0, 5, 9, 2, 6, 7]
@@ -114,6 +116,26 @@ def test_no_round_of_an_epoch_has_the_key_of_another():
             for key in permutation._round_keys(seed, epoch, version)
         }
         assert len(keys) == distinct
+
+
+def test_orders_that_are_made_of_others_have_their_version(monkeypatch):
+    """All of them as they would be for many examples: for few, versions are the same."""
+    monkeypatch.setattr(permutation, "_SORTED", 0)
+    places = np.arange(62)
+    for make in (
+        lambda version: permutation.WindowOrder((31, 31), 2, 3, version=version),
+        lambda version: permutation.WindowOrder((1,) * 62, 1, 3, version=version),
+        lambda version: LengthOrder(Order(62, None), places % 7, 62, 4, 3, version),
+        lambda version: MixedOrder((Order(62, None),) * 2, (31, 31), "first", 3, version),
+    ):
+        now = make(2)(1, places)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                permutation, "_round_keys", lambda seed, epoch, _: permutation._keys(seed, epoch)
+            )
+            then = make(2)(1, places)
+        assert not np.array_equal(now, then)
+        assert np.array_equal(make(1)(1, places), then)
 
 
 @pytest.mark.parametrize("size", [(1 << 17) + 1, 200_003, 1 << 18])

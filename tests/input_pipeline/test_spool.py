@@ -228,6 +228,22 @@ def test_a_version_that_was_built_anew_is_fetched_anew(local, tmp_path):
         assert second == [first[1], first[0], *first[2:]]
 
 
+def test_copies_are_compared_with_the_manifest_of_now(local, tmp_path):
+    """Also in a process that still reads what the same bucket had before."""
+    version = local / "far" / "1.0.0"
+    changed = exchanged(version / SHARD)
+    of_these = {**changed, version / manifest.FILE_NAME: manifest_of(version, changed)}
+    with servers.s3("manifests") as (url, put):
+        upload(local, put, of_these)
+        options = {"data_dir": url, "shards_dir": tmp_path, "split": "train[:10]"}
+        before = my_datasets.source("far", **options)
+        assert len(list(before)) == 10
+        time.sleep(1.1)  # the store tells whole seconds
+        put(f"far/1.0.0/{manifest.FILE_NAME}", (version / manifest.FILE_NAME).read_bytes())
+        with pytest.raises(CorruptShardError, match="the manifest says"):
+            list(my_datasets.source("far", **options))
+
+
 @pytest.mark.parametrize(("what", "read"), [
     ("shard", "source"), ("index", "source"), ("shard", "load"),
 ])  # fmt: skip

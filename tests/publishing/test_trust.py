@@ -661,6 +661,25 @@ def test_who_signs_now_is_known_offline(rotated, tmp_path, signers, trusted, mem
             require_signed(path, alice, seen, url)
 
 
+@pytest.mark.parametrize("is_down", [True, False])
+def test_offline_the_store_that_is_asked_says_whose_keys_count(
+    is_down, rotated, staging, tmp_path, trusted
+):
+    """The store that the version names does not: anybody may have written that name."""
+    here, alice = tmp_path / "here", trusted("alice")
+    pull("released", rotated, here, keys=alice)
+
+    def read(store):
+        if is_down:
+            return held("released", Silent(store), here, keys=alice, patience=Patience(tries=1))
+        options = {"store": store, "data_dir": here, "download": False, "keys": alice}
+        return my_datasets.load("released", **options)
+
+    read(rotated)
+    with pytest.raises(SignatureError, match="not known to be a release of somebody"):
+        read(staging)
+
+
 def test_a_revoked_key_does_not_count(rotated, tmp_path, signers, trusted, memory):
     alice = trusted("alice")
     saved = list_of(rotated).read_bytes(), index_of(rotated).read_bytes()

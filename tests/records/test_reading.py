@@ -151,6 +151,19 @@ def test_many_shards_take_few_descriptors(tmp_path):
     assert len(list(Path("/proc/self/fd").iterdir())) - before <= 2 * 256
 
 
+@pytest.mark.parametrize("place", [0, 5, 1 << 62, (1 << 64) - 5])
+def test_an_index_with_impossible_places_is_refused(tmp_path, place):
+    """Its first and last numbers are right; what is between takes no memory, and is not read."""
+    path = tmp_path / "x.tfrecord"
+    path.write_bytes(b"".join(map(tfrecord.framed_one, [b"a", b"b", b"c"])))
+    offsets = index.scan(path)
+    offsets[1] = place
+    index.write(path, offsets)
+    records = Records([Shard(path, 3)], [(0, 3)])
+    with pytest.raises(CorruptShardError, match=r"Record [01] .* has no place in it"):
+        records.read(np.arange(3))
+
+
 _ENDS = """
 import sys
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 import io
 import os
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -54,6 +55,7 @@ def test_a_record_that_is_stored_once_for_many_rows_takes_little(tmp_path):
     count = 0
     for part in shard_reader.records(tmp_path / "it", "parquet"):
         assert sum(map(len, part)) <= 6_000_000
+        assert len(set(map(id, part))) == 1
         assert pa.total_allocated_bytes() - before < 100_000_000
         count += len(part)
     assert count == 1000
@@ -160,11 +162,55 @@ def test_what_is_no_header_of_a_page_is_damage(tmp_path):
             list(shard_reader.records(path, "parquet"))
 
 
-def test_a_column_of_something_else_holds_no_records(tmp_path):
+def page_header(*fields):
+    """A header in Thrift's compact protocol, of fields as they are stored."""
+    return b"".join(fields) + b"\x00"
+
+
+# The fields of 32 bits are those of its kind, of what it expands to, and of what is stored.
+DATA, EXPANDS_TO_1, STORED_1 = b"\x15\x00", b"\x15\x02", b"\x15\x02"
+NO_HEADERS = {
+    "nothing": b"",
+    "no fields": page_header(),
+    "no size": page_header(DATA, EXPANDS_TO_1),
+    "text in place of a size": page_header(DATA, EXPANDS_TO_1, b"\x18\x01a"),
+    "as many bytes back as it has": page_header(DATA, EXPANDS_TO_1, b"\x15\x0d"),
+    "a list": page_header(DATA, EXPANDS_TO_1, STORED_1, b"\x19"),
+    "structs in structs": b"\x1c" * 5000,
+    "no end": page_header(DATA, EXPANDS_TO_1, STORED_1)[:-1],
+    "text beyond the file": page_header(DATA, EXPANDS_TO_1, STORED_1, b"\x18\xff\x01"),
+    "a long text": page_header(DATA, EXPANDS_TO_1, STORED_1, b"\x18\x80\x80\x02", b"a" * (1 << 15)),
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("what", NO_HEADERS)
+def test_headers_that_are_none_are_refused(what, monkeypatch):
+    """None is taken for another one, or looked for without end."""
+    monkeypatch.setattr(parquet_pages, "_MOST_HEADER", 1 << 12)
+    data = NO_HEADERS[what]
+    chunk = SimpleNamespace(
+        path_in_schema="data", data_page_offset=0, dictionary_page_offset=None,
+        total_compressed_size=max(1, len(data)),
+    )  # fmt: skip
+    group = SimpleNamespace(num_columns=1, column=lambda _: chunk)
+    with pytest.raises(ValueError, match="no header that can be read"):
+        list(parquet_pages.pages(io.BytesIO(data), group, "data"))
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_a_column_of_something_else_holds_no_records(tmp_path, dictionary):
     for values in ([1, 2], [b"a", None]):
-        pq.write_table(pa.table({"data": values}), tmp_path / "it")
-        with pytest.raises(shard_reader.DamagedError):
+        pq.write_table(pa.table({"data": values}), tmp_path / "it", use_dictionary=dictionary)
+        with pytest.raises(shard_reader.DamagedError, match="holds no records"):
             list(shard_reader.records(tmp_path / "it", "parquet"))
+
+
+def test_binary_values_may_have_wide_offsets(tmp_path):
+    column = pa.array([b"a", b"bc"], pa.large_binary())
+    for dictionary in (True, False):
+        pq.write_table(pa.table({"data": column}), tmp_path / "it", use_dictionary=dictionary)
+        assert list(shard_reader.records(tmp_path / "it", "parquet")) == [[b"a", b"bc"]]
 
 
 def test_array_records_are_read_after_this_process_wrote_some(versions, tmp_path, monkeypatch):

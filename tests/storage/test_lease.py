@@ -137,6 +137,14 @@ def test_it_is_given_back_when_the_last_answer_was_lost(store, monkeypatch):
         store.state(PATH, 4096)
 
 
+def test_what_another_took_in_the_meantime_is_not_removed(store, monkeypatch):
+    """Though this one does not know of it: it has not asked since."""
+    monkeypatch.setattr(lease, "EVERY", 3600)
+    with lease.held(store, PATH, "/here"):
+        store.replace(PATH, b'{"mark": "of another"}', store.state(PATH, 4096)[1])
+    assert store.state(PATH, 4096)[0] == b'{"mark": "of another"}'
+
+
 def test_answers_that_were_lost_lose_no_lease(store, monkeypatch):
     """It was renewed, is not told so, and then cannot even ask."""
     replace, state = store.replace, store.state

@@ -376,6 +376,7 @@ def test_a_server_without_a_certificate_redirects_to_itself_only(tmp_path):
     ("http://a.org/x", "https://a.org/x", True),
     ("http://a.org/x", "http://A.org:80/x", True),
     ("https://a.org/x", "http://a.org/x", False),
+    ("https://a.org/x", "http://a.org:443/x", False),
     ("https://a.org/x", "https://b.org/x", True),
     ("https://a.org/x", "https://b.org:8443/x", True),
     ("http://a.org/x", "https://b.org/x", False),

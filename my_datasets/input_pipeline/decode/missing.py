@@ -175,7 +175,7 @@ def _value(leaf: Leaf, fill: Fill) -> Any:
         dtype = np.dtype(leaf.dtype)
         given = np.asarray(fill).dtype.kind
         fits = {"b": "b", "f": "fiu", "i": "iu", "u": "iu"}.get(dtype.kind, "")
-        if given in fits and np.ndim(fill) == 0:
+        if given in fits:
             try:
                 with np.errstate(over="ignore"):
                     found = np.array(fill, dtype)[()]

@@ -172,31 +172,41 @@ def _require_no_links(root: Path, folders: Iterable[Path]) -> None:
 def spool_of(url: str, directory: Path, files: Mapping[str, Stored], most: int) -> "Spool":
     """Returns the spool of some shards: one for all of this process that want the same.
 
-    The arguments are those of `Spool`.
+    The arguments are those of `Spool`, but for the hashes, which the manifest says as it is now.
     """
-    key = (url, directory, frozenset(files.items()), most, os.getpid())
+    sha256 = _recorded(directory)
+    wanted = frozenset(files.items()), frozenset(sha256.items())
+    key = (url, directory, wanted, most, os.getpid())
     with _spools_lock:
         found = _spools.get(key)
         if found is None:
-            found = _spools[key] = Spool(url, directory, files, most)
+            found = _spools[key] = Spool(url, directory, files, sha256, most)
         return found
 
 
 class Spool:
     """Brings shards here, and takes those away that were not used for the longest time."""
 
-    def __init__(self, url: str, directory: Path, files: Mapping[str, Stored], most: int) -> None:
+    def __init__(
+        self,
+        url: str,
+        directory: Path,
+        files: Mapping[str, Stored],
+        sha256: Mapping[str, str],
+        most: int,
+    ) -> None:
         """Takes what is there already.
 
         Args:
           url: The version's folder in the object store.
           directory: The copy of it.
           files: Its shards, and their indexes, by name; others are left alone.
+          sha256: That of each shard, by name; shards that it lacks are not compared.
           most: How many shards may lie here.
         """
         self._arguments = (url, directory, dict(files), most)
         self._url, self._directory, self._files, self._most = self._arguments
-        self._sha256 = _recorded(directory)
+        self._sha256 = sha256
         self._used: OrderedDict[str, None] = OrderedDict()
         self._fetched = 0
         self._begin()

@@ -75,7 +75,6 @@ class SkippingSource:
                     _log.warning("skipped, %d so far: %s", len(self._skipped), message)
         if len(self._skipped) == len(self):
             self._nothing = error
-            raise error
 
     def _standing_in(self, numbers: Places) -> Places:
         """Returns the examples that come in place of those asked for."""

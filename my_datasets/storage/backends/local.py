@@ -13,6 +13,7 @@ from pathlib import Path
 
 import filelock
 
+from my_datasets.core import interruption
 from my_datasets.errors import (
     AlreadyInStoreError,
     ChangedInStoreError,
@@ -102,7 +103,11 @@ class LocalStore:
         self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = untold
     ) -> None:
         target = self._contained(path)
-        with _explained(path, self.url):
+        is_small = isinstance(source, bytes)
+        with (
+            interruption.postponed() if is_small else contextlib.nullcontext(),
+            _explained(path, self.url),
+        ):
             if target.exists():
                 raise FileExistsError
             with self._partial() as partial:
@@ -114,7 +119,7 @@ class LocalStore:
 
     def replace(self, path: str, data: bytes, tag: str | None) -> str:
         target = self._contained(path)
-        with _explained(path, self.url):
+        with interruption.postponed(), _explained(path, self.url):
             target.parent.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(f"{target}{_LOCK}"):
                 try:

@@ -7,6 +7,7 @@ import json
 import tarfile
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import apache_beam as beam
@@ -19,6 +20,7 @@ from tensorflow_datasets.datasets.nsynth import nsynth_dataset_builder as nsynth
 
 import my_datasets
 from my_datasets import errors
+from my_datasets.builders.on_beam import BeamMetadata
 from my_datasets.building.engines.beam.pipelines import generate_stage, metadata_values, sort_stage
 from tests.building.engines.builds import build, hashes
 
@@ -241,6 +243,19 @@ def test_metadata_that_cannot_be_saved_are_an_error(tmp_path, monkeypatch, value
     monkeypatch.setattr(Summed, "values", values)
     with pytest.raises(errors.BuilderError, match=said):
         build(Summed, tmp_path)
+
+
+def test_no_metadata_are_set_twice():
+    found = BeamMetadata({"rows": 30})
+    with pytest.raises(ValueError, match="'rows' are set twice"):
+        found["rows"] = beam.Pipeline() | beam.Create([1])
+
+
+def test_metadata_that_no_worker_wrote_are_missed():
+    """As where a runner says that a pipeline is done, and its machine had lost the files."""
+    work = SimpleNamespace(read_all=lambda names: [None for _ in names])
+    with pytest.raises(errors.LostExamplesError, match="ended without the metadata 'rows'"):
+        metadata_values.commit(work, ["rows"])
 
 
 class SavedOnce(tfds.core.MetadataDict):

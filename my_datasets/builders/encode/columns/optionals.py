@@ -104,7 +104,7 @@ def _tensors(
         for name, inner in feature.items():
             below = f"{path}/{name}" if path else name
             yield from _tensors(below, inner, in_sequence=in_sequence)
-    elif isinstance(feature, (tfds.features.Sequence, tfds.features.Dataset)):
+    elif isinstance(feature, tfds.features.Sequence):  # or a Dataset, which is one
         yield from _tensors(path, feature.feature, in_sequence=True)
 
 

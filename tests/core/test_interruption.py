@@ -1,0 +1,115 @@
+"""Signals, while what must not be left half done is done."""
+
+import hashlib
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from my_datasets.core import interruption
+from my_datasets.storage.backends.local import LocalStore
+from my_datasets.storage.store import HALF_WRITTEN
+
+_TRACED = frozenset({"local.py", "interruption.py", "contextlib.py"})
+
+
+def _signalled(work, number):
+    """Runs `work` with SIGTERM before a line of it; returns whether it has so many lines."""
+    lines = 0
+
+    def trace(frame, event, _):
+        nonlocal lines
+        if event == "line" and Path(frame.f_code.co_filename).name in _TRACED:
+            lines += 1
+            if lines == number:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return lines >= number
+
+
+def _writes(root, how):
+    store, data = LocalStore(root), b"small"
+    if how == "create":
+        return lambda: store.create("one/file", data, hashlib.sha256(data).hexdigest())
+    return lambda: store.replace("one/file", data, None)
+
+
+@pytest.mark.parametrize("how", ["create", "replace"])
+def test_sigterm_anywhere_in_a_small_write_leaves_nothing_half_written(tmp_path, how):
+    number, ended = 1, 0
+    while True:
+        root = tmp_path / str(number)
+        try:
+            with interruption.raising():
+                if not _signalled(_writes(root, how), number):
+                    break
+        except interruption.Terminated:
+            ended += 1
+        else:
+            pytest.fail(f"SIGTERM before line {number} was forgotten")
+        half = root / HALF_WRITTEN
+        assert not half.exists() or not list(half.iterdir()), f"SIGTERM before line {number}"
+        if (root / "one/file").exists():
+            assert (root / "one/file").read_bytes() == b"small"
+        number += 1
+    assert ended > 20
+
+
+def _terminate():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _nested(seen):
+    with interruption.postponed():
+        with interruption.postponed():
+            _terminate()
+        seen.append("outer")
+    seen.append("after")
+
+
+def test_postponed_in_one_another():
+    seen = []
+    with interruption.raising(), pytest.raises(interruption.Terminated):
+        _nested(seen)
+    assert seen == ["outer"]
+
+
+def _failing():
+    with interruption.postponed():
+        _terminate()
+        raise OSError("full")
+
+
+def test_an_error_of_what_was_done_is_not_lost():
+    with interruption.raising(), pytest.raises(interruption.Terminated) as caught:
+        _failing()
+    assert isinstance(caught.value.__context__, OSError)
+
+
+def test_other_threads_postpone_nothing():
+    entered, done = threading.Event(), threading.Event()
+
+    def work():
+        with interruption.postponed():
+            entered.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    entered.wait(60)
+    try:
+        with interruption.raising(), pytest.raises(interruption.Terminated):
+            _terminate()
+    finally:
+        done.set()
+        thread.join()
