@@ -1,6 +1,8 @@
 """Kills of workers and of the building process on Beam: the same bytes, and nothing partial."""
 
+import contextlib
 import errno
+import functools
 import os
 import random
 import signal
@@ -15,6 +17,7 @@ import pytest
 from my_datasets import errors
 from my_datasets.building.engines.beam.pipelines import buckets, run_writer, sorting, writing
 from my_datasets.building.engines.beam.runners import runners
+from my_datasets.building.engines.beam.runners.dask_cluster import Cluster
 from tests.building.engines import toys
 from tests.building.engines.builds import build, hashes, kill, records, run_apart, shards
 from tests.building.engines.dask_processes import wait_for_files
@@ -148,6 +151,34 @@ def test_dask_does_the_work_of_a_worker_that_is_killed(reference, tmp_path, dask
     version_dir = build(KillingItself, tmp_path, beam_options=dask_cluster.options)
     assert (tmp_path / "killed").exists()
     assert hashes(version_dir) == reference
+
+
+def _die_once(marker: Path) -> None:
+    with contextlib.suppress(FileExistsError):
+        marker.touch(exist_ok=False)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_dies_when_it_is_asked_is_asked_again(tmp_path, dask_cluster):
+    cluster = Cluster(dask_cluster.options)
+    try:
+        cluster.ask(functools.partial(_die_once, tmp_path / "died"))
+    finally:
+        cluster.close()
+    assert (tmp_path / "died").exists()
+
+
+def _no_disk() -> None:
+    raise OSError("no disk")
+
+
+def test_workers_that_never_answer_are_told(dask_cluster):
+    cluster = Cluster(dask_cluster.options)
+    try:
+        with pytest.raises(errors.BuildInterruptedError, match=r"tcp://.*OSError: no disk"):
+            cluster.ask(_no_disk, patience=0)
+    finally:
+        cluster.close()
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.slow)])

@@ -1,7 +1,8 @@
 """A Dask cluster: one that is there, or one of processes of this machine."""
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import distributed
@@ -12,6 +13,9 @@ from my_datasets.errors import BuildInterruptedError, explain
 
 # Seconds in which a scheduler has to answer.
 _TIMEOUT = 10
+# Seconds in which a worker that died has to be there again (starting one imports TensorFlow), and
+# between two looks.
+_PATIENCE, _PAUSE = 60.0, 0.5
 # A module for workers of this machine. Ctrl-C goes to all processes of a terminal, and SIGTERM of a
 # service manager to all of a service: the building process stops them.
 _LEAVE_SIGNALS = """import signal
@@ -65,6 +69,41 @@ class Cluster:
     def client(self) -> distributed.Client:
         """The connection."""
         return self._client
+
+    def ask(self, question: Callable[[], object], patience: float = _PATIENCE) -> None:
+        """Has each worker call a function.
+
+        A worker that dies meanwhile is asked again: its nanny starts it anew.
+
+        Args:
+          question: What it calls; can be pickled.
+          patience: Seconds in which all workers that are there have to answer.
+
+        Raises:
+          BuildInterruptedError: A worker did not answer.
+          Exception: What the function raised in a worker.
+        """
+        end = time.monotonic() + patience
+        while True:
+            answers = self._client.run(question, on_error="return")
+            failed = {at: one for at, one in answers.items() if isinstance(one, Exception)}
+            for error in failed.values():
+                if not isinstance(error, OSError):  # as a lost connection is
+                    raise error
+            if answers and not failed:
+                return
+            if time.monotonic() > end:
+                lost = [f"{at}: {type(one).__name__}: {one}" for at, one in failed.items()]
+                raise BuildInterruptedError(
+                    explain(
+                        "Workers of the Dask cluster do not answer."
+                        if lost
+                        else "The Dask cluster has no worker any more.",
+                        *lost,
+                        mend="look at their logs, and start them again; then run the same again",
+                    )
+                )
+            time.sleep(_PAUSE)
 
     def runner(self) -> DaskRunner:
         """Returns what runs pipelines there."""

@@ -67,7 +67,7 @@ def check(submission: Submission, work: Work, surroundings: Surroundings) -> Non
     _check_addresses(submission.options)
     _check_environment(submission)
     if submission.preset == DASK:
-        submission.cluster().client.run(surroundings.check)
+        submission.cluster().ask(surroundings.check)
     elif submission.preset != DATAFLOW:  # where a pipeline takes minutes to begin
         _ask_workers(submission, work, surroundings)
 
