@@ -7,6 +7,7 @@ import sys
 import threading
 from pathlib import Path
 
+import filelock
 import pytest
 
 from my_datasets.core import interruption
@@ -63,6 +64,29 @@ def test_sigterm_anywhere_in_a_small_write_leaves_nothing_half_written(tmp_path,
             assert (root / "one/file").read_bytes() == b"small"
         number += 1
     assert ended > 20
+
+
+def test_waiting_for_who_writes_can_be_interrupted(tmp_path):
+    (tmp_path / "one").mkdir()
+    written, done = threading.Event(), threading.Event()
+
+    def write():
+        with filelock.FileLock(tmp_path / "one/file.lock"):
+            written.set()
+            done.wait(60)
+
+    other = threading.Thread(target=write)
+    other.start()
+    written.wait(60)
+    try:
+        with interruption.raising():
+            threading.Timer(0.2, _terminate).start()
+            with pytest.raises(interruption.Terminated):
+                LocalStore(tmp_path).replace("one/file", b"small", None)
+    finally:
+        done.set()
+        other.join()
+    assert not (tmp_path / "one/file").exists()
 
 
 def _terminate():

@@ -119,9 +119,9 @@ class LocalStore:
 
     def replace(self, path: str, data: bytes, tag: str | None) -> str:
         target = self._contained(path)
-        with interruption.postponed(), _explained(path, self.url):
+        with _explained(path, self.url):
             target.parent.mkdir(parents=True, exist_ok=True)
-            with filelock.FileLock(f"{target}{_LOCK}"):
+            with _alone(target):
                 try:
                     found = self.state(path, _MOST_REPLACED)[1]
                 except NotInStoreError:
@@ -205,6 +205,19 @@ class LocalStore:
             yield partial
         finally:
             partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Waits for others that replace a file; a signal ends the wait, but not what follows."""
+    lock = filelock.FileLock(f"{target}{_LOCK}")
+    lock.acquire()
+    with interruption.postponed():
+        try:
+            yield
+        finally:
+            lock.release()
+            del lock  # now: its destructor swallows what a signal raises
 
 
 def _copy(source: Path | bytes, target: Path, sha256: str, on_bytes: OnBytes) -> None:
