@@ -100,7 +100,7 @@ class Cluster:
                         if lost
                         else "The Dask cluster has no worker any more.",
                         *lost,
-                        mend="look at their logs, and start them again; then run the same again",
+                        fix="look at their logs, and start them again; then run the same again",
                     )
                 )
             time.sleep(_PAUSE)
