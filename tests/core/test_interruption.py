@@ -1,5 +1,6 @@
 """Signals, while what must not be left half done is done."""
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -66,31 +67,45 @@ def test_sigterm_anywhere_in_a_small_write_leaves_nothing_half_written(tmp_path,
     assert ended > 20
 
 
-def test_waiting_for_who_writes_can_be_interrupted(tmp_path):
-    (tmp_path / "one").mkdir()
-    written, done = threading.Event(), threading.Event()
+@contextlib.contextmanager
+def _in_another_thread(context):
+    """Another thread is in a context meanwhile."""
+    entered, done = threading.Event(), threading.Event()
 
-    def write():
-        with filelock.FileLock(tmp_path / "one/file.lock"):
-            written.set()
+    def work():
+        with context:
+            entered.set()
             done.wait(60)
 
-    other = threading.Thread(target=write)
-    other.start()
-    written.wait(60)
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    entered.wait()
     try:
-        with interruption.raising():
-            threading.Timer(0.2, _terminate).start()
-            with pytest.raises(interruption.Terminated):
-                LocalStore(tmp_path).replace("one/file", b"small", None)
+        yield
     finally:
         done.set()
-        other.join()
-    assert not (tmp_path / "one/file").exists()
+        thread.join()
 
 
 def _terminate():
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _replace_and_terminate(store):
+    threading.Timer(0.2, _terminate).start()
+    store.replace("one/file", b"small", None)
+
+
+def test_waiting_for_who_writes_can_be_interrupted(tmp_path):
+    (tmp_path / "one").mkdir()
+    lock = filelock.FileLock(tmp_path / "one/file.lock")
+    with (
+        _in_another_thread(lock),
+        interruption.raising(),
+        pytest.raises(interruption.Terminated),
+    ):
+        _replace_and_terminate(LocalStore(tmp_path))
+    assert not (tmp_path / "one/file").exists()
 
 
 def _nested(seen):
@@ -121,19 +136,9 @@ def test_an_error_of_what_was_done_is_not_lost():
 
 
 def test_other_threads_postpone_nothing():
-    entered, done = threading.Event(), threading.Event()
-
-    def work():
-        with interruption.postponed():
-            entered.set()
-            done.wait(60)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    entered.wait(60)
-    try:
-        with interruption.raising(), pytest.raises(interruption.Terminated):
-            _terminate()
-    finally:
-        done.set()
-        thread.join()
+    with (
+        _in_another_thread(interruption.postponed()),
+        interruption.raising(),
+        pytest.raises(interruption.Terminated),
+    ):
+        _terminate()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import apache_beam as beam
+import distributed
 import pytest
 
 from my_datasets import errors
@@ -21,6 +22,7 @@ from my_datasets.building.engines.beam.runners.dask_cluster import Cluster
 from tests.building.engines import toys
 from tests.building.engines.builds import build, hashes, kill, records, run_apart, shards
 from tests.building.engines.dask_processes import wait_for_files
+from tests.waiting import until
 
 
 class Slow(toys._Toy, skip_registration=True):
@@ -179,6 +181,18 @@ def test_workers_that_never_answer_are_told(dask_cluster):
             cluster.ask(_no_disk, patience=0)
     finally:
         cluster.close()
+
+
+def test_a_cluster_whose_workers_have_all_gone_is_told():
+    with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as local:
+        cluster = Cluster({"dask_client_address": local.scheduler_address})
+        try:
+            local.scale(0)
+            until(lambda: not cluster.client.nthreads())
+            with pytest.raises(errors.BuildInterruptedError, match="has no worker any more"):
+                cluster.ask(os.getpid, patience=0)
+        finally:
+            cluster.close()
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(8, marks=pytest.mark.slow)])

@@ -313,10 +313,14 @@ def test_a_scheduler_that_is_not_there_is_told_within_seconds(tmp_path, monkeypa
     [
         ({"versions": {"numpy": "0.1", "zlib": "9"}}, r"has numpy .* 0\.1\), zlib .* 9\)"),
         ({"place": SharedDirectory(Path("/nowhere"))}, "does not see /nowhere"),
+        ({"place": SharedDirectory(Path("/", "n" * 300))}, "cannot use .*File name too long"),
         ({"modules": ("no_such_package.builder",)}, "cannot import no_such_package.builder"),
+        ({"modules": ("reads_a_file",)}, "cannot import reads_a_file: FileNotFoundError: .*words"),
     ],
 )
-def test_what_a_worker_lacks_is_told(tmp_path, changed, said):
+def test_what_a_worker_lacks_is_told(tmp_path, monkeypatch, changed, said):
+    (tmp_path / "reads_a_file.py").write_text("open('/nonexistent/words')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
     wanted = environment_check.Surroundings(**{"place": SharedDirectory(tmp_path), **changed})
     with pytest.raises(errors.BuildInterruptedError, match=said):
         wanted.check()

@@ -76,7 +76,7 @@ class Cluster:
         A worker that dies meanwhile is asked again: its nanny starts it anew.
 
         Args:
-          question: What it calls; can be pickled.
+          question: What it calls; can be pickled. An `OSError` of it counts as no answer.
           patience: Seconds in which all workers that are there have to answer.
 
         Raises:
@@ -100,7 +100,7 @@ class Cluster:
                         if lost
                         else "The Dask cluster has no worker any more.",
                         *lost,
-                        fix="look at their logs, and start them again; then run the same again",
+                        fix="read the workers' logs, restart them, and run the command again",
                     )
                 )
             time.sleep(_PAUSE)

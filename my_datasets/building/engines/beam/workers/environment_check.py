@@ -66,9 +66,9 @@ class Surroundings:
         for name in self.modules:
             try:
                 import_module(name)
-            except ImportError as error:
+            except Exception as error:  # a module may raise anything, and OSError means no answer
                 raise self._error(
-                    f"A worker cannot import {name}: {error}",
+                    f"A worker cannot import {name}: {type(error).__name__}: {error}",
                     "install the builder's package on all workers, or put its directory into "
                     "their PYTHONPATH",
                 ) from error
@@ -77,8 +77,8 @@ class Surroundings:
     def _check_place(self) -> None:
         try:
             is_there = self.place.is_there()
-        except MyDatasetsError as error:
-            # For one, the machine has no credentials, or lacks an extra.
+        except (MyDatasetsError, OSError) as error:
+            # For one, the machine has no credentials, may not look there, or lacks an extra.
             raise self._error(f"A worker cannot use {self.place}. {error}", "") from error
         if not is_there:
             raise self._error(
