@@ -71,9 +71,10 @@ _postponed = _Postponed()
 def postponed() -> Iterator[None]:
     """Holds back what `raising` raises until the block is done.
 
-    For short work only, such as a small file that is written and then gets its name: an exception
-    in the middle of its `finally` would leave half of it behind. A second signal still ends the
-    process at once. Does nothing in other threads, where no signal raises.
+    For short work, such as a small file that is written and then gets its name: an exception in the
+    middle of its `finally` would leave half of it behind. What takes longer calls
+    `raise_postponed` now and then. A second signal still ends the process at once. Does nothing in
+    other threads, where no signal raises.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -83,9 +84,15 @@ def postponed() -> Iterator[None]:
         yield
     finally:
         _postponed.depth -= 1
-        if not _postponed.depth and _postponed.number is not None:
-            number, _postponed.number = _postponed.number, None
-            _raise(number)
+        if not _postponed.depth:
+            raise_postponed()
+
+
+def raise_postponed() -> None:
+    """Raises what `postponed` holds back, at a point of the block where it does no harm."""
+    if threading.current_thread() is threading.main_thread() and _postponed.number is not None:
+        number, _postponed.number = _postponed.number, None
+        _raise(number)
 
 
 def _raise(number: int) -> NoReturn:

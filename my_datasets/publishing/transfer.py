@@ -1,11 +1,21 @@
 """How far bytes are on their way."""
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import TypeVar
 
+from my_datasets.core import interruption
 from my_datasets.errors import StoreError, explain
+
+_Item = TypeVar("_Item")
+
+# Seconds after which a signal is looked for.
+_SIGNALS_EVERY = 0.1
 
 
 @dataclass(frozen=True)
@@ -50,9 +60,33 @@ class Transfer:
         self._is_stopped = False
         self(0)
 
-    def stop(self) -> None:
-        """Ends all threads that tell of more bytes, by an error that nobody is shown."""
-        self._is_stopped = True
+    def each(self, work: Callable[[_Item], None], items: Iterable[_Item], threads: int) -> None:
+        """Moves several files at the same time; none is on its way any more when this ends.
+
+        Args:
+          work: Moves one, and tells of its bytes here.
+          items: What is to be moved.
+          threads: How many at the same time.
+
+        Raises:
+          Exception: What `work` raised first; the others end as soon as they tell of more bytes.
+        """
+        done: SimpleQueue[Future[None]] = SimpleQueue()
+        pool = ThreadPoolExecutor(threads)
+        # A signal that came at the wrong line of the pool's own code would leave a thread that the
+        # pool does not know of, or a lock that is released twice.
+        with interruption.postponed():
+            try:
+                futures = [pool.submit(work, one) for one in items]
+                for future in futures:
+                    future.add_done_callback(done.put)
+                for _ in futures:
+                    _next(done).result()
+            except BaseException:
+                self._is_stopped = True
+                raise
+            finally:
+                pool.shutdown(cancel_futures=True)
 
     def __call__(self, count: int) -> None:
         """Tells of bytes that moved; of a negative number where they must move again."""
@@ -69,3 +103,11 @@ class Transfer:
     def done(self) -> int:
         """Bytes so far."""
         return self._done
+
+
+def _next(done: "SimpleQueue[Future[None]]") -> "Future[None]":
+    """Waits for what is done next, or for a signal."""
+    while True:
+        interruption.raise_postponed()
+        with contextlib.suppress(Empty):
+            return done.get(timeout=_SIGNALS_EVERY)

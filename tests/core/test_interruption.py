@@ -6,25 +6,30 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 import filelock
 import pytest
 
 from my_datasets.core import interruption
+from my_datasets.publishing.transfer import Transfer
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.store import HALF_WRITTEN
 
-_TRACED = frozenset({"local.py", "interruption.py", "contextlib.py"})
+_WRITE = frozenset({"local.py", "interruption.py", "contextlib.py"})
+_THREADS = frozenset(
+    {"transfer.py", "interruption.py", "contextlib.py", "threading.py", "thread.py"}
+)
 
 
-def _signalled(work, number):
-    """Runs `work` with SIGTERM before a line of it; returns whether it has so many lines."""
+def _signalled(work, number, files):
+    """Runs `work` with SIGTERM before a line of these files; returns whether it has so many."""
     lines = 0
 
     def trace(frame, event, _):
         nonlocal lines
-        if event == "line" and Path(frame.f_code.co_filename).name in _TRACED:
+        if event == "line" and Path(frame.f_code.co_filename).name in files:
             lines += 1
             if lines == number:
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -53,7 +58,7 @@ def test_sigterm_anywhere_in_a_small_write_leaves_nothing_half_written(tmp_path,
         root = tmp_path / str(number)
         try:
             with interruption.raising():
-                if not _signalled(_writes(root, how), number):
+                if not _signalled(_writes(root, how), number, _WRITE):
                     break
         except interruption.Terminated:
             ended += 1
@@ -65,6 +70,42 @@ def test_sigterm_anywhere_in_a_small_write_leaves_nothing_half_written(tmp_path,
             assert (root / "one/file").read_bytes() == b"small"
         number += 1
     assert ended > 20
+
+
+class _Moves:
+    """Files that take a moment."""
+
+    def __init__(self):
+        self.begun, self.ended = [], []
+        self._transfer = Transfer("uploading", 2, lambda _: None)
+
+    def __call__(self):
+        self._transfer.each(self._move, range(2), 2)
+
+    def _move(self, one):
+        self.begun.append(one)
+        time.sleep(0.005)
+        self.ended.append(one)
+
+
+def test_sigterm_anywhere_in_a_transfer_leaves_nothing_on_its_way():
+    number, ended = 1, 0
+    while True:
+        moves = _Moves()
+        try:
+            with interruption.raising():
+                if not _signalled(moves, number, _THREADS):
+                    break
+        except interruption.Terminated:
+            ended += 1
+        else:
+            pytest.fail(f"SIGTERM before line {number} was forgotten")
+        left = list(moves.ended)
+        time.sleep(0.01)
+        assert moves.ended == left, f"SIGTERM before line {number}"
+        assert sorted(moves.begun) == sorted(left), f"SIGTERM before line {number}"
+        number += 1
+    assert ended > 100
 
 
 @contextlib.contextmanager

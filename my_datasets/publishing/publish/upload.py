@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -188,16 +188,7 @@ class Releasing:
     def upload(self, missing: list[ReleasedFile]) -> None:
         """Brings files into the store, where nobody looks for them."""
         transfer = Transfer("uploading", sum(one.bytes for one in missing), self._report)
-        pool = ThreadPoolExecutor(self._workers, thread_name_prefix="my_datasets_upload")
-        try:
-            futures = [pool.submit(self._upload, one, transfer) for one in missing]
-            for future in as_completed(futures):
-                future.result()
-        except BaseException:
-            transfer.stop()
-            raise
-        finally:
-            pool.shutdown(cancel_futures=True)
+        transfer.each(lambda one: self._upload(one, transfer), missing, self._workers)
         with suppress(AlreadyInStoreError):
             self._store.create(
                 f"{self._upload_folder}/{record.FILE_NAME}", self._record.data,

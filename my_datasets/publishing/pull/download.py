@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,19 +95,11 @@ def fetch(
     disk_space.require(need + _SPARE, directory, "The files that are to be downloaded have")
     transfer = Transfer("downloading", need, report)
     folder = store_layout.release_of(wanted.name, wanted.key)
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="my_datasets_download")
-    try:
-        futures = [
-            pool.submit(_download, ledger, f"{folder}/{one.name}", directory, one, transfer)
-            for one in missing
-        ]
-        for future in as_completed(futures):
-            future.result()
-    except BaseException:
-        transfer.stop()
-        raise
-    finally:
-        pool.shutdown(cancel_futures=True)
+    transfer.each(
+        lambda one: _download(ledger, f"{folder}/{one.name}", directory, one, transfer),
+        missing,
+        workers,
+    )
     return Fetched(need, sum(one.bytes for one in linked))
 
 
