@@ -117,6 +117,7 @@ def test_a_killed_run(version, cache, tmp_path, sent, workers, monkeypatch):
 
     def work():
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # as of a command in a terminal
 
         def tell(looked):
             with told.open("a") as file:

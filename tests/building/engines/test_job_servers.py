@@ -97,7 +97,7 @@ def test_a_job_server_ends_with_the_build(tmp_path, killed):
     jar.touch()
     process, said = _started(
         """
-        import sys
+        import signal, sys
         from my_datasets.building.engines.beam.runners.runners import Submission
         java, jar = sys.argv[1:]
         options = {"flink_job_server_jar": jar, "job_server_java_launcher": java}
@@ -105,13 +105,14 @@ def test_a_job_server_ends_with_the_build(tmp_path, killed):
         for _ in range(2):  # pipelines of a build have one
             pipeline = submission.pipeline()
             pipeline.runner.default_job_server(pipeline.options).start()
-        print("started", flush=True)
+        handler = signal.getsignal(signal.SIGINT)
+        print("started", handler is signal.default_int_handler, flush=True)
         sys.stdin.read()
         submission.close()
         """,
         java, jar,
     )  # fmt: skip
-    assert said == "started"
+    assert said == "started True"  # and Ctrl-C is for the build, which stops the server
     [server] = psutil.Process(process.pid).children(recursive=True)
     assert str(java) in server.cmdline()
     if killed:
