@@ -70,7 +70,7 @@ spark: .beam/spark-job-server.jar
 	$(PYTHON) $(JOB_SERVERS)/pack.py $(MAIN_CLASS) .beam/$*
 
 # The broker comes by its exact coordinates, once for all checkouts of this machine.
-KAFKA_SOURCE := tests/streaming/broker
+KAFKA_SOURCE := tests/kafka/broker
 KAFKA_VERSION := $(shell sed -n 's:.*<version>\(.*\..*\)</version>.*:\1:p' $(KAFKA_SOURCE)/pom.xml)
 KAFKA := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/my_datasets_tests/kafka-$(KAFKA_VERSION)
 

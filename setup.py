@@ -106,7 +106,7 @@ setup(
         "console_scripts": [
             "my-datasets=my_datasets.cli.main:main",
             # A program for Beam's runners, which pass their own arguments to it.
-            "my-datasets-beam-worker=my_datasets.cli.beam_worker:worker",
+            "my-datasets-beam-worker=my_datasets.cli.commands.build.beam_worker:worker",
         ]
     },
     classifiers=[

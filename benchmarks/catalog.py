@@ -21,10 +21,10 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.catalog.changes import Comparing
-from my_datasets.catalog.collect import collect
-from my_datasets.catalog.render import write
-from my_datasets.core.manifest import Manifest
+from my_datasets.catalog.releases import collect
+from my_datasets.catalog.site.render import write
+from my_datasets.catalog.version_changes import Comparing
+from my_datasets.metadata.manifest import Manifest
 
 # What pages may weigh and take; None where nothing is set.
 TARGETS = {

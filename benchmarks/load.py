@@ -284,7 +284,7 @@ def prepared_for_others(kind: str, directory: Path) -> None:
     import pyarrow.parquet as pq
 
     import my_datasets
-    from my_datasets.records.parsing import Parser
+    from my_datasets.records.tf_example.parsing import Parser
 
     source = my_datasets.source("benchmark", data_dir=directory)
     (directory / "parquet").mkdir()

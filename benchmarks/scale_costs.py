@@ -53,8 +53,8 @@ def build(directory: str) -> dict[str, Any]:
     import tensorflow_datasets as tfds
 
     import my_datasets
-    from my_datasets.building.engines.beam import blocks
-    from my_datasets.building.engines.beam.places import SharedDirectory
+    from my_datasets.building.engines.beam.pipelines import blocks
+    from my_datasets.building.engines.beam.workspace.workspace import SharedDirectory
     from my_datasets.building.options import BuildOptions
 
     class Rows(my_datasets.Builder, skip_registration=True):

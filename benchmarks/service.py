@@ -54,7 +54,7 @@ def drawn(directory: Path, count: int) -> None:
 @contextlib.contextmanager
 def served() -> Iterator[str]:
     """Yields the URL of a service with two workers."""
-    from my_datasets.input_pipeline.service.loopback import free_port
+    from my_datasets.input_pipeline.service.server.loopback import free_port
 
     ports = [free_port() for _ in range(3)]
     commands = [
@@ -99,9 +99,9 @@ def reader(who: str, kind: str, directory: Path, url: str) -> Any:
     if who == "local":
         return my_datasets.pipeline("benchmark", **options)
     if who == "packed":
-        from my_datasets.input_pipeline.service import receiving
+        from my_datasets.input_pipeline.service import receiver
 
-        receiving.Service.options = {"compression": "AUTO"}  # type: ignore[assignment]
+        receiver.Service.options = {"compression": "AUTO"}  # type: ignore[assignment]
     sharding: Any = "exact" if who == "packed" else who
     return my_datasets.pipeline("benchmark", service=url, sharding=sharding, **options)
 

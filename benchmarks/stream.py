@@ -52,8 +52,8 @@ def fill(url: str, kind: str, count: int) -> int:
     import numpy as np
     import tensorflow_datasets as tfds
 
-    records = importlib.import_module("tests.streaming.examples").records
-    produce = importlib.import_module("tests.streaming.kafka").produce
+    records = importlib.import_module("tests.kafka.examples").records
+    produce = importlib.import_module("tests.kafka.kafka").produce
     random = np.random.default_rng(0)
     declared = tfds.features.FeaturesDict(features(kind))
 
@@ -180,7 +180,7 @@ def main() -> None:
         os._exit(0)  # the time it takes to close is not asked for
     import tensorflow_datasets as tfds
 
-    broker_of_tests = importlib.import_module("tests.streaming.kafka").Broker
+    broker_of_tests = importlib.import_module("tests.kafka.kafka").Broker
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as directory:
         broker = broker_of_tests(Path(directory) / "kafka")

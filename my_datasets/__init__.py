@@ -12,36 +12,36 @@ from typing import TYPE_CHECKING, Any
 
 from my_datasets import errors
 from my_datasets._version import __version__
-from my_datasets.builders.registry import register, register_with_tfds
-from my_datasets.core.feature_classes import register_feature
+from my_datasets.builders.resolving.registry import register, register_with_tfds
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import MyDatasetsError
-from my_datasets.records import on_demand
+from my_datasets.metadata.feature_classes import register_feature
+from my_datasets.records import shard_provider
 
 if TYPE_CHECKING:
     from my_datasets import sources as sources
     from my_datasets import testing as testing
     from my_datasets.builders.base import Builder
     from my_datasets.building.options import BuildOptions
-    from my_datasets.input_pipeline import augment as augment
-    from my_datasets.input_pipeline import feature_columns as feature_columns
-    from my_datasets.input_pipeline import text as text
     from my_datasets.input_pipeline.entry_points import (
         batches,
         grain_dataset,
         pipeline,
         torch_loader,
     )
-    from my_datasets.input_pipeline.mixture import mix
-    from my_datasets.input_pipeline.plan import Plan
-    from my_datasets.input_pipeline.planning import plan
-    from my_datasets.input_pipeline.source import source
+    from my_datasets.input_pipeline.plan.mixture import mix
+    from my_datasets.input_pipeline.plan.plan import Plan
+    from my_datasets.input_pipeline.plan.planner import plan
+    from my_datasets.input_pipeline.read.source import source
+    from my_datasets.input_pipeline.transform import augment as augment
+    from my_datasets.input_pipeline.transform import feature_columns as feature_columns
+    from my_datasets.input_pipeline.transform import text as text
+    from my_datasets.kafka.stream import stream
     from my_datasets.loading import load
-    from my_datasets.publishing.attaching import attach
-    from my_datasets.publishing.publisher import publish
-    from my_datasets.publishing.puller import pull
+    from my_datasets.publishing.publish.publisher import publish
+    from my_datasets.publishing.pull.puller import pull
+    from my_datasets.publishing.stream.attach import attach
     from my_datasets.statistics.constraints import Constraint
-    from my_datasets.streaming.entry_point import stream
 
 __all__ = [
     "BuildOptions",
@@ -69,29 +69,29 @@ __all__ = [
 ]
 
 _MODULES = {
-    "augment": "my_datasets.input_pipeline.augment",
-    "feature_columns": "my_datasets.input_pipeline.feature_columns",
+    "augment": "my_datasets.input_pipeline.transform.augment",
+    "feature_columns": "my_datasets.input_pipeline.transform.feature_columns",
     "sources": "my_datasets.sources",
     "testing": "my_datasets.testing",
-    "text": "my_datasets.input_pipeline.text",
+    "text": "my_datasets.input_pipeline.transform.text",
 }
 # Public name -> module that defines it.
 _LAZY = {
     "BuildOptions": "my_datasets.building.options",
     "Builder": "my_datasets.builders.base",
     "Constraint": "my_datasets.statistics.constraints",
-    "Plan": "my_datasets.input_pipeline.plan",
-    "attach": "my_datasets.publishing.attaching",
+    "Plan": "my_datasets.input_pipeline.plan.plan",
+    "attach": "my_datasets.publishing.stream.attach",
     "batches": "my_datasets.input_pipeline.entry_points",
     "grain_dataset": "my_datasets.input_pipeline.entry_points",
     "load": "my_datasets.loading",
-    "mix": "my_datasets.input_pipeline.mixture",
+    "mix": "my_datasets.input_pipeline.plan.mixture",
     "pipeline": "my_datasets.input_pipeline.entry_points",
-    "plan": "my_datasets.input_pipeline.planning",
-    "publish": "my_datasets.publishing.publisher",
-    "pull": "my_datasets.publishing.puller",
-    "source": "my_datasets.input_pipeline.source",
-    "stream": "my_datasets.streaming.entry_point",
+    "plan": "my_datasets.input_pipeline.plan.planner",
+    "publish": "my_datasets.publishing.publish.publisher",
+    "pull": "my_datasets.publishing.pull.puller",
+    "source": "my_datasets.input_pipeline.read.source",
+    "stream": "my_datasets.kafka.stream",
     "torch_loader": "my_datasets.input_pipeline.entry_points",
 }
 
@@ -100,10 +100,12 @@ register_with_tfds()
 
 def _origin_of(version_dir: Path) -> Any:
     """Returns where the shards of an attached release come from: what reads knows no stores."""
-    return importlib.import_module("my_datasets.publishing.origin").AttachedOrigin(version_dir)
+    return importlib.import_module("my_datasets.publishing.stream.remote_shards").AttachedOrigin(
+        version_dir
+    )
 
 
-on_demand.register(_origin_of)
+shard_provider.register(_origin_of)
 
 
 def __getattr__(name: str) -> Any:

@@ -115,7 +115,7 @@ def missing_dependency(module: str, *, needed_for: str) -> MissingDependencyErro
     return MissingDependencyError(
         explain(
             f"The module {module} is needed for {needed_for}, and is not installed.",
-            mend=install_command(module),
+            fix=install_command(module),
         )
     )
 
@@ -133,7 +133,7 @@ def missing_program(program: str, *, needed_for: str) -> MissingDependencyError:
     return MissingDependencyError(
         explain(
             f"The program {program} is needed for {needed_for}, and is not on PATH.",
-            mend=f"install it: apt-get install {package}, brew install {package} or "
+            fix=f"install it: apt-get install {package}, brew install {package} or "
             f"conda install -c conda-forge {package}",
         )
     )

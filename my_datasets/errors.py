@@ -1,7 +1,7 @@
 """Every error this package raises on purpose: one tree, rooted at `MyDatasetsError`.
 
 Each message says on its first line what is wrong, on the following lines where and what was
-expected, and on its last line how to mend it. Leaves also derive from the built-in exception that
+expected, and on its last line how to fix it. Leaves also derive from the built-in exception that
 TFDS's users already catch in the same place (`ValueError`, `OSError`, ...). Every class takes the
 finished message as its only argument, because TFDS re-creates exceptions from their message when
 it adds context to them.
@@ -262,7 +262,7 @@ def in_an_object_store(data_dir: str) -> DataDirError:
     return DataDirError(
         explain(
             f"{data_dir} is in an object store, and this is done with data on this machine.",
-            mend="copy the version's folder to NAME/VERSION in a directory, by the store's own "
+            fix="copy the version's folder to NAME/VERSION in a directory, by the store's own "
             "tools, and name that; my_datasets.pipeline(..., data_dir=...) reads it where it is",
         )
     )
@@ -275,7 +275,7 @@ def missing_shard(path: str | os.PathLike[str]) -> CorruptShardError:
         explain(
             f"{os.fspath(path)} is not there.",
             f"The metadata in {folder} declare it.",
-            mend=f"my-datasets verify {folder} says what else is missing; build or pull it anew",
+            fix=f"my-datasets verify {folder} says what else is missing; build or pull it anew",
         )
     )
 
@@ -287,19 +287,19 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"Did you mean {named[near[0]]!r}?" if near else ""
 
 
-def explain(problem: str, *facts: str, mend: str) -> str:
-    """Returns an error message: the problem, a line for each fact, and how to mend it.
+def explain(problem: str, *facts: str, fix: str) -> str:
+    """Returns an error message: the problem, a line for each fact, and how to fix it.
 
     Each begins with two spaces, but for the problem. Further lines within a text are marked by four
-    spaces and `| `: whoever wrote the text cannot add a fact, or say how to mend something.
+    spaces and `| `: whoever wrote the text cannot add a fact, or say how to fix something.
 
     Args:
       problem: One sentence that says what is wrong.
       *facts: One line each: where, what was expected, what was found. Empty ones are dropped.
-      mend: What the reader can do, preferably a command. It stays one line.
+      fix: What the reader can do, preferably a command. It stays one line.
     """
     lines = [folded(one) for one in (problem, *facts)]
-    return "\n  ".join([lines[0], *filter(None, lines[1:]), f"To mend: {on_one_line(mend)}"])
+    return "\n  ".join([lines[0], *filter(None, lines[1:]), f"Fix: {on_one_line(fix)}"])
 
 
 def with_fact(message: str, fact: str) -> str:
@@ -309,5 +309,5 @@ def with_fact(message: str, fact: str) -> str:
       message: What `explain` returned.
       fact: One line.
     """
-    known, mark, mend = message.rpartition("\n  To mend: ")
-    return f"{known}\n  {folded(fact)}{mark}{mend}"
+    known, mark, fix = message.rpartition("\n  Fix: ")
+    return f"{known}\n  {folded(fact)}{mark}{fix}"

@@ -7,18 +7,16 @@ from typing import Any
 
 import tensorflow_datasets as tfds
 
-from my_datasets.builders import choosing
-from my_datasets.builders.finding import (
+from my_datasets.builders.from_directory import builder_from_directory
+from my_datasets.builders.refusals import reference_to
+from my_datasets.builders.resolving import version_select
+from my_datasets.builders.resolving.find_builder import (
     builders_from_code,
     find_builder,
     is_read_only,
     offer_of,
     why_blocked,
 )
-from my_datasets.builders.from_directory import builder_from_directory
-from my_datasets.builders.refusals import reference_to
-from my_datasets.core import layout
-from my_datasets.core.lock import Lock
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (
     InvalidOptionError,
@@ -27,15 +25,18 @@ from my_datasets.errors import (
     explain,
     missing_shard,
 )
-from my_datasets.input_pipeline.on_demand_dataset import OnDemandBuilder
-from my_datasets.input_pipeline.options import checked
-from my_datasets.input_pipeline.prepared import find, find_directory
-from my_datasets.publishing.attaching import CACHE_BYTES
-from my_datasets.publishing.held import at_hand
-from my_datasets.publishing.sealing import Trusts
-from my_datasets.publishing.trust import keys_for, require_signed
-from my_datasets.records.on_demand import origin_of
-from my_datasets.stores.opening import open_store
+from my_datasets.input_pipeline.frameworks.streamed_dataset import OnDemandBuilder
+from my_datasets.input_pipeline.plan.options import checked
+from my_datasets.input_pipeline.read.prepared import find, find_directory
+from my_datasets.metadata import layout
+from my_datasets.publishing.model.signed_json import Trusts
+from my_datasets.publishing.model.trust import keys_for, require_signed
+from my_datasets.publishing.pull.fetch_or_stream import at_hand
+from my_datasets.publishing.stream.attach import CACHE_BYTES
+from my_datasets.records.shard_provider import origin_of
+from my_datasets.resolving.lock import Lock
+from my_datasets.storage import addresses
+from my_datasets.storage.opening import open_store
 
 
 @checked()
@@ -102,13 +103,13 @@ def load(
       ReleaseNotFoundError, YankedError, CorruptReleaseError, SignatureError, StoreError: As `pull`.
     """
     if cache_dir is not None:
-        layout.local_path(cache_dir, "cache_dir")  # before anything is asked or built
+        addresses.local_path(cache_dir, "cache_dir")  # before anything is asked or built
     if store is not None:
         if builder_kwargs or download_and_prepare_kwargs:
             raise InvalidOptionError(
                 explain(
                     "What is loaded from a store is not built, so nothing can be said of building.",
-                    mend="leave out builder_kwargs and download_and_prepare_kwargs, or store",
+                    fix="leave out builder_kwargs and download_and_prepare_kwargs, or store",
                 )
             )
         if download:
@@ -154,7 +155,7 @@ def _held_to(
     TFDS reads the shards in an object store itself, and compares them with nothing. Of those that
     are locked, copies are read that have the SHA-256 of the manifest.
     """
-    if not layout.is_remote(builder.data_dir):
+    if not addresses.is_remote(builder.data_dir):
         lock.check(wanted, Path(builder.data_dir), has_shards=True)
     elif str(wanted) in lock.datasets:
         found = find(wanted, data_dir)  # which asks the lock
@@ -198,7 +199,7 @@ def _require_shards(builder: tfds.core.DatasetBuilder, split: Any) -> None:
     Raises:
       CorruptShardError: One of them is not.
     """
-    if layout.is_remote(builder.data_dir):
+    if addresses.is_remote(builder.data_dir):
         return  # it costs a request for each
     for one in _flat(list(builder.info.splits) if split is None else split):
         for file in builder.info.splits[one].file_instructions:
@@ -225,7 +226,7 @@ def _refuse_blocked(
         offer = offer_of(builder.name)
         usable = offer.usable(builder.builder_config_name) if offer else ()
         reasons = {str(builder.version): why}
-        raise choosing.blocked(str(wanted), reasons, usable, locked_by)
+        raise version_select.blocked(str(wanted), reasons, usable, locked_by)
 
 
 def _split_not_found(
@@ -235,21 +236,21 @@ def _split_not_found(
         explain(
             f"Dataset {builder.info.full_name!r} has no split {split!r}.",
             f"Its splits, in {builder.data_dir}: {', '.join(builder.info.splits)}",
-            mend="ask for one of those, or a slice such as 'train[:80%]'",
+            fix="ask for one of those, or a slice such as 'train[:80%]'",
         )
     )
 
 
 def _not_prepared(builder: tfds.core.DatasetBuilder) -> NotPreparedError:
     root = os.fspath(builder.data_dir_root)
-    missing = "" if layout.as_path(root).is_dir() else " (that directory does not exist)"
-    there = choosing.prepared(builder.name, builder.builder_config_name, root)
+    missing = "" if addresses.as_path(root).is_dir() else " (that directory does not exist)"
+    there = version_select.prepared(builder.name, builder.builder_config_name, root)
     return NotPreparedError(
         explain(
             f"Dataset {builder.info.full_name!r} is not prepared.",
             f"Searched: {root}{missing}",
             f"Versions prepared there: {there}",
-            mend=f"my-datasets build {reference_to(builder)} --data-dir {root}, or load with "
+            fix=f"my-datasets build {reference_to(builder)} --data-dir {root}, or load with "
             "download=True",
         )
     )

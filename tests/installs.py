@@ -159,16 +159,22 @@ def source_files() -> set[str]:
     ignored = [line.rstrip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line]
     found = set()
     for directory, folders, files in os.walk(ROOT):
-        folders[:] = [name for name in folders if name != ".git" and not _matches(name, ignored)]
-        for name in files:
-            path = (Path(directory) / name).relative_to(ROOT)
-            if not _matches(name, ignored) and str(path.parent) != "benchmarks/results":
-                found.add(str(path))
+        parent = Path(directory).relative_to(ROOT)
+        folders[:] = [
+            name for name in folders if name != ".git" and not _matches(parent / name, ignored)
+        ]
+        found |= {str(parent / name) for name in files if not _matches(parent / name, ignored)}
     return found - {".git"}
 
 
-def _matches(name: str, patterns: list[str]) -> bool:
-    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+def _matches(path: Path, patterns: list[str]) -> bool:
+    """Whether a pattern names a file or folder: by its path where it has a slash, else anywhere."""
+    return any(
+        fnmatch.fnmatch(str(path), pattern.removeprefix("/"))
+        if "/" in pattern
+        else fnmatch.fnmatch(path.name, pattern)
+        for pattern in patterns
+    )
 
 
 def copy_checkout(target: Path) -> None:

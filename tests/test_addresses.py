@@ -11,13 +11,13 @@ from click.testing import CliRunner
 
 import my_datasets
 from my_datasets import feature_columns
-from my_datasets.catalog import render
+from my_datasets.catalog.site import render
 from my_datasets.cli.main import COMMANDS, cli
-from my_datasets.cli.output import LocalPath, PathOrAddress
-from my_datasets.core import layout
+from my_datasets.cli.render.output import LocalPath, PathOrAddress
 from my_datasets.errors import DataDirError, InvalidOptionError, MyDatasetsError
-from my_datasets.stores.opening import open_store
-from my_datasets.streaming.quarantine import Quarantine
+from my_datasets.kafka.decode.quarantine import Quarantine
+from my_datasets.storage import addresses
+from my_datasets.storage.opening import open_store
 
 ELSEWHERE = ["s3://bucket/x", "gs://bucket/x", "https://host.invalid/x", "hf://datasets/x/y"]
 # `pathlib` takes a slash out; what it leaves was meant as an address all the same.
@@ -137,7 +137,7 @@ def test_an_address_is_of_a_kind_that_is_supported(name, here):
         assert parameter.type.convert("gs://bucket/x", parameter, context) == "gs://bucket/x"
     schemes = parameter.type.schemes
     refused = [] if schemes is None else [
-        one for one in ELSEWHERE if layout.scheme_of(one) not in schemes
+        one for one in ELSEWHERE if addresses.scheme_of(one) not in schemes
     ]  # fmt: skip
     for address in [*refused, ADDRESSES[-1]]:
         done = ran(name, address)
@@ -246,12 +246,12 @@ def test_a_file_address_is_its_path(here):
     source = my_datasets.source("digits", split="test", data_dir=f"file://{here}/some%20data")
     assert len(source) == 359
     with pytest.raises(InvalidOptionError, match="is an address"):
-        layout.local_path("file://host/x", "It")
+        addresses.local_path("file://host/x", "It")
 
 
 def test_a_path_may_have_a_colon(here):
-    assert layout.local_path("a:b", "It") == Path("a:b")
-    assert layout.local_path("./s3:/x", "It") == Path("s3:/x")
+    assert addresses.local_path("a:b", "It") == Path("a:b")
+    assert addresses.local_path("./s3:/x", "It") == Path("s3:/x")
     with pytest.raises(InvalidOptionError, match="neither a path nor an address"):
         open_store(Path("s3://bucket/x"))
     assert open_store("./a:b").url.endswith("/a:b")

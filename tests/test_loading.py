@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets import errors
-from my_datasets.builders.finding import builders_from_code, find_builder
+from my_datasets.builders.resolving.find_builder import builders_from_code, find_builder
 from tests.builders import toy
 
 
@@ -48,7 +48,7 @@ def message_of(error: type[Exception], *args, **kwargs) -> str:
         my_datasets.load(*args, **kwargs)
     message = str(caught.value)
     assert len(message.splitlines()) <= 10
-    assert "To mend:" in message
+    assert "Fix:" in message
     return message
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from my_datasets.core.regular_files import open_regular, read_regular
+from my_datasets.storage.regular_files import open_regular, read_regular
 from tests.publishing import forging
 
 # Each runs in a process of its own: a thread that waits for a pipe cannot be ended.
@@ -16,11 +16,11 @@ _READ = """
 import contextlib, sys
 from pathlib import Path
 import my_datasets
-from my_datasets.core.content import labels_of, schema_of
-from my_datasets.core.lock import Lock
-from my_datasets.core.manifest import Manifest
+from my_datasets.metadata.content import labels_of, schema_of
+from my_datasets.resolving.lock import Lock
+from my_datasets.metadata.manifest import Manifest
 from my_datasets.builders.from_directory import builder_from_directory
-from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.publish.publisher import publish
 from my_datasets.records import index
 from my_datasets.records.keys import ShardKeys
 from my_datasets.verification.verifier import verify

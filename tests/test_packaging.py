@@ -46,7 +46,9 @@ def test_the_metadata_names_the_extras_and_the_commands(distributions):
         message = email.message_from_bytes(wheel.read(metadata))
         found = wheel.read(entries).decode()
         assert "my-datasets = my_datasets.cli.main:main" in found
-        assert "my-datasets-beam-worker = my_datasets.cli.beam_worker:worker" in found
+        assert (
+            "my-datasets-beam-worker = my_datasets.cli.commands.build.beam_worker:worker" in found
+        )
     assert set(message.get_all("Provides-Extra")) == {
         "audio",
         "beam",

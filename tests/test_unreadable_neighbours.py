@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 import my_datasets
 from my_datasets.cli.main import cli
-from my_datasets.core import layout
 from my_datasets.errors import MyDatasetsError, NotPreparedError
+from my_datasets.metadata import layout
 from tests.publishing import made
 
 NUMBERS = list(range(made.ROWS))

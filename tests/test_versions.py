@@ -11,11 +11,12 @@ from click.testing import CliRunner
 
 import my_datasets
 from my_datasets import errors
-from my_datasets.builders import choosing
-from my_datasets.builders.finding import builders_from_code, find_builder
+from my_datasets.builders.resolving import version_select
+from my_datasets.builders.resolving.find_builder import builders_from_code, find_builder
 from my_datasets.building.options import BuildOptions
 from my_datasets.cli.main import cli
-from my_datasets.core import layout
+from my_datasets.metadata import layout
+from my_datasets.storage import addresses
 
 NAME = "several_versions"
 
@@ -85,7 +86,7 @@ def data_dir(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _no_lock(monkeypatch):
     monkeypatch.setenv("MY_DATASETS_LOCK", "")
-    choosing._told.clear()
+    version_select._told.clear()
 
 
 @pytest.fixture
@@ -163,7 +164,7 @@ def message(error, call):
     with pytest.raises(error) as caught:
         call()
     said = str(caught.value)
-    assert "To mend:" in said
+    assert "Fix:" in said
     assert len(said.splitlines()) <= 10
     return said
 
@@ -194,7 +195,7 @@ def test_what_could_be_built_is_named_by_its_version(data_dir):
     said = message(
         errors.NotPreparedError, lambda: my_datasets.source(f"{NAME}:1.2.*", data_dir=data_dir)
     )
-    assert f"To mend: my-datasets build {NAME}:1.2.0 --data-dir {data_dir}" in said
+    assert f"Fix: my-datasets build {NAME}:1.2.0 --data-dir {data_dir}" in said
 
 
 def test_a_version_that_is_only_loaded(data_dir, tmp_path):
@@ -212,7 +213,7 @@ def test_a_version_that_is_only_loaded(data_dir, tmp_path):
         "VERSION": tfds.core.Version("0.9.0"), "SUPPORTED_VERSIONS": [], "name": NAME,
     }, skip_registration=True)  # fmt: skip
     old(data_dir=tmp_path).download_and_prepare()
-    manifest = layout.as_path(tmp_path) / NAME / "0.9.0" / "my_datasets_manifest.json"
+    manifest = addresses.as_path(tmp_path) / NAME / "0.9.0" / "my_datasets_manifest.json"
     assert manifest.exists()
     assert loaded(f"{NAME}:0.*.*", tmp_path) == "0.9.0"
     build(tmp_path, "0.9.0")  # there already: other code made it, as it must
@@ -254,7 +255,7 @@ def test_wildcards_pass_over_blocked_versions_and_say_so(data_dir, tmp_path, blo
             "name"
         ][-5:],
     ):
-        choosing._told.clear()
+        version_select._told.clear()
         caplog.clear()
         assert call() == "1.0.0"
         assert told in caplog.text
@@ -311,7 +312,7 @@ def test_where_all_that_is_prepared_is_blocked_another_one_is_built(tmp_path, bl
     assert loaded(f"{NAME}:1.*.*", tmp_path) == "1.1.0"
     assert "1.0.0 is passed over" not in caplog.text  # it is older
     assert f"{NAME}:1.2.0 is passed over, as it is blocked: Too new." in caplog.text
-    choosing._told.clear()
+    version_select._told.clear()
     caplog.clear()
     (done,) = builders_from_code(f"{NAME}:1.*.*", data_dir=tmp_path)
     assert str(done.version) == "1.1.0"
@@ -409,7 +410,7 @@ def test_list_and_info_show_all_versions(data_dir):
 
 
 def test_stale_data_of_an_older_version_are_mended_by_that_version(tmp_path, monkeypatch):
-    from my_datasets.builders import fingerprint
+    from my_datasets.builders.fingerprint import fingerprint
 
     build(tmp_path, "1.0.0")
     monkeypatch.setattr(fingerprint, "_hash", lambda text: "another")

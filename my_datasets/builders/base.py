@@ -20,35 +20,29 @@ from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.core.utils import file_utils
 
 from my_datasets import resources
-from my_datasets.builders import (
-    choosing,
-    delivering,
-    downloading,
-    embedded,
-    offers,
-    on_beam,
-    preparing,
-    recording,
-    refusals,
-    reproducing,
-    staleness,
-)
-from my_datasets.builders.columns.optionals import check_readable
-from my_datasets.builders.download_cache import Plan
-from my_datasets.builders.fingerprint import fingerprint
+from my_datasets.builders import build_job, manifest_writer, on_beam, rebuild_command, refusals
+from my_datasets.builders.download import download_manager, embedded_files
+from my_datasets.builders.download.download_cache import Plan
+from my_datasets.builders.encode.columns.optionals import check_readable
+from my_datasets.builders.fingerprint import staleness
+from my_datasets.builders.fingerprint.fingerprint import fingerprint
 from my_datasets.builders.progress_bar import ProgressBar
-from my_datasets.building import staging, storage
+from my_datasets.builders.remote import remote_build
+from my_datasets.builders.resolving import available_versions, version_select
+from my_datasets.building import disk_errors, staging
 from my_datasets.building.engines import local
 from my_datasets.building.journal import Journal
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.units import Units
 from my_datasets.comparison import gate
-from my_datasets.core import interruption, layout, metadata_copy
-from my_datasets.core.declared import essentials
+from my_datasets.core import interruption
 from my_datasets.core.logs import get_logger
-from my_datasets.core.manifest import Manifest
 from my_datasets.dependencies import missing_dependency
+from my_datasets.metadata import layout, recorded_files
+from my_datasets.metadata.dataset_info import essentials
+from my_datasets.metadata.manifest import Manifest
 from my_datasets.statistics.constraints import Constraint
+from my_datasets.storage import addresses
 
 _LOGGER = get_logger(__name__)
 
@@ -72,7 +66,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     * A build that was killed goes on where it was; what cannot be used any more is removed.
     * Prepared data knows which code made it; data of other code is not taken for this version's.
     * Checksums of this package's datasets live in the top-level `checksums/<name>.tsv`.
-    * Mistakes raise `MyDatasetsError`s that say how to mend them.
+    * Mistakes raise `MyDatasetsError`s that say how to fix them.
     """
 
     def __init_subclass__(cls, skip_registration: bool = False, **kwargs: Any) -> None:
@@ -132,7 +126,9 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
           InvalidOptionError: It is neither a path nor the address of an object store.
         """
         if data_dir is not None:
-            data_dir = layout.path_or_address(data_dir, "data_dir", (*layout.BY_TENSORFLOW, "s3"))
+            data_dir = addresses.path_or_address(
+                data_dir, "data_dir", (*addresses.BY_TENSORFLOW, "s3")
+            )
             if data_dir.startswith("s3://"):
                 raise refusals.not_read_by_tensorflow(data_dir)
         super().__init__(data_dir=data_dir, **kwargs)
@@ -169,7 +165,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if source is None or not records:
             raise refusals.unrecorded(self.name, name, self._checksums_path)
         path = source.parent / name
-        embedded.verify(
+        embedded_files.verify(
             path,
             size=int(records[0].size),
             sha256=records[0].checksum,
@@ -217,7 +213,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             bar = ProgressBar()
             self._build_options = dataclasses.replace(self._build_options, report=bar)
         if download_dir is not None:
-            download_dir = layout.path_or_address(download_dir, "download_dir")
+            download_dir = addresses.path_or_address(download_dir, "download_dir")
         options: dict[str, Any] = {
             "download_dir": download_dir,
             "download_config": download_config or tfds.download.DownloadConfig(),
@@ -226,10 +222,10 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if permissions is not None:
             options["permissions"] = permissions
         overwrite = options["download_config"].download_mode.overwrite_dataset
-        choosing.check_not_blocked(self)
+        version_select.check_not_blocked(self)
         if overwrite or not self.data_path.exists():
-            choosing.check_buildable(self)
-        is_remote = layout.is_remote(self.data_dir)
+            version_select.check_buildable(self)
+        is_remote = addresses.is_remote(self.data_dir)
         url = self._build_options.destination
         if url is not None or is_remote:
             if is_remote and not overwrite and layout.is_prepared(self.data_path):
@@ -239,7 +235,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 options["download_dir"] = download_dir or self.data_dir_root / "downloads"
             how = dataclasses.replace(self._build_options, destination=None)
             with interruption.raising(), interruption.telling("What was finished is kept."):
-                delivering.build(self, url or os.fspath(self.data_dir_root), options, how)
+                remote_build.build(self, url or os.fspath(self.data_dir_root), options, how)
             return
         version_dir = Path(self.data_dir)
         if overwrite and version_dir.exists():
@@ -251,13 +247,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             staleness.refuse(self, options["download_config"], self._build_options)
             super().download_and_prepare(**options)
             if options["download_config"].download_mode is tfds.GenerateMode.UPDATE_DATASET_INFO:
-                recording.renew_copy(version_dir)
+                manifest_writer.renew_copy(version_dir)
             return
         with (
             interruption.raising(),
             interruption.telling(lambda: staging.kept(self._replaces or version_dir)),
             self._missing_dependencies_explained(),
-            storage.explained(version_dir),
+            disk_errors.explained(version_dir),
             staging.exclusive(version_dir, overwrite=overwrite),
         ):
             if not version_dir.exists():
@@ -291,13 +287,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         Raises:
           VersionBlockedError: The version must not be used.
         """
-        choosing.check_not_blocked(self)
+        version_select.check_not_blocked(self)
         staleness.warn_once(self)
         return super().as_dataset(*args, **kwargs)
 
     def as_data_source(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the data as TFDS's `as_data_source` does; warns and raises as `as_dataset`."""
-        choosing.check_not_blocked(self)
+        version_select.check_not_blocked(self)
         staleness.warn_once(self)
         return super().as_data_source(*args, **kwargs)
 
@@ -311,21 +307,21 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             return
         check_readable(self.info.features, self.name)
         by_tfds = super()._download_and_prepare
-        downloads = downloading.DownloadManager(
+        downloads = download_manager.DownloadManager(
             dl_manager, self._download_plan(dl_manager, download_config)
         )
-        if self.info.file_format not in preparing.ENGINE_FORMATS:
+        if self.info.file_format not in build_job.ENGINE_FORMATS:
             by_tfds(dl_manager=downloads, download_config=download_config)
             return
         options = self._build_options
-        recording.check_constraints(self, self.CONSTRAINTS)
+        manifest_writer.check_constraints(self, self.CONSTRAINTS)
         if type(self.info.metadata) is tfds.core.BeamMetadataDict:
             self.info._metadata = on_beam.BeamMetadata(self.info.metadata)
         beam = on_beam.OnBeam(self._split_generators, download_config, options)
         generators = self._split_generators(downloads, **beam.arguments)
-        inputs = preparing.split_inputs(generators, self)
-        job = preparing.job(
-            inputs=preparing.chosen(inputs, options),
+        inputs = build_job.split_inputs(generators, self)
+        job = build_job.job(
+            inputs=build_job.chosen(inputs, options),
             info=self.info,
             config=download_config,
             options=options,
@@ -335,7 +331,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         target = Path(self.data_dir)
         version_dir = self._replaces or target.parent / str(self.version)
         work = staging.work_dir(version_dir)
-        identity = preparing.work_identity(
+        identity = build_job.work_identity(
             job,
             download_config,
             options,
@@ -346,7 +342,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         )
         try:
             if beam.is_wanted(job, self.info.metadata):
-                wanted = recording.wanted(self, self.CONSTRAINTS)
+                wanted = manifest_writer.wanted(self, self.CONSTRAINTS)
                 module = type(self).__module__
                 results = beam.build(
                     job, self._where, work, identity, target, module, wanted,
@@ -355,8 +351,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             else:
                 with Journal(work, identity, resume=options.resume) as journal:
                     results = local.build(job, options, journal, target)
-                wanted = recording.wanted(self, self.CONSTRAINTS)
-            self.info.set_splits(preparing.split_infos(results, self._get_filename_template))
+                wanted = manifest_writer.wanted(self, self.CONSTRAINTS)
+            self.info.set_splits(build_job.split_infos(results, self._get_filename_template))
             # What the manifest tells of it, and the gate compares. TFDS writes it all at the end,
             # and saves `info.metadata` then, once: saving may consume what they are made of.
             self.info.download_size = dl_manager.downloaded_size
@@ -364,7 +360,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             self.info.write_dataset_info_json(target)
             if licence := self.info.redistribution_info.license:
                 license_path(target).write_text(licence)
-            content, statistics = recording.examined(
+            content, statistics = manifest_writer.examined(
                 target, results, work / "examined", wanted, options, beam.findings
             )
         finally:
@@ -375,22 +371,22 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             fingerprint=made_by,
             options=staleness.limits(download_config, options),
             quarantined={one.name: len(one.quarantined) for one in results if one.quarantined},
-            splits=recording.declared_splits(job.inputs),
+            splits=manifest_writer.declared_splits(job.inputs),
             content=content,
-            provenance=recording.provenance(
+            provenance=manifest_writer.provenance(
                 self,
                 dl_manager._recorded_url_infos,
-                reproducing.command(self, download_config, options),
+                rebuild_command.command(self, download_config, options),
             ),
             metadata=essentials(target),
             statistics=statistics,
             constraints={name: one.to_json() for name, one in self.CONSTRAINTS.items()},
-            configs=recording.configs(self),
-            metadata_copy=metadata_copy.of_version(target),
-            files=recording.files_of(target, results),
+            configs=manifest_writer.configs(self),
+            metadata_copy=recorded_files.of_version(target),
+            files=manifest_writer.files_of(target, results),
         ).write(target)
         if options.version_gate:
-            gate.check(target, version_dir.parent, offers.of_builder(self).blocked)
+            gate.check(target, version_dir.parent, available_versions.of_builder(self).blocked)
 
     def record_checksums(
         self,
@@ -413,13 +409,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
           BuilderError: The builder runs on Beam.
           DownloadError: A file could not be got; those that were are recorded.
         """
-        if preparing.wants_beam(self._split_generators):
+        if build_job.wants_beam(self._split_generators):
             raise refusals.beam_is_not_recorded(self.name)
         config = tfds.download.DownloadConfig()
         manager = self._make_download_manager(download_dir, config)
         options = BuildOptions(mirrors=mirrors or {})
         plan = self._download_plan(manager, config, options)
-        recorder = downloading.ChecksumRecorder(manager, plan)
+        recorder = download_manager.ChecksumRecorder(manager, plan)
         try:
             self._split_generators(recorder)
         finally:
@@ -481,21 +477,21 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             _ = self.canonical_version
         except ValueError as error:
             raise refusals.no_version(type(self), self.name) from error
-        offer = offers.of_builder(self)
+        offer = available_versions.of_builder(self)
         if requested_version is not None:
-            requested_version = choosing.picked(self, offer, str(requested_version))
+            requested_version = version_select.picked(self, offer, str(requested_version))
         try:
             return super()._pick_version(requested_version)
         except AssertionError:
             data_dir = self._original_state["data_dir"] or tfds.core.constants.DATA_DIR
-            raise choosing.no_such_version(
+            raise version_select.no_such_version(
                 self.name, requested_version, offer, data_dir, self.builder_config_name
             ) from None
 
     def _build_data_dir(self, given_data_dir: str | None) -> tuple[str, str]:
         """Returns the root and the version's directory; TFDS reads the metadata there next."""
         root, directory = super()._build_data_dir(given_data_dir)
-        if not layout.is_remote(directory):
+        if not addresses.is_remote(directory):
             refusals.check_prepared(Path(directory), self.name, str(self.version))
         return root, directory
 

@@ -16,10 +16,6 @@ from tensorflow_datasets.core import naming, read_only_builder, registered
 from tensorflow_datasets.core.utils import error_utils, file_utils
 from tensorflow_datasets.core.utils.version import DatasetVariantBlockedError
 
-from my_datasets.core import layout
-from my_datasets.core.content import check_labels
-from my_datasets.core.declared import dataset_info
-from my_datasets.core.feature_classes import read_features
 from my_datasets.errors import (
     FeatureError,
     IncompleteVersionError,
@@ -27,7 +23,12 @@ from my_datasets.errors import (
     UnregisteredFeatureError,
     explain,
 )
+from my_datasets.metadata import layout
+from my_datasets.metadata.content import check_labels
+from my_datasets.metadata.dataset_info import dataset_info
+from my_datasets.metadata.feature_classes import read_features
 from my_datasets.printable import clipped
+from my_datasets.storage import addresses
 
 
 def check_metadata(version_dir: Path) -> None:
@@ -50,12 +51,12 @@ def builder_from_directory(version_dir: str | os.PathLike[str]) -> tfds.core.Dat
       UnregisteredFeatureError, IncompleteVersionError: As `check_metadata`; or there are none.
     """
     try:
-        check_metadata(layout.as_path(version_dir))
+        check_metadata(addresses.as_path(version_dir))
     except FileNotFoundError as error:
         raise IncompleteVersionError(
             explain(
                 f"{error.filename} is not there.",
-                mend=f"build or pull the version anew, and delete {version_dir} before",
+                fix=f"build or pull the version anew, and delete {version_dir} before",
             )
         ) from error
     with _explained(version_dir):
@@ -69,7 +70,7 @@ def features_from_directory(directory: str | os.PathLike[str]) -> Any:
       FeatureError: It gives arguments to ffmpeg, which writes the files that they name.
       UnregisteredFeatureError, IncompleteVersionError: As `check_metadata`.
     """
-    read_features(layout.as_path(directory))
+    read_features(addresses.as_path(directory))
     with _explained(directory):
         found = tfds.features.FeatureConnector.from_config(os.fspath(directory))
     for video in _videos(found):
@@ -81,7 +82,7 @@ def features_from_directory(directory: str | os.PathLike[str]) -> Any:
                     f"Found: {clipped(' '.join(arguments))}",
                     "ffmpeg reads and writes the files that its arguments name, so only those in "
                     "Python code are used to encode.",
-                    mend="give features=tfds.features.FeaturesDict({...}), on the command line "
+                    fix="give features=tfds.features.FeaturesDict({...}), on the command line "
                     "--features MODULE:NAME, with tfds.features.Video(ffmpeg_extra_args=...)",
                 )
             )
@@ -147,12 +148,12 @@ def _from_code(code: Any, given: Mapping[str, Any]) -> tfds.core.DatasetBuilder:
         # TFDS reads what is prepared of the version, and may have ended in it.
         wanted = str(given.get("version") or code.VERSION)
         for root in file_utils.list_data_dirs(given.get("data_dir")):
-            for one in layout.prepared_versions_of(layout.as_path(root) / code.name):
+            for one in layout.prepared_versions_of(addresses.as_path(root) / code.name):
                 if str(one.version) == wanted:
                     dataset_info(one.path)
         raise
     if layout.is_prepared(made.data_path):
-        dataset_info(layout.as_path(made.data_dir))
+        dataset_info(addresses.as_path(made.data_dir))
     return made
 
 
@@ -169,6 +170,6 @@ def _explained(version_dir: str | os.PathLike[str]) -> Iterator[None]:
             explain(
                 f"TFDS cannot read the metadata in {os.fspath(version_dir)}.",
                 f"Found: {type(error).__name__}: {first}",
-                mend="build or pull the version anew",
+                fix="build or pull the version anew",
             )
         ) from error

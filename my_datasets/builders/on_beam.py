@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow_datasets as tfds
 
-from my_datasets.builders import preparing
-from my_datasets.builders.recording import Findings
+from my_datasets.builders import build_job
+from my_datasets.builders.manifest_writer import Findings
 from my_datasets.building.job import Job, SplitResult
 from my_datasets.building.options import BuildOptions
-from my_datasets.comparison import examining
-from my_datasets.comparison.examining import Wanted
+from my_datasets.comparison import examine
+from my_datasets.comparison.examine import Wanted
 
 if TYPE_CHECKING:
-    from my_datasets.building.engines.beam.driving import Driver
-    from my_datasets.building.engines.beam.places import Place
-    from my_datasets.building.engines.beam.runners import Submission
+    from my_datasets.building.engines.beam.pipelines.stage import Driver
+    from my_datasets.building.engines.beam.runners.runners import Submission
+    from my_datasets.building.engines.beam.workspace.workspace import Place
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class OnBeam:
         self.arguments: dict[str, Any] = {}
         if self._is_asked_for:
             self._submit()
-        if preparing.wants_beam(split_generators):
+        if build_job.wants_beam(split_generators):
             self._pipeline = self._submit().pipeline()
             self.arguments = {"pipeline": self._pipeline}
 
@@ -134,19 +134,20 @@ class OnBeam:
           metadata: That of the builder's info; values that the pipeline computes are put into it.
           ended: Called with the result of each pipeline with transforms of the builder's.
         """
-        from my_datasets.building.engines.beam import driving, engine
-        from my_datasets.building.engines.beam.places import SharedDirectory
+        from my_datasets.building.engines.beam import engine
+        from my_datasets.building.engines.beam.pipelines import stage
+        from my_datasets.building.engines.beam.workspace.workspace import SharedDirectory
 
         where = Where(SharedDirectory(Path(os.path.abspath(work))))
         if elsewhere is not None and self._submit().preset.has_workers:
             where = elsewhere
         computing = metadata if isinstance(metadata, BeamMetadata) else None
         file_format = str(identity["options"]["file_format"])
-        how = driving.OnBeam(
+        how = stage.OnBeam(
             submission=self._submit(), pipeline=self._pipeline, ended=ended,
             metadata=None if computing is None else computing.computed,
             place=where.place, check=where.check, identity=identity,
-            examine=functools.partial(examining.examine_shard, wanted, file_format),
+            examine=functools.partial(examine.examine_shard, wanted, file_format),
             modules=() if module == "__main__" else (module,), file_format=file_format,
         )  # fmt: skip
         driver = self._driver = engine.opened(job, self._options, how)
@@ -171,7 +172,7 @@ class OnBeam:
 
     def _submit(self) -> "Submission":
         if self._submission is None:
-            from my_datasets.building.engines.beam.runners import Submission
+            from my_datasets.building.engines.beam.runners.runners import Submission
 
             self._submission = Submission(
                 self._options.beam_options,

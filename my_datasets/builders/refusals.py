@@ -4,8 +4,6 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from my_datasets.core import layout
-from my_datasets.core.declared import Declared
 from my_datasets.errors import (
     BuilderError,
     DataDirError,
@@ -15,6 +13,8 @@ from my_datasets.errors import (
     SourceError,
     explain,
 )
+from my_datasets.metadata import layout
+from my_datasets.metadata.dataset_info import Declared
 
 _BUILD_ANEW = "delete {0}, or move it elsewhere, and build the version anew"
 
@@ -34,7 +34,7 @@ def two_of_a_name(name: str, first: type, second: type) -> DuplicateBuilderError
             f"Two builders are called {name!r}.",
             f"Registered first: {_described(first)}",
             f"Then came: {_described(second)}",
-            mend="rename one of them; the name comes from the module "
+            fix="rename one of them; the name comes from the module "
             "<name>_dataset_builder.py or from the class",
         )
     )
@@ -46,7 +46,7 @@ def no_generator(cls: type, name: str) -> BuilderError:
         explain(
             f"The builder of {name!r} has no _generate_examples.",
             f"Its source is {source_file(cls)}.",
-            mend="write it, or return sources from _split_generators",
+            fix="write it, or return sources from _split_generators",
         )
     )
 
@@ -57,7 +57,7 @@ def no_version(cls: type, name: str) -> BuilderError:
         explain(
             f"The builder of {name!r} has no version.",
             f"Its source is {source_file(cls)}.",
-            mend="give the class VERSION = tfds.core.Version('1.0.0')",
+            fix="give the class VERSION = tfds.core.Version('1.0.0')",
         )
     )
 
@@ -73,7 +73,7 @@ def unrecorded(name: str, file: str, checksums: object) -> SourceError:
     return SourceError(
         explain(
             f"The builder of {name!r} reads {file} without a recorded checksum.",
-            mend=f"add a line 'origin<TAB>size<TAB>sha256<TAB>{file}' to {checksums}",
+            fix=f"add a line 'origin<TAB>size<TAB>sha256<TAB>{file}' to {checksums}",
         )
     )
 
@@ -85,7 +85,7 @@ def remote_overwrite(data_dir: str) -> OverwriteError:
             f"{data_dir} cannot be overwritten in place.",
             "A remote directory cannot be swapped in one step, and deleting it first "
             "could lose it.",
-            mend="raise the dataset's VERSION, or build into an empty --data-dir",
+            fix="raise the dataset's VERSION, or build into an empty --data-dir",
         )
     )
 
@@ -95,7 +95,7 @@ def not_read_by_tensorflow(data_dir: str) -> DataDirError:
     return DataDirError(
         explain(
             f"{data_dir} cannot be the data directory of a builder: TensorFlow does not read it.",
-            mend=f"build there by my-datasets build --data-dir {data_dir}, or by a builder that is "
+            fix=f"build there by my-datasets build --data-dir {data_dir}, or by a builder that is "
             f"elsewhere, with BuildOptions(destination={data_dir!r}); read it by "
             f"my_datasets.pipeline(..., data_dir={data_dir!r})",
         )
@@ -108,7 +108,7 @@ def empty_overwrite(version_dir: Path) -> OverwriteError:
         explain(
             f"{version_dir} is not overwritten by a version without any example.",
             "max_examples_per_split=0 only downloads.",
-            mend="leave out overwriting, or ask for at least one example",
+            fix="leave out overwriting, or ask for at least one example",
         )
     )
 
@@ -128,7 +128,7 @@ def check_whole(version_dir: Path, reference: str) -> None:
             explain(
                 f"{version_dir} is there, but is not a whole prepared version.",
                 f"Expected in it: {' and '.join(layout.METADATA_FILES)}",
-                mend=f"my-datasets build {reference} --overwrite builds it anew in its place",
+                fix=f"my-datasets build {reference} --overwrite builds it anew in its place",
             )
         )
 
@@ -138,7 +138,7 @@ def beam_is_not_recorded(name: str) -> BuilderError:
     return BuilderError(
         explain(
             f"The builder of {name!r} runs on Beam: what it downloads is not known without a run.",
-            mend=f"my-datasets build {name} --register-checksums",
+            fix=f"my-datasets build {name} --register-checksums",
         )
     )
 
@@ -169,7 +169,7 @@ def check_prepared(version_dir: Path, name: str, version: str) -> None:
             explain(
                 f"{version_dir}/dataset_info.json cannot be read.",
                 f"Found: {error.__cause__}",
-                mend=_BUILD_ANEW.format(version_dir),
+                fix=_BUILD_ANEW.format(version_dir),
             )
         ) from error
     found_name, _, found_version = declared.partition(":")
@@ -177,6 +177,6 @@ def check_prepared(version_dir: Path, name: str, version: str) -> None:
         raise IncompleteVersionError(
             explain(
                 f"{version_dir}/dataset_info.json is of {declared}, not of {name}:{version}.",
-                mend=_BUILD_ANEW.format(version_dir),
+                fix=_BUILD_ANEW.format(version_dir),
             )
         )

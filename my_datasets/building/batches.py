@@ -45,7 +45,7 @@ def batches(
             raise BuilderError(
                 explain(
                     f"The generator yielded a {type(pair).__name__}, not a pair.",
-                    mend="yield (key, example), with the example as a dict of features",
+                    fix="yield (key, example), with the example as a dict of features",
                 )
             ) from None
         if isinstance(item, (pa.RecordBatch, pa.Table)):
@@ -83,7 +83,7 @@ def _record_batches(
         raise InvalidKeyError(
             explain(
                 f"A table of {table.num_rows} rows came with {len(keys)} keys.",
-                mend="yield as many keys as the table has rows",
+                fix="yield as many keys as the table has rows",
             )
         )
     for batch in table.to_batches():
@@ -113,7 +113,7 @@ def with_keys(
                 explain(
                     f"The record batches of unit {unit} have no key column {keys!r}.",
                     f"Their columns: {', '.join(batch.schema.names)}",
-                    mend="yield (name of the key column, batch) or (array of keys, batch)",
+                    fix="yield (name of the key column, batch) or (array of keys, batch)",
                 )
             )
         column = batch.column(keys)
@@ -125,7 +125,7 @@ def with_keys(
         raise InvalidKeyError(
             explain(
                 f"Unit {unit} gave {len(array)} keys for {batch.num_rows} rows.",
-                mend="yield as many keys as the record batch has rows",
+                fix="yield as many keys as the record batch has rows",
             )
         )
     return array, batch

@@ -18,7 +18,8 @@ from my_datasets.building.batches import batches, rough_size, with_keys
 from my_datasets.building.runs import SUFFIX, Held, Run
 from my_datasets.building.units import Encoder, Misfit, UnitState
 from my_datasets.errors import InvalidKeyError, with_fact
-from my_datasets.records import hashing, pieces, tfrecord
+from my_datasets.records import shuffle_order, tfrecord
+from my_datasets.records.tf_example import pieces
 
 # Finished units are held no longer than this before they are written, in seconds.
 _FLUSH_SECONDS = 30.0
@@ -57,7 +58,7 @@ class _Ready:
     """Examples as they are held."""
 
     positions: npt.NDArray[np.uint64]
-    hashes: hashing.Hashes
+    hashes: shuffle_order.Hashes
     framed: pa.LargeBinaryArray
     keys: pa.LargeBinaryArray
     size: int
@@ -189,7 +190,7 @@ class Collector:
         if not keys:
             return 0
         try:
-            key_array = hashing.key_array(keys)
+            key_array = shuffle_order.key_array(keys)
         except InvalidKeyError as error:
             where = f"In unit {name}, after example {first}"
             raise InvalidKeyError(with_fact(str(error), where)) from None
@@ -217,7 +218,7 @@ class Collector:
         step = self._encoder.rows_at_once(batch)
         for begin in range(0, batch.num_rows, step):
             some = keys.slice(begin, step)
-            hashed = hashing.key_array(some)
+            hashed = shuffle_order.key_array(some)
             where = _Place(unit, name, first + begin)
             for row, records in self._encoded(where, batch.slice(begin, step), hashed):
                 rows = slice(row, row + len(records))
@@ -266,7 +267,7 @@ class Collector:
         positions = np.arange(first, first + len(batch), dtype=np.uint64)
         try:
             records = self._encoder.rows([item for _, item in batch])
-            return self._ready(unit, positions, keys, hashing.key_array(keys), records)
+            return self._ready(unit, positions, keys, shuffle_order.key_array(keys), records)
         except Exception:
             return None  # the collector's own thread will see it again, and say what it is
 
@@ -284,7 +285,7 @@ class Collector:
             if self._rules.by_text and not by_key:
                 hashes = ordering.of_texts(key_array)
         else:
-            hashes = hashing.hash_keys(self._rules.split, key_array)
+            hashes = shuffle_order.hash_keys(self._rules.split, key_array)
         size = len(pieces.bytes_of(records)) - len(records) * tfrecord.OVERHEAD
         return _Ready(positions, hashes, records, key_array, size, by_key)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from my_datasets.building.units import Encoder, Quarantined, SplitInput
-from my_datasets.core.content import ShardContent
+from my_datasets.metadata.content import ShardContent
 
 WriteShard = Callable[[Path, Iterable[tuple[int, bytes]]], None]
 # Looks at a shard that was just written: gets its path, its examples, those of its split, and an

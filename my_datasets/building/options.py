@@ -88,7 +88,7 @@ class BuildOptions:
                 explain(
                     f"The option {name} is {getattr(self, name)!r}.",
                     f"Expected: {expected}",
-                    mend=f"pass another {name}, or leave it out for the default",
+                    fix=f"pass another {name}, or leave it out for the default",
                 )
             )
 

@@ -7,13 +7,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.errors import InvalidKeyError, explain
-from my_datasets.records import hashing, pieces
+from my_datasets.records import shuffle_order
+from my_datasets.records.tf_example import pieces
 
 # Room for 2**40 examples in each of 2**22 units.
 _POSITION_BITS = 40
 
 
-def numbers(unit: int, positions: npt.NDArray[np.uint64], keys: Any) -> tuple[bool, hashing.Hashes]:
+def numbers(
+    unit: int, positions: npt.NDArray[np.uint64], keys: Any
+) -> tuple[bool, shuffle_order.Hashes]:
     """Returns numbers that sort as TFDS sorts where shuffling is disabled: by int keys.
 
     Returns:
@@ -31,7 +34,7 @@ def numbers(unit: int, positions: npt.NDArray[np.uint64], keys: Any) -> tuple[bo
     return by_key, (high, np.zeros(len(values), np.uint64))
 
 
-def of_texts(keys: pa.LargeBinaryArray) -> hashing.Hashes:
+def of_texts(keys: pa.LargeBinaryArray) -> shuffle_order.Hashes:
     """Returns numbers that sort as keys do, as far as their first 16 bytes tell.
 
     Where there is no order of generation, texts give the order: byte by byte, the shorter first.
@@ -53,7 +56,7 @@ def mixed_keys() -> InvalidKeyError:
     return InvalidKeyError(
         explain(
             "Where shuffling is disabled, keys are all ints or none is.",
-            mend="yield ints that give the order, or texts to keep that of generation",
+            fix="yield ints that give the order, or texts to keep that of generation",
         )
     )
 
@@ -77,7 +80,7 @@ def _whole_numbers(keys: Any) -> npt.NDArray[np.int64] | None:
             explain(
                 "Where shuffling is disabled, an int key must fit in 64 bits with its sign.",
                 f"Keys from {min(keys)} to {max(keys)}",
-                mend="yield smaller numbers, or texts to keep the order of generation",
+                fix="yield smaller numbers, or texts to keep the order of generation",
             )
         )
     whole_numbers: npt.NDArray[np.int64] = values.astype(np.int64)

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.records import checksum, hashing, pieces
+from my_datasets.records import checksum, shuffle_order
+from my_datasets.records.tf_example import pieces
 
 # How the names of such files end.
 SUFFIX = ".run"
@@ -168,7 +169,7 @@ class Held:
         self,
         unit: int,
         positions: npt.NDArray[np.uint64],
-        hashes: hashing.Hashes,
+        hashes: shuffle_order.Hashes,
         framed: pa.LargeBinaryArray,
         keys: pa.LargeBinaryArray,
     ) -> None:

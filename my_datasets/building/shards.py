@@ -17,7 +17,8 @@ import pyarrow as pa
 from my_datasets.building import runs
 from my_datasets.building.runs import INDEX_BYTES, Columns, Run
 from my_datasets.errors import DuplicateKeyError, explain
-from my_datasets.records import pieces, tfrecord
+from my_datasets.records import tfrecord
+from my_datasets.records.tf_example import pieces
 
 # Published guidance: 100 to 200 MB each, at least 10 MB, about ten for each reading host.
 # https://www.tensorflow.org/tutorials/load_data/tfrecord, "TFRecord files using tf.data"
@@ -273,7 +274,7 @@ def duplicate_key(key: str, places: Sequence[tuple[str, int]]) -> DuplicateKeyEr
         explain(
             f"Two examples have the key {key!r}.",
             *(f"{which}: {place}" for which, place in zip(("First", "Again"), said, strict=False)),
-            mend="yield keys that are unique within the split, or pass ignore_duplicates to keep "
+            fix="yield keys that are unique within the split, or pass ignore_duplicates to keep "
             "the first of each",
         )
     )

@@ -63,7 +63,7 @@ def exclusive(version_dir: Path, *, overwrite: bool = False) -> Iterator[None]:
         raise DataDirError(
             explain(
                 f"{lock.lock_file} is a link, and my_datasets locks none.",
-                mend="remove the link, and look at who put it there",
+                fix="remove the link, and look at who put it there",
             )
         ) from error
     try:
@@ -153,7 +153,7 @@ def require_inside(version_dir: Path, data_dir: Path) -> None:
             explain(
                 f"{version_dir.parent} is a link that leads out of the data directory {data_dir}.",
                 f"It leads to: {os.path.realpath(version_dir.parent)}",
-                mend="use the directory that it leads to as --data-dir, or replace the link by a "
+                fix="use the directory that it leads to as --data-dir, or replace the link by a "
                 "folder",
             )
         )

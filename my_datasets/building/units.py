@@ -70,7 +70,7 @@ class Misfit(Exception):  # noqa: N818 - becomes an ExampleError once unit and k
                 f"Expected: {self.expected}",
                 f"Found: {self.found}",
                 f"The error was: {self._reason}" if self._reason else "",
-                mend="change the input, what the builder yields, or its features; "
+                fix="change the input, what the builder yields, or its features; "
                 "on_error='quarantine' sets such examples aside",
             )
         )
@@ -164,7 +164,7 @@ def examples_of(split: str, unit: str, generate: Generator, item: Any) -> Iterat
                 f"Unit: {unit}, after it had yielded {count:,} times",
                 f"The error was: {type(error).__name__}: {error}",
                 "What was finished is kept.",
-                mend="mend the input or the builder, then run the same again",
+                fix="fix the input or the builder, then run the same again",
             )
         ) from error
 

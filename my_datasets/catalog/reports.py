@@ -6,9 +6,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from my_datasets.catalog import plots
-from my_datasets.catalog.pages import render
-from my_datasets.catalog.summaries import distributions, in_usual_order, summaries
+from my_datasets.catalog.plots import plots
+from my_datasets.catalog.plots.feature_summary import distributions, in_usual_order, summaries
+from my_datasets.catalog.templating import render
 from my_datasets.comparison.diff import Diff
 from my_datasets.statistics.drift import Moved
 from my_datasets.verification.report import Report

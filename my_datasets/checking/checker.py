@@ -11,9 +11,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
-from my_datasets.checking import code, papers
-from my_datasets.checking.subject import Subject, find
-from my_datasets.core.issues import Issue, Severity
+from my_datasets.checking import docs_check, source_check
+from my_datasets.checking.target import Subject, find
+from my_datasets.core.issue import Issue, Severity
 
 # Issues with which a builder cannot be run: they would be found again, and said less well.
 _BEFORE_ANY_RUN = frozenset(
@@ -42,7 +42,7 @@ Launch = Callable[[Path, Path, str], Running]
 def new_process(given: Path, report: Path, seed: str) -> Running:
     """Examines a subject in a new interpreter, which nothing else has touched."""
     return subprocess.Popen(  # noqa: S603 - ourselves
-        [sys.executable, "-m", "my_datasets.checking.behaviour", str(given), str(report)],
+        [sys.executable, "-m", "my_datasets.checking.behavior_check", str(given), str(report)],
         env={
             **os.environ, "PYTHONHASHSEED": seed, "TF_CPP_MIN_LOG_LEVEL": "3",
             "CUDA_VISIBLE_DEVICES": "-1",
@@ -66,8 +66,8 @@ def check(name_or_path: str, *, timeout: float = 60.0, launch: Launch = new_proc
     subject = find(name_or_path)
     if isinstance(subject, Issue):
         return [subject]
-    issues = list(code.issues(subject))
-    issues += papers.issues(subject, _valid_tags())
+    issues = list(source_check.issues(subject))
+    issues += docs_check.issues(subject, _valid_tags())
     if not any(_stops(issue) for issue in issues):
         issues += _behaviour(subject, timeout, launch)
     known = dict.fromkeys(issues)

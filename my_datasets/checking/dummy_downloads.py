@@ -6,9 +6,9 @@ from typing import Any
 from etils import epath
 from tensorflow_datasets.core.download import checksums, extractor, resource
 
-from my_datasets.builders.download_cache import mapped
-from my_datasets.checking.subject import Subject
-from my_datasets.core.issues import Issue, Severity
+from my_datasets.builders.download.download_cache import mapped
+from my_datasets.checking.target import Subject
+from my_datasets.core.issue import Issue, Severity
 
 
 class NoDummyDataError(Exception):

@@ -10,39 +10,39 @@ from typing import Any
 import rich_click as click
 
 from my_datasets._version import __version__
-from my_datasets.building.storage import file_error, no_memory
-from my_datasets.cli.output import print_only_printable, report_error, report_interruption
+from my_datasets.building.disk_errors import file_error, no_memory
+from my_datasets.cli.render.output import print_only_printable, report_error, report_interruption
 from my_datasets.core import interruption
 from my_datasets.errors import MyDatasetsError
 
 # Command -> module. A command's module imports only what its help needs; its work imports the rest.
 COMMANDS = {
-    "adopt": "my_datasets.cli.adopt",
-    "beam-worker": "my_datasets.cli.beam_worker",
-    "bench": "my_datasets.cli.bench",
-    "build": "my_datasets.cli.build",
-    "catalog": "my_datasets.cli.catalog",
-    "check": "my_datasets.cli.check",
-    "checksums": "my_datasets.cli.checksums",
-    "demo": "my_datasets.cli.demo",
-    "diff": "my_datasets.cli.diff",
-    "export": "my_datasets.cli.export",
-    "gc": "my_datasets.cli.collect",
-    "history": "my_datasets.cli.history",
-    "index": "my_datasets.cli.index",
-    "info": "my_datasets.cli.info",
-    "list": "my_datasets.cli.list",
-    "lock": "my_datasets.cli.lock",
-    "ls": "my_datasets.cli.ls",
-    "new": "my_datasets.cli.new",
-    "publish": "my_datasets.cli.publish",
-    "pull": "my_datasets.cli.pull",
-    "serve": "my_datasets.cli.serve",
-    "sign": "my_datasets.cli.sign",
-    "snapshot": "my_datasets.cli.snapshot",
-    "stats": "my_datasets.cli.stats",
-    "verify": "my_datasets.cli.verify",
-    "yank": "my_datasets.cli.yank",
+    "adopt": "my_datasets.cli.commands.build.adopt",
+    "beam-worker": "my_datasets.cli.commands.build.beam_worker",
+    "bench": "my_datasets.cli.commands.inspect.bench",
+    "build": "my_datasets.cli.commands.build.build",
+    "catalog": "my_datasets.cli.commands.inspect.catalog",
+    "check": "my_datasets.cli.commands.build.check",
+    "checksums": "my_datasets.cli.commands.build.checksums",
+    "demo": "my_datasets.cli.commands.build.demo",
+    "diff": "my_datasets.cli.commands.inspect.diff",
+    "export": "my_datasets.cli.commands.inspect.export",
+    "gc": "my_datasets.cli.commands.release.gc",
+    "history": "my_datasets.cli.commands.release.history",
+    "index": "my_datasets.cli.commands.build.index",
+    "info": "my_datasets.cli.commands.inspect.info",
+    "list": "my_datasets.cli.commands.inspect.list",
+    "lock": "my_datasets.cli.commands.release.lock",
+    "ls": "my_datasets.cli.commands.release.ls",
+    "new": "my_datasets.cli.commands.build.new",
+    "publish": "my_datasets.cli.commands.release.publish",
+    "pull": "my_datasets.cli.commands.release.pull",
+    "serve": "my_datasets.cli.commands.release.serve",
+    "sign": "my_datasets.cli.commands.release.sign",
+    "snapshot": "my_datasets.cli.commands.build.snapshot",
+    "stats": "my_datasets.cli.commands.inspect.stats",
+    "verify": "my_datasets.cli.commands.inspect.verify",
+    "yank": "my_datasets.cli.commands.release.yank",
 }
 
 

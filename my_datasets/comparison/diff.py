@@ -7,18 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from my_datasets.comparison import examples
-from my_datasets.comparison.examining import Wanted, examine
-from my_datasets.comparison.examples import SplitDiff
-from my_datasets.comparison.keyed import Keyed
-from my_datasets.comparison.subject import Subject
-from my_datasets.core import bumps, content, feature_changes
-from my_datasets.core.bumps import Bump, Change, Kind
-from my_datasets.core.declared import Declared
-from my_datasets.core.hashes import Parts
+from my_datasets.comparison import example_changes
+from my_datasets.comparison.changed_examples import Keyed
+from my_datasets.comparison.examine import Wanted, examine
+from my_datasets.comparison.example_changes import SplitDiff
+from my_datasets.comparison.version_metadata import Subject
+from my_datasets.core import version_rules
+from my_datasets.core.hash_sets import Parts
 from my_datasets.core.machine import cores
-from my_datasets.core.versioning import Version
+from my_datasets.core.version import Version
+from my_datasets.core.version_rules import Bump, Change, Kind
 from my_datasets.errors import IncompleteVersionError, explain
+from my_datasets.metadata import content, feature_changes
+from my_datasets.metadata.dataset_info import Declared
 from my_datasets.records.keys import ShardKeys, path_of
 from my_datasets.statistics.drift import Moved, moved
 
@@ -48,7 +49,7 @@ class Diff:
     @property
     def required(self) -> Bump:
         """By which number the version is to be raised, at least."""
-        return bumps.required(self.changes)
+        return version_rules.required(self.changes)
 
     @property
     def is_enough(self) -> bool:
@@ -102,14 +103,14 @@ def diff(
                 directory.mkdir()
                 sides.append(side.hashes(directory, without, workers or cores()))
             keyed = Keyed(before.keys(common), after.keys(common), Path(scratch))
-            compared = examples.compared(sides[0], sides[1], common, keyed)
+            compared = example_changes.compared(sides[0], sides[1], common, keyed)
     changes += [change for one in compared for change in one.changes()]
     is_same = not without and not any(change.node.startswith("split ") for change in changes)
     changes += _stored(before, after, common) if is_same else []
     changes.sort(key=lambda change: (-change.bump, change.node))
     same_dataset = before.dataset == after.dataset
-    actual = bumps.between(before.version, after.version) if same_dataset else None
-    least = bumps.least(before.version, bumps.required(changes))
+    actual = version_rules.between(before.version, after.version) if same_dataset else None
+    least = version_rules.least(before.version, version_rules.required(changes))
     return Diff(
         before.declared.name, after.declared.name, tuple(changes), tuple(compared),
         tuple(moved(before.statistics, after.statistics)), actual, least,
@@ -140,7 +141,7 @@ class _Side(NamedTuple):
                 explain(
                     f"{path} is not a prepared version.",
                     *(f"{one.node}: {one.problem} {one.found}" for one in subject.issues),
-                    mend="see my-datasets verify, and build or pull it anew",
+                    fix="see my-datasets verify, and build or pull it anew",
                 )
             )
         made = subject.manifest

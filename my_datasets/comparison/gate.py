@@ -3,15 +3,16 @@
 from pathlib import Path
 
 from my_datasets.comparison.diff import Diff, diff
-from my_datasets.comparison.subject import Subject
-from my_datasets.core import bumps, layout
-from my_datasets.core.blocked import Blocked, reason_in_metadata
-from my_datasets.core.bumps import Bump
-from my_datasets.core.declared import MALFORMED
+from my_datasets.comparison.version_metadata import Subject
+from my_datasets.core import version_rules
 from my_datasets.core.logs import get_logger
-from my_datasets.core.manifest import Manifest
-from my_datasets.core.versioning import Version
+from my_datasets.core.version import Version
+from my_datasets.core.version_rules import Bump
 from my_datasets.errors import MyDatasetsError, VersionGateError, explain
+from my_datasets.metadata import layout
+from my_datasets.metadata.dataset_info import MALFORMED
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.resolving.blocked import Blocked, reason_in_metadata
 
 _LOGGER = get_logger(__name__)
 
@@ -58,7 +59,7 @@ def check(new_dir: Path, siblings: Path, blocked: Blocked | None = None) -> None
 
 def _compared(low: tuple[Version, Path], high: tuple[Version, Path]) -> Diff | None:
     """Returns what is different between two versions; None if it may be anything, or is unknown."""
-    if bumps.between(low[0], high[0]) is Bump.MAJOR:
+    if version_rules.between(low[0], high[0]) is Bump.MAJOR:
         return None
     try:
         return diff(low[1], high[1])
@@ -91,7 +92,7 @@ def _too_little(found: Diff, below: Path) -> VersionGateError:
             f"Expected: version {found.least} or higher, a {found.required} change",
             *_told(found),
             f"Compared with {below}",
-            mend=f"set VERSION to {found.least} and say in RELEASE_NOTES what changed; "
+            fix=f"set VERSION to {found.least} and say in RELEASE_NOTES what changed; "
             "or build with --no-version-gate",
         )
     )
@@ -105,7 +106,7 @@ def _too_different(found: Diff, above: Path) -> VersionGateError:
             f"{found.required} one",
             *_told(found),
             f"Compared with {above}",
-            mend="have the code build the older version as it was then; or, if the one that is "
+            fix="have the code build the older version as it was then; or, if the one that is "
             "there is wrong, give that another number; or build with --no-version-gate",
         )
     )

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from my_datasets.core.declared import Declared
-from my_datasets.core.hashes import Hashes
+from my_datasets.core.hash_sets import Hashes
 from my_datasets.errors import CorruptShardError, DataDirError, explain, missing_shard
-from my_datasets.records import canonical, index, stored
-from my_datasets.records.columns import UnreadableRecordError
-from my_datasets.records.reading import Batch, Records, Shard
+from my_datasets.metadata.dataset_info import Declared
+from my_datasets.records import index, shard_reader
+from my_datasets.records.random_access import Batch, Records, Shard
+from my_datasets.records.tf_example import canonical
+from my_datasets.records.tf_example.columns import UnreadableRecordError
 
 # Records that are a part, and about how many bytes of them at most.
 _RECORDS = 1 << 15
@@ -138,22 +139,22 @@ def batches(
         return
     row = 0
     try:
-        for records in _gathered(stored.records(part.shard, part.file_format), most):
+        for records in _gathered(shard_reader.records(part.shard, part.file_format), most):
             if is_canonical:
                 hashes = canonical.joined([hashlib.sha256(one).digest() for one in records])
             else:
                 hashes = canonical.hashes(records, without)
             yield Batch.of(records), hashes
             row += len(records)
-    except stored.UnknownFormatError as error:
+    except shard_reader.UnknownFormatError as error:
         raise DataDirError(
             explain(
                 f"{part.shard} is of the format {part.file_format}.",
                 "Expected: tfrecord, array_record or parquet",
-                mend="build the version in one of those",
+                fix="build the version in one of those",
             )
         ) from error
-    except stored.DamagedError as error:
+    except shard_reader.DamagedError as error:
         raise _damaged(part.shard, error.row, error.reason) from error
     except UnreadableRecordError as error:
         raise unreadable(part.shard, row + error.row, error.reason) from error
@@ -184,7 +185,7 @@ def check_count(shard: Path, expected: int, found: int) -> None:
             explain(
                 f"{shard} has {found:,} records.",
                 f"Expected: {expected:,}, as dataset_info.json says",
-                mend="build or pull the version anew",
+                fix="build or pull the version anew",
             )
         )
 
@@ -194,7 +195,7 @@ def _damaged(shard: Path, row: int, reason: str) -> CorruptShardError:
         explain(
             f"{shard} is damaged at record {row:,} (counted from 0).",
             reason,
-            mend="build or pull the version anew",
+            fix="build or pull the version anew",
         )
     )
 

@@ -1,1 +1,1 @@
-"""Pure ideas, no input or output beyond local paths: references, versions, directory layout."""
+"""Pure ideas, no input or output: references, versions, issues, sizes, hashes."""

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from my_datasets.core.versioning import VersionPattern
+from my_datasets.core.version import VersionPattern
 from my_datasets.errors import InvalidReferenceError, explain
 
 # TFDS's own alphabets (tensorflow_datasets/core/naming.py), less its namespaces and its keyword
@@ -80,9 +80,9 @@ class DatasetReference:
         return f"{self.name}{config}{version}"
 
 
-def _invalid(text: str, fact: str, mend: str) -> InvalidReferenceError:
+def _invalid(text: str, fact: str, fix: str) -> InvalidReferenceError:
     return InvalidReferenceError(
-        explain(f"{text!r} is not a dataset reference: {fact}.", f"Expected: {_FORM}.", mend=mend)
+        explain(f"{text!r} is not a dataset reference: {fact}.", f"Expected: {_FORM}.", fix=fix)
     )
 
 

@@ -24,7 +24,7 @@ def in_bytes(size: int | str) -> int:
         raise InvalidOptionError(
             explain(
                 f"{size!r} is no size; write 500M or 4G.",
-                mend="give a number of bytes, or one with K, M, G or T: powers of 1024",
+                fix="give a number of bytes, or one with K, M, G or T: powers of 1024",
             )
         )
     # Exact: a float holds no more than 53 bits of a number.

@@ -35,7 +35,7 @@ def is_html(path: Path) -> bool:
 
 
 def check(
-    path: Path, url: str, *, sha256: str, expected: Expected | None, declared: int | None, mend: str
+    path: Path, url: str, *, sha256: str, expected: Expected | None, declared: int | None, fix: str
 ) -> None:
     """Sees whether a file that was downloaded is what it should be.
 
@@ -45,7 +45,7 @@ def check(
       sha256: Its SHA-256, in hexadecimal.
       expected: What was recorded of it; None if nothing was.
       declared: The size that the server gave; None if it gave none.
-      mend: The command by which the user accepts another file.
+      fix: The command by which the user accepts another file.
 
     Raises:
       DownloadError: It is a web page in place of the file, or its end is missing.
@@ -63,7 +63,7 @@ def check(
                 f"{url} gave a web page in place of the file.",
                 f"Found: {size:,} bytes that begin with {_beginning(path)}",
                 _recorded(expected),
-                mend="open the address in a browser: it may want a login, a consent, or have "
+                fix="open the address in a browser: it may want a login, a consent, or have "
                 "moved; a file that was got by hand goes into --manual-dir",
             )
         )
@@ -74,7 +74,7 @@ def check(
             explain(
                 f"{url} gave only a part of the file.",
                 f"Found: {size:,} bytes; {_recorded(expected)}",
-                mend="run the same again later, or name a mirror",
+                fix="run the same again later, or name a mirror",
             )
         )
     raise ChecksumError(
@@ -82,7 +82,7 @@ def check(
             f"{url} is another file than the recorded one.",
             f"Found: {size:,} bytes, SHA-256 {sha256}",
             _recorded(expected),
-            mend=f"if the new file is right, {mend}, and raise the dataset's VERSION; if not, "
+            fix=f"if the new file is right, {fix}, and raise the dataset's VERSION; if not, "
             "take the recorded one from a mirror",
         )
     )

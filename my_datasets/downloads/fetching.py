@@ -85,7 +85,7 @@ def fetch(
     verify_ssl: bool = True,
     patience: Patience | None = None,
     on_bytes: Callable[[int], None] = lambda _: None,
-    mend: str = "record it",
+    fix: str = "record it",
 ) -> Fetched:
     """Downloads a file into a directory, whole and verified; what an earlier call got is kept.
 
@@ -100,7 +100,7 @@ def fetch(
       patience: How long servers are given.
       on_bytes: Told of bytes as they come, also of those that are there already; of a negative
         number where they are given up.
-      mend: The command by which the user accepts another file.
+      fix: The command by which the user accepts another file.
 
     Raises:
       DownloadError: No source gave the whole file.
@@ -111,7 +111,7 @@ def fetch(
     failures: list[MyDatasetsError] = []
     counted = _Counted(on_bytes)
     for source in sources or (url,):
-        job = _Job(source, partial, expected, verify_ssl, patience or Patience(), counted, mend)
+        job = _Job(source, partial, expected, verify_ssl, patience or Patience(), counted, fix)
         try:
             return _from(job)
         except MyDatasetsError as error:
@@ -146,7 +146,7 @@ class _Job:
     verify_ssl: bool
     patience: Patience
     counted: _Counted
-    mend: str
+    fix: str
 
 
 def _from(job: _Job) -> Fetched:
@@ -163,7 +163,7 @@ def _from(job: _Job) -> Fetched:
                 sha256=sha256,
                 expected=job.expected,
                 declared=declared,
-                mend=job.mend,
+                fix=job.fix,
             )
         except MyDatasetsError:
             partial.discard()
@@ -197,7 +197,7 @@ def _complete(job: _Job) -> tuple[Origin, int | None]:
                         f"{job.source} did not give the whole file in {tries} tries.",
                         f"The last one: {reason}",
                         f"What came is kept: {partial.size:,} bytes" if partial.size else "",
-                        mend="run the same again to go on, or name a mirror",
+                        fix="run the same again to go on, or name a mirror",
                     )
                 )
             time.sleep(min(asked if asked is not None else wait, patience.longest_wait))
@@ -273,7 +273,7 @@ def _refused(response: requests.Response, source: str) -> Exception:
             f"{source} cannot be downloaded.",
             f"The server answered: {said}",
             f"After being sent on to {response.url}" if response.history else "",
-            mend="correct the address in the builder, or name a mirror; a file that was got by "
+            fix="correct the address in the builder, or name a mirror; a file that was got by "
             "hand goes into --manual-dir",
         )
     )
@@ -298,12 +298,12 @@ def _explained(partial: Partial) -> Iterator[None]:
         raise DownloadError(
             explain(
                 f"The server cannot be asked: {error}",
-                mend="correct the address, or the certificates of this machine",
+                fix="correct the address, or the certificates of this machine",
             )
         ) from error
     except requests.exceptions.TooManyRedirects as error:
         raise DownloadError(
-            explain(f"The server sends in circles: {error}", mend="correct the address")
+            explain(f"The server sends in circles: {error}", fix="correct the address")
         ) from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, TimeoutError) as error:
         came = f", after {partial.size:,} bytes" if partial.size else ""
@@ -350,7 +350,7 @@ def _combined(url: str, failures: Sequence[MyDatasetsError]) -> MyDatasetsError:
     return type(failures[0])(
         explain(
             f"None of {len(failures)} addresses gave {url}.",
-            *(str(failure).rpartition("\n  To mend: ")[0] for failure in failures),
-            mend="see what each of them says above, then run the same again",
+            *(str(failure).rpartition("\n  Fix: ")[0] for failure in failures),
+            fix="see what each of them says above, then run the same again",
         )
     )

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from my_datasets.core.schema import Leaf
 from my_datasets.errors import FeatureError, explain
-from my_datasets.input_pipeline import trees
-from my_datasets.input_pipeline.decoding import Decoder
-from my_datasets.input_pipeline.ragged import Ragged
-from my_datasets.records.parsing import Parser
-from my_datasets.records.reading import Batch
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode.decoder import Decoder
+from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.metadata.features import Leaf
+from my_datasets.records.random_access import Batch
+from my_datasets.records.tf_example.parsing import Parser
 
 # What an example is called that is one value.
 ALONE = "value"
@@ -40,11 +40,11 @@ class Columns:
 
     def __post_init__(self) -> None:
         whole = _filled(self.tree) if isinstance(self.tree, Mapping) else {ALONE: self.tree}
-        leaves = trees.columns_of(self.tree)
+        leaves = pytree.columns_of(self.tree)
         optional = [leaf.name for leaf in leaves if leaf.is_optional]
         object.__setattr__(self, "_whole", whole)
         tree = whole if isinstance(self.tree, Mapping) else self.tree
-        object.__setattr__(self, "_decoder", Decoder(trees.map_columns(_as_file, tree)))
+        object.__setattr__(self, "_decoder", Decoder(pytree.map_columns(_as_file, tree)))
         object.__setattr__(self, "_optional", Parser(optional) if optional else None)
 
     @property
@@ -165,7 +165,7 @@ def _texts(leaf: Leaf, given: list[bytes], binary: frozenset[str]) -> pa.Array:
             explain(
                 f"Not all values of the feature {leaf.name!r} are text.",
                 "Expected: UTF-8",
-                mend=f"write them as bytes: --binary {leaf.name}",
+                fix=f"write them as bytes: --binary {leaf.name}",
             )
         ) from error
 

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from my_datasets.core.schema import Leaf
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import FeatureError, explain
-from my_datasets.exporting.about import About
 from my_datasets.exporting.arrow import ALONE
+from my_datasets.exporting.version_summary import About
+from my_datasets.metadata.features import Leaf
 from my_datasets.printable import printable_json
 
 try:
@@ -87,7 +87,7 @@ def croissant(
             explain(
                 f"{about.name}:{about.version} cannot be described for Croissant.",
                 f"mlcroissant said: {str(error)[:500]}",
-                mend="mend what it names in the metadata of the version",
+                fix="fix what it names in the metadata of the version",
             )
         ) from error
     return found

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from my_datasets.core.content import labels_of
-from my_datasets.core.feature_classes import read_features
+from my_datasets.metadata.content import labels_of
+from my_datasets.metadata.feature_classes import read_features
 from my_datasets.printable import printable
 
 # What each kind is called, by its member in TFDS's `feature.proto`.
@@ -55,7 +55,7 @@ def features(version_dir: Path) -> list[Feature]:
     """Returns the features of a prepared version, in the order of their names.
 
     Raises:
-      OSError, MALFORMED: They cannot be read; see `my_datasets.core.declared`.
+      OSError, MALFORMED: They cannot be read; see `my_datasets.metadata.dataset_info`.
     """
     return list(_node(read_features(version_dir), (), version_dir, ""))
 

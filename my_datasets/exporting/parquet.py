@@ -10,9 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from my_datasets.building.storage import explained
-from my_datasets.core import hashes, layout, schema
-from my_datasets.core.manifest import Manifest
+from my_datasets.building.disk_errors import explained
 from my_datasets.errors import (
     ExampleError,
     FeatureError,
@@ -21,13 +19,16 @@ from my_datasets.errors import (
     explain,
     missing_shard,
 )
-from my_datasets.exporting.about import require_own_metadata
 from my_datasets.exporting.arrow import Columns
 from my_datasets.exporting.target import check, staged
-from my_datasets.input_pipeline import trees
-from my_datasets.input_pipeline.decoding import MisfitError
-from my_datasets.input_pipeline.prepared import Prepared
-from my_datasets.records.reading import Batch
+from my_datasets.exporting.version_summary import require_own_metadata
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode.decoder import MisfitError
+from my_datasets.input_pipeline.read.prepared import Prepared
+from my_datasets.metadata import features
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.records.random_access import Batch
+from my_datasets.storage import addresses, regular_files
 
 _MOST_ROWS = 8192
 _CHUNK_BYTES = 16 << 20
@@ -111,7 +112,7 @@ def export(
       DiskFullError: There is no room.
     """
     # Of a link the place it leads to, which may be on a larger disk.
-    target = Path(os.path.realpath(layout.local_path(directory, "The directory")))
+    target = Path(os.path.realpath(addresses.local_path(directory, "The directory")))
     check(target, overwrite=overwrite)
     require_own_metadata(prepared.path)
     wanted = _chosen_splits(prepared, splits)
@@ -161,7 +162,7 @@ class _Split:
             raise LostExamplesError(
                 explain(
                     f"{total:,} examples are in {self._split}, and others were written.",
-                    mend="run the same again; if it stays, please report it",
+                    fix="run the same again; if it stays, please report it",
                 )
             )
         return [
@@ -201,7 +202,7 @@ class _Split:
                     f"The feature {error.feature!r} of {place} cannot be written.",
                     f"Expected: {error.expected}",
                     f"Found: {error.found}",
-                    mend="see my-datasets verify --deep, and build or pull the version anew",
+                    fix="see my-datasets verify --deep, and build or pull the version anew",
                 )
             ) from error
 
@@ -209,7 +210,7 @@ class _Split:
         name = f"{self._split}-{number}.parquet"
         final = path.replace(path.with_name(name))
         return ExportedFile(
-            f"data/{name}", self._split, count, final.stat().st_size, hashes.of_file(final)
+            f"data/{name}", self._split, count, final.stat().st_size, regular_files.sha256_of(final)
         )
 
 
@@ -220,7 +221,7 @@ def _chosen_splits(prepared: Prepared, splits: Collection[str] | None) -> list[s
             explain(
                 f"{prepared.name} has no split {', '.join(missing)}.",
                 f"Its splits: {', '.join(prepared.shards)}",
-                mend="choose among those",
+                fix="choose among those",
             )
         )
     found = [name for name in prepared.shards if splits is None or name in splits]
@@ -228,7 +229,7 @@ def _chosen_splits(prepared: Prepared, splits: Collection[str] | None) -> list[s
         raise SplitNotFoundError(
             explain(
                 f"{prepared.name} has no splits: there is nothing to export.",
-                mend=f"my-datasets verify {prepared.path} says what it should have",
+                fix=f"my-datasets verify {prepared.path} says what it should have",
             )
         )
     return found
@@ -243,14 +244,14 @@ def _binary(prepared: Prepared, named: Collection[str]) -> frozenset[str]:
             explain(
                 f"{prepared.name} has no feature of texts or bytes {', '.join(unknown)}.",
                 f"Those it has: {', '.join(sorted(leaves)) or 'none'}",
-                mend="choose among those",
+                fix="choose among those",
             )
         )
     return frozenset(named) | _not_text(prepared.path, leaves)
 
 
 def _bytes_of(tree: Any) -> frozenset[str]:
-    return frozenset(leaf.name for leaf in trees.columns_of(tree) if leaf.form == "bytes")
+    return frozenset(leaf.name for leaf in pytree.columns_of(tree) if leaf.form == "bytes")
 
 
 def _not_text(version_dir: Path, leaves: frozenset[str]) -> frozenset[str]:
@@ -277,7 +278,7 @@ def of_records(version_dir: Path, records: Batch, most_bytes: int) -> bytes | No
       FeatureError: A feature is of a kind that only TFDS reads, or a text is none.
       MisfitError: An example is not what its features declare.
     """
-    tree = schema.read_tree(version_dir)
+    tree = features.read_tree(version_dir)
     table = Columns(tree, _not_text(version_dir, _bytes_of(tree))).table(records)
     if table.nbytes > most_bytes:
         return None

@@ -45,7 +45,7 @@ def check(target: Path, *, overwrite: bool) -> None:
         raise OverwriteError(
             explain(
                 f"{target} is there already" + (", an earlier export." if is_ours else "."),
-                mend="give --overwrite, or another directory" if is_ours
+                fix="give --overwrite, or another directory" if is_ours
                 else "name a directory that does not exist",
             )
         )  # fmt: skip

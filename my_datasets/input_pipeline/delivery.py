@@ -5,14 +5,12 @@ import secrets
 from collections.abc import Sequence
 
 from my_datasets.errors import InvalidOptionError, explain
-from my_datasets.input_pipeline import sizing
-from my_datasets.input_pipeline.hosts import this_host
-from my_datasets.input_pipeline.opening import opened
-from my_datasets.input_pipeline.order import EpochOrder, WindowOrder
-from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.sizing import Budget
-from my_datasets.input_pipeline.source import Source
-from my_datasets.input_pipeline.stages import (
+from my_datasets.input_pipeline.order.hosts import this_host
+from my_datasets.input_pipeline.order.permutation import EpochOrder, WindowOrder
+from my_datasets.input_pipeline.plan import sizing
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.sizing import Budget
+from my_datasets.input_pipeline.plan.stages import (
     Batch,
     Cache,
     Decode,
@@ -23,6 +21,8 @@ from my_datasets.input_pipeline.stages import (
     Shard,
     Stage,
 )
+from my_datasets.input_pipeline.read.opening import opened
+from my_datasets.input_pipeline.read.source import Source
 
 # Of random seeds: short enough to be copied by hand.
 _SEED_BITS = 32
@@ -53,7 +53,7 @@ def delivered(
     given = (Plan(tuple(stages)).get(Shard) or Shard(0, 1)).examples(order.size)
     if not order.size:
         raise InvalidOptionError(
-            explain("There are no tokens: all lists are empty.", mend="choose another feature")
+            explain("There are no tokens: all lists are empty.", fix="choose another feature")
         )
     if given < (batch.size if batch.drop_remainder else 1):
         # Else one would wait for the first one for ever.
@@ -61,7 +61,7 @@ def delivered(
             explain(
                 f"No batch of {batch.size} can be made.",
                 f"This part of an epoch has {given:,} examples",
-                mend="give a smaller batch_size, drop_remainder=False, or remainder='pad'",
+                fix="give a smaller batch_size, drop_remainder=False, or remainder='pad'",
             )
         )
     dtype = next(one.image_dtype for one in stages if isinstance(one, Decode))
@@ -117,7 +117,7 @@ def random_seed(part: Shard | None) -> int:
             explain(
                 "seed=None draws a random seed, which would be another one on each host.",
                 f"This is part {part.index} of {part.count}",
-                mend="give all hosts the same number as seed",
+                fix="give all hosts the same number as seed",
             )
         )
     return secrets.randbits(_SEED_BITS)
@@ -137,6 +137,6 @@ def part_of(shard: tuple[int, int] | str, remainder: Remainder) -> Shard:
         shard = this_host()
     if isinstance(shard, str):
         raise InvalidOptionError(
-            explain(f"shard={shard!r} is unknown.", mend="use 'auto' or (index, count)")
+            explain(f"shard={shard!r} is unknown.", fix="use 'auto' or (index, count)")
         )
     return Shard(*shard, remainder)

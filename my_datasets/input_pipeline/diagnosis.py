@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from my_datasets.core.machine import cores
 from my_datasets.errors import FeatureError, InvalidOptionError, explain
-from my_datasets.input_pipeline import trees
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode.ragged import Ragged
 from my_datasets.input_pipeline.engine import Batches, Engine
-from my_datasets.input_pipeline.memory import available
-from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.ragged import Ragged
-from my_datasets.input_pipeline.stages import (
+from my_datasets.input_pipeline.plan.memory import available
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.stages import (  # fmt: skip
     Batch,
     Cache,
     Decode,
@@ -23,11 +23,11 @@ from my_datasets.input_pipeline.stages import (
     Repeat,
     Stage,
     Tokenize,
-)  # fmt: skip
+)
 from my_datasets.input_pipeline.stopwatch import Stopwatch
 
 if TYPE_CHECKING:
-    from my_datasets.input_pipeline.augment import Augmentation
+    from my_datasets.input_pipeline.transform.augment import Augmentation
 
 Framework = Literal["tensorflow", "numpy"]
 
@@ -162,7 +162,7 @@ def diagnose(
     """
     if augment is not None and framework != "tensorflow":
         raise InvalidOptionError(
-            explain("Images are changed by TensorFlow.", mend="use framework='tensorflow'")
+            explain("Images are changed by TensorFlow.", fix="use framework='tensorflow'")
         )
     endless = _replaced(plan, Repeat(None))
     tell("each stage by itself")
@@ -221,13 +221,13 @@ def _of_map(plan: Plan, augment: "Augmentation", seconds: float) -> float:
     engine = Engine(plan, single=True)
     piece = engine.batching.piece(0)
     batch = engine.load(piece)
-    leaves = zip(trees.columns_of(engine.tree), trees.columns_of(batch), strict=True)
+    leaves = zip(pytree.columns_of(engine.tree), pytree.columns_of(batch), strict=True)
     found = [column for leaf, column in leaves if leaf.form == "image"]
     if len(found) != 1 or isinstance(found[0], Ragged) or found[0].dtype == object:
         raise FeatureError(
             explain(
                 "There are no images of one feature and one size to be changed.",
-                mend="give image_size, choose one feature with columns, or leave augment out",
+                fix="give image_size, choose one feature with columns, or leave augment out",
             )
         )
     images = tf.constant(found[0])
@@ -277,7 +277,7 @@ def _rate(
     while count < unmeasured or time.perf_counter() < begin + seconds:
         if wait:
             time.sleep(wait)
-        examples += int(trees.columns_of(next(batches))[0].shape[0])
+        examples += int(pytree.columns_of(next(batches))[0].shape[0])
         count += 1
     return examples / (time.perf_counter() - begin)
 
@@ -285,7 +285,7 @@ def _rate(
 def _batches(plan: Plan, augment: "Augmentation | None", framework: Framework) -> Iterable[Any]:
     if framework == "numpy":
         return Batches(plan)
-    from my_datasets.input_pipeline.tf_dataset import Pipeline
+    from my_datasets.input_pipeline.frameworks.tf_dataset import Pipeline
 
     return Pipeline(plan, augment=augment)
 
@@ -312,7 +312,7 @@ def _alternatives(plan: Plan, serial: float) -> Iterator[tuple[str, str, Plan, f
 
 
 def _bytes_of_all(plan: Plan) -> float:
-    from my_datasets.input_pipeline.memory import size_of
+    from my_datasets.input_pipeline.plan.memory import size_of
 
     engine = Engine(plan, single=True)
     piece = engine.batching.piece(0)

@@ -7,13 +7,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from my_datasets.errors import UnknownMethodError, explain
-from my_datasets.input_pipeline import trees
-from my_datasets.input_pipeline.batching import Batching, Piece
-from my_datasets.input_pipeline.opening import opened
-from my_datasets.input_pipeline.order import ORDER_VERSION, Places
-from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.stages import Prefetch
-from my_datasets.input_pipeline.state import Iterations, State
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.order.batching import Batching, Piece
+from my_datasets.input_pipeline.order.permutation import ORDER_VERSION, Places
+from my_datasets.input_pipeline.order.state import Iterations, State
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.stages import Prefetch
+from my_datasets.input_pipeline.read.opening import opened
 from my_datasets.input_pipeline.stopwatch import timed
 
 
@@ -87,7 +87,7 @@ class Engine:
                     columns = future.result()
                     begin(1)
                     for i in range(piece.batches):
-                        yield trees.rows(columns, i * piece.rows, (i + 1) * piece.rows)
+                        yield pytree.rows(columns, i * piece.rows, (i + 1) * piece.rows)
             finally:
                 for _, future in pending:
                     future.cancel()
@@ -98,7 +98,7 @@ class Engine:
             piece = batching.piece(number)
             columns = self.load(piece)
             for i in range(piece.batches):
-                yield trees.rows(columns, i * piece.rows, (i + 1) * piece.rows)
+                yield pytree.rows(columns, i * piece.rows, (i + 1) * piece.rows)
 
 
 class Position:
@@ -207,7 +207,7 @@ class Batches:
             raise UnknownMethodError(
                 explain(
                     f"batches(...) has no method {name}().",
-                    mend=f"{_OF_DATASETS[name]}; or use pipeline(...), which has it",
+                    fix=f"{_OF_DATASETS[name]}; or use pipeline(...), which has it",
                 )
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")

@@ -5,20 +5,20 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from my_datasets.dependencies import missing_dependency
+from my_datasets.input_pipeline.decode.missing import Missing
 from my_datasets.input_pipeline.engine import Batches
-from my_datasets.input_pipeline.missing import Missing
-from my_datasets.input_pipeline.options import checked
-from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.planning import plan
-from my_datasets.input_pipeline.prepared import Reference
-from my_datasets.input_pipeline.source import SourceOptions, source
-from my_datasets.input_pipeline.stages import CropKind, Remainder, Undecodable
-from my_datasets.input_pipeline.state import State
+from my_datasets.input_pipeline.order.state import State
+from my_datasets.input_pipeline.plan.options import checked
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.planner import plan
+from my_datasets.input_pipeline.plan.stages import CropKind, Remainder, Undecodable
+from my_datasets.input_pipeline.read.prepared import Reference
+from my_datasets.input_pipeline.read.source import SourceOptions, source
 
 if TYPE_CHECKING:
-    from my_datasets.input_pipeline.augment import Augmentation
+    from my_datasets.input_pipeline.frameworks.tf_dataset import Pipeline
     from my_datasets.input_pipeline.service.policies import Sharding
-    from my_datasets.input_pipeline.tf_dataset import Pipeline
+    from my_datasets.input_pipeline.transform.augment import Augmentation
 
 
 class Options(TypedDict, total=False):
@@ -101,7 +101,7 @@ def pipeline(
             _planned(reference, options, state), service=service, sharding=sharding,
             deadline=deadline, state=state, augment=augment,
         )  # fmt: skip
-    from my_datasets.input_pipeline.tf_dataset import Pipeline
+    from my_datasets.input_pipeline.frameworks.tf_dataset import Pipeline
 
     return Pipeline(_planned(reference, options, state), state=state, augment=augment)
 

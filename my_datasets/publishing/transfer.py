@@ -92,7 +92,7 @@ class Transfer:
         """Tells of bytes that moved; of a negative number where they must move again."""
         if self._is_stopped and count > 0:
             raise StoreError(
-                explain("It was stopped, as another one failed.", mend="see why that one failed")
+                explain("It was stopped, as another one failed.", fix="see why that one failed")
             )
         with self._lock:
             self._done += count

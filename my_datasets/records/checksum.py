@@ -12,7 +12,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.regular_files import open_regular
+from my_datasets.storage.regular_files import open_regular
 
 _BLOCK = 1 << 20
 # Bytes of a file that is to be synced that are handed to the disk at once.

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core import sidecars
 from my_datasets.core.machine import unless_out_of_memory
-from my_datasets.core.regular_files import open_regular, replaced
-from my_datasets.core.sidecars import Sidecar, offsets_of
 from my_datasets.errors import CorruptShardError, explain
+from my_datasets.metadata import sidecars
+from my_datasets.metadata.sidecars import Sidecar, offsets_of
 from my_datasets.records import tfrecord
+from my_datasets.storage.regular_files import open_regular, replaced
 
 
 def path_of(shard: Path) -> Path:
@@ -62,7 +62,7 @@ def not_of(shard: Path, found: str) -> CorruptShardError:
     return CorruptShardError(
         explain(
             f"The record index of {shard} is not that of this shard.", found,
-            mend=f"make it anew: my-datasets index {shard.parent} --overwrite",
+            fix=f"make it anew: my-datasets index {shard.parent} --overwrite",
         )
     )  # fmt: skip
 
@@ -105,7 +105,7 @@ def scan(shard: Path) -> npt.NDArray[np.uint64]:
                         f"{shard} is damaged at byte {offsets[-1]:,}.",
                         f"Record {len(offsets) - 1} (counted from 0) has no valid length, or goes "
                         f"beyond the end of the file at {size:,}",
-                        mend="build or pull the version anew",
+                        fix="build or pull the version anew",
                     )
                 )
             offsets.append(end)

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core import sidecars
-from my_datasets.core.regular_files import open_regular, replaced
-from my_datasets.core.sidecars import Sidecar
+from my_datasets.metadata import sidecars
+from my_datasets.metadata.sidecars import Sidecar
+from my_datasets.storage.regular_files import open_regular, replaced
 
 Keys = npt.NDArray[np.uint64]
 

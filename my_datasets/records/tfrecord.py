@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.records import pieces
-from my_datasets.records.pieces import Bytes, Piece
+from my_datasets.records.tf_example import pieces
+from my_datasets.records.tf_example.pieces import Bytes, Piece
 
 HEADER = 12
 FOOTER = 4

@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 
 from my_datasets.errors import SourceError, explain
 from my_datasets.scaffolding.inspection import Inspection
-from my_datasets.scaffolding.pretty import Call, Name, assigned
+from my_datasets.scaffolding.source_format import Call, Name, assigned
 
 _ARROW = {
     pa.large_string(): "pa.string()",
@@ -223,7 +223,7 @@ def _call(feature: Any, doc: str | None) -> Call:
         doc = None  # its parts have one each
     elif kind not in (tfds.features.Text, tfds.features.Image):
         raise SourceError(
-            explain(f"A feature {feature!r} cannot be written.", mend="leave that column out")
+            explain(f"A feature {feature!r} cannot be written.", fix="leave that column out")
         )
     is_tensor = kind in (tfds.features.Scalar, tfds.features.Tensor)
     if is_tensor and feature.get_serialized_info().optional:

@@ -16,8 +16,8 @@ from my_datasets import sources
 from my_datasets.building.units import Misfit
 from my_datasets.errors import SourceError, explain
 from my_datasets.sources.databases import quoted, sqlite_uri
-from my_datasets.sources.files import CODECS, File
-from my_datasets.sources.listing import files
+from my_datasets.sources.files.file import CODECS, File
+from my_datasets.sources.files.listing import files
 
 # The kinds, by the endings of their files.
 _ENDINGS = {
@@ -74,7 +74,7 @@ def kind_of(where: str) -> str:
             f"It is not known how to read {where}.",
             f"The endings of its files: {', '.join(counted)}",
             f"Known are: {', '.join(kinds)}",
-            mend=f"say what it is with --kind: {', '.join(KINDS)}",
+            fix=f"say what it is with --kind: {', '.join(KINDS)}",
         )
     )
 
@@ -108,7 +108,7 @@ def database_of(where: str, table: str | None, key: str | None) -> tuple[str, di
     """
     if not Path(where).is_file():
         raise SourceError(
-            explain(f"There is no SQLite file {where}.", mend="give the path of one file")
+            explain(f"There is no SQLite file {where}.", fix="give the path of one file")
         )
     try:
         with contextlib.closing(sqlite3.connect(sqlite_uri(where), uri=True)) as opened:
@@ -121,21 +121,21 @@ def database_of(where: str, table: str | None, key: str | None) -> tuple[str, di
                     explain(
                         f"{where} has {said}.",
                         f"Its tables and views: {', '.join(named)}",
-                        mend="choose one with --table",
+                        fix="choose one with --table",
                     )
                 )
             columns = opened.execute("SELECT name, type, pk FROM pragma_table_info(?)", (table,))
             keys = [(name, kind) for name, kind, place in columns if place]
     except sqlite3.Error as error:
         raise SourceError(
-            explain(f"{where} is no SQLite file that can be read: {error}", mend="see what it is")
+            explain(f"{where} is no SQLite file that can be read: {error}", fix="see what it is")
         ) from error
     if key is None and len(keys) != 1:
         raise SourceError(
             explain(
                 f"The table {table!r} has no primary key of one column.",
                 "A database promises no order of rows: their numbers would not identify them",
-                mend="choose a column that identifies a row with --key",
+                fix="choose a column that identifies a row with --key",
             )
         )
     options = {"query": f"SELECT * FROM {quoted(table)}", "key": key or keys[0][0]}  # noqa: S608

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from my_datasets import sources
 from my_datasets.errors import InvalidOptionError, SourceError, explain
 from my_datasets.scaffolding.formats import FOLDERS, KINDS, ROWS, database_of, kind_of, options_of
-from my_datasets.scaffolding.personal import looks_personal
+from my_datasets.scaffolding.personal_data import looks_personal
 
 # No more rows are looked at than have so many bytes.
 _BYTES = 64 << 20
@@ -94,7 +94,7 @@ def inspect(
     kind = kind or kind_of(where)
     if kind not in KINDS:
         raise InvalidOptionError(
-            explain(f"There is no kind {kind!r}.", mend=f"--kind is one of {', '.join(KINDS)}")
+            explain(f"There is no kind {kind!r}.", fix=f"--kind is one of {', '.join(KINDS)}")
         )
     if kind == "sql":
         table, options = database_of(where, table, key)
@@ -104,14 +104,14 @@ def inspect(
         source = getattr(sources, kind)(where, **options)
     sample = _looked_at(source, FOLDERS.get(kind, ROWS))
     if not sample.num_rows:
-        raise SourceError(explain(f"There is no row in {where}.", mend="give other data"))
+        raise SourceError(explain(f"There is no row in {where}.", fix="give other data"))
     for option, column in (("--label", label), ("--split", split)):
         if column is not None and column not in sample.column_names:
             raise SourceError(
                 explain(
                     f"There is no column {column!r}.",
                     f"The columns: {', '.join(sample.column_names)}",
-                    mend=f"choose one of them with {option}",
+                    fix=f"choose one of them with {option}",
                 )
             )
     chosen = label or next((n for n in sample.column_names if n.lower() in _LABELS), None)
@@ -181,7 +181,7 @@ def _all_values(source: sources.Source, name: str, most: int, option: str) -> li
             raise SourceError(
                 explain(
                     f"The column {name!r} cannot be that of {option}: it has {why}.",
-                    mend=f"choose another with {option}",
+                    fix=f"choose another with {option}",
                 )
             )
     return sorted(found, key=str)

@@ -49,7 +49,7 @@ def places(name: str, project: Path) -> Places:
             explain(
                 f"{name!r} cannot be the name of a dataset.",
                 "Expected lower-case letters, digits and underscores, a letter first",
-                mend="choose another name, such as " + (_identifier(name) or "my_dataset"),
+                fix="choose another name, such as " + (_identifier(name) or "my_dataset"),
             )
         )
     root = Path(os.path.realpath(project))
@@ -69,7 +69,7 @@ def places(name: str, project: Path) -> Places:
     for path in (found.folder, found.checksums, found.dummy_data, found.test):
         if path.exists():
             raise BuilderError(
-                explain(f"{path} is there already.", mend="choose another name, or take it away")
+                explain(f"{path} is there already.", fix="choose another name, or take it away")
             )
     return found
 

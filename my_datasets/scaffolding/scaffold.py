@@ -14,13 +14,14 @@ from typing import Any
 
 from tensorflow_datasets.core import registered
 
-from my_datasets.builders.download_cache import url_info
+from my_datasets.builders.download.download_cache import url_info
 from my_datasets.building.units import Misfit
 from my_datasets.checking.dummy_downloads import DownloadManager
-from my_datasets.checking.subject import Subject
+from my_datasets.checking.target import Subject
 from my_datasets.downloads.fetching import Fetched, fetch
 from my_datasets.errors import SourceError, explain
-from my_datasets.scaffolding import code, dummies, project
+from my_datasets.scaffolding import code, project
+from my_datasets.scaffolding import dummy_data as dummies
 from my_datasets.scaffolding.code import Split
 from my_datasets.scaffolding.inspection import Inspection, inspect
 from my_datasets.sources.source import Source
@@ -94,7 +95,7 @@ def look(
             explain(
                 f"No dataset can be written from {scheme}:// as it is.",
                 "Expected a path of this machine or an HTTP address: dummy data stand in for those",
-                mend="copy a sample here; the builder may read the whole by my_datasets.sources",
+                fix="copy a sample here; the builder may read the whole by my_datasets.sources",
             )
         )
     if not is_url:
@@ -143,7 +144,7 @@ def scaffold(
         raise SourceError(
             explain(
                 f"{outside} is a pattern of directories.",
-                mend="give the directory above them, or a pattern of files in one",
+                fix="give the directory above them, or a pattern of files in one",
             )
         )
     module = f"{at.package}.{name}.{name}_dataset_builder"
@@ -226,7 +227,7 @@ def _tried(
                 raise SourceError(
                     explain(
                         f"A split stays empty, with however many rows: {empty}",
-                        mend="choose other splits",
+                        fix="choose other splits",
                     )
                 )
 

@@ -66,7 +66,7 @@ def sql(
             explain(
                 f"The query's result has no column {', '.join(map(repr, unknown))}.",
                 f"Its columns: {', '.join(sample.column_names)}",
-                mend="choose among those, or select it too",
+                fix="choose among those, or select it too",
             )
         )
     schema = stored_schema(
@@ -106,7 +106,7 @@ class _Database:
                 raise SourceError(
                     explain(
                         f"There is no SQLite file {path}.",
-                        mend="give the path of a file, or a URL such as postgresql://host/database",
+                        fix="give the path of a file, or a URL such as postgresql://host/database",
                     )
                 )
             arguments = {"uri": sqlite_uri(path)}
@@ -122,7 +122,7 @@ class _Database:
             explain(
                 f"{shown} is no database that can be read.",
                 "Expected a SQLite file, postgresql://..., or bigquery://project/dataset",
-                mend="export the table to Parquet, and read that with sources.parquet",
+                fix="export the table to Parquet, and read that with sources.parquet",
             )
         )
 
@@ -152,7 +152,7 @@ class _Database:
                 explain(
                     f"{self.shown} cannot be read: {reason}",
                     f"The query: {query if len(query) <= 500 else query[:497] + '...'}",
-                    mend="a column of SQLite that holds values of several types needs a "
+                    fix="a column of SQLite that holds values of several types needs a "
                     "CAST(column AS ...) in the query"
                     if "mismatch" in reason
                     else "see whether the database is there, and try the query in its own shell",
@@ -186,7 +186,7 @@ def _ranges(
             explain(
                 f"The column {column!r} is of type {schema.field(column).type}: it has no ranges.",
                 "Expected a column of integers",
-                mend="split by another column, or leave split_by out",
+                fix="split by another column, or leave split_by out",
             )
         )
     named = f"`{column}`" if where.driver == "adbc_driver_bigquery" else quoted(column)

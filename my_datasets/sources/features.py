@@ -34,7 +34,7 @@ def features_of(
             explain(
                 f"The source has no column {', '.join(map(repr, missing))}.",
                 f"Its columns: {', '.join(schema.names)}",
-                mend="choose among those",
+                fix="choose among those",
             )
         )
     made = {name: label_feature(names) for name, names in labels.items()}

@@ -12,8 +12,8 @@ import pyarrow as pa
 from my_datasets.building.units import Misfit
 from my_datasets.errors import SourceError, explain
 from my_datasets.records import tfrecord
-from my_datasets.sources.files import File
-from my_datasets.sources.listing import Where, files
+from my_datasets.sources.files.file import File
+from my_datasets.sources.files.listing import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored_schema
 
@@ -70,7 +70,7 @@ def _looked_at(file: File) -> pa.Schema:
         raise SourceError(
             explain(
                 f"{file} has no features in its first {count} records.",
-                mend="see whether these are tf.Examples; name the columns otherwise",
+                fix="see whether these are tf.Examples; name the columns otherwise",
             )
         )
     return pa.schema(
@@ -163,7 +163,7 @@ def examples(file: File) -> Iterator[tuple[int, Any]]:
                 explain(
                     f"Record {number} of {file} is no tf.Example: {error}",
                     f"It begins at byte {begin:,}, and has {len(record):,} bytes",
-                    mend="see whether other messages are stored there",
+                    fix="see whether other messages are stored there",
                 )
             ) from error
 
@@ -192,6 +192,6 @@ def _damaged(file: File, at: int, found: str) -> SourceError:
         explain(
             f"{file} is no whole TFRecord file.",
             f"At byte {at:,}: {found}",
-            mend="get the file again; if it is compressed, its name must end in .gz",
+            fix="get the file again; if it is compressed, its name must end in .gz",
         )
     )

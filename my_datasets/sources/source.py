@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from my_datasets.building.units import Generator, Misfit, Units
 from my_datasets.errors import SourceError, explain
-from my_datasets.records import hashing
+from my_datasets.records import shuffle_order
 from my_datasets.sources import splitting
 from my_datasets.sources.types import with_nulls
 
@@ -128,7 +128,7 @@ class Source(Units):
                 explain(
                     f"A split cannot be grouped by {group!r} and stratified by {stratify!r}.",
                     "Whole groups cannot have exact shares of each class",
-                    mend="choose one of them",
+                    fix="choose one of them",
                 )
             )
         before = self.declared
@@ -137,7 +137,7 @@ class Source(Units):
                 explain(
                     f"This part of a source was split with the salt {salt!r} already.",
                     "By the same numbers, all its rows could fall on one side",
-                    mend=f"give another one, such as salt={salt + 'again'!r}",
+                    fix=f"give another one, such as salt={salt + 'again'!r}",
                 )
             )
         if stratify is None:
@@ -173,7 +173,7 @@ class Source(Units):
           SourceError: There is no such column, or fewer than two folds are asked for.
         """
         if number < 2:
-            raise SourceError(explain(f"{number} folds are none.", mend="ask for two at least"))
+            raise SourceError(explain(f"{number} folds are none.", fix="ask for two at least"))
         return self.split({f"fold_{i}": 1 / number for i in range(number)}, group=group, salt=salt)
 
     def split_by(self, column: str, groups: Mapping[str, Sequence[Any]]) -> dict[str, "Source"]:
@@ -208,7 +208,7 @@ class Source(Units):
                     explain(
                         f"Rows cannot be split by {name!r}: it holds lists or structures.",
                         f"Found: {self.schema.field(name).type}",
-                        mend="choose a column of single values",
+                        fix="choose a column of single values",
                     )
                 )
 
@@ -219,7 +219,7 @@ class Source(Units):
                 explain(
                     f"The source has no column {', '.join(map(repr, missing))}.",
                     f"Its columns: {', '.join(self.schema.names)}",
-                    mend="choose among those",
+                    fix="choose among those",
                 )
             )
 
@@ -227,7 +227,7 @@ class Source(Units):
         for keys, batch in self:
             if isinstance(batch, pa.RecordBatch):
                 given = batch.column(keys) if isinstance(keys, str) else keys
-                yield hashing.key_array(given), batch.column(column)
+                yield shuffle_order.key_array(given), batch.column(column)
 
     def map(self, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> "Source":
         """Returns the source with each of its record batches changed.
@@ -278,7 +278,7 @@ class _Mapped:
                     explain(
                         f"{self.function!r} made something else of {batch.num_rows} rows.",
                         f"Found: {getattr(changed, 'num_rows', changed)!r}",
-                        mend="return a pyarrow.RecordBatch of as many rows",
+                        fix="return a pyarrow.RecordBatch of as many rows",
                     )
                 )
             yield given, changed

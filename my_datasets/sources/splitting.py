@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from my_datasets.building.units import Generator, Misfit
 from my_datasets.errors import SourceError, explain
-from my_datasets.records import hashing
+from my_datasets.records import shuffle_order
 
 Mask = npt.NDArray[np.bool_]
 # Places of rows on a line of 64-bit numbers.
@@ -51,7 +51,7 @@ class Part:
                     yield keys, batch
                 continue
             given = batch.column(keys) if isinstance(keys, str) else keys
-            mask = pa.array(self.rule(hashing.key_array(given), batch))
+            mask = pa.array(self.rule(shuffle_order.key_array(given), batch))
             chosen = batch.filter(mask)
             if chosen.num_rows:
                 yield keys if isinstance(keys, str) else given.filter(mask), chosen
@@ -82,7 +82,7 @@ class Between:
         """Returns whether a row of this key, of which nothing else is known, is one of them."""
         if self.group is not None:
             return self.first == 0
-        return bool(self._within(places(self.salt, hashing.key_array([key])))[0])
+        return bool(self._within(places(self.salt, shuffle_order.key_array([key])))[0])
 
     def _within(self, found: Places) -> Mask:
         # Beyond the last number there is none, and nothing to compare with.
@@ -153,9 +153,9 @@ def places(salt: str, texts: pa.LargeBinaryArray) -> Places:
     return salted(salt, texts)[0]
 
 
-def salted(salt: str, texts: pa.LargeBinaryArray) -> hashing.Hashes:
+def salted(salt: str, texts: pa.LargeBinaryArray) -> shuffle_order.Hashes:
     """Returns both halves of those MD5s; each uint64 of shape [n]."""
-    return hashing.hash_keys(_SALT + salt, texts)
+    return shuffle_order.hash_keys(_SALT + salt, texts)
 
 
 def cuts(parts: Mapping[str, float]) -> dict[str, tuple[int, int]]:
@@ -173,7 +173,7 @@ def cuts(parts: Mapping[str, float]) -> dict[str, tuple[int, int]]:
             explain(
                 f"The parts are {dict(parts)}.",
                 "Expected shares above 0, of 1 together, or less to leave some rows out",
-                mend="write for example {'train': 0.8, 'test': 0.2}",
+                fix="write for example {'train': 0.8, 'test': 0.2}",
             )
         )
     ends, reached = {}, 0.0
@@ -264,7 +264,7 @@ def named(column: str, groups: Mapping[str, Sequence[Any]]) -> dict[str, Valued]
                     explain(
                         f"The value {value!r} of {column!r} is in two splits.",
                         f"They are: {seen[value]} and {name}",
-                        mend="name each value once",
+                        fix="name each value once",
                     )
                 )
             seen[value] = name

@@ -44,7 +44,7 @@ def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
     raise SourceError(
         explain(
             f"The column {column!r} is of Arrow's type {kind}, for which TFDS has no feature.",
-            mend="leave the column out with select(), or change its type with types={...}"
+            fix="leave the column out with select(), or change its type with types={...}"
             if not pa.types.is_null(kind)
             else "it holds nothing but nulls in the rows that were looked at; give its type with "
             "types={...}, or leave it out with select()",
@@ -108,7 +108,7 @@ def check_key(key: str | None, schema: pa.Schema, where: object) -> None:
             explain(
                 f"{where} has no column {key!r} for the keys.",
                 f"Its columns: {', '.join(schema.names)}",
-                mend="choose among those, or leave key out",
+                fix="choose among those, or leave key out",
             )
         )
 
@@ -123,13 +123,13 @@ def check_names(names: Iterable[str], where: object = "The source") -> None:
     found = ""
     if len(names) > MOST_COLUMNS:
         found = f"{len(names):,} columns"
-        mend = f"see whether the delimiter is right; at most {MOST_COLUMNS:,} columns are read"
+        fix = f"see whether the delimiter is right; at most {MOST_COLUMNS:,} columns are read"
     elif len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
         found = f"two columns of one name: {', '.join(map(repr, twice[:5]))}"
-        mend = "give other names, with columns=[...] where the source is a text file"
+        fix = "give other names, with columns=[...] where the source is a text file"
     elif "" in names:
         found = f"a column without a name, the {names.index('') + 1}. of {len(names)}"
-        mend = "give names, with columns=[...] where the source is a text file"
+        fix = "give names, with columns=[...] where the source is a text file"
     if found:
-        raise SourceError(explain(f"{where} has {found}.", mend=mend))
+        raise SourceError(explain(f"{where} has {found}.", fix=fix))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.schema import Leaf
 from my_datasets.errors import BuilderError, explain
-from my_datasets.records.columns import Bytes, Column
+from my_datasets.metadata.features import Leaf
+from my_datasets.records.tf_example.columns import Bytes, Column
 from my_datasets.statistics.feature import FeatureStatistics, tensor
 from my_datasets.statistics.images import looked_at
 from my_datasets.statistics.numbers import Labels
@@ -80,7 +80,7 @@ class Constraint:
                 raise BuilderError(
                     explain(
                         f"{self.regex!r} is no regular expression: {error}.",
-                        mend="write it as Python's re does",
+                        fix="write it as Python's re does",
                     )
                 ) from None
 
@@ -249,7 +249,7 @@ def check_declared(
                 explain(
                     f"CONSTRAINTS of {builder!r} names {name!r}, which is no feature.",
                     f"Features: {', '.join(known)}",
-                    mend="write the name as it is there, with slashes between nested ones",
+                    fix="write the name as it is there, with slashes between nested ones",
                 )
             )
         leaf = known[name].leaf
@@ -262,7 +262,7 @@ def check_declared(
                     explain(
                         f"CONSTRAINTS of {builder!r} says {rule} of {name!r}.",
                         f"Of its kind ({form}) can be said: {', '.join(sorted(_RULES[form]))}",
-                        mend="leave it out",
+                        fix="leave it out",
                     )
                 )
         if constraint.all_labels and not isinstance(known[name].values, Labels):
@@ -271,7 +271,7 @@ def check_declared(
                     f"CONSTRAINTS of {builder!r} says all_labels of {name!r}, of which the classes "
                     "are not counted.",
                     f"Classes: {leaf.classes or 'of no known number'}",
-                    mend="give its ClassLabel their number, of at most 100,000",
+                    fix="give its ClassLabel their number, of at most 100,000",
                 )
             )
         wrong = [one for one in constraint.allowed or () if not _may_be(one, leaf, form)]
@@ -281,7 +281,7 @@ def check_declared(
                     f"CONSTRAINTS of {builder!r} allows {wrong[0]!r} of {name!r}, which is none of "
                     "its values.",
                     _EXPECTED[form],
-                    mend="write it as the examples have it",
+                    fix="write it as the examples have it",
                 )
             )
 

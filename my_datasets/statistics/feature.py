@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.hashes import Hashes
-from my_datasets.core.schema import Leaf
-from my_datasets.records.columns import Bytes, Column, tensor_bytes
-from my_datasets.records.example import Kind
+from my_datasets.core.hash_sets import Hashes
+from my_datasets.metadata.features import Leaf
+from my_datasets.records.tf_example.columns import Bytes, Column, tensor_bytes
+from my_datasets.records.tf_example.encoding import Kind
 from my_datasets.statistics.distribution import Distribution
 from my_datasets.statistics.images import Images
 from my_datasets.statistics.numbers import Labels, Numbers, summary_of

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from my_datasets.core.hashes import Hashes
-from my_datasets.core.schema import Leaf
-from my_datasets.records.columns import Bytes, Column
+from my_datasets.core.hash_sets import Hashes
+from my_datasets.metadata.features import Leaf
+from my_datasets.records.tf_example.columns import Bytes, Column
 from my_datasets.statistics.feature import FeatureStatistics
 
 

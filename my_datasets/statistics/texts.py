@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.records.columns import Bytes, Places
+from my_datasets.records.tf_example.columns import Bytes, Places
 from my_datasets.statistics.distinct import Distinct, Hashes, mixed
 from my_datasets.statistics.distribution import Distribution
 from my_datasets.statistics.numbers import summary_of, which

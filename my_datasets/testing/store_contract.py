@@ -22,7 +22,7 @@ from my_datasets.errors import (
     NotInStoreError,
     StoreError,
 )
-from my_datasets.stores.store import Store
+from my_datasets.storage.store import Store
 
 _LARGE = 12_345_678
 _WRITERS = 4

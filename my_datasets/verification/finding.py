@@ -3,9 +3,9 @@
 import os
 from pathlib import Path
 
-from my_datasets.core.lock import Lock
 from my_datasets.core.reference import DatasetReference
-from my_datasets.input_pipeline import prepared
+from my_datasets.input_pipeline.read import prepared
+from my_datasets.resolving.lock import Lock
 
 
 def version_dir(

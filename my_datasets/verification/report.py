@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from my_datasets.core.issues import Issue, Severity
+from my_datasets.core.issue import Issue, Severity
 
 
 class Level(StrEnum):

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from my_datasets.comparison import readers
-from my_datasets.comparison.subject import Subject
-from my_datasets.core.issues import Issue
+from my_datasets.comparison import reader_pool
+from my_datasets.comparison.version_metadata import Subject
+from my_datasets.core.issue import Issue
 from my_datasets.errors import DiskFullError, explain
-from my_datasets.input_pipeline.decoding import Decoder
-from my_datasets.verification import resuming, watching
+from my_datasets.input_pipeline.decode.decoder import Decoder
+from my_datasets.verification import checkpoint, observer
 from my_datasets.verification.checks import examples, files, shards
+from my_datasets.verification.observer import Watch
 from my_datasets.verification.report import Level
-from my_datasets.verification.watching import Watch
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 # What is not there, or cannot be read, is told once.
@@ -82,7 +82,7 @@ class Worker:
                     notes = self.hashes_of(task)
                     hashes = stack.enter_context(notes.open("wb"))
                     takers = [
-                        stack.enter_context(watch.noting(watching.file_of(notes, watch)))
+                        stack.enter_context(watch.noting(observer.file_of(notes, watch)))
                         for watch in self._watches
                     ]
                     more = examples.check(path, form, self._decoder, hashes, takers)
@@ -114,7 +114,7 @@ class Worker:
         notes = self.hashes_of(task)
         if self._level is not Level.DEEP:
             return []
-        return [notes, *(watching.file_of(notes, watch) for watch in self._watches)]
+        return [notes, *(observer.file_of(notes, watch) for watch in self._watches)]
 
 
 def tasks(subject: Subject, not_to_be_read: set[str]) -> list[Task]:
@@ -130,7 +130,7 @@ def tasks(subject: Subject, not_to_be_read: set[str]) -> list[Task]:
 
 
 def with_kept(
-    tasks: Sequence[Task], worker: Worker, workers: int, scratch: resuming.Scratch
+    tasks: Sequence[Task], worker: Worker, workers: int, scratch: checkpoint.Scratch
 ) -> Iterator[tuple[Task, list[Issue], bool]]:
     """Yields what was found in each shard, and whether a run before has found it."""
     left = []
@@ -140,7 +140,7 @@ def with_kept(
             left.append(task)
         else:
             yield task, kept, True
-    for task, found in readers.each(
+    for task, found in reader_pool.each(
         left, worker, workers, size=sum(task.size for task in left), file_format=worker.file_format,
         describe=lambda task: f"shard {task.name}",
     ):  # fmt: skip
@@ -155,6 +155,6 @@ def _no_room(directory: Path) -> DiskFullError:
         explain(
             f"The disk is full: notes on the examples cannot be written into {directory}.",
             "They take 32 bytes for each example, and more for near-duplicates.",
-            mend="free some space there, or set MY_DATASETS_HOME to another directory",
+            fix="free some space there, or set MY_DATASETS_HOME to another directory",
         )
     )

@@ -6,12 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from my_datasets._version import __version__
-from my_datasets.comparison.subject import Subject
-from my_datasets.core import content, schema
-from my_datasets.core.declared import MALFORMED
-from my_datasets.core.hashes import Parts
-from my_datasets.core.issues import Issue, Severity
-from my_datasets.core.lock import Lock
+from my_datasets.comparison.version_metadata import Subject
+from my_datasets.core.hash_sets import Parts
+from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.machine import cores
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (
@@ -20,8 +17,11 @@ from my_datasets.errors import (
     NotPreparedError,
     explain,
 )
-from my_datasets.input_pipeline.decoding import Decoder
-from my_datasets.verification import resuming, shard_reading
+from my_datasets.input_pipeline.decode.decoder import Decoder
+from my_datasets.metadata import content, features
+from my_datasets.metadata.dataset_info import MALFORMED
+from my_datasets.resolving.lock import Lock
+from my_datasets.verification import checkpoint, shard_reading
 from my_datasets.verification.checks import (
     constraints,
     digests,
@@ -29,11 +29,11 @@ from my_datasets.verification.checks import (
     files,
     metadata,
 )
-from my_datasets.verification.checks.near_duplicates import NearDuplicateCheck, NearDuplicates
-from my_datasets.verification.checks.splits import SplitDeclarations
+from my_datasets.verification.near_duplicates.check import NearDuplicateCheck, NearDuplicates
+from my_datasets.verification.observer import Check, Noted
 from my_datasets.verification.report import Level, Looked, Report
 from my_datasets.verification.shard_reading import Worker
-from my_datasets.verification.watching import Check, Noted
+from my_datasets.verification.splits.split_check import SplitDeclarations
 
 _OLD_MANIFEST = (
     "sidecars of shards; description, citation and other texts of the metadata; classes of "
@@ -82,7 +82,7 @@ def verify(
             explain(
                 f"{path} is not a directory.",
                 "Expected: that of a prepared version",
-                mend="give a reference such as digits, or a directory that my-datasets info shows",
+                fix="give a reference such as digits, or a directory that my-datasets info shows",
             )
         )
     subject = Subject.read(path)
@@ -104,11 +104,13 @@ def verify(
         watches = [watch for check in checks for watch in check.watches]
         identity = {
             "software": __version__,
-            "metadata": resuming.metadata_of(path),
+            "metadata": checkpoint.metadata_of(path),
             "decoded": decoder is not None,
             "watches": [repr(watch) for watch in watches],
         }
-        with resuming.scratch(resume_dir, path, level.value, identity, restart=restart) as scratch:
+        with checkpoint.scratch(
+            resume_dir, path, level.value, identity, restart=restart
+        ) as scratch:
             worker = Worker(subject, level, decoder, scratch.directory, watches)
             done, total = 0, sum(task.size for task in tasks)
             for task, result, was_kept in shard_reading.with_kept(
@@ -161,7 +163,7 @@ def _decoder(subject: Subject, not_checked: list[str]) -> Decoder | None:
     if any(issue.node == "features.json" for issue in subject.issues):
         return None
     try:
-        return Decoder(schema.read(subject.path).tree)
+        return Decoder(features.read(subject.path).tree)
     except (FeatureError, MissingDependencyError, *MALFORMED) as error:
         first = (str(error) or type(error).__name__).splitlines()[0]
         not_checked.append(f"whether examples fit their features: {first}")

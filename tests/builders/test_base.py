@@ -13,8 +13,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from my_datasets import errors
-from my_datasets.core import layout
-from my_datasets.stores import lease
+from my_datasets.storage import addresses, lease
 from tests.builders import toy
 
 
@@ -226,7 +225,7 @@ def test_a_missing_module_is_told_with_the_extra_that_brings_it(tmp_path):
 
 def test_overwriting_a_remote_version_is_refused(tmp_path, monkeypatch):
     builder = build(tmp_path, [1])
-    monkeypatch.setattr(layout, "is_remote", lambda directory: True)
+    monkeypatch.setattr(addresses, "is_remote", lambda directory: True)
     monkeypatch.setattr(lease, "BELIEVED", 0)  # the local lock is no lease, and waited for
     with pytest.raises(errors.OverwriteError, match="cannot be overwritten in place"):
         builder.download_and_prepare(download_config=OVERWRITE)

@@ -19,16 +19,17 @@ from click.testing import CliRunner
 
 import my_datasets
 from my_datasets import errors
-from my_datasets.builders import delivering
-from my_datasets.builders.destinations import Destination
-from my_datasets.building.engines.beam import buckets, gathering, runners
-from my_datasets.building.engines.beam.bucket import Bucket
-from my_datasets.building.engines.beam.surroundings import Surroundings
+from my_datasets.builders.remote import remote_build
+from my_datasets.builders.remote.remote_target import Destination
+from my_datasets.building.engines.beam.pipelines import buckets, run_writer
+from my_datasets.building.engines.beam.runners import runners
+from my_datasets.building.engines.beam.workers.environment_check import Surroundings
+from my_datasets.building.engines.beam.workspace.object_store import Bucket
 from my_datasets.building.options import BuildOptions
 from my_datasets.cli.main import cli
-from my_datasets.core.layout import METADATA_FILES
-from my_datasets.stores import lease, store
-from my_datasets.stores.opening import open_store
+from my_datasets.metadata.layout import METADATA_FILES
+from my_datasets.storage import lease, store
+from my_datasets.storage.opening import open_store
 from tests.building.engines import toys
 from tests.building.engines.builds import THREE_SHARDS, kill
 from tests.building.engines.builds import build as build_here
@@ -101,7 +102,7 @@ def test_beam_without_workers(url, expected):
 
 
 def test_workers_write_and_read_in_the_store(url, expected, dask_in_process, monkeypatch):
-    monkeypatch.setattr(gathering, "_HELD", 2e-5)
+    monkeypatch.setattr(run_writer, "_HELD", 2e-5)
     monkeypatch.setattr(buckets, "MOST_BYTES", 20_000)
     # Several pipelines, each of which reads a part of each run.
     monkeypatch.setattr(runners.Submission, "at_once", lambda self, memory: 70_000)
@@ -278,15 +279,15 @@ def test_shards_from_here_are_never_taken_for_those_of_work_on_beam(url, monkeyp
 @pytest.mark.parametrize("data", [None, b"left behind"])
 def test_shards_that_have_gone_stop_it_and_it_can_be_restarted(url, expected, monkeypatch, data):
     """As after a build on Beam, whose shards are there already, and nowhere else."""
-    here = delivering.scratch_of(url) / FOLDER
+    here = remote_build.scratch_of(url) / FOLDER
     shards = [name for name in sorted(expected) if "-of-" in name]
-    original = delivering._deliver
+    original = remote_build._deliver
 
     def without_one(*args):
         (here / shards[0]).unlink(missing_ok=True)
         return original(*args)
 
-    monkeypatch.setattr(delivering, "_deliver", without_one)
+    monkeypatch.setattr(remote_build, "_deliver", without_one)
     if data is not None:
         left_behind(url, f"{FOLDER}/{shards[0]}", data)
     for _ in range(2):
@@ -294,7 +295,7 @@ def test_shards_that_have_gone_stop_it_and_it_can_be_restarted(url, expected, mo
             build(url, workers=1)
     assert "--restart" in str(told.value)
     assert not Destination(url, FOLDER).is_prepared()
-    monkeypatch.setattr(delivering, "_deliver", original)
+    monkeypatch.setattr(remote_build, "_deliver", original)
     build(url, workers=1, resume=False)
     check_same(files(url), expected)
 

@@ -19,8 +19,8 @@ from tensorflow_datasets.core import example_parser, example_serializer
 
 import my_datasets
 from my_datasets import errors
-from my_datasets.builders.columns.optionals import check_readable
-from my_datasets.builders.encoding import ExampleEncoder
+from my_datasets.builders.encode.columns.optionals import check_readable
+from my_datasets.builders.encode.encoder import ExampleEncoder
 from my_datasets.building.batches import rough_size
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.units import Misfit

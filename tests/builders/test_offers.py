@@ -6,10 +6,10 @@ import textwrap
 
 import pytest
 
-from my_datasets.builders import offers, registry
-from my_datasets.builders.registry import DatasetsPackage
-from my_datasets.core.blocked import Blocked
-from my_datasets.core.versioning import Version, VersionPattern
+from my_datasets.builders.resolving import available_versions, registry
+from my_datasets.builders.resolving.registry import DatasetsPackage
+from my_datasets.core.version import Version, VersionPattern
+from my_datasets.resolving.blocked import Blocked
 
 HEAD = """
 import tensorflow_datasets as tfds
@@ -59,7 +59,7 @@ def test_the_source_says_what_the_class_says(name, tmp_path, monkeypatch):
         f"class Builder(my_datasets.Builder, skip_registration=True):\n"
         f"    name = 'offering'\n{body}\n"
     )
-    assert offers.of_source(source.encode()) == offers.of_class(
+    assert available_versions.of_source(source.encode()) == available_versions.of_class(
         loaded(source, tmp_path, monkeypatch)
     )
 
@@ -75,8 +75,8 @@ def test_what_a_base_class_of_the_module_says_counts(tmp_path, monkeypatch):
             name = "offering"
             VERSION = tfds.core.Version("1.1.0")
     """)
-    found = offers.of_source(source.encode())
-    assert found == offers.of_class(loaded(source, tmp_path, monkeypatch))
+    found = available_versions.of_source(source.encode())
+    assert found == available_versions.of_class(loaded(source, tmp_path, monkeypatch))
     assert found.blocked.reason("0.1.0", None) == "Old."
 
 
@@ -91,7 +91,7 @@ def test_what_a_base_class_of_the_module_says_counts(tmp_path, monkeypatch):
     ],
 )
 def test_what_is_computed_is_not_sure(line):
-    found = offers.of_source(
+    found = available_versions.of_source(
         f"class Builder:\n    VERSION = tfds.core.Version('1.0.0')\n{line}\n".encode()
     )
     assert not found.is_sure
@@ -115,7 +115,9 @@ def test_code_whose_blocked_versions_are_computed_is_imported(tmp_path, monkeypa
 
 
 def test_the_order_in_which_versions_are_meant():
-    offer = offers.of_versions(["1.1.0", "1.0.0", "1.3.0", "1.2.0", "0.9.0"], ["1.0.0"], None)
+    offer = available_versions.of_versions(
+        ["1.1.0", "1.0.0", "1.3.0", "1.2.0", "0.9.0"], ["1.0.0"], None
+    )
     assert [str(one) for one in offer.versions] == ["1.1.0", "1.3.0", "1.0.0", "1.2.0", "0.9.0"]
     assert offer.described(None) == (
         "1.1.0, 1.3.0, 1.0.0, 1.2.0 (only loaded), 0.9.0 (only loaded)"

@@ -4,7 +4,7 @@ import pytest
 import tensorflow_datasets as tfds
 from etils import epath
 
-from my_datasets.builders import preparing
+from my_datasets.builders import build_job
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.units import SplitInput, Units
 
@@ -13,11 +13,11 @@ def identity(tmp_path, *, is_plain=True, **options):
     info = tfds.testing.DummyDataset(data_dir=tmp_path / "data").info
     config = tfds.download.DownloadConfig()
     build_options = BuildOptions(**options)
-    job = preparing.job(
+    job = build_job.job(
         inputs=[SplitInput("train", Units(iter, [[]]), is_plain=is_plain)], info=info,
         config=config, options=build_options, shard_name=lambda name, i, of: f"{name}-{i}-{of}",
     )  # fmt: skip
-    return preparing.work_identity(
+    return build_job.work_identity(
         job, config, build_options, {"features": "1"}, "tfrecord",
         downloads={}, manual_dir=epath.Path(tmp_path / "manual"),
     )  # fmt: skip

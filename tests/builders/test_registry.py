@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from my_datasets import errors
-from my_datasets.builders.registry import DatasetsPackage, packaged
-from my_datasets.core.versioning import Version
+from my_datasets.builders.resolving.registry import DatasetsPackage, packaged
+from my_datasets.core.version import Version
 from tests import zygote
 from tests.conftest import ROOT
 

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.builders import source_code, staleness
-from my_datasets.builders.fingerprint import changes_since, fingerprint, source_parts
-from my_datasets.core.manifest import Manifest
+from my_datasets.builders.fingerprint import source_code, staleness
+from my_datasets.builders.fingerprint.fingerprint import changes_since, fingerprint, source_parts
+from my_datasets.metadata.manifest import Manifest
 
 BUILDER = """
 import numpy as np

@@ -11,11 +11,11 @@ import pytest
 import tensorflow_datasets as tfds
 
 from my_datasets import errors
-from my_datasets.builders import staleness
-from my_datasets.builders.fingerprint import _config, _stable, changes, fingerprint
-from my_datasets.builders.source_code import meaning
+from my_datasets.builders.fingerprint import staleness
+from my_datasets.builders.fingerprint.fingerprint import _config, _stable, changes, fingerprint
+from my_datasets.builders.fingerprint.source_code import meaning
 from my_datasets.building.options import BuildOptions
-from my_datasets.core.manifest import Manifest
+from my_datasets.metadata.manifest import Manifest
 
 BUILDER = '''
 """A dataset."""

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from my_datasets.publishing.keeping import yank
-from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.memory import Memory
-from my_datasets.stores.opening import open_store
-from my_datasets.stores.patience import PatientStore
+from my_datasets.publishing.admin.releases import yank
+from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.storage.opening import open_store
+from my_datasets.storage.retry import PatientStore
 from tests.catalog import made
 
 
@@ -24,7 +24,7 @@ def published(data_dir):
     """A store with signed releases, of which one is withdrawn."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from my_datasets.publishing.signing import Signer
+    from my_datasets.publishing.model.signing import Signer
 
     signer = Signer(Ed25519PrivateKey.generate())
     store, memory = data_dir.parent / "store", data_dir.parent / "memory"

@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.publish.publisher import publish
 from tests.catalog.markup import HOSTILE
 
 F = tfds.features

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from my_datasets.catalog import metadata, ranges
-from my_datasets.catalog.beginnings import beginning
-from my_datasets.catalog.collect import collect
-from my_datasets.catalog.render import write
-from my_datasets.catalog.snippets import snippets
-from my_datasets.publishing.memory import Memory
-from my_datasets.records import stored
+from my_datasets.catalog import release_metadata
+from my_datasets.catalog.releases import collect
+from my_datasets.catalog.samples import range_reads
+from my_datasets.catalog.samples.first_records import beginning
+from my_datasets.catalog.site.render import write
+from my_datasets.catalog.site.snippets import snippets
+from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.records import shard_reader
 from tests.catalog import made
 from tests.catalog.markup import Page
 from tests.publishing.web import serving
@@ -53,7 +54,7 @@ def data_dir(tmp_path_factory):
 def store(data_dir):
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from my_datasets.publishing.signing import Signer
+    from my_datasets.publishing.model.signing import Signer
 
     signer = Signer(Ed25519PrivateKey.generate())
     made.publish_all(data_dir, data_dir.parent / "store", data_dir.parent / "m", signer=signer)
@@ -63,9 +64,9 @@ def store(data_dir):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Shards as small as those here are read like large ones."""
-    monkeypatch.setattr(metadata, "SMALL_SHARD_BYTES", 0)
-    monkeypatch.setattr(ranges, "_BLOCK", 4 << 10)
-    monkeypatch.setattr(ranges, "_BUFFER", 16 << 10)
+    monkeypatch.setattr(release_metadata, "SMALL_SHARD_BYTES", 0)
+    monkeypatch.setattr(range_reads, "_BLOCK", 4 << 10)
+    monkeypatch.setattr(range_reads, "_BUFFER", 16 << 10)
 
 
 def shard_of(directory, form):
@@ -73,7 +74,7 @@ def shard_of(directory, form):
 
 
 def first_of(path, form):
-    records = itertools.chain.from_iterable(stored.records(path, form))
+    records = itertools.chain.from_iterable(shard_reader.records(path, form))
     return list(itertools.islice(records, 20))
 
 
@@ -133,9 +134,9 @@ def test_records_are_those_of_the_shard(data_dir, form, monkeypatch):
     path = shard_of(data_dir, form)
     data = path.read_bytes()
     for block in (1000, 1 << 20):
-        monkeypatch.setattr(ranges, "_BLOCK", block)
-        monkeypatch.setattr(ranges, "_BUFFER", block)
-        found = ranges.first_records(lambda a, b: data[a:b], len(data), form)
+        monkeypatch.setattr(range_reads, "_BLOCK", block)
+        monkeypatch.setattr(range_reads, "_BUFFER", block)
+        found = range_reads.first_records(lambda a, b: data[a:b], len(data), form)
         assert found == first_of(path, form)
 
 
@@ -145,13 +146,13 @@ def test_what_is_damaged_is_told(data_dir, form):
     data = bytearray(path.read_bytes())
     for i in range(100, len(data) - 1000, 50):
         data[i] ^= 0x55
-    with pytest.raises(stored.DamagedError):
-        ranges.first_records(lambda a, b: bytes(data[a:b]), len(data), form)
+    with pytest.raises(shard_reader.DamagedError):
+        range_reads.first_records(lambda a, b: bytes(data[a:b]), len(data), form)
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_there_is_a_limit(store, data_dir, tmp_path, small_blocks, monkeypatch, form):
-    monkeypatch.setattr(ranges, "MOST_FETCHED", 8 << 10)
+    monkeypatch.setattr(range_reads, "MOST_FETCHED", 8 << 10)
     with serving(store[0]) as (url, _):
         found = collect(url, cache=tmp_path / "cache")
     write(found, tmp_path / "site")
@@ -169,7 +170,7 @@ def test_what_is_signed_is_shown_if_the_whole_shard_is_what_was_signed(
         found = collect(url, keys=keys, memory=memory, cache=tmp_path / "whole")
         write(found, tmp_path / "site")
         require_examples(tmp_path / "site", data_dir)
-        monkeypatch.setattr(metadata, "MOST_SHARD_BYTES", 1000)
+        monkeypatch.setattr(release_metadata, "MOST_SHARD_BYTES", 1000)
         found = collect(url, keys=keys, memory=memory, cache=tmp_path / "none")
     write(found, tmp_path / "other")
     for form in FORMATS:
@@ -213,8 +214,8 @@ def test_code_for_other_formats_runs(store, data_dir, tmp_path, monkeypatch, for
 
 
 def test_large_records_are_fewer(data_dir, monkeypatch):
-    from my_datasets.catalog import beginnings
+    from my_datasets.catalog.samples import first_records
 
-    monkeypatch.setattr(beginnings, "_BYTES", 7000)
+    monkeypatch.setattr(first_records, "_BYTES", 7000)
     version = data_dir / names_of("tfrecord") / "1.0.0"
     assert len(beginning(version).records()) == 3

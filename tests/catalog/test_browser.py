@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from my_datasets.catalog.changes import Comparing
-from my_datasets.catalog.collect import collect
-from my_datasets.catalog.render import write
+from my_datasets.catalog.releases import collect
 from my_datasets.catalog.reports import diff_page, statistics_page, verification_page
+from my_datasets.catalog.site.render import write
+from my_datasets.catalog.version_changes import Comparing
 from my_datasets.comparison.diff import diff
-from my_datasets.core.manifest import Manifest
-from my_datasets.publishing.memory import Memory
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.publishing.model.rollback_state import Memory
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests import browsers

@@ -13,15 +13,16 @@ import pytest
 from click.testing import CliRunner
 
 from my_datasets import errors
-from my_datasets.catalog import metadata, ranges
-from my_datasets.catalog.changes import Comparing
-from my_datasets.catalog.collect import collect
-from my_datasets.catalog.render import write
-from my_datasets.catalog.site import MARKER, Site, plain
+from my_datasets.catalog import release_metadata
+from my_datasets.catalog.releases import collect
+from my_datasets.catalog.samples import range_reads
+from my_datasets.catalog.site.directory import MARKER, Site, plain
+from my_datasets.catalog.site.render import write
+from my_datasets.catalog.version_changes import Comparing
 from my_datasets.cli.main import cli
-from my_datasets.core.manifest import Manifest
-from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.signing import Signer
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.signing import Signer
 from tests.catalog.markup import HOSTILE, Page, require_harmless
 from tests.publishing.web import serving
 from tests.waiting import LONGEST_SECONDS
@@ -131,7 +132,7 @@ def test_sounds_are_files_that_play(pages, site, data_dir):
 
     import numpy as np
 
-    from my_datasets.input_pipeline.source import source
+    from my_datasets.input_pipeline.read.source import source
 
     page = pages["datasets/tones"]
     sounds = [one for one in page.values("src") if one.endswith(".wav")]
@@ -144,7 +145,7 @@ def test_sounds_are_files_that_play(pages, site, data_dir):
 
 
 def test_long_texts_are_folded(pages, data_dir):
-    from my_datasets.input_pipeline.source import source
+    from my_datasets.input_pipeline.read.source import source
 
     page = pages["datasets/stories"]
     texts = [one["text"].decode() for one in source(data_dir / "stories" / "1.0.0")[:10]]
@@ -165,7 +166,7 @@ def test_mlcroissant_validates_and_loads(site, data_dir, pages):
     import mlcroissant as mlc
     import numpy as np
 
-    from my_datasets.input_pipeline.source import source
+    from my_datasets.input_pipeline.read.source import source
 
     for name in NAMES:
         found = mlc.Dataset(str(site / "datasets" / name / "croissant.json"))
@@ -255,8 +256,8 @@ def test_a_store_elsewhere(published, tmp_path):
 
 
 def test_large_examples_stay_elsewhere(published, tmp_path, monkeypatch):
-    monkeypatch.setattr(metadata, "SMALL_SHARD_BYTES", 100)
-    monkeypatch.setattr(ranges, "MOST_FETCHED", 100)
+    monkeypatch.setattr(release_metadata, "SMALL_SHARD_BYTES", 100)
+    monkeypatch.setattr(range_reads, "MOST_FETCHED", 100)
     with serving(published.store) as (url, asked):
         found = collect(url, cache=tmp_path / "cache")
         assert not [one for one in asked if "tfrecord" in one[1]]
@@ -426,13 +427,14 @@ def test_what_is_killed_leaves_whole_pages(data_dir, tmp_path):
     write(collect(data_dir), site)
     code = (
         "import sys; from pathlib import Path\n"
-        "from my_datasets.catalog import collect, render, site\n"
-        "before = site.Site.write\n"
+        "from my_datasets.catalog import releases\n"
+        "from my_datasets.catalog.site import directory, render\n"
+        "before = directory.Site.write\n"
         "def slow(self, path, contents):\n"
         "    before(self, path, contents)\n"
         "    print(path, flush=True)\n"
-        "site.Site.write = slow\n"
-        f"render.write(collect.collect({str(data_dir)!r}), Path({str(site)!r}), title='Other')\n"
+        "directory.Site.write = slow\n"
+        f"render.write(releases.collect({str(data_dir)!r}), Path({str(site)!r}), title='Other')\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
         process.stdout.readline()
@@ -508,7 +510,7 @@ def test_code_on_pages_runs(published, pages, tmp_path, monkeypatch):
     found = collect(published.store, keys=published.keys, memory=Memory(published.memory))
     site = tmp_path / "site"
     write(found, site, with_samples=False)
-    from my_datasets.catalog.snippets import snippets
+    from my_datasets.catalog.site.snippets import snippets
 
     (tones,) = [one for one in found.datasets if one.name == "tones"]
     by_title = {

@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-from my_datasets.catalog.changes import Comparing
-from my_datasets.catalog.collect import collect
-from my_datasets.catalog.render import write
-from my_datasets.core import manifest
-from my_datasets.core.manifest import FILE_NAME
+from my_datasets.catalog.releases import collect
+from my_datasets.catalog.site.render import write
+from my_datasets.catalog.version_changes import Comparing
+from my_datasets.metadata import manifest
+from my_datasets.metadata.manifest import FILE_NAME
 from tests.catalog.markup import HOSTILE
 from tests.catalog.test_catalog import pages_of
 

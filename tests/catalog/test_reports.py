@@ -9,11 +9,11 @@ from click.testing import CliRunner
 from my_datasets.catalog.reports import diff_page, statistics_page, verification_page
 from my_datasets.cli.main import cli
 from my_datasets.comparison.diff import Diff
-from my_datasets.comparison.examples import SplitDiff
-from my_datasets.core.bumps import Bump, Change, Kind
-from my_datasets.core.issues import Issue, Severity
-from my_datasets.core.manifest import Manifest
-from my_datasets.core.versioning import Version
+from my_datasets.comparison.example_changes import SplitDiff
+from my_datasets.core.issue import Issue, Severity
+from my_datasets.core.version import Version
+from my_datasets.core.version_rules import Bump, Change, Kind
+from my_datasets.metadata.manifest import Manifest
 from my_datasets.statistics.distribution import Distribution
 from my_datasets.statistics.drift import moved
 from my_datasets.statistics.numbers import summary_of

@@ -7,7 +7,7 @@ import sys
 
 import tensorflow_datasets  # noqa: F401 - for the forks
 
-from my_datasets.checking import behaviour
+from my_datasets.checking import behavior_check
 
 
 class Forked:
@@ -19,7 +19,7 @@ class Forked:
             os.dup2(nowhere, 1)
             os.dup2(nowhere, 2)
             sys.argv[1:] = [str(given), str(report)]
-            behaviour.main()
+            behavior_check.main()
 
         self._process = multiprocessing.get_context("fork").Process(target=work)
         self._process.start()

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from my_datasets.checking.checker import check, new_process
 from my_datasets.cli.main import cli
-from my_datasets.core.issues import Issue
+from my_datasets.core.issue import Issue
 from my_datasets.errors import DatasetNotFoundError
 from tests.checking.forked import Forked
 

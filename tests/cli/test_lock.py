@@ -11,9 +11,9 @@ from click.testing import CliRunner
 import my_datasets
 from my_datasets import errors
 from my_datasets.cli.main import cli
-from my_datasets.core.content import decoding_of
-from my_datasets.core.lock import FILE_NAME, Lock
-from my_datasets.core.manifest import Manifest
+from my_datasets.metadata.content import decoding_of
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.resolving.lock import FILE_NAME, Lock
 from tests.comparison.test_diff import Versions
 
 

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from my_datasets import errors
 from my_datasets.cli.main import cli
-from my_datasets.core.manifest import Manifest
+from my_datasets.metadata.manifest import Manifest
 from tests.publishing import made
 from tests.publishing.test_signing import keygen
 

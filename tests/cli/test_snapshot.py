@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 from my_datasets.cli.main import cli
 from tests.conftest import ROOT
-from tests.streaming import kafka
-from tests.streaming.conftest import broker, topic  # noqa: F401 - fixtures
-from tests.streaming.examples import FEATURES, numbered
+from tests.kafka import kafka
+from tests.kafka.conftest import broker, topic  # noqa: F401 - fixtures
+from tests.kafka.examples import FEATURES, numbered
 
 COMMAND = [sys.executable, "-m", "my_datasets", "snapshot"]
 

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from my_datasets.cli.main import cli
-from my_datasets.core import manifest
 from my_datasets.errors import NotPreparedError
+from my_datasets.metadata import manifest
 from tests.building.engines.builds import build
 from tests.statistics import rows
 

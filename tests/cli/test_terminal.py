@@ -18,10 +18,10 @@ import pytest
 import yaml
 
 import my_datasets
-from my_datasets.core import metadata_copy
-from my_datasets.core.content import schema_of
-from my_datasets.core.declared import essentials
-from my_datasets.core.manifest import Manifest
+from my_datasets.metadata import recorded_files
+from my_datasets.metadata.content import schema_of
+from my_datasets.metadata.dataset_info import essentials
+from my_datasets.metadata.manifest import Manifest
 from tests.publishing.made import NAME, make
 
 # One of each kind; a title; a link and colours by markup; and a line that forges another one.
@@ -62,7 +62,7 @@ def hostile(tmp_path_factory):
     dataclasses.replace(
         made,
         content=dataclasses.replace(made.content, schema=schema_of(version)),
-        metadata_copy=metadata_copy.of_version(version), metadata=essentials(version),
+        metadata_copy=recorded_files.of_version(version), metadata=essentials(version),
         statistics=statistics,
         provenance={**made.provenance, "licence": EVIL, "reproduce": EVIL,
                     "release_notes": {"1.0.0": EVIL}, "software": {"x": EVIL}},
@@ -177,7 +177,8 @@ def test_the_exported_card_is_harmless(hostile, tmp_path):
 
 def test_logs_warnings_and_errors_are_printable():
     script = (
-        "import logging, sys, warnings\nfrom my_datasets.cli.output import print_only_printable\n"
+        "import logging, sys, warnings\n"
+        "from my_datasets.cli.render.output import print_only_printable\n"
         "print_only_printable()\nlogging.warning('log %s', sys.argv[1])\n"
         "warnings.warn('warning ' + sys.argv[1])\nraise ValueError('error ' + sys.argv[1])\n"
     )

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 import my_datasets
 from my_datasets import errors
 from my_datasets.cli.main import cli
-from my_datasets.core.manifest import Manifest
+from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import index
-from my_datasets.verification.adopting import adopt
+from my_datasets.verification.adopt import adopt
 from tests.building.engines.builds import THREE_SHARDS
 from tests.building.engines.toys import ByTfds
 from tests.comparison.test_diff import Versions
@@ -65,7 +65,7 @@ def test_damaged_data(data_dir, tmp_path):
     assert done.exit_code == 1
     assert f"error: {shard.name}, record 4, byte " in done.output
     assert "The checksum of the record is wrong. [damaged]" in done.output
-    assert "To mend: " in done.output
+    assert "Fix: " in done.output
     assert run("verify", "digits", "--data-dir", tmp_path, "--fast").exit_code == 0
     (version / "my_datasets_manifest.json").unlink()
     assert run("verify", "digits", "--data-dir", tmp_path, "--fast").exit_code == 0

@@ -10,10 +10,10 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets.comparison.diff import diff
-from my_datasets.core.bumps import Bump, Kind
-from my_datasets.core.content import Content
-from my_datasets.core.manifest import Manifest
+from my_datasets.core.version_rules import Bump, Kind
 from my_datasets.errors import CorruptShardError, IncompleteVersionError
+from my_datasets.metadata.content import Content
+from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import keys
 
 ROWS = 300
@@ -282,13 +282,13 @@ def test_what_is_supervised(first, build):
 
 
 def test_pieces_make_no_difference(first, build, monkeypatch):
-    from my_datasets.core import hashes
+    from my_datasets.core import hash_sets
 
     new = build(splits=lambda self: {"train": range(9, ROWS + 4), "test": range(9)})
     expected = diff(first, new)
-    real = hashes.pieces
+    real = hash_sets.pieces
     monkeypatch.setattr(
-        hashes, "pieces", lambda *parts, at_once=0: real(*parts, at_once=at_once or 500)
+        hash_sets, "pieces", lambda *parts, at_once=0: real(*parts, at_once=at_once or 500)
     )
     found = diff(first, new)
     assert found == expected

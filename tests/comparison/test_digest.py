@@ -12,11 +12,11 @@ import tensorflow_datasets as tfds
 from hypothesis import strategies as st
 
 import my_datasets
-from my_datasets.core import content
-from my_datasets.core.declared import Declared
-from my_datasets.core.manifest import Manifest
-from my_datasets.records import canonical
-from my_datasets.verification.adopting import looked_into
+from my_datasets.metadata import content
+from my_datasets.metadata.dataset_info import Declared
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.records.tf_example import canonical
+from my_datasets.verification.adopt import looked_into
 from tests.building.engines import toys
 from tests.building.engines.builds import THREE_SHARDS, build
 

@@ -5,8 +5,8 @@ import pytest
 import tensorflow_datasets as tfds
 
 from my_datasets.building.options import BuildOptions
-from my_datasets.core import layout
 from my_datasets.errors import VersionGateError
+from my_datasets.metadata import layout
 from tests.comparison.test_diff import ROWS, Versions
 
 

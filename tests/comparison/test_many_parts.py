@@ -10,10 +10,10 @@ import tensorflow_datasets as tfds
 import my_datasets
 from my_datasets.comparison import shard_parts
 from my_datasets.comparison.diff import diff
-from my_datasets.core import manifest
-from my_datasets.core.manifest import Manifest
 from my_datasets.errors import ConstraintError
-from my_datasets.verification.adopting import adopt
+from my_datasets.metadata import manifest
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.verification.adopt import adopt
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 

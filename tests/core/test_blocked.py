@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow_datasets.core import utils as tfds_utils
 
-from my_datasets.core.blocked import Blocked, reason_in_metadata
+from my_datasets.resolving.blocked import Blocked, reason_in_metadata
 
 versions = st.sampled_from(["1.0.0", "1.0.1", "2.0.0"])
 configs = st.sampled_from(["small", "large"])

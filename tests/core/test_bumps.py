@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.core import bumps
-from my_datasets.core.bumps import RULES, Bump, Change, Kind
-from my_datasets.core.versioning import Version
+from my_datasets.core import version_rules
+from my_datasets.core.version import Version
+from my_datasets.core.version_rules import RULES, Bump, Change, Kind
 
 VERSIONS = st.builds(Version, *[st.integers(0, 20)] * 3)
 
@@ -21,10 +21,10 @@ def test_each_kind_has_a_rule_with_a_reason():
 
 def test_what_asks_for_most_counts():
     some = [Change(Kind.SHARDS, "split train"), Change(Kind.FEATURE_ADDED, "feature x")]
-    assert bumps.required([]) is Bump.NONE
-    assert bumps.required(some[:1]) is Bump.PATCH
-    assert bumps.required(some) is Bump.MINOR
-    assert bumps.required([*some, Change(Kind.SPLIT_REMOVED, "split test")]) is Bump.MAJOR
+    assert version_rules.required([]) is Bump.NONE
+    assert version_rules.required(some[:1]) is Bump.PATCH
+    assert version_rules.required(some) is Bump.MINOR
+    assert version_rules.required([*some, Change(Kind.SPLIT_REMOVED, "split test")]) is Bump.MAJOR
     assert some[1].to_json()["bump"] == "minor"
 
 
@@ -38,12 +38,12 @@ def test_what_asks_for_most_counts():
     ],
 )  # fmt: skip
 def test_by_which_number_a_version_was_raised(old, new, expected):
-    assert bumps.between(Version.parse(old), Version.parse(new)) == expected
+    assert version_rules.between(Version.parse(old), Version.parse(new)) == expected
 
 
 @given(VERSIONS, st.sampled_from(Bump), VERSIONS)
 def test_the_least_version_is_enough_and_none_below_it(old, bump, other):
-    least = bumps.least(old, bump)
-    assert bumps.between(old, least) == bump
-    actual = bumps.between(old, other)
+    least = version_rules.least(old, bump)
+    assert version_rules.between(old, least) == bump
+    actual = version_rules.between(old, other)
     assert (actual is not None and actual >= bump) == (other >= least)

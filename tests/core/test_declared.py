@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.core.declared import Declared, dataset_info, essentials
 from my_datasets.errors import IncompleteVersionError, MyDatasetsError
+from my_datasets.metadata.dataset_info import Declared, dataset_info, essentials
 from tests.core.test_json_files import HOSTILE
 
 GOOD = {

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import my_datasets
-from my_datasets.core import feature_classes
-from my_datasets.core.feature_classes import TFDS_CLASSES, read_features
 from my_datasets.errors import (
     IncompleteVersionError,
     InvalidOptionError,
     MyDatasetsError,
     UnregisteredFeatureError,
 )
+from my_datasets.metadata import feature_classes
+from my_datasets.metadata.feature_classes import TFDS_CLASSES, read_features
 
 EVIL = "side_effect.on_import.Feature"
 TENSOR = "tensorflow_datasets.core.features.tensor_feature.Tensor"
@@ -194,8 +194,9 @@ MUTATED = st.sampled_from([
 @given(data=st.data())
 def test_whatever_it_says_it_is_read_or_refused(data, tmp_path_factory):
     """And our own readers read all that passes."""
-    from my_datasets.core import content, feature_changes, schema
     from my_datasets.exporting import features as exported
+    from my_datasets.metadata import content, feature_changes
+    from my_datasets.metadata import features as schema
 
     whole = copy.deepcopy(as_file(GOOD))
     for _ in range(data.draw(st.integers(1, 3))):

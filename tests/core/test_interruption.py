@@ -14,8 +14,8 @@ import pytest
 
 from my_datasets.core import interruption
 from my_datasets.publishing.transfer import Transfer
-from my_datasets.stores.local import LocalStore
-from my_datasets.stores.store import HALF_WRITTEN
+from my_datasets.storage.backends.local import LocalStore
+from my_datasets.storage.store import HALF_WRITTEN
 
 _WRITE = frozenset({"local.py", "interruption.py", "contextlib.py"})
 _THREADS = frozenset(

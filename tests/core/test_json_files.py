@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.core.json_files import (
+from my_datasets.storage.json_files import (
     MOST_MANIFEST_BYTES,
     MalformedJsonError,
     parse_json,
@@ -43,7 +43,7 @@ def test_it_is_refused(name, tmp_path):
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("my_datasets.core.json_files.MOST_BYTES", 10)
+    monkeypatch.setattr("my_datasets.storage.json_files.MOST_BYTES", 10)
     (tmp_path / "it.json").write_text("[1, 2, 3, 4]")
     with pytest.raises(MalformedJsonError, match="larger than 10 bytes"):
         read_json(tmp_path / "it.json")

@@ -1,7 +1,8 @@
 from pathlib import Path
 
-from my_datasets.core import layout
-from my_datasets.core.versioning import Version
+from my_datasets.core.version import Version
+from my_datasets.metadata import layout
+from my_datasets.storage import addresses
 
 
 def make(directory: Path, *files: str) -> None:
@@ -40,10 +41,10 @@ def test_a_missing_directory_holds_nothing(tmp_path):
 
 
 def test_remote_directories_are_told_from_local_ones(tmp_path):
-    assert layout.is_remote("gs://bucket/data")
-    assert not layout.is_remote(tmp_path)
-    assert layout.as_path("gs://bucket/data").name == "data"
-    assert layout.as_path("~/x") == Path.home() / "x"
+    assert addresses.is_remote("gs://bucket/data")
+    assert not addresses.is_remote(tmp_path)
+    assert addresses.as_path("gs://bucket/data").name == "data"
+    assert addresses.as_path("~/x") == Path.home() / "x"
 
 
 def test_a_directory_that_cannot_be_read_is_passed_over(tmp_path, monkeypatch):

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from my_datasets.core.lock import Lock
 from my_datasets.errors import LockError
+from my_datasets.resolving.lock import Lock
 from tests import programs
 
 

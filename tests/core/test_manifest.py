@@ -8,8 +8,8 @@ import pytest
 import tensorflow_datasets as tfds
 
 from my_datasets.building.options import BuildOptions
-from my_datasets.core import manifest
-from my_datasets.verification.adopting import adopt
+from my_datasets.metadata import manifest
+from my_datasets.verification.adopt import adopt
 from tests.building.engines import toys
 from tests.building.engines.builds import build
 

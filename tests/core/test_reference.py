@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from tensorflow_datasets.core import naming
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.versioning import VersionPattern
+from my_datasets.core.version import VersionPattern
 from my_datasets.errors import InvalidReferenceError
 
 names = st.from_regex(r"[a-z][a-z0-9_]{0,10}", fullmatch=True)
@@ -37,11 +37,11 @@ def test_any_other_text_is_refused_with_a_reason(text):
     else:
         message = ""
         assert str(reference) == text
-    assert not message or message.splitlines()[-1].startswith("  To mend:")
+    assert not message or message.splitlines()[-1].startswith("  Fix:")
 
 
 @pytest.mark.parametrize(
-    ("text", "reason", "mend"),
+    ("text", "reason", "fix"),
     [
         ("", "it is empty", "'digits'"),
         ("   ", "it is empty", "'digits'"),
@@ -57,10 +57,10 @@ def test_any_other_text_is_refused_with_a_reason(text):
         ("/etc/passwd", "the name ''", "my-datasets list"),
     ],
 )
-def test_the_error_names_the_part_and_the_remedy(text, reason, mend):
+def test_the_error_names_the_part_and_the_remedy(text, reason, fix):
     with pytest.raises(InvalidReferenceError) as caught:
         DatasetReference.parse(text)
     first, *_, last = str(caught.value).splitlines()
     assert reason in first
-    assert last.strip().startswith("To mend:")
-    assert mend in last
+    assert last.strip().startswith("Fix:")
+    assert fix in last

@@ -5,8 +5,8 @@ import tensorflow_datasets as tfds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.core.subsplits import Range, resolve
 from my_datasets.errors import SplitNotFoundError
+from my_datasets.metadata.subsplits import Range, resolve
 
 LENGTHS = {"train": [7, 0, 33, 60, 4], "test": [19]}
 BOUNDS = st.one_of(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from my_datasets import errors
-from my_datasets.core.user_folders import cache_folder, settings_folder, state_folder
+from my_datasets.storage.user_folders import cache_folder, settings_folder, state_folder
 from tests import programs
 
 

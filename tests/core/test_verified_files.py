@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from my_datasets.core.verified_files import VerifiedFiles
+from my_datasets.storage.verified_files import VerifiedFiles
 
 DATA = b"some bytes" * 1000
 SUM = hashlib.sha256(DATA).hexdigest()

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow_datasets.core import utils as tfds_utils
 
-from my_datasets.core.versioning import Version, VersionPattern
+from my_datasets.core.version import Version, VersionPattern
 
 numbers = st.integers(0, 10**6)
 versions = st.builds(Version, numbers, numbers, numbers)

@@ -166,7 +166,7 @@ def test_a_part_of_the_file_where_no_length_tells(server, tmp_path):
 def test_another_file_than_the_recorded_one(server, tmp_path, other):
     url = server.put("/x.zip", other)
     with pytest.raises(ChecksumError) as caught:
-        get(url, tmp_path, expected=of(BODY), mend="run the command")
+        get(url, tmp_path, expected=of(BODY), fix="run the command")
     message = str(caught.value)
     assert "is another file than the recorded one" in message
     assert f"Found: {len(other):,} bytes, SHA-256 {of(other).sha256}" in message

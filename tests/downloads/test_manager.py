@@ -11,7 +11,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.builders import downloading
+from my_datasets.builders.download import download_manager
 from my_datasets.building.options import BuildOptions
 from my_datasets.errors import ChecksumError, DownloadError
 
@@ -91,7 +91,7 @@ def test_it_can_be_sent_to_workers_of_beam(server, tmp_path):
     made = builder(tmp_path, url, records={url: NUMBERS})
     config = tfds.download.DownloadConfig()
     inner = made._make_download_manager(tmp_path / "downloads", config)
-    manager = downloading.DownloadManager(inner, made._download_plan(inner, config))
+    manager = download_manager.DownloadManager(inner, made._download_plan(inner, config))
     assert pickle.loads(pickle.dumps(manager)).download(url).read_bytes() == NUMBERS
 
 

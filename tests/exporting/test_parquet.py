@@ -23,11 +23,11 @@ from click.testing import CliRunner
 import my_datasets
 from my_datasets import errors
 from my_datasets.cli.main import cli
-from my_datasets.exporting.about import About
 from my_datasets.exporting.parquet import export
 from my_datasets.exporting.target import MARKER
-from my_datasets.input_pipeline.prepared import find
-from my_datasets.publishing.publisher import publish
+from my_datasets.exporting.version_summary import About
+from my_datasets.input_pipeline.read.prepared import find
+from my_datasets.publishing.publish.publisher import publish
 from tests.building.engines.builds import build
 from tests.publishing import forging
 from tests.statistics import rows
@@ -350,7 +350,7 @@ def test_a_kill_leaves_nothing_that_looks_whole(odd, tmp_path):
     code = (
         "import signal\nfrom pathlib import Path\n"
         "from my_datasets.exporting.parquet import export\n"
-        "from my_datasets.input_pipeline.prepared import find\n"
+        "from my_datasets.input_pipeline.read.prepared import find\n"
         "def told(*_):\n    print('told', flush=True)\n    signal.pause()\n"
         f"export(find(Path({str(odd)!r})), Path({str(tmp_path / 'out')!r}), report=told)\n"
     )
@@ -370,7 +370,7 @@ from pathlib import Path
 import numpy as np
 sys.path.insert(0, {str(Path(__file__).resolve().parents[2])!r})
 from my_datasets.exporting import parquet
-from my_datasets.input_pipeline.prepared import find
+from my_datasets.input_pipeline.read.prepared import find
 prepared = find(Path({str(tmp_path / "data" / "large_texts" / "1.0.0")!r}))
 parquet.export(prepared, Path({str(tmp_path / "warm")!r}), splits=["few"])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

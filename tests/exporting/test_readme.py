@@ -6,9 +6,9 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from my_datasets.exporting.about import About
+from my_datasets.exporting.dataset_card import readme
 from my_datasets.exporting.features import Feature
-from my_datasets.exporting.readme import readme
+from my_datasets.exporting.version_summary import About
 from my_datasets.printable import printable
 from tests.catalog.markup import HOSTILE
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from my_datasets.input_pipeline import floats
-from my_datasets.input_pipeline.buffers import Pool
+from my_datasets.input_pipeline.decode.buffers import Pool
+from my_datasets.input_pipeline.transform import floats
 
 SHAPE = (3, 400, 1000)
 BYTES = 3 * 400 * 1000 * 4

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import my_datasets
-from my_datasets.core.schema import Leaf
 from my_datasets.errors import PlanError
-from my_datasets.input_pipeline import images
-from my_datasets.input_pipeline.cache import ExampleCache
-from my_datasets.input_pipeline.planning import plan
+from my_datasets.input_pipeline.decode import images
+from my_datasets.input_pipeline.decode.example_cache import ExampleCache
+from my_datasets.input_pipeline.plan.planner import plan
+from my_datasets.metadata.features import Leaf
 
 PLAIN = ["vector", "label", "matrix", "grey"]
 

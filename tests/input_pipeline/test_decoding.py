@@ -8,12 +8,12 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 
-from my_datasets.core import schema
-from my_datasets.core.schema import Leaf
 from my_datasets.errors import FeatureError, OutOfMemoryError
-from my_datasets.input_pipeline.decoding import Decoder, MisfitError
-from my_datasets.records.columns import MOST_TENSOR_BYTES, PADDING
-from my_datasets.records.reading import Batch
+from my_datasets.input_pipeline.decode.decoder import Decoder, MisfitError
+from my_datasets.metadata import features
+from my_datasets.metadata.features import Leaf
+from my_datasets.records.random_access import Batch
+from my_datasets.records.tf_example.columns import MOST_TENSOR_BYTES, PADDING
 from my_datasets.statistics.feature import tensor
 
 PACKED = {"dtype": "int16", "encoding": "zlib"}
@@ -115,8 +115,8 @@ def test_little_that_decompresses_to_much_is_refused(shape, given, bomb):
 
 def test_many_tensors_that_decompress_to_much_are_refused(monkeypatch):
     """What is left is small here, so that the test takes little."""
-    monkeypatch.setattr("my_datasets.input_pipeline.decoding.MOST_TENSOR_BYTES", 1 << 20)
-    monkeypatch.setattr("my_datasets.input_pipeline.decoding.available", lambda: 4 << 20)
+    monkeypatch.setattr("my_datasets.input_pipeline.decode.decoder.MOST_TENSOR_BYTES", 1 << 20)
+    monkeypatch.setattr("my_datasets.input_pipeline.decode.decoder.available", lambda: 4 << 20)
     decoder = Decoder({"x": Leaf(("x",), "number", shape=(None,), **PACKED)})
     one = {"x": [zlib.compress(bytes(1 << 20))]}
     assert len(decoder(batch_of(one, one))["x"]) == 2
@@ -129,7 +129,7 @@ def test_what_only_tfds_reads_is_refused(tmp_path):
     tfds.features.FeaturesDict(of_tfds).save_config(tmp_path)
     (tmp_path / "dataset_info.json").write_text("{}")
     with pytest.raises(FeatureError, match="'x' is of bfloat16"):
-        schema.read(tmp_path)
+        features.read(tmp_path)
 
 
 def test_kinds_that_differ_between_records_are_told():

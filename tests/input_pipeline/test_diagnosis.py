@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import pytest
 import tensorflow as tf
 
-from my_datasets.input_pipeline import images
-from my_datasets.input_pipeline.augment import compose
+from my_datasets.input_pipeline.decode import images
 from my_datasets.input_pipeline.diagnosis import diagnose
-from my_datasets.input_pipeline.order import Order
-from my_datasets.input_pipeline.planning import plan
+from my_datasets.input_pipeline.order.permutation import Order
+from my_datasets.input_pipeline.plan.planner import plan
 from my_datasets.input_pipeline.stopwatch import Stopwatch, timed
-from my_datasets.records.reading import Records
+from my_datasets.input_pipeline.transform.augment import compose
+from my_datasets.records.random_access import Records
 
 
 def slowed(monkeypatch, owner, name, seconds):

@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 
 import my_datasets
 from my_datasets.errors import InvalidOptionError, PlanError
-from my_datasets.input_pipeline import order
-from my_datasets.input_pipeline.batching import Batching
 from my_datasets.input_pipeline.engine import Engine
-from my_datasets.input_pipeline.memory import size_of
-from my_datasets.input_pipeline.mixture import mix
-from my_datasets.input_pipeline.order import Order
-from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.planning import by_default, plan
-from my_datasets.input_pipeline.stages import (
+from my_datasets.input_pipeline.order import permutation
+from my_datasets.input_pipeline.order.batching import Batching
+from my_datasets.input_pipeline.order.permutation import Order
+from my_datasets.input_pipeline.order.state import State
+from my_datasets.input_pipeline.plan.memory import size_of
+from my_datasets.input_pipeline.plan.mixture import mix
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.planner import by_default, plan
+from my_datasets.input_pipeline.plan.stages import (
     Batch,
     Cache,
     Mix,
@@ -31,7 +32,6 @@ from my_datasets.input_pipeline.stages import (
     Shard,
     Shuffle,
 )
-from my_datasets.input_pipeline.state import State
 from tests.input_pipeline.conftest import ROWS
 
 
@@ -184,7 +184,7 @@ def test_values_are_those_of_their_examples(data_dir):
 def test_the_plan_is_a_value(data_dir):
     made = plan("everything", data_dir=data_dir, batch_size=16, shard=(1, 3), cache="memory")
     assert Plan.from_json(made.to_json()) == made
-    assert eval(repr(made), vars(my_datasets.input_pipeline.stages) | {"Plan": Plan}) == made
+    assert eval(repr(made), vars(my_datasets.input_pipeline.plan.stages) | {"Plan": Plan}) == made
     lines = made.explain().splitlines()
     assert [line.split()[0] for line in lines] == [
         "read", "shuffle", "shard", "decode", "cache", "batch", "repeat", "prefetch"
@@ -254,13 +254,15 @@ def numbers(batches, count=None):
 @pytest.mark.parametrize("sizes", ["sorted", "computed"])
 def test_a_state_goes_on_in_the_order_in_which_it_was_saved(data_dir, monkeypatch, sizes):
     if sizes == "computed":  # as of more examples than are sorted: there the order is another one
-        monkeypatch.setattr(order, "_SORTED", 0)
+        monkeypatch.setattr(permutation, "_SORTED", 0)
     made = plan("everything", data_dir=data_dir, columns=["whole"], epochs=2, batch_size=10)
     assert made.beginning.order_version == 2
     first = State.from_json(of_first_version(made.beginning))
     assert (first.order_version, first.seed) == (1, 0)
     with monkeypatch.context() as patch:  # what that version of the package gave
-        patch.setattr(order, "_round_keys", lambda seed, epoch, version: order._keys(seed, epoch))
+        patch.setattr(
+            permutation, "_round_keys", lambda seed, epoch, version: permutation._keys(seed, epoch)
+        )
         old = numbers(my_datasets.batches(made))
     assert (old == numbers(my_datasets.batches(made))) is (sizes == "sorted")
     assert numbers(my_datasets.batches(made, state=first)) == old

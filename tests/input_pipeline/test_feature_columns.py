@@ -10,7 +10,7 @@ import my_datasets
 from my_datasets import feature_columns as fc
 from my_datasets.building.options import BuildOptions
 from my_datasets.errors import FeatureError, InvalidOptionError
-from my_datasets.input_pipeline.feature_columns import learning
+from my_datasets.input_pipeline.transform.feature_columns import learning
 
 KINDS = ["oak", "elm", "fir", "yew"]
 N = 500
@@ -188,7 +188,7 @@ def test_numbers_that_are_none_are_filled_in(table):
 
 
 def test_it_is_one_pass(table, monkeypatch):
-    from my_datasets.input_pipeline.source import ExampleSource
+    from my_datasets.input_pipeline.read.source import ExampleSource
 
     seen = []
     real = ExampleSource.columns

@@ -11,7 +11,7 @@ import my_datasets
 from my_datasets.errors import InvalidOptionError, MissingDependencyError
 from my_datasets.input_pipeline import frameworks
 from my_datasets.input_pipeline.frameworks.torch import TorchBatches
-from my_datasets.input_pipeline.planning import plan
+from my_datasets.input_pipeline.plan.planner import plan
 
 OPTIONS = {"columns": ["whole", "text", "vector", "list"], "batch_size": 16, "epochs": 2}
 

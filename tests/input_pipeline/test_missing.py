@@ -6,9 +6,9 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets.building.options import BuildOptions
-from my_datasets.core.schema import Leaf
 from my_datasets.errors import InvalidOptionError, PlanError
-from my_datasets.input_pipeline.missing import with_missing
+from my_datasets.input_pipeline.decode.missing import with_missing
+from my_datasets.metadata.features import Leaf
 
 N = 30
 KINDS = {

@@ -18,8 +18,8 @@ from my_datasets.errors import (
     UnknownMethodError,
     UnknownOptionError,
 )
-from my_datasets.input_pipeline.augment import RandomFlip
-from my_datasets.records.reading import Records
+from my_datasets.input_pipeline.transform.augment import RandomFlip
+from my_datasets.records.random_access import Records
 
 PLANNED = ("plan", "pipeline", "batches", "torch_loader")
 ALL = (*PLANNED, "source", "load")

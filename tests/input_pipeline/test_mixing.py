@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import my_datasets
-from my_datasets.core.schema import Leaf
 from my_datasets.errors import InvalidOptionError, PlanError
 from my_datasets.input_pipeline.engine import Engine
-from my_datasets.input_pipeline.mixing import MixedOrder, MixedSource, shares
-from my_datasets.input_pipeline.mixture import mix
-from my_datasets.input_pipeline.order import Order
-from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.planning import plan
-from my_datasets.input_pipeline.stages import Cache
+from my_datasets.input_pipeline.order.mixing import MixedOrder, MixedSource, shares
+from my_datasets.input_pipeline.order.permutation import Order
+from my_datasets.input_pipeline.plan.mixture import mix
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.planner import plan
+from my_datasets.input_pipeline.plan.stages import Cache
+from my_datasets.metadata.features import Leaf
 
 sizes_and_weights = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 9)), min_size=1,
                              max_size=5)  # fmt: skip

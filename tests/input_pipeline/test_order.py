@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.input_pipeline import order
-from my_datasets.input_pipeline.bucketing import LengthOrder
-from my_datasets.input_pipeline.mixing import MixedOrder
-from my_datasets.input_pipeline.order import Order, uniform
+from my_datasets.input_pipeline.order import permutation
+from my_datasets.input_pipeline.order.bucketing import LengthOrder
+from my_datasets.input_pipeline.order.mixing import MixedOrder
+from my_datasets.input_pipeline.order.permutation import Order, uniform
 
 GOLDEN_SORTED = [3, 4, 1, 8, 0, 5, 9, 2, 6, 7]
 GOLDEN_COMPUTED = [852171521, 742354083, 237469497, 5863706, 203352599]
@@ -22,7 +22,7 @@ GOLDEN_UNIFORM = [[0.445794, 0.863834], [0.906752, 0.262554], [0.834718, 0.24889
 def way(request, monkeypatch):
     """Either way in which a permutation is made, for small sizes too."""
     if request.param == "computed":
-        monkeypatch.setattr(order, "_SORTED", 0)
+        monkeypatch.setattr(permutation, "_SORTED", 0)
     return request.param
 
 
@@ -81,7 +81,7 @@ def test_every_permutation_of_few_is_as_likely():
 
 def test_neighbours_are_not_related(monkeypatch):
     """Correlations of n pairs are within 4 / sqrt(n) of 0 for a random permutation."""
-    monkeypatch.setattr(order, "_SORTED", 0)
+    monkeypatch.setattr(permutation, "_SORTED", 0)
     n = 200_003
     found = Order(n, 3)(0, np.arange(n)).astype(float)
     for one, other in (
@@ -113,24 +113,26 @@ def test_no_round_of_an_epoch_has_the_key_of_another():
             key
             for seed in range(5)
             for epoch in range(20)
-            for key in order._round_keys(seed, epoch, version)
+            for key in permutation._round_keys(seed, epoch, version)
         }
         assert len(keys) == distinct
 
 
 def test_orders_that_are_made_of_others_have_their_version(monkeypatch):
     """All of them as they would be for many examples: for few, versions are the same."""
-    monkeypatch.setattr(order, "_SORTED", 0)
+    monkeypatch.setattr(permutation, "_SORTED", 0)
     places = np.arange(62)
     for make in (
-        lambda version: order.WindowOrder((31, 31), 2, 3, version=version),
-        lambda version: order.WindowOrder((1,) * 62, 1, 3, version=version),
+        lambda version: permutation.WindowOrder((31, 31), 2, 3, version=version),
+        lambda version: permutation.WindowOrder((1,) * 62, 1, 3, version=version),
         lambda version: LengthOrder(Order(62, None), places % 7, 62, 4, 3, version),
         lambda version: MixedOrder((Order(62, None),) * 2, (31, 31), "first", 3, version),
     ):
         now = make(2)(1, places)
         with monkeypatch.context() as patch:
-            patch.setattr(order, "_round_keys", lambda seed, epoch, _: order._keys(seed, epoch))
+            patch.setattr(
+                permutation, "_round_keys", lambda seed, epoch, _: permutation._keys(seed, epoch)
+            )
             then = make(2)(1, places)
         assert not np.array_equal(now, then)
         assert np.array_equal(make(1)(1, places), then)

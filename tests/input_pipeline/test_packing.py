@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import my_datasets
-from my_datasets.core.schema import Leaf
 from my_datasets.errors import FeatureError, InvalidOptionError, PlanError
-from my_datasets.input_pipeline.bucketing import LengthOrder
+from my_datasets.input_pipeline.decode.ragged import Ragged
 from my_datasets.input_pipeline.engine import Engine
-from my_datasets.input_pipeline.order import Order
-from my_datasets.input_pipeline.packing import PackedSource, cut, fitted
-from my_datasets.input_pipeline.planning import plan
-from my_datasets.input_pipeline.ragged import Ragged
+from my_datasets.input_pipeline.order.bucketing import LengthOrder
+from my_datasets.input_pipeline.order.packing import PackedSource, cut, fitted
+from my_datasets.input_pipeline.order.permutation import Order
+from my_datasets.input_pipeline.plan.planner import plan
+from my_datasets.metadata.features import Leaf
 
 lists = st.lists(st.integers(0, 12), max_size=40)
 

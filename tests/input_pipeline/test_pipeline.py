@@ -16,9 +16,9 @@ import tensorflow_datasets as tfds
 import my_datasets
 from my_datasets.building.options import BuildOptions
 from my_datasets.errors import CorruptShardError, ExampleError, FeatureError, PlanError
-from my_datasets.input_pipeline.augment import CutMix, MixUp, RandomFlip, compose
-from my_datasets.input_pipeline.planning import plan
-from my_datasets.input_pipeline.tf_dataset import Pipeline
+from my_datasets.input_pipeline.frameworks.tf_dataset import Pipeline
+from my_datasets.input_pipeline.plan.planner import plan
+from my_datasets.input_pipeline.transform.augment import CutMix, MixUp, RandomFlip, compose
 
 EACH = 250
 

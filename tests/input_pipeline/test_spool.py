@@ -22,9 +22,6 @@ from hypothesis import strategies as st
 
 import my_datasets
 from my_datasets.building.options import BuildOptions
-from my_datasets.core import manifest
-from my_datasets.core.lock import Lock, Locked
-from my_datasets.core.manifest import Manifest
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (
     CorruptShardError,
@@ -33,13 +30,16 @@ from my_datasets.errors import (
     NotPreparedError,
     PlanError,
 )
-from my_datasets.input_pipeline import spool as spool_module
 from my_datasets.input_pipeline.engine import Engine
-from my_datasets.input_pipeline.order import Order, WindowOrder
-from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.planning import plan
+from my_datasets.input_pipeline.order.permutation import Order, WindowOrder
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.planner import plan
+from my_datasets.input_pipeline.read import bucket_cache as spool_module
 from my_datasets.loading import _held_to
+from my_datasets.metadata import manifest
+from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import index, tfrecord
+from my_datasets.resolving.lock import Lock, Locked
 from tests import servers
 
 N, SHARDS = 600, 12

@@ -15,7 +15,7 @@ from my_datasets.errors import (
     MissingDependencyError,
     PlanError,
 )
-from my_datasets.input_pipeline.planning import plan
+from my_datasets.input_pipeline.plan.planner import plan
 
 
 @pytest.fixture

@@ -8,19 +8,19 @@ import sys
 import threading
 import time
 
-from my_datasets.publishing import places, record
-from my_datasets.publishing.index import State
-from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.record import Record
-from my_datasets.stores.opening import open_store
-from my_datasets.stores.patience import PatientStore
+from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.model import record, store_layout
+from my_datasets.publishing.model.index import State
+from my_datasets.publishing.model.record import Record
+from my_datasets.storage.opening import open_store
+from my_datasets.storage.retry import PatientStore
 from tests.publishing import made
 
 _WORK = """
 import sys
-from my_datasets.stores.opening import open_store
-from my_datasets.publishing.publisher import publish
-from my_datasets.publishing.puller import pull
+from my_datasets.storage.opening import open_store
+from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.pull.puller import pull
 store = open_store(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
@@ -90,7 +90,7 @@ class Looking(threading.Thread):
     def _look(self):
         index = Ledger(PatientStore(self._store)).index(made.NAME)
         found = index.releases.get("1.0.0")
-        folder = places.release_of(made.NAME, "1.0.0")
+        folder = store_layout.release_of(made.NAME, "1.0.0")
         there = {one.path.rpartition("/")[2]: one.bytes for one in self._store.list(folder)}
         # What plain TFDS goes by; and what our index says.
         if "features.json" in there or (found is not None and found.state is State.PUBLISHED):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from my_datasets.stores.patience import Patience
+from my_datasets.storage.retry import Patience
 from tests.publishing import made
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.core.content import Content
-from my_datasets.core.manifest import Manifest
+from my_datasets.metadata.content import Content
+from my_datasets.metadata.manifest import Manifest
 
 NAME = "labelled"
 

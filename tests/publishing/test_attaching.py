@@ -16,9 +16,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.core.lock import Lock, Locked
-from my_datasets.core.user_folders import state_folder
-from my_datasets.core.versioning import Version
+from my_datasets.core.version import Version
 from my_datasets.errors import (
     CorruptReleaseError,
     DataDirError,
@@ -31,15 +29,17 @@ from my_datasets.errors import (
     SplitNotFoundError,
     YankedError,
 )
-from my_datasets.publishing import keeping
-from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.publisher import publish
-from my_datasets.publishing.signing import Signer, TrustedKeys
-from my_datasets.records import on_demand
-from my_datasets.records.on_demand import Attachment
-from my_datasets.stores.opening import open_store
-from my_datasets.stores.patience import PatientStore
+from my_datasets.publishing.admin import releases
+from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.signing import Signer, TrustedKeys
+from my_datasets.publishing.publish.publisher import publish
+from my_datasets.records import shard_provider
+from my_datasets.records.shard_provider import Attachment
+from my_datasets.resolving.lock import Lock, Locked
+from my_datasets.storage.opening import open_store
+from my_datasets.storage.retry import PatientStore
+from my_datasets.storage.user_folders import state_folder
 from tests.publishing import made
 from tests.publishing.test_signing import keygen
 from tests.publishing.web import serving
@@ -464,7 +464,7 @@ def test_attaching_that_was_killed_is_begun_again(store, cache, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         my_datasets.attach("released", store, cache)
     monkeypatch.undo()
-    assert not list(cache.rglob(on_demand.FILE_NAME))
+    assert not list(cache.rglob(shard_provider.FILE_NAME))
     attached = my_datasets.attach("released", store, cache)
     assert len(my_datasets.source(attached, split="test")) == 10
     assert my_datasets.attach("released:1.0.0", store, cache) == attached
@@ -474,7 +474,7 @@ def test_what_pull_refuses_is_refused(store, own_store, cache, tmp_path, monkeyp
     ledger = Ledger(PatientStore(open_store(own_store)))
     with pytest.raises(ReleaseNotFoundError):
         my_datasets.attach("released:3.*.*", own_store, cache)
-    keeping.yank(ledger, "released:1.0.0", "labels are wrong")
+    releases.yank(ledger, "released:1.0.0", "labels are wrong")
     for attempt in (my_datasets.attach, lambda name, store, cache: stream(store, cache, name)):
         with pytest.raises(YankedError, match="labels are wrong"):
             attempt("released:1.0.0", own_store, cache)
@@ -516,7 +516,7 @@ def test_metadata_are_verified(own_store, cache):
     path.write_bytes(path.read_bytes().replace(b"noise", b"n0ise"))
     with pytest.raises(CorruptReleaseError, match=r"features\.json in .* is not what was publ"):
         my_datasets.attach("released", own_store, cache)
-    assert not list(cache.rglob(on_demand.FILE_NAME))
+    assert not list(cache.rglob(shard_provider.FILE_NAME))
 
 
 def test_too_little_room_is_told_at_once(store, cache):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from my_datasets.cli import described
+from my_datasets.cli.render import release_info
 from my_datasets.errors import CorruptReleaseError
-from my_datasets.publishing.describing import describe
-from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.describe_release import describe
+from my_datasets.publishing.publish.publisher import publish
 from tests.publishing import made
 from tests.publishing.web import serving
 
@@ -53,7 +53,7 @@ def test_only_metadata_come(store):
 
 
 def test_the_terminal_obeys_nothing_in_it(store, capsys):
-    described.show(describe("released", store))
+    release_info.show(describe("released", store))
     told = capsys.readouterr().out
     assert "[bold]really[/bold]" in told
     assert all(one.isprintable() or one == "\n" for one in told)
@@ -69,7 +69,7 @@ def test_altered_metadata_are_refused(store, tmp_path):
 
 def test_neither_tensorflow_nor_tfds_is_needed(store):
     script = (
-        "import sys; from my_datasets.publishing.describing import describe\n"
+        "import sys; from my_datasets.publishing.describe_release import describe\n"
         f"describe('released', {str(store)!r})\n"
         "print({'tensorflow', 'tensorflow_datasets', 'apache_beam'} & sys.modules.keys())"
     )

@@ -14,15 +14,15 @@ from my_datasets.errors import (
     ReleaseConflictError,
     StoreError,
 )
-from my_datasets.publishing import index as indexes
-from my_datasets.publishing import record
-from my_datasets.publishing.collecting import collect
-from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.publisher import publish
-from my_datasets.publishing.puller import pull
-from my_datasets.publishing.releasing import Outcome
-from my_datasets.stores.opening import open_store
-from my_datasets.stores.patience import Patience, PatientStore
+from my_datasets.publishing.admin.garbage import collect
+from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.model import index as indexes
+from my_datasets.publishing.model import record
+from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.publish.upload import Outcome
+from my_datasets.publishing.pull.puller import pull
+from my_datasets.storage.opening import open_store
+from my_datasets.storage.retry import Patience, PatientStore
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.publishing import made

@@ -11,11 +11,7 @@ from click.testing import CliRunner
 
 import my_datasets
 from my_datasets.cli.main import cli
-from my_datasets.core import metadata_copy
-from my_datasets.core.lock import Lock, Locked
-from my_datasets.core.manifest import Manifest
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.verified_files import verified_files
 from my_datasets.errors import (
     CorruptReleaseError,
     CorruptShardError,
@@ -23,9 +19,13 @@ from my_datasets.errors import (
     MyDatasetsError,
     PublishError,
 )
-from my_datasets.publishing.describing import describe
-from my_datasets.publishing.publisher import publish
-from my_datasets.publishing.record import Record
+from my_datasets.metadata import recorded_files
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.publishing.describe_release import describe
+from my_datasets.publishing.model.record import Record
+from my_datasets.publishing.publish.publisher import publish
+from my_datasets.resolving.lock import Lock, Locked
+from my_datasets.storage.verified_files import verified_files
 from tests.publishing import forging
 
 REFERENCE = "labelled:1.*.*"
@@ -331,7 +331,7 @@ def with_other_indexes(version, other):
         np.save(path, other(np.load(path)))
     made = Manifest.read(version)
     shards = [one.name for split in made.content.splits.values() for one in split.shards]
-    replace(made, files=metadata_copy.of_files(version, shards)).write(version)
+    replace(made, files=recorded_files.of_files(version, shards)).write(version)
 
 
 OTHER_INDEXES = {
@@ -397,7 +397,7 @@ def test_a_planted_record_index_is_refused(original, tmp_path):
         (version / name).unlink()
     made = Manifest.read(version)
     shards = [one.name for split in made.content.splits.values() for one in split.shards]
-    replace(made, files=metadata_copy.of_files(version, shards)).write(version)
+    replace(made, files=recorded_files.of_files(version, shards)).write(version)
     publish(str(version), tmp_path / "store")
     here = my_datasets.pull("labelled", tmp_path / "store", tmp_path / "here").path
     for name, offsets in planted.items():

@@ -12,13 +12,14 @@ import time
 import pytest
 
 from my_datasets.errors import MyDatasetsError
-from my_datasets.publishing import keeping, record
-from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.publisher import publish
-from my_datasets.publishing.puller import pull
-from my_datasets.stores.local import LocalStore
-from my_datasets.stores.opening import open_store
-from my_datasets.stores.patience import Patience, PatientStore
+from my_datasets.publishing.admin import releases
+from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.model import record
+from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.pull.puller import pull
+from my_datasets.storage.backends.local import LocalStore
+from my_datasets.storage.opening import open_store
+from my_datasets.storage.retry import Patience, PatientStore
 from tests.publishing import made
 
 LONGEST_SECONDS = 60
@@ -171,7 +172,7 @@ def told(work):
         return work()
     except MyDatasetsError as error:
         problem = str(error)
-    assert "To mend: " in problem
+    assert "Fix: " in problem
     assert len(problem) < 5000
     return None
 
@@ -203,8 +204,8 @@ def test_whatever_a_store_says(directory, tmp_path, count, built):
             for name, data in made.contents(done.path).items():
                 if "-of-" in name:
                     assert data == good[name], (number, name)
-        told(lambda one=ledger: keeping.releases(one))
-        told(lambda one=ledger: keeping.history(one, "released"))
+        told(lambda one=ledger: releases.releases(one))
+        told(lambda one=ledger: releases.history(one, "released"))
         assert time.monotonic() - begin < LONGEST_SECONDS, number
         assert seen(outer / "canary") == before_outer, number
         assert {path.name for path in outer.iterdir()} <= {"canary", "here"}, number

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 import my_datasets
-from my_datasets.core.lock import Lock, Locked
-from my_datasets.core.manifest import Manifest
-from my_datasets.core.versioning import Version
+from my_datasets.core.version import Version
 from my_datasets.errors import (
     InvalidOptionError,
     LockError,
@@ -18,13 +16,15 @@ from my_datasets.errors import (
     StoreUnavailableError,
     YankedError,
 )
-from my_datasets.publishing import keeping
-from my_datasets.publishing.held import held
-from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.publisher import publish
-from my_datasets.stores.local import LocalStore
-from my_datasets.stores.opening import open_store
-from my_datasets.stores.patience import Patience, PatientStore
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.publishing.admin import releases
+from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.pull.fetch_or_stream import held
+from my_datasets.resolving.lock import Lock, Locked
+from my_datasets.storage.backends.local import LocalStore
+from my_datasets.storage.opening import open_store
+from my_datasets.storage.retry import Patience, PatientStore
 from tests.publishing import made
 
 NO_PATIENCE = Patience(tries=1)
@@ -77,7 +77,7 @@ def test_nothing_is_downloaded_unasked(store, here):
 def test_what_was_withdrawn_is_told_also_if_it_is_here(store, here):
     my_datasets.load("released:1.1.0", store=store, data_dir=here)
     ledger = Ledger(PatientStore(open_store(store)))
-    keeping.yank(ledger, "released:1.1.0", "labels are wrong")
+    releases.yank(ledger, "released:1.1.0", "labels are wrong")
     with pytest.raises(YankedError, match="labels are wrong"):
         my_datasets.load("released:1.1.0", store=store, data_dir=here)
     assert held("released", store, here).name == "1.0.0"

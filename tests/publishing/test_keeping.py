@@ -6,9 +6,7 @@ import time
 
 import pytest
 
-from my_datasets.core.lock import Lock, Locked
-from my_datasets.core.manifest import Manifest
-from my_datasets.core.versioning import Version
+from my_datasets.core.version import Version
 from my_datasets.errors import (
     InvalidReferenceError,
     PublishError,
@@ -17,14 +15,17 @@ from my_datasets.errors import (
     StoreError,
     YankedError,
 )
-from my_datasets.publishing import keeping, places
-from my_datasets.publishing.collecting import collect
-from my_datasets.publishing.index import State
-from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.publisher import publish
-from my_datasets.publishing.puller import pull
-from my_datasets.stores.opening import open_store
-from my_datasets.stores.patience import PatientStore
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.publishing.admin import releases
+from my_datasets.publishing.admin.garbage import collect
+from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.model import store_layout
+from my_datasets.publishing.model.index import State
+from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.pull.puller import pull
+from my_datasets.resolving.lock import Lock, Locked
+from my_datasets.storage.opening import open_store
+from my_datasets.storage.retry import PatientStore
 from tests.publishing import made
 from tests.publishing.web import serving
 
@@ -41,11 +42,11 @@ def ledger(store, built):
 def test_a_list(ledger, tmp_path):
     version = made.make(tmp_path / "built", base=made.InConfigs, config="small")
     publish(str(version), ledger.store)
-    assert [one.name for one in keeping.releases(ledger)] == [
+    assert [one.name for one in releases.releases(ledger)] == [
         "released:1.0.0", "released:1.1.0", "released_in_configs/small:1.0.0"
     ]  # fmt: skip
-    assert [one.key for one in keeping.releases(ledger, "released")] == ["1.0.0", "1.1.0"]
-    for read in (keeping.releases, keeping.history):
+    assert [one.key for one in releases.releases(ledger, "released")] == ["1.0.0", "1.1.0"]
+    for read in (releases.releases, releases.history):
         with pytest.raises(ReleaseNotFoundError, match="There: released, released_in_configs"):
             read(ledger, "other")
 
@@ -53,22 +54,22 @@ def test_a_list(ledger, tmp_path):
 def test_it_is_listed_where_nothing_can_be_listed(tmp_path, built):
     publish(str(built()), tmp_path)
     with serving(tmp_path) as (url, _):
-        (one,) = keeping.releases(Ledger(PatientStore(open_store(url))))
+        (one,) = releases.releases(Ledger(PatientStore(open_store(url))))
     assert (one.name, one.release.state) == ("released:1.0.0", State.PUBLISHED)
     assert one.to_json()["state"] == "published"
 
 
 def test_a_store_that_is_none(tmp_path):
     ledger = Ledger(PatientStore(open_store(tmp_path)))
-    for read in (keeping.releases, lambda one: keeping.history(one, "a"), collect,
-                 lambda one: keeping.yank(one, "a:1.0.0", "why")):  # fmt: skip
+    for read in (releases.releases, lambda one: releases.history(one, "a"), collect,
+                 lambda one: releases.yank(one, "a:1.0.0", "why")):  # fmt: skip
         with pytest.raises(StoreError, match="There is no store at"):
             read(ledger)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_withdrawn(ledger, tmp_path, built):
-    keeping.yank(ledger, "released:1.1.0", MESSAGE)
+    releases.yank(ledger, "released:1.1.0", MESSAGE)
     assert pull("released:1.*.*", ledger.store, tmp_path).path.name == "1.0.0"
     assert pull("released", ledger.store, tmp_path).path.name == "1.0.0"
     with pytest.raises(YankedError, match=MESSAGE):
@@ -78,22 +79,22 @@ def test_what_is_withdrawn(ledger, tmp_path, built):
     with pytest.raises(ReleaseConflictError, match="withdrawn"):
         publish(str(built("1.1.0")), ledger.store)
     assert list(ledger.store.list("released/1.1.0"))  # the bytes stay
-    keeping.yank(ledger, "released:1.1.0", MESSAGE)  # a second time nothing happens
-    keeping.unyank(ledger, "released:1.1.0")
+    releases.yank(ledger, "released:1.1.0", MESSAGE)  # a second time nothing happens
+    releases.unyank(ledger, "released:1.1.0")
     assert pull("released", ledger.store, tmp_path).path.name == "1.1.0"
-    assert [one.action for one in keeping.history(ledger, "released")[4:]] == ["yank", "unyank"]
-    assert keeping.history(ledger, "released")[4].note == MESSAGE
+    assert [one.action for one in releases.history(ledger, "released")[4:]] == ["yank", "unyank"]
+    assert releases.history(ledger, "released")[4].note == MESSAGE
 
 
 def test_what_cannot_be_withdrawn(ledger):
     for wrong in ("released", "released:1.*.*"):
         with pytest.raises(InvalidReferenceError, match="no exact version"):
-            keeping.yank(ledger, wrong, MESSAGE)
+            releases.yank(ledger, wrong, MESSAGE)
     for wrong in ("released:9.9.9", "other:1.0.0"):
         with pytest.raises(ReleaseNotFoundError):
-            keeping.yank(ledger, wrong, MESSAGE)
+            releases.yank(ledger, wrong, MESSAGE)
     with pytest.raises(PublishError, match="no reason"):
-        keeping.yank(ledger, "released:1.0.0", " ")
+        releases.yank(ledger, "released:1.0.0", " ")
     assert ledger.settings().datasets == ("released",)
 
 
@@ -103,7 +104,7 @@ def everything(store):
 
 def test_uploads_that_were_never_finished(ledger):
     store = ledger.store
-    upload = places.upload_of("released", "3.0.0", "a" * 64)
+    upload = store_layout.upload_of("released", "3.0.0", "a" * 64)
     before = everything(store)
     store.create(f"{upload}/shard", b"12345", hashlib.sha256(b"12345").hexdigest())
     assert collect(ledger) == []  # somebody may be at it
@@ -146,7 +147,7 @@ def test_what_a_killed_writer_left_in_a_directory(tmp_path, built):
 
 
 def test_withdrawn_releases_go_if_no_lock_holds_them(ledger, tmp_path, built):
-    keeping.yank(ledger, "released:1.0.0", MESSAGE)
+    releases.yank(ledger, "released:1.0.0", MESSAGE)
     digest = Manifest.read(built()).content.digest
     lock = Lock(tmp_path / "lock", {"released": Locked(None, Version(1, 0, 0), digest)})
     before = everything(ledger.store)
@@ -168,7 +169,7 @@ def test_withdrawn_releases_go_if_no_lock_holds_them(ledger, tmp_path, built):
 
 
 def test_a_deletion_that_was_killed_is_completed(ledger):
-    keeping.yank(ledger, "released:1.0.0", MESSAGE)
+    releases.yank(ledger, "released:1.0.0", MESSAGE)
     store, left = ledger.store, 3
 
     class Dies:

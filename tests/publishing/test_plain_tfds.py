@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from my_datasets.publishing.publisher import publish
-from my_datasets.stores.gcs import GcsStore
-from my_datasets.stores.local import LocalStore
+from my_datasets.publishing.publish.publisher import publish
+from my_datasets.storage.backends.gcs import GcsStore
+from my_datasets.storage.backends.local import LocalStore
 from tests.publishing import made
 from tests.publishing.google import leading_to
 
@@ -70,7 +70,7 @@ def test_it_sees_nothing_or_all(where, built, monkeypatch):
     address, seen_at, environment = where
     monkeypatch.setattr(GcsStore, "_copy", slowly(GcsStore._copy))
     monkeypatch.setattr(LocalStore, "create", slowly(LocalStore.create))
-    monkeypatch.setattr("my_datasets.stores.copying._AT_ONCE", 1)
+    monkeypatch.setattr("my_datasets.storage.server_copy._AT_ONCE", 1)
     reader = subprocess.Popen(
         [sys.executable, "-c", READER, seen_at, "1.0.0"], env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

@@ -15,13 +15,6 @@ from pathlib import Path
 import pytest
 
 import my_datasets
-from my_datasets.core import manifest, sidecars
-from my_datasets.core.declared import Declared
-from my_datasets.core.json_files import MOST_BYTES, MOST_MANIFEST_BYTES
-from my_datasets.core.lock import Lock
-from my_datasets.core.manifest import Manifest
-from my_datasets.core.regular_files import replaced, write_whole
-from my_datasets.core.sidecars import Sidecar
 from my_datasets.errors import (
     CorruptReleaseError,
     DataDirError,
@@ -30,19 +23,26 @@ from my_datasets.errors import (
     StoreError,
 )
 from my_datasets.input_pipeline.service.request import Request
-from my_datasets.publishing import record
-from my_datasets.publishing.collecting import collect
-from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.publisher import publish
-from my_datasets.publishing.puller import pull
-from my_datasets.publishing.record import Record
-from my_datasets.publishing.shelf import Shelf
-from my_datasets.publishing.signing import TrustedKeys
-from my_datasets.publishing.trust import check_signed
-from my_datasets.records import index, on_demand
-from my_datasets.stores.local import LocalStore
-from my_datasets.stores.patience import PatientStore
-from my_datasets.verification.adopting import adopt
+from my_datasets.metadata import manifest, sidecars
+from my_datasets.metadata.dataset_info import Declared
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata.sidecars import Sidecar
+from my_datasets.publishing.admin.garbage import collect
+from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.model import record
+from my_datasets.publishing.model.record import Record
+from my_datasets.publishing.model.signing import TrustedKeys
+from my_datasets.publishing.model.trust import check_signed
+from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.pull.puller import pull
+from my_datasets.publishing.stream.shard_cache import Shelf
+from my_datasets.records import index, shard_provider
+from my_datasets.resolving.lock import Lock
+from my_datasets.storage.backends.local import LocalStore
+from my_datasets.storage.json_files import MOST_BYTES, MOST_MANIFEST_BYTES
+from my_datasets.storage.regular_files import replaced, write_whole
+from my_datasets.storage.retry import PatientStore
+from my_datasets.verification.adopt import adopt
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.publishing import made
@@ -636,9 +636,9 @@ def test_planted_shards_of_other_versions_are_not_linked(store, tmp_path, built)
 def test_the_file_that_says_attached_leads_nowhere_itself(store, tmp_path):
     """What is in it does not matter: only this machine's state does."""
     attached = my_datasets.attach("released", store, tmp_path / "cache")
-    text = (attached.path / on_demand.FILE_NAME).read_text()
+    text = (attached.path / shard_provider.FILE_NAME).read_text()
     assert str(store) not in text
-    (attached.path / on_demand.FILE_NAME).write_bytes(attachment("/", "http://127.0.0.1:9/"))
+    (attached.path / shard_provider.FILE_NAME).write_bytes(attachment("/", "http://127.0.0.1:9/"))
     assert len(list(my_datasets.source(attached, split="test"))) == 10
 
 

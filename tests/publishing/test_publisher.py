@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from my_datasets.catalog.collect import collect
-from my_datasets.catalog.render import write
-from my_datasets.core import manifest
-from my_datasets.core.manifest import Manifest
+from my_datasets.catalog.releases import collect
+from my_datasets.catalog.site.render import write
 from my_datasets.errors import (
     AlreadyInStoreError,
     CorruptReleaseError,
@@ -26,18 +24,21 @@ from my_datasets.errors import (
     VersionGateError,
 )
 from my_datasets.exporting.parquet import export
-from my_datasets.input_pipeline import prepared
-from my_datasets.publishing import places, publisher, record
-from my_datasets.publishing.index import State
-from my_datasets.publishing.ledger import Ledger
-from my_datasets.publishing.publisher import publish
-from my_datasets.publishing.puller import pull
-from my_datasets.publishing.record import Record
-from my_datasets.publishing.releasing import Outcome
-from my_datasets.stores.local import LocalStore
-from my_datasets.stores.opening import open_store
-from my_datasets.stores.patience import PatientStore
-from my_datasets.verification.adopting import adopt
+from my_datasets.input_pipeline.read import prepared
+from my_datasets.metadata import manifest
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.model import record, store_layout
+from my_datasets.publishing.model.index import State
+from my_datasets.publishing.model.record import Record
+from my_datasets.publishing.publish import publisher
+from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.publish.upload import Outcome
+from my_datasets.publishing.pull.puller import pull
+from my_datasets.storage.backends.local import LocalStore
+from my_datasets.storage.opening import open_store
+from my_datasets.storage.retry import PatientStore
+from my_datasets.verification.adopt import adopt
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.publishing import made
@@ -74,7 +75,7 @@ def test_a_version_becomes_a_release(store, built):
     assert there == made.contents(built())
     assert written == Record.of(built()).data
     assert release(store).state is State.PUBLISHED
-    assert not list(store.list(places.UPLOADS))
+    assert not list(store.list(store_layout.UPLOADS))
     assert {one.stage for one in told} == {"uploading"}
     assert told[-1].done == told[-1].total == done.bytes
     log = ledger(store).index(made.NAME).log
@@ -186,7 +187,7 @@ def test_what_is_damaged_is_told_and_comes_to_no_store(store, built, tmp_path, d
     # Where nobody looks lie files of it that are right, which need not be uploaded again.
     right = made.contents(built())
     uploaded = [one.path for one in store.list("")]
-    assert all(path.startswith(f"{places.UPLOADS}/") for path in uploaded)
+    assert all(path.startswith(f"{store_layout.UPLOADS}/") for path in uploaded)
     assert not (dry_run and uploaded)
     for path in uploaded:
         assert b"".join(store.read(path)) == right[path.rpartition("/")[2]]
@@ -196,7 +197,7 @@ def test_what_is_damaged_is_told_and_comes_to_no_store(store, built, tmp_path, d
         len(right[path.rpartition("/")[2]]) for path in uploaded
     )
     assert publish(str(version), store).uploaded == left
-    assert not list(store.list(places.UPLOADS))
+    assert not list(store.list(store_layout.UPLOADS))
 
 
 def overwritten(version):
@@ -245,7 +246,7 @@ def test_a_damaged_copy_of_which_all_is_uploaded_is_not_published(store, built, 
     on its way into the store."""
     version = Path(shutil.copytree(built(), tmp_path / "released" / "1.0.0"))
     wanted = Record.of(version)
-    folder = places.upload_of(wanted.name, wanted.key, wanted.identity)
+    folder = store_layout.upload_of(wanted.name, wanted.key, wanted.identity)
     for one in wanted.files:
         store.create(f"{folder}/{one.name}", version / one.name, one.sha256)
     (damaged, *_) = (name for name in overwritten(version) if "-train" in name)
@@ -415,7 +416,7 @@ def test_what_was_lost_is_put_back(store, built):
     there = files(store, "released/1.0.0")
     del there[record.FILE_NAME]
     assert there == made.contents(built())
-    assert not list(store.list(places.UPLOADS))
+    assert not list(store.list(store_layout.UPLOADS))
 
 
 def test_what_was_damaged_is_put_back(address, store, built):
@@ -471,7 +472,7 @@ def test_who_publishes_the_same_may_be_quicker_at_any_moment(built, tmp_path):
     there = files(store, "released/1.0.0")
     del there[record.FILE_NAME]
     assert there == made.contents(built())
-    assert not list(store.list(places.UPLOADS))
+    assert not list(store.list(store_layout.UPLOADS))
 
 
 def test_one_that_fails_stops_the_others(built, tmp_path):
@@ -524,7 +525,7 @@ def test_of_several_with_other_bytes_exactly_one_wins(address, store, built, tmp
     there = files(store, "released/1.0.0")
     del there[record.FILE_NAME]
     assert there == made.contents(mine[won[0]])
-    assert not list(store.list(places.UPLOADS))
+    assert not list(store.list(store_layout.UPLOADS))
 
 
 def test_of_several_with_the_same_bytes_one_publishes(address, store, built):

@@ -10,9 +10,7 @@ from pathlib import Path
 import pytest
 import tensorflow_datasets as tfds
 
-from my_datasets.core.lock import Lock, Locked
-from my_datasets.core.manifest import Manifest
-from my_datasets.core.versioning import Version
+from my_datasets.core.version import Version
 from my_datasets.errors import (
     CorruptReleaseError,
     DiskFullError,
@@ -24,11 +22,13 @@ from my_datasets.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from my_datasets.publishing import record
-from my_datasets.publishing.publisher import publish
-from my_datasets.publishing.puller import pull
-from my_datasets.stores.local import LocalStore
-from my_datasets.stores.opening import open_store
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.publishing.model import record
+from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.pull.puller import pull
+from my_datasets.resolving.lock import Lock, Locked
+from my_datasets.storage.backends.local import LocalStore
+from my_datasets.storage.opening import open_store
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.publishing import made
@@ -278,7 +278,7 @@ def test_no_room(directory, tmp_path, tmpfs):
 
 def test_a_disk_that_fills_up(directory, tmpfs, built, monkeypatch):
     """Somebody else writes there meanwhile: what came is kept, and nothing is visible."""
-    monkeypatch.setattr("my_datasets.building.engines.room.require", lambda *_: None)
+    monkeypatch.setattr("my_datasets.building.engines.disk_space.require", lambda *_: None)
     small = tmpfs("200k")
     with pytest.raises(DiskFullError, match="disk is full"):
         pull("released:1.0.0", directory, small)

@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from my_datasets.errors import CorruptReleaseError, DiskFullError
-from my_datasets.publishing.record import ReleasedFile
-from my_datasets.publishing.shelf import Shelf
-from my_datasets.records.on_demand import hold
+from my_datasets.publishing.model.record import ReleasedFile
+from my_datasets.publishing.stream.shard_cache import Shelf
+from my_datasets.records.shard_provider import hold
 
 SIZE = 1000
 
@@ -164,7 +164,7 @@ def test_threads_share_too_little_room(tmp_path):
 _KILLED = """
 import sys
 from pathlib import Path
-from my_datasets.publishing.shelf import Shelf
+from my_datasets.publishing.stream.shard_cache import Shelf
 from tests.publishing.test_shelf import data_of, file_of
 
 def given():
@@ -205,8 +205,8 @@ _BUSY = """
 import random
 import sys
 from pathlib import Path
-from my_datasets.publishing.shelf import Shelf
-from my_datasets.records.on_demand import hold
+from my_datasets.publishing.stream.shard_cache import Shelf
+from my_datasets.records.shard_provider import hold
 from tests.publishing.test_shelf import brought, data_of
 
 shelf = Shelf(Path(sys.argv[1]), 3000)

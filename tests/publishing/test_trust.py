@@ -9,13 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 import my_datasets
-from my_datasets.catalog.collect import collect
+from my_datasets.catalog.releases import collect
 from my_datasets.cli.main import cli
-from my_datasets.core.content import Content
-from my_datasets.core.declared import essentials
-from my_datasets.core.lock import Lock, TrustedKey
-from my_datasets.core.manifest import Manifest
-from my_datasets.core.user_folders import settings_folder
 from my_datasets.errors import (
     DataDirError,
     InvalidOptionError,
@@ -24,20 +19,26 @@ from my_datasets.errors import (
     StoreUnavailableError,
     YankedError,
 )
-from my_datasets.publishing import keeping, record
-from my_datasets.publishing.describing import describe
-from my_datasets.publishing.held import held
-from my_datasets.publishing.ledger import INDEX_PURPOSE, STORE_PURPOSE, Ledger
-from my_datasets.publishing.memory import Memory
-from my_datasets.publishing.publisher import publish
-from my_datasets.publishing.puller import pull
-from my_datasets.publishing.record import Record
-from my_datasets.publishing.sealing import sealed
-from my_datasets.publishing.signing import Signer, TrustedKeys
-from my_datasets.publishing.trust import check_signed, require_signed
-from my_datasets.stores.local import LocalStore
-from my_datasets.stores.opening import open_store
-from my_datasets.stores.patience import Patience, PatientStore
+from my_datasets.metadata.content import Content
+from my_datasets.metadata.dataset_info import essentials
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.publishing.admin import releases
+from my_datasets.publishing.catalog_client import INDEX_PURPOSE, STORE_PURPOSE, Ledger
+from my_datasets.publishing.describe_release import describe
+from my_datasets.publishing.model import record
+from my_datasets.publishing.model.record import Record
+from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.signed_json import sealed
+from my_datasets.publishing.model.signing import Signer, TrustedKeys
+from my_datasets.publishing.model.trust import check_signed, require_signed
+from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.pull.fetch_or_stream import held
+from my_datasets.publishing.pull.puller import pull
+from my_datasets.resolving.lock import Lock, TrustedKey
+from my_datasets.storage.backends.local import LocalStore
+from my_datasets.storage.opening import open_store
+from my_datasets.storage.retry import Patience, PatientStore
+from my_datasets.storage.user_folders import settings_folder
 from tests.publishing import forging
 from tests.publishing.test_signing import keygen
 
@@ -150,7 +151,7 @@ def test_signatures_that_are_gone_are_told(store, tmp_path, caplog):
 def test_a_store_that_required_signatures_cannot_stop_to_unnoticed(
     store, tmp_path, signers, trusted
 ):
-    keeping.require_signatures(ledger(store, signer=signers["alice"]), required=True)
+    releases.require_signatures(ledger(store, signer=signers["alice"]), required=True)
     saved = {path: path.read_bytes() for path in (list_of(store), index_of(store))}
     with pytest.raises(SignatureError, match="nobody said whose keys to trust"):
         pull("released", store, tmp_path / "here")
@@ -178,9 +179,9 @@ def test_a_user_without_a_home_has_no_settings(store, tmp_path, monkeypatch, tru
     for name in ("MY_DATASETS_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "nowhere")
-    assert len(keeping.releases(ledger(store))) == 1
+    assert len(releases.releases(ledger(store))) == 1
     with pytest.raises(DataDirError, match="has no home folder"):
-        keeping.releases(ledger(store, keys=trusted("alice")))
+        releases.releases(ledger(store, keys=trusted("alice")))
 
 
 # Keys that are named once.
@@ -246,7 +247,7 @@ def test_which_keys_come_first(store, tmp_path, trusted, signers, project):
     path.write_text(f'[[trusted_keys]]\nkey = "{mallory}"\n')
 
     def reads(**options):
-        return keeping.releases(ledger(store, memory=Memory(tmp_path / "none"), **options))
+        return releases.releases(ledger(store, memory=Memory(tmp_path / "none"), **options))
 
     with pytest.raises(SignatureError):
         reads()
@@ -480,7 +481,7 @@ def staging(tmp_path, built, signers):
 
 def test_an_index_of_another_store_is_refused(store, staging, tmp_path, signers, trusted, memory):
     alice = trusted("alice")
-    keeping.yank(ledger(store, signer=signers["alice"], keys=alice), "released:1.0.0", "wrong")
+    releases.yank(ledger(store, signer=signers["alice"], keys=alice), "released:1.0.0", "wrong")
     with pytest.raises(YankedError):
         pull("released", store, tmp_path / "here", keys=alice, memory=memory)
     shutil.copy(index_of(staging), index_of(store))
@@ -524,7 +525,7 @@ def test_stores_of_old_releases_are_read_and_can_be_renewed(
     pull("released", store, tmp_path / "here", keys=trusted("alice"), memory=memory)
     assert "does not say which store it is of" in caplog.text
     assert f"my-datasets sign --to {store}" in caplog.text
-    keeping.sign(ledger(store, signer=alice))
+    releases.sign(ledger(store, signer=alice))
     caplog.clear()
     pull("released", store, tmp_path / "here", keys=trusted("alice"), memory=memory)
     assert not caplog.records
@@ -538,7 +539,7 @@ def test_the_list_of_datasets_is_remembered_beside_the_indexes(
 ):
     """What is noted of an index does not replace what is known of the list."""
     old = list_of(store).read_bytes()
-    keeping.require_signatures(ledger(store, signer=signers["alice"]), required=True)
+    releases.require_signatures(ledger(store, signer=signers["alice"]), required=True)
     pull("released", store, tmp_path / "here", keys=trusted("alice"), memory=memory)
     list_of(store).write_bytes(old)
     with pytest.raises(SignatureError, match="older state of store"):
@@ -549,7 +550,7 @@ def test_parts_of_different_times_do_not_go_together(store, tmp_path, signers, t
     """For who has seen neither: the index says how old the list of datasets and keys may be."""
     old = list_of(store).read_bytes()
     alice = signers["alice"]
-    keeping.require_signatures(ledger(store, signer=alice), required=True)
+    releases.require_signatures(ledger(store, signer=alice), required=True)
     publish(str(built("1.1.0")), store, signer=alice)
     list_of(store).write_bytes(old)
     with pytest.raises(SignatureError, match="older state of its list of datasets and keys"):
@@ -561,14 +562,14 @@ def test_parts_of_different_times_do_not_go_together(store, tmp_path, signers, t
 
 def test_an_index_that_has_expired_is_refused(store, tmp_path, signers, trusted, memory):
     alice, then = signers["alice"], time.time() - 40 * DAY
-    keeping.set_validity(ledger(store, signer=alice, clock=lambda: then), 30 * DAY)
+    releases.set_validity(ledger(store, signer=alice, clock=lambda: then), 30 * DAY)
     frozen = index_of(store).read_bytes()
 
     def reads(days):
         reader = ledger(
             store, keys=trusted("alice"), memory=memory, clock=lambda: then + days * DAY
         )
-        return keeping.releases(reader)
+        return releases.releases(reader)
 
     assert reads(29)
     with pytest.raises(SignatureError, match=r"has expired(.|\n)*my-datasets sign --to"):
@@ -576,7 +577,7 @@ def test_an_index_that_has_expired_is_refused(store, tmp_path, signers, trusted,
     with pytest.raises(SignatureError, match="has expired"):
         pull("released", store, tmp_path / "here", keys=trusted("alice"), memory=memory)
     # Who signs renews it: for as long as before.
-    keeping.sign(ledger(store, signer=alice))
+    releases.sign(ledger(store, signer=alice))
     pull("released", store, tmp_path / "here", keys=trusted("alice"), memory=memory)
     assert reads(69)
     # The list alone says nothing of an index that is held back.
@@ -597,7 +598,7 @@ def test_an_index_from_before_anything_expired_is_refused(store, tmp_path, signe
 
 def test_publishing_renews_what_is_due(store, signers, built):
     alice, then = signers["alice"], time.time() - 20 * DAY
-    keeping.set_validity(ledger(store, signer=alice, clock=lambda: then), 30 * DAY)
+    releases.set_validity(ledger(store, signer=alice, clock=lambda: then), 30 * DAY)
     before = json.loads(list_of(store).read_bytes())["expires"]
     publish(str(built("1.1.0")), store, signer=alice)
     for path in (list_of(store), index_of(store)):
@@ -609,10 +610,10 @@ def test_publishing_renews_what_is_due(store, signers, built):
 
 def test_a_key_that_a_trusted_key_added_counts(store, tmp_path, signers, trusted, built):
     """Also for who only knows the first one, and reads the store for the first time."""
-    keeping.add_key(ledger(store, signer=signers["alice"]), *trusted("bob").lines)
+    releases.add_key(ledger(store, signer=signers["alice"]), *trusted("bob").lines)
     alice = trusted("alice")
     publish(str(built("1.1.0")), store, signer=signers["bob"], keys=alice)
-    keeping.sign(ledger(store, signer=signers["bob"], keys=alice))
+    releases.sign(ledger(store, signer=signers["bob"], keys=alice))
     fresh = Memory(tmp_path / "fresh")
     done = pull("released:1.1.0", store, tmp_path / "here", keys=alice, memory=fresh)
     assert check_signed(done.path, trusted("bob")).signed_by == signers["bob"].fingerprint
@@ -620,14 +621,14 @@ def test_a_key_that_a_trusted_key_added_counts(store, tmp_path, signers, trusted
 
 def test_who_is_not_trusted_adds_nobody(store, tmp_path, signers, trusted):
     mallory = signers["mallory"]
-    keeping.add_key(ledger(store, signer=mallory), *trusted("mallory").lines)
-    keeping.sign(ledger(store, signer=mallory))
+    releases.add_key(ledger(store, signer=mallory), *trusted("mallory").lines)
+    releases.sign(ledger(store, signer=mallory))
     with pytest.raises(SignatureError, match="not signed by anybody who is trusted"):
         pull("released", store, tmp_path / "here", keys=trusted("alice"))
 
 
 def test_an_addition_counts_in_its_store_only(store, staging, tmp_path, signers, trusted, built):
-    keeping.add_key(ledger(staging, signer=signers["alice"]), *trusted("bob").lines)
+    releases.add_key(ledger(staging, signer=signers["alice"]), *trusted("bob").lines)
     changes = json.loads(list_of(staging).read_bytes())["key_changes"]
     rewritten(list_of(store), signers["bob"], key_changes=changes)
     with pytest.raises(SignatureError, match="not signed by anybody who is trusted"):
@@ -638,8 +639,8 @@ def test_an_addition_counts_in_its_store_only(store, staging, tmp_path, signers,
 def rotated(store, signers, trusted):
     """A store in which Bob's key took the place of Alice's."""
     alice, bob = (trusted(name).lines[0] for name in ("alice", "bob"))
-    keeping.add_key(ledger(store, signer=signers["alice"]), bob)
-    keeping.revoke_key(ledger(store, signer=signers["bob"], keys=trusted("alice")), alice)
+    releases.add_key(ledger(store, signer=signers["alice"]), bob)
+    releases.revoke_key(ledger(store, signer=signers["bob"], keys=trusted("alice")), alice)
     return store
 
 
@@ -701,7 +702,7 @@ def test_a_revoked_key_does_not_count(rotated, tmp_path, signers, trusted, memor
     index_of(rotated).write_bytes(saved[1])
     attacker = ledger(rotated, signer=signers["alice"], memory=Memory(tmp_path / "attacker"))
     attacker._check_signer = lambda _: None  # an attacker's own program signs all the same
-    keeping.add_key(attacker, *trusted("mallory").lines)
+    releases.add_key(attacker, *trusted("mallory").lines)
     rewritten(list_of(rotated), signers["mallory"])
     with pytest.raises(SignatureError, match="not signed by anybody who is trusted"):
         pull("released", rotated, tmp_path / "here", keys=alice, memory=memory)
@@ -719,21 +720,21 @@ def test_a_revoked_key_signs_nothing_more(rotated, signers, trusted, names_keys)
     saved = list_of(rotated).read_bytes(), index_of(rotated).read_bytes()
     keys = trusted("alice") if names_keys else None
     attempts = (
-        keeping.sign,
-        lambda by: keeping.yank(by, "released:1.0.0", "bad"),
+        releases.sign,
+        lambda by: releases.yank(by, "released:1.0.0", "bad"),
         lambda by: by.set(valid_seconds=9),
-        lambda by: keeping.add_key(by, *trusted("mallory").lines),
+        lambda by: releases.add_key(by, *trusted("mallory").lines),
     )
     for attempt in attempts:
         with pytest.raises(SignatureError, match=r"was revoked for (.|\n)*--sign-key NEW"):
             attempt(ledger(rotated, signer=signers["alice"], keys=keys))
     assert (list_of(rotated).read_bytes(), index_of(rotated).read_bytes()) == saved
-    keeping.sign(ledger(rotated, signer=signers["bob"], keys=trusted("alice")))
+    releases.sign(ledger(rotated, signer=signers["bob"], keys=trusted("alice")))
 
 
 def test_a_key_does_not_revoke_itself(store, signers, trusted):
     with pytest.raises(SignatureError, match="does not revoke itself"):
-        keeping.revoke_key(ledger(store, signer=signers["alice"]), *trusted("alice").lines)
+        releases.revoke_key(ledger(store, signer=signers["alice"]), *trusted("alice").lines)
 
 
 def test_rotation_and_expiry_by_the_command_line(store, tmp_path, keys, signers):

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.records.alike import Alike
-from my_datasets.records.columns import PADDING, UncommonError
-from my_datasets.records.example import Kind
+from my_datasets.records.tf_example.columns import PADDING, UncommonError
+from my_datasets.records.tf_example.encoding import Kind
+from my_datasets.records.tf_example.uniform_parser import Alike
 from tests.records.test_parsing import KEYS, KINDS, record, same
 
 # Integers of one length as varints; the last are negative, of ten bytes.

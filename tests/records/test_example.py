@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow_datasets.proto import tf_example_pb2, tf_feature_pb2
 
-from my_datasets.records import example, pieces
+from my_datasets.records.tf_example import encoding, pieces
 from tests.records.oracle import in_order
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -21,7 +21,7 @@ def serialised(rows):
 
 
 def found(entries, n):
-    return pieces.joined(example.messages(entries), n).to_pylist()
+    return pieces.joined(encoding.messages(entries), n).to_pylist()
 
 
 def ints(values):
@@ -56,13 +56,13 @@ def test_records_are_those_of_the_protocol(data, n, width):
     flat = np.array([value for item in lists for value in item], np.int64)
     flat_texts = pa.array([value for item in some for value in item], pa.large_binary())
     entries = [
-        *example.integers(keys[0], whole),
-        *example.integers(keys[1], small.reshape(n, 3)),
-        *example.floats(keys[2], real),
-        *example.binaries(keys[3], pa.array(texts, pa.large_binary())),
-        *example.ragged_integers(keys[4], flat, lengths),
-        *example.ragged_binaries(keys[5], flat_texts, np.array([len(item) for item in some])),
-        *example.integers(keys[6], flags.reshape(n, 1)),
+        *encoding.integers(keys[0], whole),
+        *encoding.integers(keys[1], small.reshape(n, 3)),
+        *encoding.floats(keys[2], real),
+        *encoding.binaries(keys[3], pa.array(texts, pa.large_binary())),
+        *encoding.ragged_integers(keys[4], flat, lengths),
+        *encoding.ragged_binaries(keys[5], flat_texts, np.array([len(item) for item in some])),
+        *encoding.integers(keys[6], flags.reshape(n, 1)),
     ]
     rows = [
         {
@@ -81,7 +81,7 @@ def test_records_are_those_of_the_protocol(data, n, width):
 
 def test_unsigned_64_bit_numbers_keep_their_bits():
     values = np.array([[2**64 - 1], [2**63]], np.uint64)
-    assert found(example.integers("x", values), 2) == serialised(
+    assert found(encoding.integers("x", values), 2) == serialised(
         [{"x": ints([-1])}, {"x": ints([-(2**63)])}]
     )
 
@@ -90,8 +90,8 @@ def test_unsigned_64_bit_numbers_keep_their_bits():
 def test_bytes_are_the_same_in_pieces_of_any_size(data, at_once):
     values = np.frombuffer(data, np.uint8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(example, "_SCATTERED", at_once)
-        made = found(example.integers("x", values[None]), 1)
+        patch.setattr(encoding, "_SCATTERED", at_once)
+        made = found(encoding.integers("x", values[None]), 1)
     assert made == serialised([{"x": ints(values)}])
 
 
@@ -102,4 +102,4 @@ def test_no_feature_at_all_is_an_empty_example():
 def test_an_entry_can_be_given_as_the_library_serialised_it():
     large = serialised([{"x": binaries([b"y" * 1000])}])[0]
     feature = binaries([b"y" * 1000]).SerializeToString()
-    assert found(example.raw([example.entry("x", feature)]), 1) == [large]
+    assert found(encoding.raw([encoding.entry("x", feature)]), 1) == [large]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tensorflow_datasets.core import hashing as tfds_hashing
 
 from my_datasets.errors import InvalidKeyError
-from my_datasets.records import hashing
+from my_datasets.records import shuffle_order
 
 KEYS = st.one_of(
     st.text(), st.binary(max_size=200), st.integers(), st.text(min_size=60, max_size=130)
@@ -25,7 +25,7 @@ def test_hashes_are_those_of_tfds(salt, keys, many):
     if many:  # beyond the number up to which keys are hashed one by one
         keys = keys * 250
     hasher = tfds_hashing.Hasher(salt)
-    found = whole(hashing.hash_keys(salt, hashing.key_array(keys)))
+    found = whole(shuffle_order.hash_keys(salt, shuffle_order.key_array(keys)))
     expected = map(hasher.hash_key, keys)
     wrong = [key for key, ours, its in zip(keys, found, expected, strict=True) if ours != its]
     assert wrong[:1] == []  # pytest would compare whole lists for hours
@@ -43,28 +43,28 @@ def test_hashes_are_those_of_tfds(salt, keys, many):
     ],
 )
 def test_a_column_of_keys_counts_as_the_keys_themselves(column, keys):
-    expected = hashing.hash_keys("train", hashing.key_array(keys))
-    found = hashing.hash_keys("train", hashing.key_array(column))
+    expected = shuffle_order.hash_keys("train", shuffle_order.key_array(keys))
+    found = shuffle_order.hash_keys("train", shuffle_order.key_array(column))
     assert whole(found) == whole(expected)
 
 
 def test_an_array_of_one_is_a_key():
-    assert hashing.key_bytes(np.array([7])) == b"7"
+    assert shuffle_order.key_bytes(np.array([7])) == b"7"
 
 
 @pytest.mark.parametrize("key", [None, 1.5, ("a",), np.array([1, 2])])
 def test_what_is_no_key_is_refused(key):
     with pytest.raises(InvalidKeyError, match="cannot be an example's key"):
-        hashing.key_array([key])
+        shuffle_order.key_array([key])
 
 
 def test_texts_that_are_no_unicode_are_refused():
     with pytest.raises(InvalidKeyError, match=r"'b\\ud800' cannot be a key"):
-        hashing.key_array(["a", "b\ud800"])
+        shuffle_order.key_array(["a", "b\ud800"])
 
 
 def test_nulls_are_no_keys():
     with pytest.raises(InvalidKeyError, match="key of row 1 is null"):
-        hashing.key_array(pa.array(["a", None]))
+        shuffle_order.key_array(pa.array(["a", None]))
     with pytest.raises(InvalidKeyError, match="type double"):
-        hashing.key_array(pa.array([1.5]))
+        shuffle_order.key_array(pa.array([1.5]))

@@ -6,10 +6,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tensorflow.core.example import example_pb2
 
-from my_datasets.records import one_by_one
-from my_datasets.records.columns import PADDING, UnreadableRecordError
-from my_datasets.records.example import Kind
-from my_datasets.records.parsing import Parser
+from my_datasets.records.tf_example import reference_parser
+from my_datasets.records.tf_example.columns import PADDING, UnreadableRecordError
+from my_datasets.records.tf_example.encoding import Kind
+from my_datasets.records.tf_example.parsing import Parser
 
 KEYS = ["a", "label", "a_key_of_many_letters", "a_kex_of_many_letters", "é", ""]
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
@@ -101,7 +101,7 @@ def test_common_records_are_read_side_by_side(table):
     kinds, rows = table
     rows = [{key: row.get(key) or [] for key in KEYS} for row in rows]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(one_by_one, "columns_of", None)
+        patch.setattr(reference_parser, "columns_of", None)
         parsed([record(row, kinds) for row in rows], KEYS)
 
 

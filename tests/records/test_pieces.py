@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.records import pieces
+from my_datasets.records.tf_example import pieces
 
 
 @given(st.data(), st.integers(1, 6))

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from my_datasets.errors import CorruptShardError
-from my_datasets.records import index, reading, tfrecord
-from my_datasets.records.columns import PADDING
-from my_datasets.records.reading import Records, Shard
+from my_datasets.records import index, random_access, tfrecord
+from my_datasets.records.random_access import Records, Shard
+from my_datasets.records.tf_example.columns import PADDING
 
 LENGTHS = [5, 0, 90, 1, 30]
 TEXTS = [bytes([i]) * (i * 7 % 120) for i in range(sum(LENGTHS))]
@@ -56,7 +56,7 @@ def test_records_are_those_asked_for(shards, numbers, short):
     assert len(records) == 83
     expected = [*TEXTS[100:126], *TEXTS[3:60]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "_SHORT", short)
+        patch.setattr(random_access, "_SHORT", short)
         found = texts_of(records.read(np.array(numbers, np.int64)))
     assert found == [expected[number] for number in numbers]
 
@@ -104,7 +104,7 @@ def replaced(path):
     ],
 )
 def test_a_damaged_shard_is_told(tmp_path, monkeypatch, with_index, short, change, said):
-    monkeypatch.setattr(reading, "_SHORT", short)
+    monkeypatch.setattr(random_access, "_SHORT", short)
     shards = written(tmp_path, TEXTS, with_index=with_index)
     change(shards[4].path)
     records = Records(shards, [(0, len(TEXTS))])
@@ -168,13 +168,13 @@ _ENDS = """
 import sys
 from pathlib import Path
 import numpy as np
-from my_datasets.records import reading
+from my_datasets.records import random_access
 
-records = reading.Records([reading.Shard(Path(sys.argv[1]), 3)], [(0, 3)])
+records = random_access.Records([random_access.Shard(Path(sys.argv[1]), 3)], [(0, 3)])
 records.read(np.arange(3))
 kept = next(iter(records._files._opened.values()))
 # When Python ends, what a module has is gone before what it made.
-vars(reading)["os"] = None
+vars(random_access)["os"] = None
 """
 
 

@@ -14,11 +14,11 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets.comparison.diff import diff
-from my_datasets.core import sidecars
-from my_datasets.core.manifest import Manifest
-from my_datasets.core.sidecars import Sidecar
 from my_datasets.errors import PublishError
-from my_datasets.publishing.releasing import Outcome
+from my_datasets.metadata import sidecars
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata.sidecars import Sidecar
+from my_datasets.publishing.publish.upload import Outcome
 from my_datasets.records import index, keys
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify

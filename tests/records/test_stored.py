@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from my_datasets.comparison import readers
-from my_datasets.core.manifest import Manifest
-from my_datasets.records import parquet_pages, stored
+from my_datasets.comparison import reader_pool
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.records import parquet_pages, shard_reader
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.building.engines import toys
@@ -30,18 +30,18 @@ def versions(tmp_path_factory):
 @pytest.mark.parametrize("at_once", [1, 7, 1024])
 def test_records_come_some_at_a_time(versions, form, at_once):
     (shard, *_), (same, *_) = shards(versions[form]), shards(versions["tfrecord"])
-    some = list(stored.records(shard, form, at_once))
+    some = list(shard_reader.records(shard, form, at_once))
     assert max(map(len, some)) <= at_once
     found = [one for part in some for one in part]
     assert found
-    assert found == [one for part in stored.records(same, "tfrecord") for one in part]
+    assert found == [one for part in shard_reader.records(same, "tfrecord") for one in part]
 
 
 @pytest.mark.parametrize("form", ["tfrecord", "parquet"])
 def test_open_files_are_read_as_well(versions, form):
     (shard, *_) = shards(versions[form])
-    from_file = list(stored.records(io.BytesIO(shard.read_bytes()), form))
-    assert from_file == list(stored.records(shard, form))
+    from_file = list(shard_reader.records(io.BytesIO(shard.read_bytes()), form))
+    assert from_file == list(shard_reader.records(shard, form))
 
 
 def test_a_record_that_is_stored_once_for_many_rows_takes_little(tmp_path):
@@ -53,7 +53,7 @@ def test_a_record_that_is_stored_once_for_many_rows_takes_little(tmp_path):
     assert (tmp_path / "it").stat().st_size < 1000
     before = pa.total_allocated_bytes()
     count = 0
-    for part in stored.records(tmp_path / "it", "parquet"):
+    for part in shard_reader.records(tmp_path / "it", "parquet"):
         assert sum(map(len, part)) <= 6_000_000
         assert len(set(map(id, part))) == 1
         assert pa.total_allocated_bytes() - before < 100_000_000
@@ -77,7 +77,7 @@ def test_pages_that_expand_to_much_are_read_one_after_the_other(tmp_path, versio
     assert (tmp_path / "it").stat().st_size < 100_000
     before = pa.total_allocated_bytes()
     count = 0
-    for part in stored.records(tmp_path / "it", "parquet"):
+    for part in shard_reader.records(tmp_path / "it", "parquet"):
         assert pa.total_allocated_bytes() - before < 15_000_000
         count += len(part)
     assert count == 100
@@ -94,12 +94,14 @@ def test_a_page_that_expands_to_more_than_is_read_is_refused(tmp_path, monkeypat
             pa.table({"data": [record]}), tmp_path / "it", compression="zstd", use_dictionary=False
         )
         if is_read:
-            assert list(stored.records(tmp_path / "it", "parquet")) == [[record]]
+            assert list(shard_reader.records(tmp_path / "it", "parquet")) == [[record]]
         else:
-            with pytest.raises(stored.DamagedError, match=r"expand to 1\.9 MiB; at most 1\.0 MiB"):
-                list(stored.records(tmp_path / "it", "parquet"))
-            with pytest.raises(stored.DamagedError, match="expand to"):
-                list(stored.records(io.BytesIO((tmp_path / "it").read_bytes()), "parquet"))
+            with pytest.raises(
+                shard_reader.DamagedError, match=r"expand to 1\.9 MiB; at most 1\.0 MiB"
+            ):
+                list(shard_reader.records(tmp_path / "it", "parquet"))
+            with pytest.raises(shard_reader.DamagedError, match="expand to"):
+                list(shard_reader.records(io.BytesIO((tmp_path / "it").read_bytes()), "parquet"))
 
 
 def test_values_that_repeat_a_part_of_those_before_are_not_read(tmp_path):
@@ -108,8 +110,8 @@ def test_values_that_repeat_a_part_of_those_before_are_not_read(tmp_path):
         pa.table({"data": [bytes(1_000_000)] * 100}), tmp_path / "it", use_dictionary=False,
         column_encoding={"data": "DELTA_BYTE_ARRAY"}, compression="zstd",
     )  # fmt: skip
-    with pytest.raises(stored.DamagedError, match="encoding 7"):
-        list(stored.records(tmp_path / "it", "parquet"))
+    with pytest.raises(shard_reader.DamagedError, match="encoding 7"):
+        list(shard_reader.records(tmp_path / "it", "parquet"))
 
 
 def test_a_dictionary_beside_much_that_is_not_in_it_is_refused(tmp_path, monkeypatch):
@@ -120,8 +122,8 @@ def test_a_dictionary_beside_much_that_is_not_in_it_is_refused(tmp_path, monkeyp
         pa.table({"data": values}), tmp_path / "it", compression="zstd", write_batch_size=1,
         data_page_size=1, dictionary_pagesize_limit=1_000_000,
     )  # fmt: skip
-    with pytest.raises(stored.DamagedError, match="A row group with a dictionary has"):
-        list(stored.records(tmp_path / "it", "parquet"))
+    with pytest.raises(shard_reader.DamagedError, match="A row group with a dictionary has"):
+        list(shard_reader.records(tmp_path / "it", "parquet"))
 
 
 @pytest.mark.parametrize("statistics", [True, False])
@@ -156,8 +158,8 @@ def test_what_is_no_header_of_a_page_is_damage(tmp_path):
     for data in (b"\xff" * 30, b"\x15\x00" * 15, b"\x00" * 30, b"\x1c" * 30):
         pq.write_table(pa.table({"data": [b"a" * 99]}), path, use_dictionary=False)
         path.write_bytes(b"PAR1" + data + path.read_bytes()[34:])
-        with pytest.raises(stored.DamagedError):
-            list(stored.records(path, "parquet"))
+        with pytest.raises(shard_reader.DamagedError):
+            list(shard_reader.records(path, "parquet"))
 
 
 def page_header(*fields):
@@ -200,22 +202,22 @@ def test_headers_that_are_none_are_refused(what, monkeypatch):
 def test_a_column_of_something_else_holds_no_records(tmp_path, dictionary):
     for values in ([1, 2], [b"a", None]):
         pq.write_table(pa.table({"data": values}), tmp_path / "it", use_dictionary=dictionary)
-        with pytest.raises(stored.DamagedError, match="holds no records"):
-            list(stored.records(tmp_path / "it", "parquet"))
+        with pytest.raises(shard_reader.DamagedError, match="holds no records"):
+            list(shard_reader.records(tmp_path / "it", "parquet"))
 
 
 def test_binary_values_may_have_wide_offsets(tmp_path):
     column = pa.array([b"a", b"bc"], pa.large_binary())
     for dictionary in (True, False):
         pq.write_table(pa.table({"data": column}), tmp_path / "it", use_dictionary=dictionary)
-        assert list(stored.records(tmp_path / "it", "parquet")) == [[b"a", b"bc"]]
+        assert list(shard_reader.records(tmp_path / "it", "parquet")) == [[b"a", b"bc"]]
 
 
 def test_array_records_are_read_after_this_process_wrote_some(versions, tmp_path, monkeypatch):
     """Their library crashes in processes that are forked when it was used."""
-    monkeypatch.setattr(readers, "FEW_BYTES", 0)
-    assert not stored.can_be_read_forked("array_record")
-    assert stored.can_be_read_forked("tfrecord")
+    monkeypatch.setattr(reader_pool, "FEW_BYTES", 0)
+    assert not shard_reader.can_be_read_forked("array_record")
+    assert shard_reader.can_be_read_forked("tfrecord")
     version = build(toys.InUnits, tmp_path, file_format="array_record", workers=2)
     digest = Manifest.read(versions["tfrecord"]).content.digest
     assert Manifest.read(version).content.digest == digest

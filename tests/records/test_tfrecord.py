@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from my_datasets.errors import CorruptShardError
-from my_datasets.records import index, pieces, tfrecord
+from my_datasets.records import index, tfrecord
+from my_datasets.records.tf_example import pieces
 
 
 def frame(records):

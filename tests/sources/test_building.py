@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 import my_datasets
 from my_datasets import sources
 from my_datasets.errors import BuilderError, ExampleError
-from my_datasets.sources import rows_of_text
+from my_datasets.sources.tables import text_rows
 
 
 def builder_of(source, tmp_path, **features):
@@ -38,7 +38,7 @@ def read(builder):
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_all_rows_of_a_file_in_parts(tmp_path, monkeypatch, workers):
-    monkeypatch.setattr(rows_of_text, "PIECE", 200)
+    monkeypatch.setattr(text_rows, "PIECE", 200)
     path = tmp_path / "file.csv"
     path.write_text("n,text,kind\n" + "".join(f'{i},"t,{i}",{"ab"[i % 2]}\n' for i in range(500)))
     builder = builder_of(

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from my_datasets import sources
 from my_datasets.errors import SourceError
-from my_datasets.sources import lines, rows_of_text, seekable
-from my_datasets.sources.listing import files
+from my_datasets.sources.files import seekable
+from my_datasets.sources.files.listing import files
+from my_datasets.sources.tables import line_ranges, text_rows
 from tests.sources.reading import misfit, rows_of, strings
 
 # No lone carriage returns: to pyarrow they end a row, as a newline does.
@@ -57,7 +58,7 @@ def test_rows_are_those_that_were_written(
         path = directory / ("file.csv.gz" if compress is gzip.compress else "file.csv.bz2")
         path.write_bytes(data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows_of_text, "PIECE", piece)
+        patch.setattr(text_rows, "PIECE", piece)
         patch.setattr(seekable, "SMALLEST", smallest)
         source = sources.csv(path, types=strings("a", "b"))
         found, misfits = rows_of(source)
@@ -79,7 +80,7 @@ def test_a_large_compressed_file_has_many_parts(compressed, tmp_path, monkeypatc
     whole = sources.csv(compressed)
     assert len(whole.items) == 1
     monkeypatch.setattr(seekable, "SMALLEST", 100_000)
-    monkeypatch.setattr(rows_of_text, "PIECE", 100_000)
+    monkeypatch.setattr(text_rows, "PIECE", 100_000)
     parts = sources.csv(compressed)
     assert len(parts.items) > 10
     assert rows_of(parts)[0] == rows_of(whole)[0]
@@ -111,7 +112,7 @@ def replaced(path, digit, modified):
 def test_a_compressed_file_that_is_replaced_is_read_anew(tmp_path, monkeypatch, modified):
     """In one process, where the first one is still open, and there are notes of it."""
     monkeypatch.setattr(seekable, "SMALLEST", 0)
-    monkeypatch.setattr(rows_of_text, "PIECE", 10_000)
+    monkeypatch.setattr(text_rows, "PIECE", 10_000)
     path = tmp_path / "file.csv.gz"
     sizes = set()
     for digit, time in enumerate(modified):
@@ -143,7 +144,7 @@ def test_a_compressed_file_that_is_damaged_is_told(compressed, monkeypatch, smal
 
 
 def test_a_large_file_has_many_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(rows_of_text, "PIECE", 100)
+    monkeypatch.setattr(text_rows, "PIECE", 100)
     path = written(tmp_path / "file.csv", [("n",), *((i,) for i in range(1000))])
     source = sources.csv(path)
     assert len(source.items) > 20
@@ -166,7 +167,7 @@ def test_types_are_guessed_and_stored_as_tfds_can(tmp_path):
 def test_rows_that_cannot_be_read_are_told_one_by_one(tmp_path, monkeypatch, piece):
     path = tmp_path / "file.csv"
     path.write_bytes(b"id,x\n1,1.5\n2,oops\n\n3,2.5\n4\n5,3.5,9\n\xff,4.5\n6,5.5\n")
-    monkeypatch.setattr(rows_of_text, "PIECE", piece)
+    monkeypatch.setattr(text_rows, "PIECE", piece)
     source = sources.csv(path, types={"id": pa.string(), "x": pa.float32()})
     rows, misfits = rows_of(source)
     assert [row["id"] for row in rows.values()] == ["1", "3", "6"]
@@ -180,7 +181,7 @@ def test_rows_that_cannot_be_read_are_told_one_by_one(tmp_path, monkeypatch, pie
 
 
 def test_a_later_value_of_another_type_names_the_guess(tmp_path, monkeypatch):
-    from my_datasets.sources import delimited
+    from my_datasets.sources.tables import delimited
 
     monkeypatch.setattr(delimited, "_SAMPLE", 8)
     path = tmp_path / "file.csv"
@@ -195,7 +196,7 @@ def test_irregular_quotes_are_no_silent_loss(tmp_path, monkeypatch):
     path = tmp_path / "file.csv"
     path.write_text('id,x\nrow1,5" pipe\nrow2,b\nrow3,6" pipe\nrow4,"c\nc"\n', "utf-8")
     for piece in (6, 12, 20, 1 << 20):
-        monkeypatch.setattr(rows_of_text, "PIECE", piece)
+        monkeypatch.setattr(text_rows, "PIECE", piece)
         rows, misfits = rows_of(sources.csv(path, types=strings("id", "x")))
         lost = {"row1", "row2", "row3", "row4"} - {row["id"] for row in rows.values()}
         assert misfits or not lost, piece
@@ -281,8 +282,8 @@ def test_no_file_is_an_error(tmp_path):
 
 
 def test_a_quote_without_partner_does_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(lines, "LONGEST_ROW", 1000)
-    monkeypatch.setattr(rows_of_text, "PIECE", 100)
+    monkeypatch.setattr(line_ranges, "LONGEST_ROW", 1000)
+    monkeypatch.setattr(text_rows, "PIECE", 100)
     path = tmp_path / "file.csv"
     path.write_text('a,b\n1,"2\n' + "3,4\n" * 1000, "utf-8")
     with pytest.raises(SourceError, match="It is row 2"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from my_datasets import sources
 from my_datasets.errors import SourceError
-from my_datasets.sources import jsonl, rows_of_text
+from my_datasets.sources.tables import jsonl, text_rows
 from tests.sources.reading import misfit, rows_of
 
 OBJECTS = st.fixed_dictionaries(
@@ -31,7 +31,7 @@ def test_objects_are_those_that_were_written(tmp_path_factory, objects, piece):
     path = tmp_path_factory.mktemp("json") / "file.jsonl"
     path.write_text("".join(json.dumps(item) + "\n" for item in objects), "utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows_of_text, "PIECE", piece)
+        patch.setattr(text_rows, "PIECE", piece)
         rows, misfits = rows_of(sources.json_lines(path, types=TYPES))
     assert not misfits
     assert rows == dict(enumerate(objects))
@@ -88,7 +88,7 @@ def test_lines_are_those_that_were_written(tmp_path_factory, texts, piece, endin
     path = tmp_path_factory.mktemp("text") / "file.txt"
     path.write_bytes(ending.join(texts).encode())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows_of_text, "PIECE", piece)
+        patch.setattr(text_rows, "PIECE", piece)
         rows, misfits = rows_of(sources.text_lines(path))
     assert not misfits
     start = "\ufeff"  # a mark of the encoding, not a character, at the beginning of a file

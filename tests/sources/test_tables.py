@@ -13,7 +13,7 @@ import pytest
 
 from my_datasets import sources
 from my_datasets.errors import SourceError
-from my_datasets.sources import columnar_files, tables
+from my_datasets.sources.tables import columnar_files, in_memory
 from tests.sources.reading import rows_of
 
 TABLE = pa.table(
@@ -56,8 +56,8 @@ def test_what_gives_arrow_data():
 
 
 def test_units_are_ranges_of_rows(monkeypatch):
-    monkeypatch.setattr(tables, "_LEAST", 10)
-    monkeypatch.setattr(tables, "_AT_ONCE", 3)
+    monkeypatch.setattr(in_memory, "_LEAST", 10)
+    monkeypatch.setattr(in_memory, "_AT_ONCE", 3)
     source = sources.table(pa.table({"n": range(25)}))
     assert [(rows.begin, rows.end) for rows in source.items] == [(0, 10), (10, 20), (20, 25)]
     assert rows_of(source)[0] == {i: {"n": i} for i in range(25)}
@@ -102,7 +102,7 @@ def test_files_of_other_columns_are_refused(tmp_path, kind):
 
 
 def test_arrays(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_LEAST", 4)
+    monkeypatch.setattr(in_memory, "_LEAST", 4)
     data = {
         "image": np.arange(10 * 2 * 3, dtype=np.uint8).reshape(10, 2, 3),
         "label": np.arange(10),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from my_datasets.core.manifest import Manifest
-from my_datasets.verification.adopting import adopt
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.verification.adopt import adopt
 from tests.building.engines import toys
 from tests.building.engines.builds import build
 from tests.statistics import rows
@@ -120,12 +120,12 @@ def test_they_are_those_of_what_tfds_writes(told, tmp_path):
 
 
 def test_large_shards_are_examined_in_parts(tmp_path, monkeypatch):
-    from my_datasets.comparison import examining, readers, shard_parts
+    from my_datasets.comparison import examine, reader_pool, shard_parts
 
     whole = build(toys.InUnits, tmp_path / "whole", workers=1)
     monkeypatch.setattr(shard_parts, "_RECORDS", 37)
-    monkeypatch.setattr(examining, "_BYTES_OF_LISTS", 1000)
-    monkeypatch.setattr(readers, "FEW_BYTES", 0)
+    monkeypatch.setattr(examine, "_BYTES_OF_LISTS", 1000)
+    monkeypatch.setattr(reader_pool, "FEW_BYTES", 0)
     parts = build(toys.InUnits, tmp_path / "parts", workers=2)
     first, second = Manifest.read(whole), Manifest.read(parts)
     assert first.statistics == second.statistics

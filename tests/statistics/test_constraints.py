@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from my_datasets.core.manifest import Manifest
-from my_datasets.core.schema import Leaf
 from my_datasets.errors import BuilderError, ConstraintError
+from my_datasets.metadata.features import Leaf
+from my_datasets.metadata.manifest import Manifest
 from my_datasets.statistics.constraints import Constraint, check_declared
 from my_datasets.statistics.feature import FeatureStatistics
 from tests.building.engines.builds import build

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from my_datasets.records.columns import PADDING
+from my_datasets.records.tf_example.columns import PADDING
 from my_datasets.statistics import drift
 from my_datasets.statistics.numbers import Numbers
 from my_datasets.statistics.texts import Texts

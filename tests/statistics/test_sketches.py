@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from my_datasets.records.columns import PADDING
+from my_datasets.records.tf_example.columns import PADDING
 from my_datasets.statistics.distinct import Distinct, of_numbers
 from my_datasets.statistics.distribution import Distribution
 from my_datasets.statistics.numbers import Numbers

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 
 import my_datasets
 from my_datasets.cli.main import cli
-from my_datasets.core import manifest
-from my_datasets.core.manifest import Manifest
 from my_datasets.errors import PublishError
+from my_datasets.metadata import manifest
+from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import index, keys
-from my_datasets.verification.adopting import adopt
+from my_datasets.verification.adopt import adopt
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.building.engines import toys
@@ -241,7 +241,7 @@ def test_what_is_said_against_a_damaged_index_mends_it(version, damage):
     before = path.read_bytes()
     damage(path)
     (issue,) = verify(version).issues
-    assert issue.mend == f"my-datasets index {version} --overwrite"
+    assert issue.fix == f"my-datasets index {version} --overwrite"
     path.unlink(missing_ok=True)
     done = CliRunner().invoke(cli, ["index", str(version), "--overwrite"])
     assert done.exit_code == 0, done.output

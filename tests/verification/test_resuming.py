@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from my_datasets.comparison import readers
-from my_datasets.core.manifest import Manifest
+from my_datasets.comparison import reader_pool
 from my_datasets.errors import DiskFullError
+from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import index
-from my_datasets.verification import resuming, shard_reading, verifier
+from my_datasets.verification import checkpoint, shard_reading, verifier
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.building.engines import toys
@@ -96,7 +96,7 @@ def assert_same(report, expected):
 @pytest.mark.parametrize("level", [Level.BYTES, Level.DEEP])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_shards_that_were_looked_at_are_not_read_again(version, cache, level, workers, monkeypatch):
-    monkeypatch.setattr(readers, "FEW_BYTES", 0)
+    monkeypatch.setattr(reader_pool, "FEW_BYTES", 0)
     expected = verify(version, level=level, workers=1)
     seen = interrupted(version, cache, level, workers=workers)
     report, read = read_by(version, cache, level)
@@ -113,7 +113,7 @@ def test_shards_that_were_looked_at_are_not_read_again(version, cache, level, wo
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_killed_run(version, cache, tmp_path, sent, workers, monkeypatch):
     told = tmp_path / "told"
-    monkeypatch.setattr(readers, "FEW_BYTES", 0)
+    monkeypatch.setattr(reader_pool, "FEW_BYTES", 0)
 
     def work():
         os.setsid()
@@ -304,7 +304,7 @@ def test_what_could_not_be_read_is_tried_again(version, cache):
 
 
 def test_two_runs_at_once_do_not_disturb_each_other(version, cache, monkeypatch):
-    monkeypatch.setattr(resuming, "_PATIENCE", 0.1)
+    monkeypatch.setattr(checkpoint, "_PATIENCE", 0.1)
     reports = []
 
     def tell(looked):
@@ -325,7 +325,7 @@ def test_where_nothing_can_be_kept(version, tmp_path):
 def test_what_is_old_is_deleted(version, cache, good, monkeypatch):
     interrupted(version, cache, Level.BYTES)
     (state,) = cache.glob("*/")
-    long_ago = time.time() - resuming._OLD - 10
+    long_ago = time.time() - checkpoint._OLD - 10
     for path in (*cache.iterdir(), *state.iterdir()):
         os.utime(path, (long_ago, long_ago))
     assert verify(good, workers=1, resume_dir=cache).is_good

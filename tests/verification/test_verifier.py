@@ -15,12 +15,12 @@ import pytest
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.comparison import readers
-from my_datasets.core import manifest
-from my_datasets.core.manifest import Manifest
+from my_datasets.comparison import reader_pool
 from my_datasets.errors import CorruptShardError, DataDirError, IncompleteVersionError
+from my_datasets.metadata import manifest
+from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import index, tfrecord
-from my_datasets.verification.adopting import adopt
+from my_datasets.verification.adopt import adopt
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.building.engines import toys
@@ -403,7 +403,7 @@ def assert_told(report, expected):
         assert code == wanted
         assert node.startswith(beginning)
     for issue in report.issues:
-        assert issue.mend
+        assert issue.fix
         assert issue.problem.endswith(".")
         assert "Traceback" not in str(issue)
 
@@ -432,7 +432,7 @@ def test_what_is_found_without_reading(version, damage, expected):
 )
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_found_in_the_bytes(version, damage, expected, workers, monkeypatch):
-    monkeypatch.setattr(readers, "FEW_BYTES", 0)
+    monkeypatch.setattr(reader_pool, "FEW_BYTES", 0)
     damage(version)
     report = verify(version, workers=workers)
     assert not report.is_good

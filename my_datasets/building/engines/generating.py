@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from my_datasets.building.collector import Collector, Rules
-from my_datasets.building.engines import processes
+from my_datasets.building.engines import process_pool
 from my_datasets.building.engines.worker import Link
 from my_datasets.building.job import Job
 from my_datasets.building.journal import Journal
@@ -121,7 +121,7 @@ def _generate_units(
 ) -> None:
     if not tasks:
         return
-    if options.worker_count == 1 or not processes.available():
+    if options.worker_count == 1 or not process_pool.available():
         for split, some in itertools.groupby(tasks, lambda task: task.split):
             _generate_here(job, split, [task.unit for task in some], options, journal, meter)
         return
@@ -129,7 +129,7 @@ def _generate_units(
     def describe(task: _UnitTask) -> str:
         return f"unit {job.inputs[task.split].unit_name(task.unit)}"
 
-    results = processes.run(
+    results = process_pool.run(
         tasks,
         options.worker_count,
         lambda link: _UnitWorker(link, job, options, journal.directory),

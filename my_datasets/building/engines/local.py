@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from my_datasets.building.engines import generating, planning, room, writing
+from my_datasets.building.engines import disk_space, generating, planning, writing
 from my_datasets.building.job import Job, SplitResult
 from my_datasets.building.journal import Journal
 from my_datasets.building.options import BuildOptions
@@ -31,7 +31,7 @@ def build(job: Job, options: BuildOptions, journal: Journal, target: Path) -> li
     meter = Meter(options.report or log_progress)
     meter.progress.units = sum(len(item.units.items) for item in job.inputs)
     meter.begin("generating")
-    room.warn_of_units(job, journal)
+    disk_space.warn_of_units(job, journal)
     generating.generate(job, options, journal, meter)
     meter.begin("sorting")
     plans = [planning.planned(job, item, journal, options) for item in job.inputs]

@@ -51,7 +51,7 @@ def empty_split(item: SplitInput) -> EmptySplitError:
         explain(
             f"The split {item.name!r} has no example.",
             f"Its units: {len(item.units.items)}" if item.collection is None else "",
-            mend="see that its generator finds its input, or leave the split out",
+            fix="see that its generator finds its input, or leave the split out",
         )
     )
 
@@ -67,7 +67,7 @@ def check_complete(item: SplitInput, state: SplitState) -> None:
             raise LostExamplesError(
                 explain(
                     f"Unit {item.unit_name(unit)} of split {item.name!r} is not finished.",
-                    mend="run the same again; if it stays, please report it",
+                    fix="run the same again; if it stays, please report it",
                 )
             )
 
@@ -88,7 +88,7 @@ def _check_counts(item: SplitInput, journal: Journal) -> None:
                 explain(
                     f"Unit {item.unit_name(unit)} of split {item.name!r} does not add up.",
                     f"Expected: {expected:,} records; found: {there:,}",
-                    mend="build with --restart; if it stays, please report it",
+                    fix="build with --restart; if it stays, please report it",
                 )
             )
 
@@ -113,7 +113,7 @@ def check_keys_and_quarantine(item: SplitInput, state: SplitState, options: Buil
                 f"Allowed: {options.max_quarantined:.2%}",
                 f"One of them: unit {first.unit}, example {first.position}, key {first.key}, "
                 f"feature {first.feature}: expected {first.expected}, found {first.found}",
-                mend="mend the input or the builder, or allow more with max_quarantined",
+                fix="fix the input or the builder, or allow more with max_quarantined",
             )
         )
 

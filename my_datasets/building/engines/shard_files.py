@@ -12,13 +12,13 @@ import numpy.typing as npt
 from my_datasets.building.job import WriteShard
 from my_datasets.building.journal import Shard
 from my_datasets.building.runs import Columns
-from my_datasets.core import sidecars
-from my_datasets.core.sidecars import Sidecar
 from my_datasets.errors import LostExamplesError, explain
+from my_datasets.metadata import sidecars
+from my_datasets.metadata.sidecars import Sidecar
 from my_datasets.records import checksum, index, tfrecord
 from my_datasets.records import keys as keys_of
 from my_datasets.records.keys import Keys
-from my_datasets.records.pieces import Bytes
+from my_datasets.records.tf_example.pieces import Bytes
 
 # Framed records one after the other, in portions, with their columns `high`, `low` and `size`.
 Records = Iterator[tuple[Bytes, Columns]]
@@ -63,7 +63,7 @@ def write(
             explain(
                 f"The shard {name} does not add up.",
                 f"Expected: {count:,} records; written: {written:,}",
-                mend="build with --restart; if it stays, please report it",
+                fix="build with --restart; if it stays, please report it",
             )
         )
     shard = Shard(name, written, file.size, file.checksum, whole.hexdigest())

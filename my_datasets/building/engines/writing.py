@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from my_datasets.building import shards
-from my_datasets.building.engines import processes, room, shard_files
+from my_datasets.building.engines import disk_space, process_pool, shard_files
 from my_datasets.building.engines.worker import Link
 from my_datasets.building.job import Job, SplitResult
 from my_datasets.building.journal import Journal, Shard, sync_directory
@@ -15,9 +15,9 @@ from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter
 from my_datasets.building.shards import Plan
 from my_datasets.building.units import SplitInput
-from my_datasets.core.content import ShardContent
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import BuilderError, explain
+from my_datasets.metadata.content import ShardContent
 from my_datasets.records import tfrecord
 
 _LOGGER = get_logger(__name__)
@@ -86,7 +86,9 @@ def write(
         for i, (begin, end) in enumerate(itertools.pairwise(edges)):
             tasks.append(_ShardTask(job.shard_name(item.name, i, count), number, begin, end))
     left = [task for task in tasks if journal.intact_shard(task.name) is None]
-    room.require(sum(_size(task, plans) for task in left), journal.directory, "The shards take")
+    disk_space.require(
+        sum(_size(task, plans) for task in left), journal.directory, "The shards take"
+    )
     for task, shard in _written(left, job, plans, options, journal, total):
         journal.add_shard(shard)
         meter.add(job.inputs[task.plan].name, 0, shard.bytes)
@@ -112,7 +114,7 @@ def number_of_shards(job: Job, item: SplitInput, num_bytes: int, num_examples: i
             explain(
                 f"{count} shards were asked for split {item.name!r}, which has {num_examples} "
                 "examples.",
-                mend="ask for fewer shards with num_shards",
+                fix="ask for fewer shards with num_shards",
             )
         )
     return count
@@ -147,12 +149,12 @@ def _written(
 ) -> Iterator[tuple[_ShardTask, Shard]]:
     alone = options.worker_count == 1 or len(tasks) == 1 or total < _FEW_BYTES
     # Other formats are written by libraries with threads of their own, which a fork would lose.
-    if alone or job.write_shard is not None or not processes.available():
+    if alone or job.write_shard is not None or not process_pool.available():
         worker = _ShardWorker(None, job, plans, journal)
         for task in tasks:
             yield task, worker.handle(task)
         return
-    yield from processes.run(
+    yield from process_pool.run(
         tasks,
         options.worker_count,
         lambda link: _ShardWorker(link, job, plans, journal),

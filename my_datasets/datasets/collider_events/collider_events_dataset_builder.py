@@ -114,7 +114,7 @@ class Builder(my_datasets.Builder):
                 my_datasets.errors.explain(
                     f"{path} ends too early.",
                     f"Expected: {end - first:,} rows from row {first:,} on; found: {row - first:,}",
-                    mend="download it again",
+                    fix="download it again",
                 )
             )
 

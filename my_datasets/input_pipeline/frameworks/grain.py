@@ -4,7 +4,7 @@ from typing import Any
 
 import grain
 
-from my_datasets.input_pipeline.source import ExampleSource
+from my_datasets.input_pipeline.read.source import ExampleSource
 
 
 def grain_dataset(source: ExampleSource) -> Any:

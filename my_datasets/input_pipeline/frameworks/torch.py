@@ -11,12 +11,12 @@ import numpy as np
 import torch.utils.data
 
 from my_datasets.errors import InvalidOptionError, explain
-from my_datasets.input_pipeline import trees
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode.ragged import Ragged
 from my_datasets.input_pipeline.engine import Engine
-from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.ragged import Ragged
-from my_datasets.input_pipeline.stages import Cache, Mix, Repeat
-from my_datasets.input_pipeline.state import Iterations, State
+from my_datasets.input_pipeline.order.state import Iterations, State
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.stages import Cache, Mix, Repeat
 
 
 class TorchBatches(torch.utils.data.IterableDataset[Any]):
@@ -169,14 +169,14 @@ def torch_loader(plan: Plan, *, state: State | None = None, workers: int = 0) ->
             explain(
                 f"Each of {workers} processes would keep a part of the examples in its memory, and "
                 "forget it with the epoch.",
-                mend="use cache='disk', which they share, or workers=0",
+                fix="use cache='disk', which they share, or workers=0",
             )
         )
     return TorchLoader(TorchBatches(plan, state), batch_size=None, num_workers=workers)
 
 
 def _tensors(batch: Any) -> Any:
-    return trees.map_columns(_tensor, batch)
+    return pytree.map_columns(_tensor, batch)
 
 
 def _tensor(column: Any) -> Any:

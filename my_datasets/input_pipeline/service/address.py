@@ -34,7 +34,7 @@ class Address:
             raise InvalidOptionError(
                 explain(
                     f"{url!r} is no address of a tf.data service.",
-                    mend="give one such as grpc://localhost:5050, as my-datasets serve "
+                    fix="give one such as grpc://localhost:5050, as my-datasets serve "
                     "dispatcher prints it",
                 )
             )

@@ -8,20 +8,20 @@ from typing import Any
 import tensorflow as tf
 
 from my_datasets.errors import InvalidOptionError, PlanError, explain
-from my_datasets.input_pipeline.augment import Augmentation
 from my_datasets.input_pipeline.engine import Engine
-from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.service.accounts import Ledger, ServiceStats
+from my_datasets.input_pipeline.frameworks.tf_dataset import Iteration, Pipeline, counted, timed_by
+from my_datasets.input_pipeline.order.state import State
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.stages import Prefetch, Repeat
 from my_datasets.input_pipeline.service.address import Address
+from my_datasets.input_pipeline.service.delivery_audit import Ledger, ServiceStats
 from my_datasets.input_pipeline.service.exact import ExactReceiver
 from my_datasets.input_pipeline.service.policies import Sharding, policy_of
-from my_datasets.input_pipeline.service.receiving import Receiver, Service
+from my_datasets.input_pipeline.service.receiver import Receiver, Service
 from my_datasets.input_pipeline.service.static import StaticReceiver
 from my_datasets.input_pipeline.service.unordered import UnorderedReceiver
-from my_datasets.input_pipeline.service.work import BESIDE, Work
-from my_datasets.input_pipeline.stages import Prefetch, Repeat
-from my_datasets.input_pipeline.state import State
-from my_datasets.input_pipeline.tf_dataset import Iteration, Pipeline, counted, timed_by
+from my_datasets.input_pipeline.service.work_graph import BESIDE, Work
+from my_datasets.input_pipeline.transform.augment import Augmentation
 
 
 class ServicePipeline(Pipeline):
@@ -60,7 +60,7 @@ class ServicePipeline(Pipeline):
         """
         if not 0 < deadline < math.inf:
             raise InvalidOptionError(
-                explain(f"deadline={deadline} is none.", mend="give seconds, for example 60")
+                explain(f"deadline={deadline} is none.", fix="give seconds, for example 60")
             )
         self.policy = policy_of(sharding)
         self.service = Service(Address.parse(service), deadline)
@@ -111,7 +111,7 @@ class ServicePipeline(Pipeline):
                 explain(
                     f"With sharding={self.policy.sharding!r} batches come as they are made: there "
                     "is no position to go on from.",
-                    mend="use sharding='exact' or 'static'",
+                    fix="use sharding='exact' or 'static'",
                 )
             )
         return super().state_in(start, steps)

@@ -56,6 +56,6 @@ def policy_of(sharding: str) -> Policy:
     if found is None:
         names = ", ".join(map(repr, get_args(Sharding)))
         raise InvalidOptionError(
-            explain(f"sharding={sharding!r} is unknown.", mend=f"use one of {names}")
+            explain(f"sharding={sharding!r} is unknown.", fix=f"use one of {names}")
         )
     return found

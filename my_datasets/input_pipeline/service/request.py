@@ -5,12 +5,12 @@ import json
 import os
 from dataclasses import dataclass
 
-from my_datasets.core import layout
-from my_datasets.input_pipeline.plan import Plan
-from my_datasets.input_pipeline.stages import Mix, Read, Stage
-from my_datasets.input_pipeline.state import State
-from my_datasets.input_pipeline.tensors import Draws
-from my_datasets.records import on_demand
+from my_datasets.input_pipeline.frameworks.tensors import Draws
+from my_datasets.input_pipeline.order.state import State
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.stages import Mix, Read, Stage
+from my_datasets.records import shard_provider
+from my_datasets.storage import addresses
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Request:
         """
         given = json.loads(text)
         draws = None if given["draws"] is None else Draws(**given["draws"])
-        on_demand.receive(given.get("attachments", {}))
+        shard_provider.receive(given.get("attachments", {}))
         plan, start = Plan.from_json(given["plan"]), State.from_json(given["start"])
         return cls(plan, start, given["single"], draws)
 
@@ -59,7 +59,7 @@ def _placed(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Returns stages that do not depend on the directory in which a process runs."""
     found: list[Stage] = []
     for stage in stages:
-        if isinstance(stage, Read) and not layout.is_remote(stage.path):
+        if isinstance(stage, Read) and not addresses.is_remote(stage.path):
             found.append(dataclasses.replace(stage, path=os.path.abspath(stage.path)))
         elif isinstance(stage, Mix):
             found.append(dataclasses.replace(stage, parts=tuple(map(_placed, stage.parts))))

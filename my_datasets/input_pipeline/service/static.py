@@ -5,13 +5,13 @@ import time
 import uuid
 
 from my_datasets.core.logs import get_logger
-from my_datasets.input_pipeline.service.accounts import Epoch, Ledger
+from my_datasets.input_pipeline.order.state import State
+from my_datasets.input_pipeline.service.delivery_audit import Epoch, Ledger
 from my_datasets.input_pipeline.service.ordered import WINDOW, OrderedReceiver
+from my_datasets.input_pipeline.service.piece_stream import Stream
 from my_datasets.input_pipeline.service.policies import Policy
-from my_datasets.input_pipeline.service.receiving import Service
-from my_datasets.input_pipeline.service.streams import Stream
-from my_datasets.input_pipeline.service.work import Work
-from my_datasets.input_pipeline.state import State
+from my_datasets.input_pipeline.service.receiver import Service
+from my_datasets.input_pipeline.service.work_graph import Work
 
 _log = get_logger(__name__)
 

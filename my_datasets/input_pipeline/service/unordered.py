@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from my_datasets.input_pipeline.service.accounts import Epoch, Ledger
+from my_datasets.input_pipeline.order.state import State
+from my_datasets.input_pipeline.service.delivery_audit import Epoch, Ledger
+from my_datasets.input_pipeline.service.piece_stream import Arrived, Stream
 from my_datasets.input_pipeline.service.policies import Policy
-from my_datasets.input_pipeline.service.receiving import Receiver, Service
-from my_datasets.input_pipeline.service.streams import Arrived, Stream
-from my_datasets.input_pipeline.service.work import Work
-from my_datasets.input_pipeline.state import State
+from my_datasets.input_pipeline.service.receiver import Receiver, Service
+from my_datasets.input_pipeline.service.work_graph import Work
 
 
 class UnorderedReceiver(Receiver):

@@ -4,12 +4,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from my_datasets.comparison import examining
-from my_datasets.comparison.examined import violations
-from my_datasets.comparison.examining import Wanted
-from my_datasets.comparison.subject import ANEW, Subject
-from my_datasets.core import schema
-from my_datasets.core.issues import Issue
+from my_datasets.comparison import examine
+from my_datasets.comparison.examine import Wanted
+from my_datasets.comparison.findings import violations
+from my_datasets.comparison.version_metadata import ANEW, Subject
+from my_datasets.core.issue import Issue
+from my_datasets.metadata import features
 from my_datasets.statistics.constraints import Constraint
 
 
@@ -35,7 +35,7 @@ def check_again(subject: Subject, scratch: Path, workers: int) -> Iterator[Issue
       scratch: A directory that is not there yet, for what is needed only now.
       workers: How many processes read.
     """
-    leaves = schema.known_leaves(subject.path)
+    leaves = features.known_leaves(subject.path)
     if subject.manifest is None or subject.declared is None or leaves is None:
         return
     declared = {
@@ -47,7 +47,7 @@ def check_again(subject: Subject, scratch: Path, workers: int) -> Iterator[Issue
         return
     scratch.mkdir()
     try:
-        found = examining.examine(
+        found = examine.examine(
             subject.path, subject.declared, scratch, Wanted(leaves, declared), workers=workers
         )
         for feature, told in violations(found, declared):

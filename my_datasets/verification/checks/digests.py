@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from my_datasets.comparison.subject import ANEW
-from my_datasets.core import content, hashes
-from my_datasets.core.content import Content
-from my_datasets.core.hashes import Copies, Hashes
-from my_datasets.core.issues import Issue, Severity
+from my_datasets.comparison.version_metadata import ANEW
+from my_datasets.core import hash_sets
+from my_datasets.core.hash_sets import Copies, Hashes
+from my_datasets.core.issue import Issue, Severity
+from my_datasets.metadata import content
+from my_datasets.metadata.content import Content
 
 _SHOWN = 3
 
@@ -60,7 +61,7 @@ def _leak(
 ) -> Iterator[Issue]:
     count = 0
     places: list[tuple[int, int]] = []  # the first few
-    for here, there in hashes.pieces(parts, other_parts):
+    for here, there in hash_sets.pieces(parts, other_parts):
         _, first, second = np.intersect1d(here.texts, there.texts, return_indices=True)
         count += len(first)
         pairs = zip(here.places[first].tolist(), there.places[second].tolist(), strict=True)

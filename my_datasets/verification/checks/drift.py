@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from my_datasets.comparison.subject import Subject
-from my_datasets.core import layout
-from my_datasets.core.issues import Issue, Severity
-from my_datasets.core.manifest import Manifest
-from my_datasets.core.versioning import Version
+from my_datasets.comparison.version_metadata import Subject
+from my_datasets.core.issue import Issue, Severity
+from my_datasets.core.version import Version
 from my_datasets.errors import IncompleteVersionError
+from my_datasets.metadata import layout
+from my_datasets.metadata.manifest import Manifest
 from my_datasets.statistics.drift import moved
 
 

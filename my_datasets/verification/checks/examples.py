@@ -4,14 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from my_datasets.comparison.subject import ANEW
-from my_datasets.core.issues import Issue
-from my_datasets.input_pipeline.decoding import Decoder, MisfitError
-from my_datasets.records import canonical, stored
-from my_datasets.records.columns import UnreadableRecordError
-from my_datasets.records.reading import Batch
+from my_datasets.comparison.version_metadata import ANEW
+from my_datasets.core.issue import Issue
+from my_datasets.input_pipeline.decode.decoder import Decoder, MisfitError
+from my_datasets.records import shard_reader
+from my_datasets.records.random_access import Batch
+from my_datasets.records.tf_example import canonical
+from my_datasets.records.tf_example.columns import UnreadableRecordError
 from my_datasets.verification.checks import shards
-from my_datasets.verification.watching import Take
+from my_datasets.verification.observer import Take
 
 # Of one shard so many are told; more of them help nobody.
 _MOST_TOLD = 5
@@ -38,7 +39,7 @@ def check(
     issues: list[Issue] = []
     row = misfits = 0
     try:
-        for records in stored.records(path, file_format):
+        for records in shard_reader.records(path, file_format):
             hashes.write(canonical.hashes(records).data)
             for begin in range(0, len(records) if decoder else 0, _AT_ONCE):
                 values, wrong = _decoded(decoder, records[begin : begin + _AT_ONCE])
@@ -50,14 +51,14 @@ def check(
                 if misfits <= _MOST_TOLD:
                     issues.append(_told(path, row + begin, wrong))
             row += len(records)
-    except stored.UnknownFormatError as error:
+    except shard_reader.UnknownFormatError as error:
         issues.append(
             Issue(
                 "unknown-format", path.name, "Shards of this format are not read here.",
                 "build the version as tfrecord, array_record or parquet", found=str(error),
             )
         )  # fmt: skip
-    except stored.DamagedError as error:
+    except shard_reader.DamagedError as error:
         issues.append(shards.damaged(path, error))
     except UnreadableRecordError as error:
         issues.append(

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from my_datasets.comparison.subject import ANEW, Subject
-from my_datasets.core import hashes, sidecars
-from my_datasets.core.issues import Issue, Severity
+from my_datasets.comparison.version_metadata import ANEW, Subject
+from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.machine import unless_out_of_memory
-from my_datasets.core.sidecars import Sidecar
-from my_datasets.records import index, on_demand
+from my_datasets.metadata import sidecars
+from my_datasets.metadata.sidecars import Sidecar
+from my_datasets.records import index, shard_provider
+from my_datasets.storage import regular_files
 
 _LOOKS_LIKE_A_SHARD = re.compile(r"-\d{5,}-of-\d{5,}(\.\w+)?$")
 
@@ -72,23 +73,23 @@ def _recorded(subject: Subject, shards: set[str], told: set[str], *, read: bool)
 def _file(path: Path, what: str, recorded: Mapping[str, Any], *, read: bool) -> Iterator[Issue]:
     """Yields how a file differs from what the manifest records of it."""
     is_index = sidecars.kind_of(path.name) is Sidecar.OFFSETS
-    mend = f"my-datasets index {path.parent} --overwrite" if is_index else ANEW
+    fix = f"my-datasets index {path.parent} --overwrite" if is_index else ANEW
     size = path.stat().st_size if path.is_file() else None
     if size is None:
-        yield Issue("missing-file", path.name, f"The {what} is not there.", mend)
+        yield Issue("missing-file", path.name, f"The {what} is not there.", fix)
     elif path.is_symlink():
-        yield Issue("link", path.name, f"The {what} is a symbolic link.", mend)
+        yield Issue("link", path.name, f"The {what} is a symbolic link.", fix)
     elif size != recorded["bytes"]:
         yield Issue(
-            "size", path.name, f"The {what} has another size than when it was made.", mend,
+            "size", path.name, f"The {what} has another size than when it was made.", fix,
             f"{recorded['bytes']:,} bytes", f"{size:,} bytes",
         )  # fmt: skip
     elif not os.access(path, os.R_OK):
         yield denied(path, PermissionError("permission denied"))
     # An index is compared with its shard when that is read.
-    elif read and not is_index and (found := hashes.of_file(path)) != recorded["sha256"]:
+    elif read and not is_index and (found := regular_files.sha256_of(path)) != recorded["sha256"]:
         yield Issue(
-            "other-bytes", path.name, f"The {what} is another file than when it was made.", mend,
+            "other-bytes", path.name, f"The {what} is another file than when it was made.", fix,
             f"SHA-256 {recorded['sha256'][:16]}", found[:16],
         )  # fmt: skip
 
@@ -155,7 +156,7 @@ def _others(directory: Path, shards: set[str]) -> Iterator[Issue]:
         name = path.name
         if name in known or name.startswith("."):
             continue
-        if path.name == on_demand.FILE_NAME:
+        if path.name == shard_provider.FILE_NAME:
             yield Issue(
                 "attached", path.name, "The file says that the shards are in a store.",
                 f"pull the release to verify it; if this version was not attached, delete {path}",

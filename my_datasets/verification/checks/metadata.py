@@ -3,13 +3,13 @@
 import json
 from collections.abc import Iterator
 
-from my_datasets.comparison.subject import ANEW, Subject
-from my_datasets.core import content, metadata_copy
-from my_datasets.core.declared import MALFORMED, essentials
-from my_datasets.core.issues import Issue, Severity
-from my_datasets.core.manifest import FILE_NAME
-from my_datasets.core.versioning import Version
+from my_datasets.comparison.version_metadata import ANEW, Subject
+from my_datasets.core.issue import Issue, Severity
+from my_datasets.core.version import Version
 from my_datasets.errors import MyDatasetsError
+from my_datasets.metadata import content, recorded_files
+from my_datasets.metadata.dataset_info import MALFORMED, essentials
+from my_datasets.metadata.manifest import FILE_NAME
 from my_datasets.printable import clipped
 
 
@@ -61,7 +61,7 @@ def _edits(subject: Subject, told: set[str], *, of_features: bool) -> Iterator[I
     try:
         found = [
             (name, edit.field, clipped(json.dumps(edit.recorded)), clipped(json.dumps(edit.found)))
-            for name, edit in metadata_copy.edits(readable, subject.path)
+            for name, edit in recorded_files.edits(readable, subject.path)
         ]
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         yield Issue(

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from my_datasets.comparison.subject import ANEW
-from my_datasets.core import hashes
-from my_datasets.core.issues import Issue
-from my_datasets.records import index, stored
+from my_datasets.comparison.version_metadata import ANEW
+from my_datasets.core.issue import Issue
+from my_datasets.records import index, shard_reader
+from my_datasets.storage import regular_files
 from my_datasets.verification.checks import files
 
 
@@ -22,7 +22,7 @@ def check(
       sha256: Of the file as it was made; None if nobody noted it.
       known: The name of the shard that was made with a SHA-256, for all of them.
     """
-    found = hashes.of_file(path) if sha256 is not None else None
+    found = regular_files.sha256_of(path) if sha256 is not None else None
     if found is not None and found == sha256:
         if not index.is_of(path):
             yield files.stale_index(path, "other places")
@@ -36,11 +36,11 @@ def check(
         return
     count = 0
     try:
-        for records in stored.records(path, file_format):
+        for records in shard_reader.records(path, file_format):
             count += len(records)
-    except stored.UnknownFormatError:
+    except shard_reader.UnknownFormatError:
         count = examples
-    except stored.DamagedError as error:
+    except shard_reader.DamagedError as error:
         yield damaged(path, error)
         return
     if count != examples:
@@ -58,7 +58,7 @@ def check(
         )  # fmt: skip
 
 
-def damaged(path: Path, error: stored.DamagedError) -> Issue:
+def damaged(path: Path, error: shard_reader.DamagedError) -> Issue:
     """Returns what is wrong with a shard that cannot be read to its end."""
     where = f", byte {error.at:,}" if error.at is not None else ""
     return Issue("damaged", f"{path.name}, record {error.row:,}{where}", error.reason, ANEW)

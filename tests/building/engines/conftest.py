@@ -37,9 +37,9 @@ def dask_in_process(monkeypatch):
     """The address of a Dask cluster within this process, whose tasks see what tests change."""
     import distributed
 
-    from my_datasets.building.engines.beam import places
+    from my_datasets.building.engines.beam.workspace import workspace
 
-    monkeypatch.setattr(places, "_LATE", 5.0)
+    monkeypatch.setattr(workspace, "_LATE", 5.0)
 
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None

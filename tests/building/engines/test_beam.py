@@ -13,7 +13,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 import my_datasets
 from my_datasets import errors
-from my_datasets.building.engines.beam import blocks, buckets, gathering, runners
+from my_datasets.building.engines.beam.pipelines import blocks, buckets, run_writer
+from my_datasets.building.engines.beam.runners import runners
 from my_datasets.records import index
 from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import THREE_SHARDS, build, hashes, records, shards
@@ -23,7 +24,7 @@ from tests.conftest import ROOT
 @pytest.fixture
 def small(monkeypatch):
     """Many runs, buckets, blocks and pipelines of a few kilobytes each."""
-    monkeypatch.setattr(gathering, "_HELD", 2e-5)
+    monkeypatch.setattr(run_writer, "_HELD", 2e-5)
     monkeypatch.setattr(buckets, "MOST_BYTES", 20_000)
     monkeypatch.setattr(blocks, "MOST_BYTES", 3_000)
     monkeypatch.setattr(runners.Submission, "at_once", lambda self, memory: 70_000)

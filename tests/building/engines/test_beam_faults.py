@@ -16,8 +16,9 @@ import distributed
 import pytest
 
 from my_datasets import errors
-from my_datasets.building.engines.beam import buckets, gathering, runners, sorting, writing
-from my_datasets.building.engines.beam.dask_cluster import Cluster
+from my_datasets.building.engines.beam.pipelines import buckets, run_writer, sorting, writing
+from my_datasets.building.engines.beam.runners import runners
+from my_datasets.building.engines.beam.runners.dask_cluster import Cluster
 from tests.building.engines import toys
 from tests.building.engines.builds import build, hashes, kill, records, run_apart, shards
 from tests.building.engines.dask_processes import wait_for_files
@@ -46,7 +47,7 @@ class Slow(toys._Toy, skip_registration=True):
 @pytest.fixture
 def small(monkeypatch):
     """Many files, so that a kill hits the one or the other."""
-    monkeypatch.setattr(gathering, "_HELD", 2e-5)
+    monkeypatch.setattr(run_writer, "_HELD", 2e-5)
     monkeypatch.setattr(buckets, "MOST_BYTES", 20_000)
     monkeypatch.setattr(runners.Submission, "at_once", lambda self, memory: 70_000)
 
@@ -82,14 +83,14 @@ def test_what_was_finished_before_a_kill_is_not_done_again(reference, tmp_path, 
     before = {path.name for path in work.glob("*/generated/train/*.run")}
     assert before
     done_again = []
-    original = gathering.Gatherer.begins
+    original = run_writer.Gatherer.begins
 
     def noted(gatherer, unit):
         done_again.append(unit)
         return original(gatherer, unit)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gathering.Gatherer, "begins", noted)
+        patch.setattr(run_writer.Gatherer, "begins", noted)
         assert hashes(build(toys.InUnits, tmp_path, engine="beam")) == reference
     assert len(done_again) < toys.UNITS + 1
 

@@ -10,16 +10,16 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, execution
 
 from my_datasets import errors
-from my_datasets.building.engines.beam import (
+from my_datasets.building.engines.beam.pipelines import (
     blocks,
     buckets,
-    gathered,
-    gathering,
     generating,
-    runners,
-    work,
+    run_manifest,
+    run_writer,
 )
-from my_datasets.building.engines.beam.tally import Tally
+from my_datasets.building.engines.beam.pipelines.checksum_totals import Tally
+from my_datasets.building.engines.beam.runners import runners
+from my_datasets.building.engines.beam.workspace import build_files
 from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import build, hashes
 
@@ -27,7 +27,7 @@ from tests.building.engines.builds import build, hashes
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(toys._Toy, "rows", 40)
-    monkeypatch.setattr(gathering, "_HELD", 2e-6)
+    monkeypatch.setattr(run_writer, "_HELD", 2e-6)
     monkeypatch.setattr(buckets, "MOST_BYTES", 3_000)
     monkeypatch.setattr(blocks, "MOST_BYTES", 1_000)
     logging.disable(logging.ERROR)  # Beam's own, of each failure that is wanted here
@@ -143,7 +143,7 @@ def test_a_record_that_changes_on_the_way_is_noticed(tmp_path, monkeypatch):
 
 def test_a_part_that_is_another_than_reported_is_noticed(tmp_path, monkeypatch):
     """One record in place of another: as many, and as long, but not the same."""
-    original = work.Work.write_json
+    original = build_files.Work.write_json
 
     def swapped(self, name, value):
         if "kept" in value:
@@ -151,20 +151,20 @@ def test_a_part_that_is_another_than_reported_is_noticed(tmp_path, monkeypatch):
             value = value | {"kept": [count, size, checksums + 1]}
         original(self, name, value)
 
-    monkeypatch.setattr(work.Work, "write_json", swapped)
+    monkeypatch.setattr(build_files.Work, "write_json", swapped)
     with pytest.raises(errors.LostExamplesError, match="checksum"):
         build(toys.InUnits, tmp_path, engine="beam")
 
 
 def test_a_run_that_disappears_is_noticed(tmp_path, monkeypatch):
-    original = gathered.complete
+    original = run_manifest.complete
 
     def without_one(there, item, options):
         found = original(there, item, options)
         del found.runs[0]
         return found
 
-    monkeypatch.setattr(gathered, "complete", without_one)
+    monkeypatch.setattr(run_manifest, "complete", without_one)
     with pytest.raises(errors.LostExamplesError, match="while they were sorted"):
         build(toys.InUnits, tmp_path, engine="beam")
 
@@ -192,7 +192,7 @@ def test_modes_that_lose_examples_are_refused(tmp_path, options):
 
 def test_what_other_machines_have_written_may_be_seen_late(tmp_path, monkeypatch, dask_in_process):
     """As on NFS: reports that are there are not seen at first, in each stage."""
-    from my_datasets.building.engines.beam import sorting, writing
+    from my_datasets.building.engines.beam.pipelines import sorting, writing
 
     expected = hashes(build(toys.InUnits, tmp_path / "expected", workers=1))
     for name, kind in (("part", sorting.Part), ("shard", writing.WrittenShard)):

@@ -21,7 +21,7 @@ from tensorflow_datasets.datasets.nsynth import nsynth_dataset_builder as nsynth
 import my_datasets
 from my_datasets import errors
 from my_datasets.builders.on_beam import BeamMetadata
-from my_datasets.building.engines.beam import first_stage, metadata, second_stage
+from my_datasets.building.engines.beam.pipelines import generate_stage, metadata_values, sort_stage
 from tests.building.engines.builds import build, hashes
 
 
@@ -192,7 +192,7 @@ def stop(*_: Any) -> None:
 @pytest.mark.parametrize("cls", [Summed, SummedOfPipeline, SummedBesideUnits])
 @pytest.mark.parametrize(
     ("module", "function"),
-    [(second_stage, "sort"), (metadata, "commit")],
+    [(sort_stage, "sort"), (metadata_values, "commit")],
     ids=["after the pipeline", "before the metadata are complete"],
 )
 def test_metadata_of_a_build_that_was_interrupted_are_there(tmp_path, cls, module, function):
@@ -211,12 +211,12 @@ def test_metadata_of_a_build_that_was_interrupted_are_there(tmp_path, cls, modul
 @pytest.mark.parametrize("cls", [Summed, SummedOfPipeline])
 def test_a_split_that_is_made_again_keeps_the_metadata_of_the_others(tmp_path, cls, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(second_stage, "sort", stop)
+        patch.setattr(sort_stage, "sort", stop)
         with pytest.raises(Stop):
             build(cls, tmp_path)
-    original = first_stage._is_left
+    original = generate_stage._is_left
     again = lambda driver, item: item.name == "test" or original(driver, item)  # noqa: E731
-    monkeypatch.setattr(first_stage, "_is_left", again)
+    monkeypatch.setattr(generate_stage, "_is_left", again)
     assert sums(build(cls, tmp_path)) == SUMS
 
 
@@ -255,7 +255,7 @@ def test_metadata_that_no_worker_wrote_are_missed():
     """As where a runner says that a pipeline is done, and its machine had lost the files."""
     work = SimpleNamespace(read_all=lambda names: [None for _ in names])
     with pytest.raises(errors.LostExamplesError, match="ended without the metadata 'rows'"):
-        metadata.commit(work, ["rows"])
+        metadata_values.commit(work, ["rows"])
 
 
 class SavedOnce(tfds.core.MetadataDict):

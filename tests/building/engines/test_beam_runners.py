@@ -17,9 +17,11 @@ from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from my_datasets import errors
-from my_datasets.building.engines.beam import preflight, runners, surroundings, work
-from my_datasets.building.engines.beam.places import SharedDirectory
-from my_datasets.building.engines.beam.runners import Submission
+from my_datasets.building.engines.beam.runners import preflight, runners
+from my_datasets.building.engines.beam.runners.runners import Submission
+from my_datasets.building.engines.beam.workers import environment_check
+from my_datasets.building.engines.beam.workspace import build_files
+from my_datasets.building.engines.beam.workspace.workspace import SharedDirectory
 from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import build, hashes
 from tests.conftest import ROOT
@@ -220,7 +222,7 @@ def test_addresses_where_nobody_answers_are_told_within_seconds(options, said):
 def test_what_a_runner_in_java_says_is_told_without_its_frames(tmp_path):
     frames = "\tat org.apache.Some$.run(Some.scala:80)\n" * 30
     said = f"java.io.IOException: No disk\n{frames}Caused by: it\n{frames}  call(one)\n"
-    error = work.Work(SharedDirectory(tmp_path)).failure("sorting", RuntimeError(said))
+    error = build_files.Work(SharedDirectory(tmp_path)).failure("sorting", RuntimeError(said))
     assert "disk\n    | Caused by: it\n    |   call(one)" in str(error)
     assert "Some.scala" not in str(error)
 
@@ -298,7 +300,7 @@ def test_a_command_of_workers_that_is_none_is_refused(tmp_path):
 
 
 def test_a_scheduler_that_is_not_there_is_told_within_seconds(tmp_path, monkeypatch):
-    from my_datasets.building.engines.beam import dask_cluster
+    from my_datasets.building.engines.beam.runners import dask_cluster
 
     monkeypatch.setattr(dask_cluster, "_TIMEOUT", 2)
     options = {"runner": "dask", "dask_client_address": "tcp://127.0.0.1:1"}
@@ -319,10 +321,10 @@ def test_a_scheduler_that_is_not_there_is_told_within_seconds(tmp_path, monkeypa
 def test_what_a_worker_lacks_is_told(tmp_path, monkeypatch, changed, said):
     (tmp_path / "reads_a_file.py").write_text("open('/nonexistent/words')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    wanted = surroundings.Surroundings(**{"place": SharedDirectory(tmp_path), **changed})
+    wanted = environment_check.Surroundings(**{"place": SharedDirectory(tmp_path), **changed})
     with pytest.raises(errors.BuildInterruptedError, match=said):
         wanted.check()
-    assert surroundings.Surroundings(SharedDirectory(tmp_path), ("json",)).check()
+    assert environment_check.Surroundings(SharedDirectory(tmp_path), ("json",)).check()
 
 
 def test_workers_without_the_builder_are_told_before_anything_is_generated(
@@ -360,10 +362,10 @@ def test_the_in_process_runner_is_beams_own_and_looks_for_nothing_to_download(mo
 
 def test_workers_examine_the_shards_too(reference, tmp_path, dask_in_process, monkeypatch):
     """Digests and statistics are made where the workers are, and are the same."""
-    from my_datasets.comparison import readers
+    from my_datasets.comparison import reader_pool
 
     local = build(toys.InUnits, tmp_path / "local", workers=1)
-    monkeypatch.setattr(readers, "each", lambda *_, **__: pytest.fail("examined here"))
+    monkeypatch.setattr(reader_pool, "each", lambda *_, **__: pytest.fail("examined here"))
     options = {"runner": "dask", "dask_client_address": dask_in_process}
     on_beam = build(toys.InUnits, tmp_path / "beam", engine="beam", beam_options=options)
     manifests = [
@@ -417,7 +419,7 @@ def silent_runner():
 
 
 def test_a_worker_of_a_pool_is_a_process_that_ends_when_it_is_to(silent_runner, monkeypatch):
-    from my_datasets.building.engines.beam import worker_pool
+    from my_datasets.building.engines.beam.workers import pool as worker_pool
 
     monkeypatch.setattr(worker_pool, "_GRACE", 0.1)
     pool = worker_pool.Pool()
@@ -444,7 +446,7 @@ def test_workers_end_with_their_pool_however_it_ends(silent_runner, worker_pool_
 
 
 def test_a_pool_that_cannot_listen_says_so():
-    from my_datasets.building.engines.beam import worker_pool
+    from my_datasets.building.engines.beam.workers import pool as worker_pool
 
     with pytest.raises(errors.InvalidOptionError, match=r"can listen on 192\.0\.2\.1:1"):
         worker_pool.start("192.0.2.1", 1)

@@ -9,7 +9,7 @@ import textwrap
 import psutil
 import pytest
 
-from my_datasets.building.engines.beam import ending_together
+from my_datasets.building.engines.beam.runners import tied_process
 from tests.conftest import ROOT
 
 # Seconds: more than any machine needs.
@@ -44,9 +44,9 @@ def test_a_command_ends_with_the_process_that_has_started_it(sign):
     process, said = _started(
         """
         import subprocess, sys
-        from my_datasets.building.engines.beam import ending_together
+        from my_datasets.building.engines.beam.runners import tied_process
         command = [sys.executable, "-c", "print(flush=True); import time; time.sleep(1000)"]
-        child = subprocess.Popen(ending_together.command_for(command), stdout=subprocess.PIPE)
+        child = subprocess.Popen(tied_process.command_for(command), stdout=subprocess.PIPE)
         child.stdout.readline()
         print(child.pid, flush=True)
         child.wait()
@@ -64,7 +64,7 @@ def test_a_command_ends_with_the_process_that_has_started_it(sign):
 def test_a_command_does_not_begin_after_that(tmp_path):
     """Of a parent that ended early there is no signal any more."""
     marker = tmp_path / "ran"
-    command = ending_together.command_for(["touch", str(marker)])
+    command = tied_process.command_for(["touch", str(marker)])
     nobody = str(2**22)  # Linux has no process ids that large
     of_nobody = [nobody if part == str(os.getpid()) else part for part in command]
     for which, runs in ((of_nobody, False), (command, True)):
@@ -76,14 +76,14 @@ def test_signals_and_exit_codes_are_the_commands_own():
     # Python's own handler could come between the line and the pause, which then never ends.
     code = "signal.signal(signal.SIGINT, signal.SIG_DFL); print(flush=True); signal.pause()"
     with subprocess.Popen(
-        ending_together.command_for([sys.executable, "-c", f"import signal; {code}"]),
+        tied_process.command_for([sys.executable, "-c", f"import signal; {code}"]),
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     ) as process:  # fmt: skip
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
         process.communicate()
     assert process.returncode == -signal.SIGINT
-    found = subprocess.run(ending_together.command_for([sys.executable, "-c", "exit(7)"]))
+    found = subprocess.run(tied_process.command_for([sys.executable, "-c", "exit(7)"]))
     assert found.returncode == 7
 
 
@@ -98,7 +98,7 @@ def test_a_job_server_ends_with_the_build(tmp_path, killed):
     process, said = _started(
         """
         import signal, sys
-        from my_datasets.building.engines.beam.runners import Submission
+        from my_datasets.building.engines.beam.runners.runners import Submission
         java, jar = sys.argv[1:]
         options = {"flink_job_server_jar": jar, "job_server_java_launcher": java}
         submission = Submission({"runner": "flink", **options})

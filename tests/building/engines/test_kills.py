@@ -58,7 +58,7 @@ _BUILDS = {
     "fresh, ordered": _fresh(cls=toys.Ordered),
     "fresh, array_record": _fresh(file_format="array_record"),
     "fresh, parquet": _fresh(file_format="parquet"),
-    "fresh, small runs": _fresh(held=1e-6, rows=1200),
+    "fresh, small runs": _fresh(held=1e-6, rows=300),
     "fresh, Beam": _fresh(engine="beam"),
     "overwriting": _overwriting(),
     "overwriting, array_record": _overwriting(file_format="array_record"),

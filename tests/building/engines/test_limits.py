@@ -13,7 +13,7 @@ import pytest
 from my_datasets import errors
 from my_datasets.building import options
 from my_datasets.building.engines import generating
-from my_datasets.comparison import examining
+from my_datasets.comparison import examine
 from tests.building.engines import toys
 from tests.building.engines.builds import build, hashes, shards
 from tests.waiting import until
@@ -129,14 +129,14 @@ def test_without_a_report_there_is_the_bar_of_tfds(tmp_path, capsys, monkeypatch
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_disk_that_fills_up_while_examining(tmpfs, monkeypatch, reference, workers):
     disk = tmpfs("60m")
-    parts_of = examining.parts_of
+    parts_of = examine.parts_of
 
     def fill_up(*arguments, **options):
         (disk / "filler").write_bytes(bytes(shutil.disk_usage(disk).free))
         return parts_of(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(examining, "parts_of", fill_up)
+        patch.setattr(examine, "parts_of", fill_up)
         with pytest.raises(errors.DiskFullError, match="The disk is full"):
             build(toys.InUnits, disk, workers=workers)
     assert not (disk / "toy_engine/1.0.0").exists()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from my_datasets.building.engines.beam import work
-from my_datasets.building.engines.beam.bucket import Bucket
-from my_datasets.building.engines.beam.places import SharedDirectory
+from my_datasets.building.engines.beam.workspace import build_files
+from my_datasets.building.engines.beam.workspace.object_store import Bucket
+from my_datasets.building.engines.beam.workspace.workspace import SharedDirectory
 from my_datasets.errors import StoreError
 
 
@@ -144,12 +144,12 @@ def test_a_file_in_a_bucket_that_is_shorter_than_it_was_made_is_told(s3_bucket):
 
 def test_workers_of_a_build_that_was_given_up_write_where_nobody_looks(place):
     """They may be of other code; those of the same build meet again."""
-    first = work.opened(place, {"code": 1}, resume=True)
+    first = build_files.opened(place, {"code": 1}, resume=True)
     first.write_json("generated/train/a.report.json", 1)
-    same = work.opened(place, {"code": 1}, resume=True)
+    same = build_files.opened(place, {"code": 1}, resume=True)
     assert set(same.place.sizes("generated")) == {"train/a.report.json"}
-    other = work.opened(place, {"code": 2}, resume=True)
-    anew = work.opened(place, {"code": 2}, resume=False)
+    other = build_files.opened(place, {"code": 2}, resume=True)
+    anew = build_files.opened(place, {"code": 2}, resume=False)
     for late in (first, same, other):
         with contextlib.suppress(FileNotFoundError):  # where they have no folder any more
             late.write_json("generated/train/b.report.json", 1)
@@ -160,6 +160,6 @@ def test_workers_of_a_build_that_was_given_up_write_where_nobody_looks(place):
 def test_what_an_earlier_release_of_this_package_left_is_discarded(place):
     place.write("beam.json", b'{"code": 1, "engine": "beam"}')
     place.write("generated/train/a.report.json", b"{}")
-    found = work.opened(place, {"code": 1, "engine": "beam"}, resume=True)
+    found = build_files.opened(place, {"code": 1, "engine": "beam"}, resume=True)
     assert found.place.sizes("generated") == {}
     assert place.sizes("generated") == {}

@@ -21,8 +21,8 @@ from apache_beam.portability.api import (
 from google.protobuf import text_format
 
 from my_datasets import errors
-from my_datasets.building.engines.beam import worker_process
-from my_datasets.building.engines.beam.runners import Submission
+from my_datasets.building.engines.beam.runners.runners import Submission
+from my_datasets.building.engines.beam.workers import process as worker_process
 from tests.conftest import ROOT
 
 PROGRAM = Path(sysconfig.get_path("scripts"), worker_process.PROGRAM)

@@ -3,12 +3,12 @@
 import pytest
 
 from my_datasets.errors import LostExamplesError
-from my_datasets.input_pipeline.batching import Batching
-from my_datasets.input_pipeline.order import Order
-from my_datasets.input_pipeline.service.accounts import Epoch
+from my_datasets.input_pipeline.order.batching import Batching
+from my_datasets.input_pipeline.order.permutation import Order
+from my_datasets.input_pipeline.order.state import State
+from my_datasets.input_pipeline.plan.stages import Batch
+from my_datasets.input_pipeline.service.delivery_audit import Epoch
 from my_datasets.input_pipeline.service.policies import policy_of
-from my_datasets.input_pipeline.stages import Batch
-from my_datasets.input_pipeline.state import State
 
 
 def epoch_of(given, dropped=()):

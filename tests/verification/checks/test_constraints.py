@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from my_datasets.core.manifest import Manifest
-from my_datasets.verification.adopting import adopt
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.verification.adopt import adopt
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.statistics import rows

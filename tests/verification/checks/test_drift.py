@@ -8,7 +8,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets.comparison.diff import diff
-from my_datasets.core.issues import Severity
+from my_datasets.core.issue import Severity
 from my_datasets.statistics.constraints import Constraint
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify

@@ -15,11 +15,12 @@ from PIL import Image, ImageEnhance
 import my_datasets
 from my_datasets import dependencies
 from my_datasets.building.options import BuildOptions
-from my_datasets.comparison import readers
+from my_datasets.comparison import reader_pool
 from my_datasets.errors import InvalidOptionError, MissingDependencyError
 from my_datasets.records import index
-from my_datasets.verification import image_hashes, near_pairs, text_signatures
-from my_datasets.verification.checks.near_duplicates import NearDuplicates
+from my_datasets.verification.near_duplicates import image_hashes, text_signatures
+from my_datasets.verification.near_duplicates import pairs as near_pairs
+from my_datasets.verification.near_duplicates.check import NearDuplicates
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 
@@ -358,7 +359,7 @@ def test_close_hashes_are_found_as_by_comparing_all(most):
         other[bit * 20 :] ^= np.uint64(1) << flips[bit * 20 :]
     bits = np.unpackbits((one[:, None] ^ other[None]).view(np.uint8).reshape(300, 400, 8), axis=2)
     exact = bits.sum(axis=2)
-    from my_datasets.verification.near_sides import Images
+    from my_datasets.verification.near_duplicates.fingerprints import Images
 
     ours, theirs = (Images.__new__(Images) for _ in range(2))
     ours.hashes, theirs.hashes = one, other
@@ -416,7 +417,7 @@ def test_several_processes_find_the_same(tmp_path, monkeypatch):
     )  # fmt: skip
     expected = looked(path)
     assert [issue.code for issue in expected[0]] == ["near-duplicate"]
-    monkeypatch.setattr(readers, "FEW_BYTES", 0)
+    monkeypatch.setattr(reader_pool, "FEW_BYTES", 0)
     report = verify(path, level=Level.DEEP, workers=2, near_duplicates=NearDuplicates())
     assert (list(report.issues), list(report.not_checked)) == expected
 

@@ -13,14 +13,15 @@ import tensorflow_datasets as tfds
 import my_datasets
 from my_datasets import sources
 from my_datasets.building.options import BuildOptions
-from my_datasets.core import schema
-from my_datasets.core.declared import Declared
-from my_datasets.core.manifest import Manifest
-from my_datasets.records import hashing
+from my_datasets.metadata import features as schema
+from my_datasets.metadata.dataset_info import Declared
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.records import shuffle_order
 from my_datasets.sources import splitting
-from my_datasets.verification import column_hashes, watching
-from my_datasets.verification.distinct_values import Column, Values
+from my_datasets.verification import observer
 from my_datasets.verification.report import Level
+from my_datasets.verification.splits import column_hashes
+from my_datasets.verification.splits.distinct_values import Column, Values
 from my_datasets.verification.verifier import verify
 
 PARTS = {"train": 0.7, "validation": 0.1, "test": 0.2}
@@ -171,7 +172,7 @@ def test_an_example_of_a_group_in_another_split(tmp_path):
     assert found.node == f"splits train and test, feature person, value {person!r}"
     assert found.problem == "1 group is in both splits."
     assert found.expected == "all examples with the same person in the same split"
-    assert found.mend.startswith("build or pull the version anew; if rows were moved on purpose")
+    assert found.fix.startswith("build or pull the version anew; if rows were moved on purpose")
     # Where they are said to be, they are.
     (told,) = found.found.split("; ")
     value, places = told.split(": ")
@@ -369,7 +370,7 @@ def test_each_value_is_counted_and_placed(tmp_path, at_once):
         shards[split] = []
         for number, one in enumerate(some):
             notes = tmp_path / f"{split}{number}"
-            noted = watching.Noted(path / one.name, "tfrecord", one.examples, notes)
+            noted = observer.Noted(path / one.name, "tfrecord", one.examples, notes)
             with watch.noting(noted.of(watch)) as take:
                 people = [example["person"] for example in examples[begin:][: one.examples]]
                 for first in range(0, len(people), 100):
@@ -418,5 +419,5 @@ def test_places_are_those_of_the_split(tmp_path):
     texts = pa.array([b"p1", b"p2", b""], pa.large_binary())
     keys = column_hashes.hashes("s", texts)
     values = Values(keys, np.zeros(3, np.int64), np.ones(3, np.int64))
-    expected = hashing.hash_keys("my_datasets split s", texts)[0]
+    expected = shuffle_order.hash_keys("my_datasets split s", texts)[0]
     assert values.places.tolist() == expected.tolist()

@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from my_datasets.building.engines import writing as local_writing
-from my_datasets.building.engines.beam import (
-    first_stage,
-    metadata,
-    preflight,
-    second_stage,
-    third_stage,
-    work,
+from my_datasets.building.engines.beam.pipelines import (
+    generate_stage,
+    metadata_values,
+    sort_stage,
+    write_stage,
     writing,
 )
-from my_datasets.building.engines.beam.driving import Driver, OnBeam
-from my_datasets.building.engines.beam.surroundings import Surroundings
+from my_datasets.building.engines.beam.pipelines.stage import Driver, OnBeam
+from my_datasets.building.engines.beam.runners import preflight
+from my_datasets.building.engines.beam.workers.environment_check import Surroundings
+from my_datasets.building.engines.beam.workspace import build_files
 from my_datasets.building.job import Job, SplitResult
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter, log_progress
@@ -32,7 +32,7 @@ def opened(job: Job, options: BuildOptions, how: OnBeam) -> Driver:
       how: On Beam.
     """
     how.check()
-    there = work.opened(how.place, {**how.identity, "engine": "beam"}, resume=options.resume)
+    there = build_files.opened(how.place, {**how.identity, "engine": "beam"}, resume=options.resume)
     return Driver(
         job=job, options=options, how=how, work=there,
         meter=Meter(options.report or log_progress),
@@ -59,9 +59,9 @@ def build(driver: Driver, target: Path) -> list[SplitResult]:
       DiskFullError: There is not enough room.
     """
     preflight.check(driver.how.submission, driver.work, driver.surroundings)
-    found = first_stage.generate(driver)
-    parts = second_stage.sort(driver, found)
-    results = third_stage.write(driver, found, parts)
+    found = generate_stage.generate(driver)
+    parts = sort_stage.sort(driver, found)
+    results = write_stage.write(driver, found, parts)
     driver.how.check()
     driver.work.place.hand_over(writing.SHARDS, target)
     local_writing.report_quarantine(results, target)
@@ -74,7 +74,7 @@ def metadata_of(driver: Driver) -> dict[Any, Any]:
     Args:
       driver: The build that is done.
     """
-    return metadata.read(driver.work) or {}
+    return metadata_values.read(driver.work) or {}
 
 
 def findings(driver: Driver, shard: str, scratch: Path) -> Any:
@@ -95,7 +95,7 @@ def findings(driver: Driver, shard: str, scratch: Path) -> Any:
         raise LostExamplesError(
             explain(
                 f"What was found in {shard} is gone from {place}.",
-                mend="build with --restart; if it stays, please report it",
+                fix="build with --restart; if it stays, please report it",
             )
         )
     return pickle.loads(data)  # noqa: S301 - our own workers wrote it

@@ -1,0 +1,291 @@
+"""From what a builder declares to a job for the engine, and back to what TFDS records."""
+
+import hashlib
+import inspect
+import itertools
+import os
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tensorflow_datasets as tfds
+from etils import epath
+from tensorflow_datasets.core import file_adapters
+from tensorflow_datasets.core.utils import shard_utils
+
+from my_datasets._version import __version__
+from my_datasets.builders.encode.encoder import ExampleEncoder
+from my_datasets.building import shards
+from my_datasets.building.job import Job, SplitResult, WriteShard
+from my_datasets.building.options import BuildOptions
+from my_datasets.building.units import SplitInput, Units
+from my_datasets.core.logs import get_logger
+from my_datasets.errors import BuilderError, SplitNotFoundError, explain
+
+_LOGGER = get_logger(__name__)
+
+# Records in a row group of a Parquet shard: a few MB of usual records.
+_PARQUET_BATCH = 1000
+# Formats whose positions TFDS records by itself, or that this package does not know.
+ENGINE_FORMATS = frozenset(
+    {
+        file_adapters.FileFormat.TFRECORD,
+        file_adapters.FileFormat.ARRAY_RECORD,
+        file_adapters.FileFormat.PARQUET,
+    }
+)
+
+
+def split_inputs(generators: Any, builder: tfds.core.DatasetBuilder) -> list[SplitInput]:
+    """Returns what `_split_generators` returned as the engine's input.
+
+    Args:
+      generators: A dict of split names to generators, `Units` or what is of Beam, or TFDS's older
+        list.
+      builder: The builder.
+
+    Raises:
+      BuilderError: It is something else.
+    """
+    if (
+        isinstance(generators, Sequence)
+        and not isinstance(generators, str)
+        and all(isinstance(item, tfds.core.SplitGenerator) for item in generators)
+    ):
+        generate = builder._generate_examples
+        if isinstance(builder, tfds.core.BeamBasedBuilder) or hasattr(
+            builder, "_build_pcollection"
+        ):
+            # It takes a pipeline first.
+            import apache_beam
+
+            generate = apache_beam.ptransform_fn(generate)
+        generators = {str(item.name): generate(**item.gen_kwargs) for item in generators}
+    if not isinstance(generators, Mapping) or not generators:
+        raise BuilderError(
+            explain(
+                f"_split_generators of {builder.name!r} returned {_shortly(generators)}.",
+                "Expected a dict such as {'train': self._generate_examples(path)}",
+                fix="return a dict with a generator, or self.units(...), for each split",
+            )
+        )
+    inputs = []
+    for name, generator in generators.items():
+        if str(name).lower() == "all":
+            raise BuilderError(
+                explain(
+                    f"A split of {builder.name!r} is called {name!r}, "
+                    "which TFDS keeps for all splits.",
+                    fix="give the split another name",
+                )
+            )
+        if isinstance(generator, Units):
+            inputs.append(SplitInput(str(name), generator))
+        elif _is_of_beam(generator):
+            inputs.append(SplitInput(str(name), Units(iter, ()), collection=generator))
+        elif isinstance(generator, Iterable):
+            plain = Units(iter, [generator])
+            inputs.append(SplitInput(str(name), plain, is_plain=True))
+        else:
+            raise BuilderError(
+                explain(
+                    f"The split {name!r} of {builder.name!r} is a {type(generator).__name__}.",
+                    "Expected a generator of (key, example) pairs, self.units(...), or a Beam "
+                    "transform",
+                    fix="see that _generate_examples yields, and is called",
+                )
+            )
+    return inputs
+
+
+def _is_of_beam(generator: Any) -> bool:
+    """Returns whether it is a `PCollection` or `PTransform`, without loading Beam to know."""
+    return any(kind.__module__.partition(".")[0] == "apache_beam" for kind in type(generator).mro())
+
+
+def _shortly(value: Any) -> str:
+    is_short = value is None or value == {} or isinstance(value, (str, int))
+    return repr(value) if is_short else f"a {type(value).__name__}"
+
+
+def chosen(inputs: Sequence[SplitInput], options: BuildOptions) -> list[SplitInput]:
+    """Returns the splits that are to be built.
+
+    Raises:
+      SplitNotFoundError: A wanted split is not among them.
+    """
+    if options.splits is None:
+        return list(inputs)
+    names = [item.name for item in inputs]
+    missing = [name for name in options.splits if name not in names]
+    if missing:
+        raise SplitNotFoundError(
+            explain(
+                f"There is no split {', '.join(missing)}.",
+                f"Splits of this dataset: {', '.join(names)}",
+                fix="choose among those with --splits",
+            )
+        )
+    return [item for item in inputs if item.name in options.splits]
+
+
+def job(
+    *,
+    inputs: Sequence[SplitInput],
+    info: tfds.core.DatasetInfo,
+    config: tfds.download.DownloadConfig,
+    options: BuildOptions,
+    shard_name: Callable[[str, int, int], str],
+) -> Job:
+    """Returns the engine's job for a builder's splits."""
+    ordered = info.disable_shuffling
+    if config.nondeterministic_order and not ordered:
+        _LOGGER.warning("nondeterministic_order: the examples keep the order of generation.")
+        ordered = True
+    return Job(
+        inputs=inputs,
+        encoder=ExampleEncoder(info.features),
+        ordered=ordered,
+        ignore_duplicates=config.ignore_duplicates,
+        max_examples=config.max_examples_per_split,
+        number_of_shards=_number_of_shards(config, options),
+        shard_name=shard_name,
+        write_shard=_write_shard(info.file_format),
+    )
+
+
+def work_identity(
+    job: Job,
+    config: tfds.download.DownloadConfig,
+    options: BuildOptions,
+    fingerprint: Mapping[str, str],
+    form: str,
+    *,
+    downloads: Mapping[str, Any],
+    manual_dir: epath.Path | None,
+) -> dict[str, Any]:
+    """Returns all that finished units and shards depend on, for the journal.
+
+    Args:
+      job: What is built.
+      config: TFDS's options.
+      options: Ours.
+      fingerprint: That of the builder.
+      form: The format of the shards.
+      downloads: TFDS's record of each file that was downloaded, by its address.
+      manual_dir: Where files lie that the user has got by hand; None if the builder wants none.
+    """
+    return {
+        # Other releases may encode, sort or name in another way.
+        "software": {"my_datasets": __version__, "journal": 4, "zlib": zlib.ZLIB_RUNTIME_VERSION},
+        "fingerprint": dict(fingerprint),
+        "options": {
+            "file_format": form,
+            "max_examples_per_split": config.max_examples_per_split,
+            "ignore_duplicates": config.ignore_duplicates,
+            "on_error": options.on_error,
+            "ordered": job.ordered,
+        },
+        "input": {item.name: _identities(item) for item in job.inputs},
+        "downloads": sorted(
+            (url, str(info.size), info.checksum) for url, info in downloads.items()
+        ),
+        # Units name their files themselves; what a generator or a collection reads is not known.
+        "manual files": _manual_files(manual_dir) if any(map(_is_opaque, job.inputs)) else "",
+    }
+
+
+def split_infos(
+    results: Sequence[SplitResult], template: Callable[[str], Any]
+) -> tfds.core.splits.SplitDict:
+    """Returns what TFDS records of the splits.
+
+    Args:
+      results: What the engine made.
+      template: Returns a split's filename template.
+    """
+    return tfds.core.splits.SplitDict(
+        [
+            tfds.core.SplitInfo(
+                name=result.name,
+                shard_lengths=[shard.examples for shard in result.shards],
+                num_bytes=result.num_bytes,
+                filename_template=template(result.name),
+            )
+            for result in results
+        ]
+    )
+
+
+def wants_beam(split_generators: Callable[..., Any]) -> bool:
+    """Returns whether a builder's `_split_generators` asks TFDS for a Beam pipeline."""
+    return "pipeline" in inspect.signature(split_generators).parameters
+
+
+def _manual_files(directory: epath.Path | None) -> str:
+    """Returns a hash that changes if a file does that the user has downloaded by hand."""
+    if directory is None or not directory.is_dir():
+        return ""
+    found = hashlib.sha256()
+    for parent, directories, names in os.walk(directory):
+        directories.sort()
+        for name in sorted(names):
+            path = Path(parent, name)
+            try:
+                stat = path.stat()
+            except OSError:
+                continue  # a link to nowhere
+            said = f"{path.relative_to(directory)}\0{stat.st_size} {stat.st_mtime_ns}\n"
+            found.update(said.encode(errors="surrogateescape"))
+    return found.hexdigest()
+
+
+def _is_opaque(item: SplitInput) -> bool:
+    return item.is_plain or item.collection is not None
+
+
+def _identities(item: SplitInput) -> list[str]:
+    if item.collection is not None:
+        return ["Beam collection"]
+    return ["plain generator"] if item.is_plain else item.units.identities()
+
+
+def _number_of_shards(
+    config: tfds.download.DownloadConfig, options: BuildOptions
+) -> Callable[[int, int], int]:
+    tfds_defaults = (shard_utils.DEFAULT_MIN_SHARD_SIZE, shard_utils.DEFAULT_MAX_SHARD_SIZE)
+    if config.num_shards or (config.min_shard_size, config.max_shard_size) != tfds_defaults:
+        number: Callable[[int, int], int] = config.get_shard_config().get_number_shards
+        return number
+    return lambda size, count: shards.number_of_shards(size, count, options.readers)
+
+
+def _write_shard(form: file_adapters.FileFormat) -> WriteShard | None:
+    if form == file_adapters.FileFormat.TFRECORD:
+        return None
+    if form == file_adapters.FileFormat.PARQUET:
+        return _write_parquet
+    adapter = file_adapters.ADAPTER_FOR_FORMAT[form]
+
+    def write(path: Path, examples: Iterable[tuple[int, bytes]]) -> None:
+        adapter.write_examples(path, examples)
+
+    return write
+
+
+def _write_parquet(path: Path, examples: Iterable[tuple[int, bytes]]) -> None:
+    """Writes a shard as TFDS's Parquet adapter reads it: records in a binary column `data`.
+
+    Not by TFDS's own: in 4.9.10 it skips ever more records after the first hundred of a shard,
+    because it slices an iterator as if it were a list.
+    """
+    schema = pa.schema({"data": pa.binary()})
+    rest = iter(examples)
+    with pq.ParquetWriter(path, schema=schema, write_page_checksum=True) as writer:
+        while batch := [record for _, record in itertools.islice(rest, _PARQUET_BATCH)]:
+            writer.write_batch(
+                pa.RecordBatch.from_arrays([pa.array(batch, pa.binary())], schema=schema)
+            )

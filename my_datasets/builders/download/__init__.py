@@ -1,0 +1,1 @@
+"""TFDS's download manager, with files fetched by this package."""

@@ -1,0 +1,189 @@
+"""Files fetched into TFDS's download cache, under the names by which TFDS looks for them."""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import tensorflow_datasets as tfds
+from etils import epath
+from tensorflow_datasets.core.download import checksums, resource
+from tensorflow_datasets.core.utils import tqdm_utils
+
+from my_datasets.downloads.diagnosis import Expected
+from my_datasets.downloads.fetching import Fetched, Patience, alone, fetch
+
+# Files that are fetched at the same time.
+_AT_ONCE = 8
+# Google's drive asks for a consent, which TFDS knows how to give.
+_LEFT_TO_TFDS = ("https://drive.google.com/", "https://drive.usercontent.google.com/")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How the files of a dataset are fetched.
+
+    Attributes:
+      dataset: Its name.
+      records: What is recorded of each address.
+      mirrors: Other addresses, by those that they stand for, or by what those begin with: tried
+        after them.
+      preferred: The same, tried before them.
+      manual_dir: Where files lie that the user has got by hand.
+      at_once: Files that are fetched at the same time; None for the default.
+      verify_ssl: Whether certificates are verified.
+      force: Whether TFDS is to download everything again, by itself.
+      patience: How long servers are given; None for the default.
+    """
+
+    dataset: str
+    records: Mapping[str, checksums.UrlInfo]
+    mirrors: Mapping[str, Sequence[str]]
+    preferred: Mapping[str, Sequence[str]]
+    manual_dir: epath.Path | None
+    at_once: int | None = None
+    verify_ssl: bool = True
+    force: bool = False
+    patience: Patience | None = None
+
+    def sources(self, url: str) -> list[str]:
+        """Returns the addresses to ask for a file, in the order in which they are asked."""
+        found = [*_moved(url, self.preferred), url, *_moved(url, self.mirrors)]
+        return list(dict.fromkeys(found))
+
+    @property
+    def fix(self) -> str:
+        """Returns the command that accepts another file."""
+        return f"accept it with my-datasets checksums {self.dataset} --update"
+
+
+def _moved(url: str, mirrors: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    # The longest beginning says most.
+    for begin in sorted(mirrors, key=len, reverse=True):
+        if url.startswith(begin):
+            for other in mirrors[begin]:
+                yield other + url[len(begin) :]
+
+
+def is_ours(url: str) -> bool:
+    """Returns whether this package fetches such an address; TFDS does others."""
+    return url.startswith(("http://", "https://")) and not url.startswith(_LEFT_TO_TFDS)
+
+
+def fetch_all(
+    folders: Mapping[str, epath.Path],
+    plan: Plan,
+    put: Callable[[str, Fetched], None],
+    *,
+    checked: bool,
+    is_missing: Callable[[str], bool] = lambda _: True,
+) -> None:
+    """Fetches files, some at the same time, with a progress bar.
+
+    Args:
+      folders: Where each address's file is put, by the address.
+      plan: How they are fetched.
+      put: Called with the address and the file as one is whole, one call at a time.
+      checked: Whether they are to be what was recorded of them.
+      is_missing: Returns whether nobody else has put an address's file there meanwhile.
+
+    Raises:
+      DownloadError: A file could not be got; those that were are kept.
+      ChecksumError: A file is another one than was recorded.
+    """
+    if not folders:
+        return
+    records = plan.records if checked else {}
+    sizes = [int(records[url].size) for url in folders if url in records]
+    total = sum(sizes) if len(sizes) == len(folders) else None
+    lock = threading.Lock()
+    names = f"{len(folders)} files" if len(folders) > 1 else "1 file"
+    with tqdm_utils.tqdm(
+        total=total, desc=f"Downloading {names}", unit="B", unit_scale=True, leave=False
+    ) as bar:
+
+        def told(number: int) -> None:
+            with lock:
+                bar.update(number)
+
+        def get(url: str) -> None:
+            info = records.get(url)
+            folder = Path(folders[url])
+            with alone(url, folder):
+                if not is_missing(url):
+                    return  # another process got it while this one waited
+                fetched = fetch(
+                    url,
+                    folder,
+                    sources=plan.sources(url),
+                    expected=Expected(int(info.size), info.checksum) if info else None,
+                    verify_ssl=plan.verify_ssl,
+                    patience=plan.patience,
+                    on_bytes=told,
+                    fix=plan.fix,
+                )
+                with lock:
+                    put(url, fetched)
+
+        with ThreadPoolExecutor(min(plan.at_once or _AT_ONCE, len(folders))) as pool:
+            try:
+                for task in [pool.submit(get, url) for url in folders]:
+                    task.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)  # those under way come to their end
+                raise
+
+
+def into_cache(
+    folder: epath.Path, url: str, fetched: Fetched, dataset: str, checksum: str | None
+) -> tuple[checksums.UrlInfo, epath.Path]:
+    """Moves a file to where TFDS's cache expects it; returns what it is, and where.
+
+    Args:
+      folder: The folder of the cache.
+      url: Its address.
+      fetched: The file.
+      dataset: For whom it was fetched.
+      checksum: The file's SHA-256 if it is recorded, None if it is not.
+    """
+    info = url_info(fetched)
+    path = folder / resource.get_dl_fname(url, checksum)
+    # What an earlier file of that address left would contradict this one.
+    resource.get_info_path(path).unlink(missing_ok=True)
+    fetched.path.replace(path)
+    resource.write_info_file(
+        url=url, path=path, dataset_name=dataset, original_fname=fetched.file_name, url_info=info
+    )
+    return info, path
+
+
+def url_info(fetched: Fetched) -> checksums.UrlInfo:
+    """Returns what TFDS records of a file."""
+    size = tfds.core.utils.Size(fetched.size)
+    return checksums.UrlInfo(size=size, checksum=fetched.sha256, filename=fetched.file_name)
+
+
+def leaves(urls: Any) -> Iterator[tfds.download.Resource]:
+    """Yields the resources in nested lists and dicts of addresses and resources."""
+    if isinstance(urls, Mapping):
+        for value in urls.values():
+            yield from leaves(value)
+    elif isinstance(urls, (list, tuple)):
+        for value in urls:
+            yield from leaves(value)
+    elif isinstance(urls, tfds.download.Resource):
+        yield urls
+    else:
+        yield tfds.download.Resource(url=str(urls))
+
+
+def mapped(function: Callable[[tfds.download.Resource], Any], urls: Any) -> Any:
+    """Returns what a function makes of each address, nested as the addresses are."""
+    if isinstance(urls, Mapping):
+        return {key: mapped(function, value) for key, value in urls.items()}
+    if isinstance(urls, (list, tuple)):
+        return type(urls)([mapped(function, value) for value in urls])
+    (item,) = leaves(urls)
+    return function(item)

@@ -1,0 +1,1 @@
+"""From a builder's examples to records."""

@@ -1,0 +1,160 @@
+"""A top-level feature, encoded by TFDS one value at a time: what the others fall back on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core import example_serializer
+
+from my_datasets.builders.encode.validation_errors import located, raise_if_not_of_the_example
+from my_datasets.building.units import Misfit
+from my_datasets.records.tf_example import encoding
+from my_datasets.records.tf_example.pieces import Piece
+
+
+@dataclass(frozen=True)
+class Done:
+    """A value that was encoded already."""
+
+    entries: bytes
+    misfit: Misfit | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory it takes, for those who gather a batch."""
+        return len(self.entries)
+
+
+# Values that nobody can change.
+_CONSTANT = frozenset({bool, int, float, str, bytes, type(None)})
+
+
+def is_constant(kind: type) -> bool:
+    """Returns whether no value of a type can be changed."""
+    return kind in _CONSTANT or issubclass(kind, np.generic)
+
+
+class Column:
+    """A top-level feature, encoded by TFDS one value at a time: what the others fall back on."""
+
+    # Whether a text may be the path of a file whose contents are the value.
+    may_read_files = True
+
+    def __init__(
+        self, name: str, feature: tfds.features.FeatureConnector, *, is_whole: bool = False
+    ) -> None:
+        """Plans the encoding.
+
+        Args:
+          name: The feature's name.
+          feature: Its connector.
+          is_whole: Whether it is no feature among others, but all there is.
+        """
+        self.name = name
+        self.feature = feature
+        self._is_whole = is_whole
+        info = feature.get_serialized_info()
+        self._serializer = example_serializer.ExampleSerializer(info if is_whole else {name: info})
+
+    def own(self, value: Any) -> Any:
+        """Returns a value that no later change of the given one reaches, as `encode` takes it.
+
+        Here it is encoded at once, and once only: it may be a generator, an open file, or the name
+        of one that is about to go.
+        """
+        try:
+            return Done(self._entries(value))
+        except Exception as error:
+            raise_if_not_of_the_example(error, self.name)
+            misfit = located(self.feature, value, error, self.name)
+            misfit.__cause__ = error
+            return Done(b"", misfit)
+
+    def encode(self, values: list[Any]) -> list[Piece]:
+        """Returns the map entries of a list of values, as they were yielded."""
+        return self.quickly(values) or self._one_by_one(values)
+
+    def encode_arrow(self, array: pa.Array) -> list[Piece]:
+        """Returns the map entries of an Arrow column."""
+        return self.encode(array.to_pylist())
+
+    def quickly(self, values: list[Any]) -> list[Piece] | None:  # noqa: ARG002
+        """Returns the same as `_one_by_one`, sooner, or None if these values are not for it."""
+        return None
+
+    def _one_by_one(self, values: list[Any]) -> list[Piece]:
+        entries = []
+        for value in values:
+            if type(value) is not Done:
+                entries.append(self._entries(value))
+            elif value.misfit is not None:
+                raise value.misfit
+            else:
+                entries.append(value.entries)
+        return encoding.raw(entries)
+
+    def _entries(self, value: Any) -> bytes:
+        encoded = self.feature.encode_example(value)
+        return _entries_of(self._serializer, encoded if self._is_whole else {self.name: encoded})
+
+    def _uniform(self, array: pa.Array) -> tuple[pa.Array, tuple[int, ...]] | None:
+        """Returns the values of a column of tensors of one shape, and that shape.
+
+        None if the column's type does not say that they have one.
+        """
+        if isinstance(array.type, pa.FixedShapeTensorType):
+            if array.null_count:
+                return None
+            tensors = np.ascontiguousarray(array.to_numpy_ndarray())  # in the order of the names
+            return pa.array(tensors.reshape(-1)), tensors.shape[1:]
+        shape = []
+        while pa.types.is_fixed_size_list(array.type):
+            if array.null_count:
+                return None
+            shape.append(array.type.list_size)
+            array = array.flatten()
+        is_plain = not (array.null_count or pa.types.is_nested(array.type))
+        return (array, tuple(shape)) if is_plain else None
+
+    def _flattened(
+        self, array: pa.Array
+    ) -> tuple[pa.Array, npt.NDArray[np.int64] | None, list[npt.NDArray[np.int64]]]:
+        """Returns what is in the nested lists of a column without nulls.
+
+        Returns:
+          The values; how many each row has, None if it holds no lists; the sizes of the lists of
+          each level.
+        """
+        lengths: npt.NDArray[np.int64] | None = None
+        levels = []
+        while pa.types.is_nested(array.type) and not pa.types.is_struct(array.type):
+            sizes = pc.list_value_length(array).to_numpy(zero_copy_only=False).astype(np.int64)
+            levels.append(sizes)
+            if lengths is None:
+                lengths = sizes
+            else:
+                ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+                starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+                lengths = np.diff(ends[starts]).astype(np.int64)
+            array = array.flatten()
+            if array.null_count:
+                raise Misfit(self.name, repr(self.feature), "null inside a list")
+        return array, lengths, levels
+
+    def _without_nulls(self, array: pa.Array) -> pa.Array:
+        if array.null_count:
+            raise Misfit(self.name, repr(self.feature), "null")
+        return array
+
+
+def _entries_of(serializer: example_serializer.ExampleSerializer, encoded: Any) -> bytes:
+    """Returns the map entries of a value that TFDS encoded, in the order of their keys."""
+    features = serializer.get_tf_example(encoded).features.feature
+    return b"".join(
+        encoding.entry(key, features[key].SerializeToString())
+        for key in sorted(features, key=str.encode)
+    )

@@ -1,0 +1,133 @@
+"""What is wrong with a value that does not fit its feature; and what is no fault of a value."""
+
+import errno
+import os
+import subprocess
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core import example_serializer
+
+from my_datasets.building.units import Misfit
+from my_datasets.dependencies import missing_dependency, missing_program
+from my_datasets.errors import MissingDependencyError, MyDatasetsError, explain
+
+# What the system says of a path that is no file's: the example names a wrong one.
+_WRONG_PATHS = frozenset(
+    {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
+)
+# TensorFlow's classes for what its file systems cannot do now.
+_OF_TENSORFLOW = frozenset(
+    {
+        "AbortedError", "CancelledError", "DeadlineExceededError", "PermissionDeniedError",
+        "ResourceExhaustedError", "UnauthenticatedError", "UnavailableError",
+    }
+)  # fmt: skip
+
+
+def raise_if_not_of_the_example(error: Exception, feature: str) -> None:
+    """Raises what no example is to blame for, and none may be set aside for.
+
+    Args:
+      error: What encoding a value raised.
+      feature: The name of its feature.
+
+    Raises:
+      MissingDependencyError: A program or a module is not installed.
+      Exception: The error itself, if the machine has no memory, no room or no permission, or a
+        network failed; or if it is one of ours already.
+    """
+    needed_for = f"encoding the feature {feature!r}" if feature else "encoding examples"
+    for link in _chain(error):
+        program = _program(link)
+        if program is not None:
+            raise missing_program(program, needed_for=needed_for) from error
+        if isinstance(link, MissingDependencyError):
+            raise link
+        if isinstance(link, ModuleNotFoundError) and link.name:
+            raise missing_dependency(link.name, needed_for=needed_for) from error
+        if isinstance(link, ImportError):
+            raise MissingDependencyError(
+                explain(
+                    f"A module that is needed for {needed_for} cannot be imported: {link}",
+                    fix="install it anew, with the libraries of the system that it names",
+                )
+            ) from error
+        if _is_of_the_machine(link):
+            raise error
+    if isinstance(error, MyDatasetsError) and not isinstance(error, Misfit):
+        raise error
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _program(error: BaseException) -> str | None:
+    """Returns the program that could not be started; None if it was about something else."""
+    if not isinstance(error, FileNotFoundError) or not error.filename:
+        return None
+    frames = traceback.walk_tb(error.__traceback__)
+    if not any(frame.f_code.co_filename == subprocess.__file__ for frame, _ in frames):
+        return None
+    return os.path.basename(os.fsdecode(error.filename))  # noqa: PTH119 - no path of ours
+
+
+def _is_of_the_machine(error: BaseException) -> bool:
+    if isinstance(error, subprocess.CalledProcessError):
+        return error.returncode < 0  # a signal ended it, as when memory runs out
+    if isinstance(error, OSError):
+        if error.errno is None:
+            # Libraries raise it without a number for files that they do not understand.
+            is_of_library = type(error) is OSError or type(error).__module__.startswith("PIL")
+            return not (is_of_library or isinstance(error, FileNotFoundError))
+        return error.errno not in _WRONG_PATHS
+    is_of_tensorflow = type(error).__module__.startswith("tensorflow")
+    return isinstance(error, MemoryError) or (
+        is_of_tensorflow and type(error).__name__ in _OF_TENSORFLOW
+    )
+
+
+def located(
+    feature: tfds.features.FeatureConnector, value: Any, error: Exception, path: str = ""
+) -> Misfit:
+    """Returns what is wrong with a value, as deep in the features as it can be told."""
+    if isinstance(feature, tfds.features.FeaturesDict):
+        if not isinstance(value, dict) or value.keys() != feature.keys():
+            is_dict = isinstance(value, dict)
+            found = f"the keys {sorted(map(str, value))}" if is_dict else _shortly(value)
+            return Misfit(path, f"the keys {sorted(feature.keys())}", found)
+        parts: Iterator[tuple[str, Any, Any]] = (
+            (f"{path}/{key}" if path else key, feature[key], value[key]) for key in feature
+        )
+    elif type(feature) is tfds.features.Sequence and isinstance(value, (list, tuple)):
+        parts = ((f"{path}[{i}]", feature.feature, item) for i, item in enumerate(value))
+    else:
+        return Misfit(path, repr(feature), _shortly(value))
+    for inner_path, inner, item in parts:
+        failure = _failure(inner, item)
+        if failure is not None:
+            return located(inner, item, failure, inner_path)
+    return Misfit(path, repr(feature), f"{_shortly(value)}: {error}")
+
+
+def _failure(feature: tfds.features.FeatureConnector, value: Any) -> Exception | None:
+    serializer = example_serializer.ExampleSerializer({"value": feature.get_serialized_info()})
+    try:
+        serializer.get_tf_example({"value": feature.encode_example(value)})
+    except Exception as error:
+        return error
+    return None
+
+
+def _shortly(value: Any) -> str:
+    kind = type(value).__name__
+    if isinstance(value, np.ndarray):
+        return f"an array of {value.dtype}, shape {value.shape}"
+    text = repr(value) if not isinstance(value, str) else value
+    return f"{text if len(text) <= 100 else text[:100] + '…'} ({kind})"

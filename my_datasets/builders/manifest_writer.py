@@ -1,0 +1,241 @@
+"""What a build records of a version: its manifest, made in one pass over the examples."""
+
+import re
+import shutil
+import tempfile
+import urllib.parse
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import tensorflow_datasets as tfds
+
+from my_datasets._version import __version__
+from my_datasets.building.job import SplitResult
+from my_datasets.building.options import BuildOptions
+from my_datasets.building.progress import Meter, log_progress
+from my_datasets.building.units import SplitInput
+from my_datasets.comparison import examine
+from my_datasets.comparison.examine import Found, Wanted
+from my_datasets.comparison.findings import Examined, violations
+from my_datasets.core import ordered_pool
+from my_datasets.errors import ConstraintError, explain
+from my_datasets.metadata import content, layout, recorded_files
+from my_datasets.metadata import features as schema
+from my_datasets.metadata.content import Content, ShardContent
+from my_datasets.metadata.dataset_info import Declared, essentials
+from my_datasets.metadata.feature_classes import register_classes_of
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.statistics import constraints as declared_of
+from my_datasets.statistics.constraints import Constraint
+from my_datasets.statistics.feature import FeatureStatistics
+
+# Parameters of addresses that let somebody in.
+_SECRET = re.compile(r"token|signature|^sig$|credential|secret|password|^key$|api_?key|^se$", re.I)
+# Of what is not as it was declared so many are told.
+_MOST_TOLD = 5
+# What a process takes that examines, in bytes.
+_MEMORY = 64 << 20
+# Brings what was found in a shard: gets its name, and an empty folder for the files of it.
+Findings = Callable[[str, Path], Found]
+# So many are brought at a time.
+_AT_ONCE = 16
+
+
+def check_constraints(
+    builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]
+) -> None:
+    """Looks, before anything is built, whether what a builder declares can be said of its features.
+
+    Args:
+      builder: The builder.
+      declared: What it declares, by the names of features.
+
+    Raises:
+      BuilderError: It cannot.
+    """
+    if not declared:
+        return
+    with _saved_features(builder) as directory:
+        leaves = schema.leaves_of(schema.read_tree(directory))
+    features = [FeatureStatistics(leaf) for leaf in leaves]
+    declared_of.check_declared(declared, features, builder.name)
+
+
+def wanted(builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]) -> Wanted:
+    """Returns what is looked for in the examples of a builder.
+
+    Args:
+      builder: The builder, which knows all names of its labels by now.
+      declared: What it declares of its features, by their names.
+    """
+    with _saved_features(builder) as directory:
+        return Wanted(schema.known_leaves(directory), declared, is_canonical=True)
+
+
+@contextmanager
+def _saved_features(builder: tfds.core.DatasetBuilder) -> Iterator[Path]:
+    register_classes_of(builder.info.features)
+    with tempfile.TemporaryDirectory() as directory:
+        builder.info.features.save_config(directory)
+        yield Path(directory)
+
+
+def examined(
+    version_dir: Path,
+    results: Sequence[SplitResult],
+    scratch: Path,
+    wanted: Wanted,
+    options: BuildOptions,
+    findings: Findings | None = None,
+) -> tuple[Content, dict[str, Any]]:
+    """Returns what is in a version that was built, and the statistics of its splits.
+
+    Args:
+      version_dir: Its directory, with the metadata.
+      results: What the engine made.
+      scratch: A directory for what is needed only now; it is removed.
+      wanted: What is looked for.
+      options: Those of the build.
+      findings: Brings what was found in a shard where it was made; None to look here.
+
+    Raises:
+      ConstraintError: Values are not what was declared of them.
+    """
+    meter = Meter(options.report or log_progress)
+    total = sum(shard.bytes for result in results for shard in result.shards)
+    meter.begin("examining", expected_bytes=total)
+    shutil.rmtree(scratch, ignore_errors=True)  # of a build that was killed
+    scratch.mkdir(parents=True)
+
+    def report(split: str, size: int) -> None:
+        meter.add(split, 0, size)
+
+    try:
+        if findings is None:
+            found = examine.examine(
+                version_dir, Declared.read(version_dir), scratch, wanted, report=report,
+                workers=max(1, min(options.worker_count, options.memory // _MEMORY)),
+            )  # fmt: skip
+        else:
+            found = {
+                one.name: examine.joined(_brought(one, scratch, findings, report), wanted)
+                for one in results
+            }
+        _refuse_violations(found, wanted.constraints)
+        splits = {one.name: found[one.name].content(one.shards) for one in results}
+        statistics = {
+            name: split.statistics.summary() for name, split in found.items() if split.statistics
+        }
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return Content(content.schema_of(version_dir), splits), statistics
+
+
+def _brought(
+    split: SplitResult, scratch: Path, findings: Findings, report: Callable[[str, int], None]
+) -> Iterator[tuple[Path, Found]]:
+    def bring(shard: ShardContent) -> tuple[Path, Found]:
+        folder = scratch / shard.name
+        folder.mkdir()
+        return folder, findings(shard.name, folder)
+
+    found = ordered_pool.results(bring, split.shards, _AT_ONCE)
+    for shard, brought in zip(split.shards, found, strict=True):
+        report(split.name, shard.bytes)
+        yield brought
+
+
+def _refuse_violations(found: Mapping[str, Examined], declared: Mapping[str, Constraint]) -> None:
+    told = [f"{name}: {one}" for name, one in violations(found, declared)]
+    if told:
+        more = [f"... and {len(told) - _MOST_TOLD} more"] if len(told) > _MOST_TOLD else []
+        raise ConstraintError(
+            explain(
+                "Values are not what CONSTRAINTS of the builder declares; nothing was changed.",
+                *told[:_MOST_TOLD],
+                *more,
+                fix="fix the data, or the code that reads them; or what is declared, if it is "
+                "not what holds",
+            )
+        )
+
+
+def provenance(
+    builder: tfds.core.DatasetBuilder, downloads: Mapping[str, Any], reproduce: str
+) -> dict[str, Any]:
+    """Returns where a version comes from and with what it was made, for its manifest.
+
+    Args:
+      builder: The builder.
+      downloads: TFDS's record of each file that was downloaded, by its address.
+      reproduce: The command that makes it again.
+    """
+    notes = builder.info.release_notes or {}
+    return {
+        "software": {
+            "my_datasets": __version__,
+            "tensorflow_datasets": tfds.__version__,
+            "zlib": zlib.ZLIB_RUNTIME_VERSION,
+        },
+        "sources": [
+            {"url": _without_secrets(url), "bytes": info.size, "sha256": info.checksum}
+            for url, info in sorted(downloads.items())
+        ],
+        "licence": builder.info.redistribution_info.license or "",
+        "release_notes": {str(version): note for version, note in notes.items()},
+        "reproduce": reproduce,
+    }
+
+
+def files_of(version_dir: Path, results: Sequence[SplitResult]) -> dict[str, Any]:
+    """Returns what the manifest records of files beside the shards of a version.
+
+    Args:
+      version_dir: Its directory.
+      results: What the engine made.
+    """
+    shards = {shard.name for one in results for shard in one.shards}
+    made_elsewhere = {name: said for one in results for name, said in one.sidecars.items()}
+    return {**made_elsewhere, **recorded_files.of_files(version_dir, shards)}
+
+
+def renew_copy(version_dir: Path) -> None:
+    """Records `dataset_info.json` as it is now in the manifest, where that has a copy of it.
+
+    Args:
+      version_dir: The version's directory, of which TFDS has updated the file.
+    """
+    made = Manifest.read(version_dir)
+    if made is not None and made.metadata_copy:
+        name = layout.METADATA_FILES[0]
+        now = {**made.metadata_copy, name: recorded_files.of_version(version_dir)[name]}
+        replace(made, metadata_copy=now, metadata=essentials(version_dir)).write(version_dir)
+
+
+def configs(builder: tfds.core.DatasetBuilder) -> dict[str, Any]:
+    """Returns the configs of a dataset, for the manifest; empty if it has none."""
+    known = {name: config.description or "" for name, config in builder.builder_configs.items()}
+    default = builder.default_builder_config
+    return {"default": default.name if default else None, "names": known} if known else {}
+
+
+def _without_secrets(url: str) -> str:
+    """Returns an address without a password, and without what signs a request."""
+    parts = urllib.parse.urlsplit(url)
+    query = [
+        (name, value)
+        for name, value in urllib.parse.parse_qsl(parts.query, keep_blank_values=True)
+        if not _SECRET.search(name)
+    ]
+    host = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=host, query=urllib.parse.urlencode(query)).geturl()
+
+
+def declared_splits(inputs: Iterable[SplitInput]) -> dict[str, Any]:
+    """Returns by which rule the rows of each split were chosen, where that was declared."""
+    declared = {item.name: dict(getattr(item.units, "declared", {})) for item in inputs}
+    return {name: rule for name, rule in declared.items() if rule}

@@ -1,0 +1,1 @@
+"""Builds whose version lies in an object store."""

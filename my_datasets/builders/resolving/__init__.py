@@ -1,0 +1,1 @@
+"""From a reference to a builder, or to a prepared version."""

@@ -1,0 +1,212 @@
+"""Which versions the code of a builder offers: known from its class, or from its source alone."""
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from my_datasets.core.version import Version, VersionPattern
+from my_datasets.resolving.blocked import Blocked
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The versions of a dataset, as its code declares them.
+
+    Attributes:
+      current: `VERSION`: what is meant if no version is named; None if it is not known.
+      others: `SUPPORTED_VERSIONS`, the newest first.
+      buildable: Those of `others` that the code also builds, the newest first.
+      blocked: `BLOCKED_VERSIONS`.
+      is_sure: Whether `blocked` is known; if not, the code must be imported to know it.
+    """
+
+    current: Version | None = None
+    others: tuple[Version, ...] = ()
+    buildable: tuple[Version, ...] = ()
+    blocked: Blocked = field(default_factory=Blocked)
+    is_sure: bool = True
+
+    @property
+    def versions(self) -> tuple[Version, ...]:
+        """All versions: the current one, then those that are built, then those only loaded."""
+        only_loaded = (one for one in self.others if one not in self.buildable)
+        return tuple(dict.fromkeys((*self.built, *only_loaded)))
+
+    @property
+    def built(self) -> tuple[Version, ...]:
+        """The versions that the code builds, the current one first."""
+        return (*((self.current,) if self.current else ()), *self.buildable)
+
+    def newest(self, pattern: VersionPattern, config: str | None) -> Version | None:
+        """Returns the version that a pattern means, if none is prepared; None if none fits.
+
+        The current one is preferred, then what the code builds; what is blocked is passed over.
+        """
+        return next((one for one in self.usable(config) if pattern.matches(one)), None)
+
+    def builds(self, version: object) -> bool:
+        """Returns whether the code builds a version."""
+        return Version.parse(str(version)) in self.built
+
+    def reasons(self, pattern: VersionPattern, config: str | None) -> dict[Version, str]:
+        """Returns why versions that fit must not be used, of those that must not be."""
+        told = {one: self.blocked.reason(one, config) for one in self.versions}
+        return {one: why for one, why in told.items() if why and pattern.matches(one)}
+
+    def usable(self, config: str | None) -> list[Version]:
+        """Returns the versions that are not blocked."""
+        return [one for one in self.versions if self.blocked.reason(one, config) is None]
+
+    def described(self, config: str | None) -> str:
+        """Returns the versions for a message, such as `1.1.0, 1.0.0 (only loaded)`."""
+        said = []
+        for one in self.versions:
+            notes = ["only loaded"] if one not in self.built else []
+            notes += ["blocked"] if self.blocked.reason(one, config) else []
+            said.append(f"{one}{' (' + ', '.join(notes) + ')' if notes else ''}")
+        return ", ".join(said) or "none"
+
+
+def of_versions(
+    versions: Iterable[Any], buildable: Iterable[Any], blocked: Any, *, is_sure: bool = True
+) -> Offer:
+    """Returns what is offered.
+
+    Args:
+      versions: The current version, which may be None, and the supported ones.
+      buildable: Which of these are built beside the current one.
+      blocked: TFDS's `BlockedVersions`, or None.
+      is_sure: Whether it is known what is blocked.
+    """
+    current, *others = [_version(one) for one in versions]
+    known = sorted({one for one in others if one is not None}, reverse=True)
+    also = {_version(one) for one in buildable}
+    if known and current is not None:
+        also.add(max(current, known[0]))  # TFDS builds the newest one on request, too
+    return Offer(
+        current,
+        tuple(known),
+        tuple(one for one in known if one in also and one != current),
+        Blocked(dict(blocked.versions), dict(blocked.configs)) if blocked else Blocked(),
+        is_sure,
+    )
+
+
+def of_class(cls: type) -> Offer:
+    """Returns what a class of builders offers, of the default config where configs differ."""
+    return of_versions(
+        (getattr(cls, "VERSION", None), *getattr(cls, "SUPPORTED_VERSIONS", ())),
+        getattr(cls, "BUILDABLE_VERSIONS", ()),
+        getattr(cls, "BLOCKED_VERSIONS", None),
+    )
+
+
+def of_builder(builder: Any) -> Offer:
+    """Returns what a builder offers for its config.
+
+    Args:
+      builder: A `tfds.core.DatasetBuilder`.
+    """
+    also = getattr(builder, "BUILDABLE_VERSIONS", ())
+    return of_versions(builder.versions, also, builder.blocked_versions)
+
+
+def of_source(source: bytes) -> Offer:
+    """Returns what the source of a builder's module offers, without importing it.
+
+    Literals are understood, `tfds.core.Version(...)`, `BlockedVersions(...)` and names that stand
+    for these, in the class `Builder` and its base classes in the module.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return Offer()  # it cannot be imported either
+    classes = {one.name: one for one in tree.body if isinstance(one, ast.ClassDef)}
+    found = _of_class("Builder", classes, dict(_assigned(tree.body, {})))
+    blocked = found.get("BLOCKED_VERSIONS")
+    is_said = any(map(_declares_blocked, ast.walk(tree)))
+    return of_versions(
+        (found.get("VERSION"), *_listed(found.get("SUPPORTED_VERSIONS"))),
+        _listed(found.get("BUILDABLE_VERSIONS")),
+        blocked if isinstance(blocked, Blocked) else None,
+        is_sure=isinstance(blocked, Blocked) or not is_said,
+    )
+
+
+class _Unknown:
+    """The value of an expression that is not understood."""
+
+
+_UNKNOWN = _Unknown()
+
+
+def _of_class(
+    name: str, classes: Mapping[str, ast.ClassDef], of_module: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Returns the values of the names that a class of a module declares, or inherits there."""
+    if name not in classes:
+        return dict(of_module)
+    others = {other: cls for other, cls in classes.items() if other != name}
+    inherited: dict[str, Any] = {}
+    for base in map(ast.unparse, reversed(classes[name].bases)):
+        inherited |= _of_class(base, others, of_module) if base in others else {}
+    known = {**of_module, **inherited}
+    return {**known, **dict(_assigned(classes[name].body, known))}
+
+
+def _declares_blocked(node: ast.AST) -> bool:
+    name = getattr(node, "id", None) or getattr(node, "attr", None)
+    return name == "BLOCKED_VERSIONS" and isinstance(getattr(node, "ctx", None), ast.Store)
+
+
+def _assigned(body: Iterable[ast.stmt], names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    known = dict(names)
+    for node in body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign) and node.value is not None:
+            targets = [node.target]
+        for target in targets:
+            if isinstance(target, ast.Name) and isinstance(node, ast.Assign | ast.AnnAssign):
+                known[target.id] = _value(node.value, known)
+                yield target.id, known[target.id]
+
+
+def _value(node: ast.expr | None, names: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.Name):
+        return names.get(node.id, _UNKNOWN)
+    if isinstance(node, ast.List | ast.Tuple):
+        values = [_value(one, names) for one in node.elts]
+        return _UNKNOWN if _UNKNOWN in values else values
+    if isinstance(node, ast.Dict):
+        keys = [_value(one, names) for one in node.keys]
+        values = [_value(one, names) for one in node.values]
+        return _UNKNOWN if _UNKNOWN in (*keys, *values) else dict(zip(keys, values, strict=True))
+    if isinstance(node, ast.Call):
+        return _made(node, names)
+    return _UNKNOWN
+
+
+def _made(node: ast.Call, names: Mapping[str, Any]) -> Any:
+    what = ast.unparse(node.func).rpartition(".")[2]
+    given = [_value(one, names) for one in node.args]
+    named = {str(one.arg): _value(one.value, names) for one in node.keywords}
+    if what == "Version" and given and isinstance(given[0], str):
+        return given[0]
+    if what == "BlockedVersions" and _UNKNOWN not in (*given, *named.values()):
+        fields = {**dict(zip(("versions", "configs"), given, strict=False)), **named}
+        if set(fields) <= {"versions", "configs"} and all(
+            isinstance(one, dict) for one in fields.values()
+        ):
+            return Blocked(**fields)
+    return _UNKNOWN
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _version(value: Any) -> Version | None:
+    return Version.parse(str(value))

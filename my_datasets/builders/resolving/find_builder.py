@@ -1,0 +1,295 @@
+"""From a reference to a builder: of prepared data, or of code; with errors that fit on a screen."""
+
+import difflib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core import registered
+from tensorflow_datasets.core.dataset_info import DatasetInfoFileError
+from tensorflow_datasets.core.utils import file_utils
+from tensorflow_datasets.core.utils.version import DatasetVariantBlockedError
+
+from my_datasets.builders import from_directory
+from my_datasets.builders.resolving import available_versions, version_select
+from my_datasets.builders.resolving.available_versions import Offer
+from my_datasets.builders.resolving.registry import packaged
+from my_datasets.core.reference import DatasetReference
+from my_datasets.core.version import VersionPattern
+from my_datasets.errors import (
+    ConfigNotFoundError,
+    DataDirError,
+    DatasetNotFoundError,
+    MyDatasetsError,
+    VersionNotFoundError,
+    explain,
+)
+from my_datasets.metadata import layout
+from my_datasets.resolving.blocked import reason_in_metadata
+from my_datasets.storage import addresses
+
+_SHOWN = 5  # how many names of a long list an error shows
+
+
+def find_builder(
+    reference: str | DatasetReference,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    builder_kwargs: Mapping[str, Any] | None = None,
+) -> tfds.core.DatasetBuilder:
+    """Returns the builder of a dataset, from prepared data or from code, as TFDS chooses.
+
+    But a wildcard passes over versions that are blocked.
+
+    Args:
+      reference: The dataset, and optionally its config and version.
+      data_dir: The data directory; TFDS's default if None.
+      builder_kwargs: Further arguments of the builder's constructor.
+
+    Raises:
+      InvalidReferenceError, DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError,
+      BuilderError: As `load` does.
+    """
+    reference = DatasetReference.of(reference)
+    with _explained(reference, data_dir):
+        # What TFDS makes with arguments of the constructor is always made from code.
+        exact = reference if builder_kwargs else _exact(reference, data_dir)
+        return from_directory.builder(
+            str(exact), data_dir=_expanded(data_dir), builder_kwargs=builder_kwargs or {}
+        )
+
+
+def builders_from_code(
+    reference: str | DatasetReference,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+) -> list[tfds.core.DatasetBuilder]:
+    """Returns the builders that can generate a dataset, whatever is prepared already.
+
+    Args:
+      reference: The dataset; without a config, a builder is returned for each of its configs.
+      data_dir: The data directory; TFDS's default if None.
+
+    Raises:
+      InvalidReferenceError, DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError,
+      BuilderError: As `load` does.
+    """
+    reference = DatasetReference.of(reference)
+    with _explained(reference, data_dir):
+        try:
+            builder_cls = tfds.builder_cls(reference.name)
+        except registered.DatasetNotFoundError as error:
+            raise _no_code(reference, roots(data_dir)) from error
+        configs = [config.name for config in builder_cls.BUILDER_CONFIGS]
+        return [
+            builder_cls(
+                data_dir=_expanded(data_dir),
+                config=config,
+                version=str(reference.version) if reference.version else None,
+            )
+            for config in ([reference.config] if reference.config else configs or [None])
+        ]
+
+
+def is_read_only(builder: tfds.core.DatasetBuilder) -> bool:
+    """Returns whether a builder stands for prepared data, and cannot build."""
+    return not isinstance(builder, tfds.core.GeneratorBasedBuilder)
+
+
+def offer_of(name: str) -> Offer | None:
+    """Returns which versions the code of a dataset offers; None if there is no code of it."""
+    cls = _code(name)
+    return available_versions.of_class(cls) if cls is not None else None
+
+
+def why_blocked(builder: tfds.core.DatasetBuilder) -> str | None:
+    """Returns why what a builder stands for must not be used; None if it may be.
+
+    Both count: what the builder says, or prepared data of themselves, and what the code says.
+    """
+    said = version_select.reason(builder)
+    if said is not None or not is_read_only(builder):
+        return said
+    offer = offer_of(builder.name) or Offer()
+    by_code = offer.blocked.reason(str(builder.version), builder.builder_config_name)
+    return by_code or reason_in_metadata(addresses.as_path(builder.data_dir))
+
+
+def roots(data_dir: str | os.PathLike[str] | None) -> list[str]:
+    """Returns the directories in which prepared data is looked for."""
+    return [os.fspath(root) for root in file_utils.list_data_dirs(_expanded(data_dir))]
+
+
+def _code(name: str) -> type[tfds.core.DatasetBuilder] | None:
+    try:
+        found: type[tfds.core.DatasetBuilder] = tfds.builder_cls(name)
+    except registered.DatasetNotFoundError:
+        return None
+    return found
+
+
+def _exact(
+    reference: DatasetReference, data_dir: str | os.PathLike[str] | None
+) -> DatasetReference:
+    """Returns the exact reference to the newest prepared version that a wildcard means.
+
+    A reference without a version is such a wildcard where there is no code of the dataset. All
+    others stay as they are, and so does what nothing fits that is prepared: then TFDS asks the
+    code.
+
+    Raises:
+      VersionBlockedError: All that fits is blocked.
+    """
+    if reference.version is not None and reference.version.is_exact:
+        return reference
+    cls = _code(reference.name)
+    if reference.version is None and cls is not None:
+        return reference  # TFDS takes the version of the code
+    offer = available_versions.of_class(cls) if cls is not None else Offer()
+    default = cls.default_builder_config if cls is not None else None
+    there = []
+    for root in roots(data_dir):
+        folder = addresses.as_path(root) / reference.name
+        config = reference.config or (default.name if default else layout.default_config(folder))
+        there += [one for one in layout.prepared_versions_of(folder) if one.config == config]
+    choice = version_select.choose(reference.version, there, offer.blocked)
+    config = reference.config or (default.name if default else None)
+    found = choice.version.version if choice.version else None
+    # Of blocked ones, TFDS would take one.
+    if found is None and choice.blocked and reference.version is not None:
+        found = offer.newest(reference.version, config)
+        if found is None:
+            raise version_select.blocked(str(reference), choice.reasons(), offer.usable(config))
+        version_select.tell(reference.name, config, found, offer.reasons(reference.version, config))
+    choice.tell()
+    return reference if found is None else replace(reference, version=VersionPattern.of(found))
+
+
+def _expanded(data_dir: str | os.PathLike[str] | None) -> str | None:
+    if data_dir is None:
+        return None
+    schemes = (*addresses.BY_TENSORFLOW, "s3")  # of which our builders say what else to do
+    return os.path.expanduser(addresses.path_or_address(data_dir, "The data directory", schemes))
+
+
+@contextmanager
+def _explained(
+    reference: DatasetReference, data_dir: str | os.PathLike[str] | None
+) -> Iterator[None]:
+    """Turns TFDS's errors about a missing dataset, config or version into short ones."""
+    try:
+        yield
+    except MyDatasetsError:
+        raise
+    except (PermissionError, DatasetInfoFileError, registered.DatasetNotFoundError) as error:
+        if denied := _denied(reference, data_dir):
+            raise DataDirError(
+                explain(
+                    f"What is prepared of {reference} cannot be read.",
+                    *denied,
+                    fix="ask its owner for access, or give another --data-dir",
+                )
+            ) from error
+        if not isinstance(error, registered.DatasetNotFoundError):
+            raise
+        # TFDS's own message lists all of its public datasets.
+        raise _not_found(reference, roots(data_dir)) from error
+    except DatasetVariantBlockedError as error:  # prepared data that say so of themselves
+        raise version_select.blocked(
+            str(reference), {str(reference.version): str(error)}, ()
+        ) from error
+    except ValueError as error:
+        if reference.config and f"BuilderConfig {reference.config} not found" in str(error):
+            raise _config_not_found(reference) from error
+        raise
+    except AssertionError as error:  # TFDS's own builders say so when a version is unknown
+        if reference.version and "cannot be loaded at version" in str(error):
+            raise _version_not_found(reference, error) from error
+        raise
+
+
+def _denied(reference: DatasetReference, data_dir: str | os.PathLike[str] | None) -> list[str]:
+    """Returns what of the version that a reference means cannot be read, and why."""
+    version = [str(reference.version)] if reference.version else []
+    found = []
+    for root in roots(data_dir):
+        folder = addresses.as_path(root) / reference.name
+        config = reference.config or layout.default_config(folder)
+        folders = [folder, *([folder / config] if config else [])]
+        paths = [*folders, *(one / version[0] for one in folders if version)]
+        found += [reason for path in paths if (reason := layout.why_unreadable(path))]
+    return found
+
+
+def _prepared(roots: Iterable[str]) -> list[layout.PreparedVersion]:
+    return [found for root in roots for found in layout.prepared_versions(addresses.as_path(root))]
+
+
+def _no_code(reference: DatasetReference, roots: list[str]) -> MyDatasetsError:
+    """Returns the error for a dataset to build without a builder."""
+    if not any(found.name == reference.name for found in _prepared(roots)):
+        return _not_found(reference, roots)
+    return DatasetNotFoundError(
+        explain(
+            f"No builder of {reference.name!r} is imported, so it cannot be built.",
+            f"There is prepared data of that name, which can be loaded: {', '.join(roots)}",
+            fix=f"my-datasets build {reference} --imports PACKAGE_WITH_ITS_BUILDER",
+        )
+    )
+
+
+def _not_found(reference: DatasetReference, roots: list[str]) -> MyDatasetsError:
+    prepared = _prepared(roots)
+    same_name = sorted({str(found.version) for found in prepared if found.name == reference.name})
+    if same_name:
+        return VersionNotFoundError(
+            explain(
+                f"No prepared data matches {str(reference)!r}, and no builder of that name is "
+                "imported.",
+                f"Searched: {', '.join(roots)}",
+                f"Prepared versions of {reference.name!r} there: {', '.join(same_name)}",
+                fix="ask for one of those, or my-datasets build "
+                f"{reference} --imports PACKAGE_WITH_ITS_BUILDER",
+            )
+        )
+    ours = sorted({*packaged.datasets, *(found.name for found in prepared)})
+    near = difflib.get_close_matches(reference.name, ours, n=3)
+    if not near:
+        near = difflib.get_close_matches(reference.name, registered.list_imported_builders(), n=3)
+    names = ", ".join(ours[:_SHOWN]) + (f" and {len(ours) - _SHOWN} more" * (len(ours) > _SHOWN))
+    return DatasetNotFoundError(
+        explain(
+            f"No dataset is called {reference.name!r}.",
+            f"Did you mean {' or '.join(map(repr, near))}?" if near else "",
+            f"Searched: the builders of my_datasets ({', '.join(packaged.datasets)}), all "
+            "builders that are imported, and TFDS's own.",
+            f"Searched for prepared data: {', '.join(roots)} (known in all: {names})",
+            fix="my-datasets list shows what there is; a builder of your own must be imported "
+            "first: my-datasets build NAME --imports your_package",
+        )
+    )
+
+
+def _config_not_found(reference: DatasetReference) -> ConfigNotFoundError:
+    configs = list(tfds.builder_cls(reference.name).builder_configs)
+    shown = ", ".join(configs[:_SHOWN]) + ", ..." * (len(configs) > _SHOWN)
+    return ConfigNotFoundError(
+        explain(
+            f"Dataset {reference.name!r} has no config {reference.config!r}.",
+            f"Its configs: {shown or 'none'}",
+            fix=f"leave the config out, or write '{reference.name}/<config>'",
+        )
+    )
+
+
+def _version_not_found(reference: DatasetReference, error: AssertionError) -> VersionNotFoundError:
+    return VersionNotFoundError(
+        explain(
+            f"Dataset {reference.name!r} has no version {reference.version}.",
+            f"TFDS says: {error}",
+            fix="ask for one of the versions above; my-datasets list shows what is prepared",
+        )
+    )

@@ -1,0 +1,1 @@
+"""The three pipelines of a build, and the stages that run them."""

@@ -1,0 +1,362 @@
+"""The second pipeline: slices of runs are grouped by bucket, and buckets become sorted parts."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from my_datasets.building import runs
+from my_datasets.building.engines.beam.pipelines import blocks, checksum_totals
+from my_datasets.building.engines.beam.pipelines.buckets import Buckets
+from my_datasets.building.engines.beam.pipelines.checksum_totals import Tally
+from my_datasets.building.engines.beam.pipelines.run_manifest import CountedRun, unit_names
+from my_datasets.building.engines.beam.workers.environment_check import Surroundings
+from my_datasets.building.engines.beam.workspace import local_runs
+from my_datasets.building.engines.beam.workspace.build_files import Work
+from my_datasets.building.runs import Columns, Run
+from my_datasets.building.shards import duplicate_key
+from my_datasets.errors import LostExamplesError, explain
+from my_datasets.records.tf_example import pieces
+from my_datasets.records.tf_example.pieces import Bytes
+
+_Rows = npt.NDArray[np.int64]
+# How the names of a part and of its report end.
+PART, REPORT = runs.SUFFIX, ".json"
+
+
+@dataclass(frozen=True)
+class Sorting:
+    """What holds for a split while it is sorted; workers get a copy of it.
+
+    Attributes:
+      work: Where runs are, and parts come.
+      buckets: Its buckets.
+      ignore_duplicates: Keep the first of the examples of a key.
+      limit: The first (unit, position) beyond the wanted number of examples; None for all.
+      has_units: Whether its examples are of units, which give each a place; else of a collection.
+      by_text: Whether the beginnings of keys are in place of hashes.
+    """
+
+    work: Work
+    buckets: Buckets
+    ignore_duplicates: bool
+    limit: tuple[int, int] | None
+    has_units: bool
+    by_text: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """A sorted bucket, as its report says.
+
+    Attributes:
+      number: The bucket.
+      run: The file, a run; None if nothing was kept.
+      kept: What its records add up to.
+      dropped: What those add up to that were over the limit, or came again.
+    """
+
+    number: int
+    run: Run | None
+    kept: Tally
+    dropped: Tally
+
+    @classmethod
+    def of(cls, number: int, said: Mapping[str, Any], sizes: Mapping[str, int]) -> "Part | None":
+        """Returns a part; None if its file is not as its report says.
+
+        Args:
+          number: The bucket.
+          said: The report.
+          sizes: Those of the files that are there, by their names.
+        """
+        run = Run(**said["run"]) if said["run"] else None
+        if run is not None and sizes.get(run.path) != run.file_bytes:
+            return None
+        return cls(number, run, Tally.from_json(said["kept"]), Tally.from_json(said["dropped"]))
+
+
+def add_sorting(
+    pipeline: beam.Pipeline, files: Sequence[str], sortings: Sequence[Sorting],
+    wanted: Sequence[Sequence[int]], surroundings: Surroundings,
+) -> None:  # fmt: skip
+    """Adds the sorting of buckets to a pipeline.
+
+    Args:
+      pipeline: The pipeline.
+      files: Those with (number of the split, run), by their names.
+      sortings: The splits.
+      wanted: Which buckets of each split are to be sorted.
+      surroundings: What workers must find.
+    """
+    ranges = [Wanted.of(numbers) for numbers in wanted]
+    _ = (
+        pipeline
+        | "Files of runs" >> beam.Create(list(files), reshuffle=False)
+        | "Read runs" >> beam.FlatMap(sortings[0].work.tasks_in)
+        | "Spread runs" >> beam.Reshuffle()
+        | "Cut runs"
+        >> beam.ParDo(CutRuns(sortings, ranges, surroundings)).with_output_types(tuple[int, bytes])
+        | "Group by bucket" >> beam.GroupByKey()
+        | "Sort buckets" >> beam.ParDo(SortBucket(sortings, surroundings))
+    )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Buckets, as ranges of them.
+
+    Attributes:
+      ranges: The first of each range and the one after its last.
+    """
+
+    ranges: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> "Wanted":
+        """Returns some buckets, given in their order."""
+        found: list[tuple[int, int]] = []
+        for number in numbers:
+            if found and found[-1][1] == number:
+                found[-1] = (found[-1][0], number + 1)
+            else:
+                found.append((number, number + 1))
+        return cls(tuple(found))
+
+
+# The number of a split and that of a bucket make one key, a number that all runners know how to
+# compare and to spread.
+_SPLIT = 1 << 32
+
+
+class CutRuns(beam.DoFn):  # type: ignore[misc]
+    """Cuts runs where buckets begin."""
+
+    def __init__(
+        self, sortings: Sequence[Sorting], wanted: Sequence[Wanted], surroundings: Surroundings
+    ) -> None:
+        """Takes what a worker needs."""
+        self._sortings = list(sortings)
+        self._wanted = list(wanted)
+        self._surroundings = surroundings
+        self._work = sortings[0].work
+        self._edges: dict[int, npt.NDArray[np.uint64]] = {}
+
+    def setup(self) -> None:
+        """Sees that this worker is like the building process."""
+        with self._work.telling_failures():
+            self._surroundings.check()
+
+    def process(self, task: tuple[int, CountedRun]) -> Iterator[tuple[int, bytes]]:
+        """Yields the number of a bucket, and a block of its records."""
+        split, counted = task
+        with self._work.telling_failures():
+            edges = self._edges_of(split)
+            with local_runs.opened(self._work.place, counted.run) as run:
+                here = replace(counted, run=run.run)
+                high = run.run.mapped("high")
+                for first, last in self._wanted[split].ranges:
+                    begin = int(np.searchsorted(high, edges[first - 1])) if first else 0
+                    is_last = last > len(edges)
+                    end = len(high) if is_last else int(np.searchsorted(high, edges[last - 1]))
+                    run.bring(begin, end, with_keys=True)
+                    for bucket, rows in _by_bucket(high[begin:end], edges, begin):
+                        for block in _blocks(here, *rows):
+                            yield split * _SPLIT + bucket, block
+
+    def _edges_of(self, split: int) -> npt.NDArray[np.uint64]:
+        if split not in self._edges:
+            self._edges[split] = self._sortings[split].buckets.edges(self._work)
+        return self._edges[split]
+
+
+def _by_bucket(
+    high: npt.NDArray[np.uint64], edges: npt.NDArray[np.uint64], begin: int
+) -> Iterator[tuple[int, tuple[int, int]]]:
+    """Yields each bucket that has some of the records, and where they begin and end."""
+    which = np.searchsorted(edges, high, side="right")
+    starts = np.flatnonzero(np.diff(which, prepend=-1))
+    ends = np.append(starts, len(which))[1:]
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        yield int(which[start]), (begin + start, begin + end)
+
+
+def _blocks(counted: CountedRun, begin: int, end: int) -> Iterator[bytes]:
+    run = counted.run
+    sizes = run.mapped("size")
+    for first, last in blocks.ranges(sizes, begin, end):
+        yield from _block(counted, run.columns(list(runs.COLUMNS), first, last), first)
+
+
+def _block(counted: CountedRun, index: Columns, first: int) -> Iterator[bytes]:
+    run = counted.run
+    data = np.empty(int(index["size"].sum()), np.uint8)
+    run.read_into(data.data, int(index["begin"][0]))
+    key_begin = int(run.mapped("key_end")[first - 1]) if first else 0
+    index["key_size"] = np.diff(index["key_end"], prepend=np.uint64(key_begin))
+    index["witness"] = np.full(len(index["size"]), counted.is_witness, np.uint8)
+    keys = run.keys(key_begin, int(index["key_end"][-1]))
+    if counted.excluded:
+        rows = np.flatnonzero(~np.isin(index["unit"], list(counted.excluded)))
+        if not len(rows):
+            return
+        data, keys = _taken(data, index["size"], rows), _taken(keys, index["key_size"], rows)
+        index = {name: values[rows] for name, values in index.items()}
+    yield blocks.packed(index, data, keys)
+
+
+def _taken(data: Bytes, sizes: npt.NDArray[np.uint64], rows: _Rows) -> Bytes:
+    values = pieces.binary_array(pa.py_buffer(data), pieces.offsets_from(sizes))
+    return pieces.bytes_of(values.take(pa.array(rows)))
+
+
+class SortBucket(beam.DoFn):  # type: ignore[misc]
+    """Sorts a bucket into a part."""
+
+    def __init__(self, sortings: Sequence[Sorting], surroundings: Surroundings) -> None:
+        """Takes what a worker needs."""
+        self._sortings = list(sortings)
+        self._surroundings = surroundings
+        self._work = sortings[0].work
+
+    def setup(self) -> None:
+        """Sees that this worker is like the building process."""
+        with self._work.telling_failures():
+            self._surroundings.check()
+
+    def process(self, group: tuple[int, Iterable[bytes]]) -> None:
+        """Writes a part and its report."""
+        key, values = group
+        with self._work.telling_failures():
+            sorting, bucket = self._sortings[key // _SPLIT], key % _SPLIT
+            index, records, keys = blocks.unpacked(values)
+            order, dropped = _chosen(sorting, index, records, keys)
+            name = self._work.part(sorting.buckets.split, bucket)
+            _write(self._work, name, index, records, order, _tally(records, dropped))
+
+
+def _write(
+    work: Work, name: str, index: Columns, records: pa.LargeBinaryArray, order: _Rows,
+    dropped: Tally,
+) -> None:  # fmt: skip
+    said = None
+    if len(order):
+        # Only errors name keys, and those were found by now.
+        no_keys = pieces.binary_array(pa.py_buffer(b""), np.zeros(len(records) + 1, np.int64))
+        with work.place.draft() as directory:
+            path = Path(directory) / "part"
+            run = replace(runs.write(path, index, records, no_keys, order), path=f"{name}{PART}")
+            work.place.put(path, run.path)
+        said = asdict(run)
+    kept = _tally(records, order)
+    report = {"run": said, "kept": kept.to_json(), "dropped": dropped.to_json()}
+    work.write_json(f"{name}{REPORT}", report)
+
+
+def _tally(records: pa.LargeBinaryArray, rows: _Rows) -> Tally:
+    offsets = pieces.offsets_of(records)
+    ends = offsets[1:] - offsets[0]
+    return checksum_totals.of_some(pieces.bytes_of(records), ends[rows], np.diff(offsets)[rows])
+
+
+def _chosen(
+    sorting: Sorting, index: Columns, records: pa.LargeBinaryArray, keys: pa.LargeBinaryArray
+) -> tuple[_Rows, _Rows]:
+    """Returns the rows that count, sorted, and those that do not."""
+    order = runs.sort_order(index)
+    none = np.zeros(0, np.int64)
+    over = none
+    if sorting.limit is not None:
+        unit, position = sorting.limit
+        units, positions = index["unit"][order], index["position"][order]
+        within = (units < unit) | ((units == unit) & (positions < position))
+        order, over = order[within], order[~within]
+    high, low = index["high"][order], index["low"][order]
+    again = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+    if not again.any() and not index["witness"].any():
+        return order, over
+    kept, dropped = [], [over]
+    starts = np.flatnonzero(np.concatenate([[True], ~again]))
+    for group in np.split(order, starts[1:]):
+        if len(group) == 1 and not index["witness"][group[0]]:
+            kept.append(group)
+            continue
+        for same in _of_one_key(sorting, group, keys):
+            first, others = _first(sorting, same, index, records, keys)
+            kept.append(np.array([first]))
+            dropped.append(others)
+    return np.concatenate([none, *kept]), np.concatenate(dropped)
+
+
+def _of_one_key(sorting: Sorting, group: _Rows, keys: pa.LargeBinaryArray) -> Iterator[_Rows]:
+    """Yields rows of one key, of rows whose numbers are equal; in the order of keys."""
+    if not sorting.by_text:
+        yield group
+        return
+    by_key: dict[bytes, list[int]] = {}
+    for row in group.tolist():
+        by_key.setdefault(keys[row].as_py(), []).append(row)
+    for _, rows in sorted(by_key.items()):
+        yield np.array(rows)
+
+
+def _first(
+    sorting: Sorting, same: _Rows, index: Columns, records: pa.LargeBinaryArray,
+    keys: pa.LargeBinaryArray,
+) -> tuple[int, _Rows]:  # fmt: skip
+    """Returns, of rows of one key, the one that counts and those that were dropped."""
+    witnesses = index["witness"][same].astype(bool)
+    counting = same[~witnesses]
+    key = keys[int(same[0])].as_py().decode(errors="backslashreplace")
+    if not len(counting):
+        raise _lost_bundle(sorting.buckets.split, key)
+    if len(counting) == 1:
+        return int(counting[0]), counting[1:]
+    if sorting.has_units and len(set(_places(counting, index))) < len(counting):
+        raise _doubled(sorting.buckets.split, key)
+    if not sorting.ignore_duplicates:
+        raise _duplicate(sorting, key, [int(row) for row in counting[:2]], index)
+    if not sorting.has_units:
+        # No place tells which one is the first; the content does, on any runner.
+        counting = np.array(sorted(counting.tolist(), key=lambda row: records[row].as_py()))
+    return int(counting[0]), counting[1:]
+
+
+def _duplicate(sorting: Sorting, key: str, rows: Sequence[int], index: Columns) -> Exception:
+    if not sorting.has_units:
+        return duplicate_key(key, ())
+    names = unit_names(sorting.work, sorting.buckets.split)
+    places = _places(rows, index)
+    return duplicate_key(key, [(names[unit], position) for unit, position in places])
+
+
+def _places(rows: Sequence[int] | _Rows, index: Columns) -> list[tuple[int, int]]:
+    return [(int(index["unit"][row]), int(index["position"][row])) for row in rows]
+
+
+def _doubled(split: str, key: str) -> LostExamplesError:
+    return LostExamplesError(
+        explain(
+            f"Examples of split {split!r} were doubled while they were sorted.",
+            f"The runner gave one twice that was made once; it has the key {key!r}.",
+            "Nothing is published.",
+            fix="run the same again; if it stays, use another runner, and please report it",
+        )
+    )
+
+
+def _lost_bundle(split: str, key: str) -> LostExamplesError:
+    return LostExamplesError(
+        explain(
+            f"Examples of split {split!r} were lost while they were gathered.",
+            f"A worker has gathered and written them, and the runner does not know of it; one has "
+            f"the key {key!r}.",
+            "Nothing is published.",
+            fix="run the same again; if it stays, use another runner, and please report it",
+        )
+    )

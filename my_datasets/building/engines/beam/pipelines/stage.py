@@ -1,0 +1,145 @@
+"""What the stages of a build on Beam share in the building process."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import apache_beam as beam
+from apache_beam.runners.runner import PipelineState
+
+from my_datasets.building.engines.beam.pipelines.progress import watching
+from my_datasets.building.engines.beam.runners.runners import Submission
+from my_datasets.building.engines.beam.workers.environment_check import Surroundings
+from my_datasets.building.engines.beam.workspace.build_files import Work
+from my_datasets.building.engines.beam.workspace.workspace import Place
+from my_datasets.building.job import Examine, Job
+from my_datasets.building.options import BuildOptions
+from my_datasets.building.progress import Meter
+from my_datasets.core import interruption
+from my_datasets.errors import LostExamplesError
+
+_Found = TypeVar("_Found")
+
+
+def _is_no_interruption(record: logging.LogRecord) -> bool:
+    return record.exc_info is None or interruption.behind(record.exc_info[1]) is None
+
+
+# Beam logs a traceback of whatever is raised in a function that it runs, also of Ctrl-C.
+logging.getLogger("apache_beam.runners.common").addFilter(_is_no_interruption)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnBeam:
+    """Where and how a version is built on Beam.
+
+    Attributes:
+      submission: Where its pipelines run.
+      pipeline: The one that the builder has added its collections to; None if it has not.
+      metadata: Collections of one element each, by key, that the builder records beside its
+        examples; more come while its transforms are applied. None if it records none.
+      ended: Called with the result of each pipeline that the builder's own transforms were part of.
+      place: Where the work is.
+      check: Raises if it may be another process by now that builds the version.
+      examine: Looks at a shard that was just written.
+      identity: What the work depends on.
+      modules: What workers must be able to import: the builder's module.
+      file_format: The format of the shards.
+    """
+
+    submission: Submission
+    pipeline: beam.Pipeline | None
+    metadata: Mapping[Any, beam.PCollection] | None
+    ended: Callable[[Any], None]
+    place: Place
+    check: Callable[[], None]
+    examine: Examine
+    identity: Mapping[str, Any]
+    modules: tuple[str, ...]
+    file_format: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driver:
+    """A build that runs.
+
+    Attributes:
+      job: What is built.
+      options: How.
+      how: On Beam.
+      work: What workers and this process leave for each other.
+      meter: Tells how far it is.
+      surroundings: What workers must find.
+    """
+
+    job: Job
+    options: BuildOptions
+    how: OnBeam
+    work: Work
+    meter: Meter
+    surroundings: Surroundings
+
+    def forget_generated(self, split: str) -> None:
+        """Removes all that was gathered of a split."""
+        self.work.place.forget(self.work.generated(split))
+
+    def forget_parts(self, split: str) -> None:
+        """Removes the sorted parts of a split."""
+        self.work.place.forget(self.work.parts(split))
+
+    def patiently(self, look: Callable[[], _Found]) -> _Found:
+        """Returns what is found of what workers have written, once all of it is to be seen.
+
+        Args:
+          look: Returns it, or raises `LostExamplesError`.
+
+        Raises:
+          LostExamplesError: It is not there, also after a while.
+        """
+        has_workers = self.how.submission.preset.has_workers
+        until = time.monotonic() + (self.work.place.late if has_workers else 0.0)
+        while True:
+            try:
+                return look()
+            except LostExamplesError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(1.0)
+
+    def run_pipeline(self, stage: str, pipeline: beam.Pipeline, look: Callable[[], None]) -> Any:
+        """Runs a pipeline to its end.
+
+        Args:
+          stage: What it does, for messages.
+          pipeline: The pipeline.
+          look: Brings the progress up to date.
+
+        Returns:
+          What Beam returns of it.
+
+        Raises:
+          MyDatasetsError: What a worker said, or that the runner failed.
+        """
+        self.work.forget_failures()
+        try:
+            with watching(look, self.meter):
+                result = pipeline.run()
+                try:
+                    state = result.wait_until_finish()
+                except KeyboardInterrupt:
+                    result.cancel()
+                    raise
+            # The in-process runner has none.
+            if state not in (None, PipelineState.DONE):
+                raise RuntimeError(f"The pipeline ended as {state}.")
+        except Exception as error:
+            # Beam makes its own errors of whatever is raised in a function that it runs here.
+            if (interrupted := interruption.behind(error)) is not None:
+                raise interrupted from None
+            raise self.work.failure(stage, error) from error
+        finally:
+            self.work.forget_tasks()
+        look()
+        return result

@@ -1,0 +1,1 @@
+"""The runners: pipelines on Prism, Flink, Spark, Dask and Dataflow."""

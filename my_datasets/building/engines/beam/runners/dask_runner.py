@@ -1,0 +1,263 @@
+"""Beam's pipelines on Dask.
+
+Beam 2.77 has a `DaskRunner`, which computes only the collection that was made last, drops what
+bundles give when they finish, does not spread what is to be reshuffled, and has no metrics: TFDS's
+writer fails on it, and simpler pipelines lose what they make without a word. This one translates
+what Beam's own optimiser makes of a pipeline, as its portable runners get it, to tasks of Dask.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import dask
+import distributed
+from apache_beam.portability import common_urns
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
+from apache_beam.runners import common, runner
+from apache_beam.runners.portability.fn_api_runner import translations
+from apache_beam.runners.worker import bundle_processor
+
+from my_datasets.building.engines.beam.runners import dask_stages
+from my_datasets.building.engines.beam.runners.dask_stages import Grouping, SideInput, Stage
+
+_PRIMITIVES = common_urns.primitives
+# Spread here: Beam's own way to do it draws a random key for each element, and when a lost chunk is
+# made again, other keys: what was taken of it before and what is taken then do not add up.
+_RESHUFFLE = common_urns.composites.RESHUFFLE
+# Chunks of a collection for each thread of a worker: the last ones to finish are short then.
+_CHUNKS_PER_THREAD = 4
+_LEAST_CHUNKS = 8
+
+
+class DaskRunner(runner.PipelineRunner):  # type: ignore[misc]
+    """Runs pipelines of bounded collections, without timers or state, on a Dask cluster."""
+
+    def __init__(self, client: distributed.Client, chunks: int | None = None) -> None:
+        """Takes where to run.
+
+        Args:
+          client: Connected to the scheduler.
+          chunks: In how many chunks a collection is cut when it is grouped; None for four for
+            each thread of the workers.
+        """
+        self._client = client
+        self._chunks = chunks
+
+    def run_portable_pipeline(self, pipeline: Any, options: Any) -> "DaskResult":  # noqa: ARG002
+        """Starts a pipeline; returns at once.
+
+        Args:
+          pipeline: The encoded pipeline, a `beam_runner_api_pb2.Pipeline`.
+          options: Its options; of none of them does this runner know.
+        """
+        self.check_requirements(pipeline, [common_urns.requirements.REQUIRES_SPLITTABLE_DOFN.urn])
+        optimized = translations.optimize_pipeline(
+            pipeline,
+            phases=translations.standard_optimize_phases(),
+            known_runner_urns=frozenset(
+                [
+                    _PRIMITIVES.IMPULSE.urn,
+                    _PRIMITIVES.FLATTEN.urn,
+                    _PRIMITIVES.GROUP_BY_KEY.urn,
+                    _RESHUFFLE.urn,
+                ]
+            ),
+            partial=False,
+        )
+        threads = sum(self._client.nthreads().values())
+        chunks = self._chunks or max(_LEAST_CHUNKS, _CHUNKS_PER_THREAD * threads)
+        tasks = _Translation(optimized, chunks).tasks()
+        return DaskResult(self._client, self._client.compute(tasks))
+
+
+class DaskResult(runner.PipelineResult):  # type: ignore[misc]
+    """A pipeline that runs."""
+
+    def __init__(self, client: distributed.Client, futures: list[distributed.Future]) -> None:
+        """Takes the tasks that nothing waits for but this."""
+        super().__init__(runner.PipelineState.RUNNING)
+        self._client = client
+        self._futures = futures
+
+    def wait_until_finish(self, duration: float | None = None) -> str:
+        """Returns the state once all tasks are done.
+
+        Args:
+          duration: Milliseconds after which it gives up; None for any time.
+        """
+        timeout = None if duration is None else duration / 1000
+        try:
+            waiting = distributed.as_completed(
+                self._futures, loop=self._client.loop, timeout=timeout, with_results=True
+            )
+            for _ in waiting:
+                pass  # an error of any of them is raised here
+        except BaseException:
+            self._state = runner.PipelineState.FAILED
+            self._client.cancel(self._futures)
+            raise
+        self._futures = []
+        self._state = runner.PipelineState.DONE
+        return str(self._state)
+
+    def cancel(self) -> str:
+        """Stops it."""
+        self._client.cancel(self._futures)
+        self._state = runner.PipelineState.CANCELLED
+        return str(self._state)
+
+    def metrics(self) -> "NoMetrics":
+        """Returns metrics that can be asked, and are empty."""
+        return NoMetrics()
+
+
+class NoMetrics:
+    """Metrics of a runner that has none."""
+
+    def query(self, _filter: Any = None) -> dict[str, list[Any]]:
+        """Returns nothing of each kind."""
+        return {"counters": [], "distributions": [], "gauges": [], "string_sets": []}
+
+
+class _Translation:
+    """Tasks of a pipeline. A collection is a list of tasks, each of which makes a chunk of it."""
+
+    def __init__(self, pipeline: Any, chunks: int) -> None:
+        self._pipeline = pipeline
+        self._chunks = chunks
+        self._collections: dict[str, list[Any]] = {}
+        self._last: list[Any] = []
+        self._coders: dict[str, str] = {}
+        for collection in pipeline.components.pcollections:
+            self._windowed_coder(collection)
+
+    def tasks(self) -> list[Any]:
+        """Returns tasks that are done when all is done, and whose results take no room."""
+        for transform in self._in_order(self._pipeline.root_transform_ids):
+            self._add(transform)
+        return [dask.delayed(_nothing)(task) for task in self._last]
+
+    def _in_order(self, names: Any) -> Iterator[Any]:
+        for name in names:
+            transform = self._pipeline.components.transforms[name]
+            if transform.subtransforms and transform.spec.urn != _RESHUFFLE.urn:
+                yield from self._in_order(transform.subtransforms)
+            elif set(transform.outputs.values()) - set(transform.inputs.values()) or (
+                not transform.outputs
+            ):
+                yield transform
+
+    def _add(self, transform: Any) -> None:
+        urn = transform.spec.urn
+        outputs = list(transform.outputs.values())
+        if urn == _PRIMITIVES.IMPULSE.urn:
+            self._collections[outputs[0]] = [dask.delayed(common.ENCODED_IMPULSE_VALUE)]
+        elif urn == _PRIMITIVES.FLATTEN.urn:
+            parts = [self._collections[name] for name in transform.inputs.values()]
+            self._collections[outputs[0]] = [chunk for part in parts for chunk in part]
+        elif urn in (_PRIMITIVES.GROUP_BY_KEY.urn, _RESHUFFLE.urn):
+            (given,) = transform.inputs.values()
+            is_grouping = urn == _PRIMITIVES.GROUP_BY_KEY.urn
+            moved = self._grouped if is_grouping else self._spread
+            self._collections[outputs[0]] = moved(given, outputs[0])
+            self._last += self._collections[outputs[0]]
+        elif urn == common_urns.executable_stage:
+            self._add_stage(
+                beam_runner_api_pb2.ExecutableStagePayload.FromString(transform.spec.payload),
+                transform.unique_name,
+            )
+        else:
+            raise NotImplementedError(f"This runner has no {urn} ({transform.unique_name}).")
+
+    def _grouped(self, given: str, grouped: str) -> list[Any]:
+        return self._moved(given, grouped, dask_stages.split, dask_stages.group)
+
+    def _spread(self, given: str, spread: str) -> list[Any]:
+        return self._moved(given, spread, dask_stages.deal, dask_stages.join)
+
+    def _moved(
+        self, given: str, grouped: str, split: Callable[..., Any], group: Callable[..., Any]
+    ) -> list[Any]:
+        components = self._pipeline.components
+        strategy = components.pcollections[given].windowing_strategy_id
+        needed = beam_runner_api_pb2.Components(
+            coders=components.coders, windowing_strategies=components.windowing_strategies,
+            environments=components.environments,
+        )  # fmt: skip
+        grouping = dask.delayed(
+            Grouping(
+                needed.SerializeToString(), self._coders[given], self._coders[grouped], strategy
+            )
+        )
+        parts = [
+            dask.delayed(split)(grouping, chunk, self._chunks, number)
+            for number, chunk in enumerate(self._collections[given])
+        ]
+        pick = dask.delayed(operator.getitem)
+        return [
+            dask.delayed(group)(grouping, [pick(part, number) for part in parts])
+            for number in range(self._chunks)
+        ]
+
+    def _add_stage(self, payload: Any, name: str) -> None:
+        transforms = {each: payload.components.transforms[each] for each in payload.transforms}
+        source = "my_datasets source"
+        transforms[source] = self._port(
+            bundle_processor.DATA_INPUT_URN, payload.input, outputs={"out": payload.input}
+        )
+        sinks = []
+        for number, output in enumerate(payload.outputs):
+            sink = f"my_datasets sink {number}"
+            transforms[sink] = self._port(
+                bundle_processor.DATA_OUTPUT_URN, output, inputs={"in": output}
+            )
+            sinks.append((sink, output))
+        sides, collections = [], []
+        for side in payload.side_inputs:
+            transform = transforms[side.transform_id]
+            collection = transform.inputs[side.local_name]
+            pardo = beam_runner_api_pb2.ParDoPayload.FromString(transform.spec.payload)
+            access = pardo.side_inputs[side.local_name].access_pattern.SerializeToString()
+            coder = self._coders[collection]
+            sides.append(SideInput(side.transform_id, side.local_name, access, coder))
+            collections.append(self._collections[collection])
+        descriptor = beam_fn_api_pb2.ProcessBundleDescriptor(
+            id=name, transforms=transforms, pcollections=payload.components.pcollections,
+            coders=self._pipeline.components.coders,
+            windowing_strategies=payload.components.windowing_strategies,
+            environments=payload.components.environments,
+        )  # fmt: skip
+        stage = dask.delayed(
+            Stage(descriptor.SerializeToString(), source, tuple(sinks), tuple(sides))
+        )
+        done = [
+            dask.delayed(dask_stages.run)(stage, chunk, collections)
+            for chunk in self._collections[payload.input]
+        ]
+        pick = dask.delayed(operator.getitem)
+        for _, output in sinks:
+            self._collections[output] = [pick(each, output) for each in done]
+        self._last += done
+
+    def _port(self, urn: str, collection: str, **wiring: Mapping[str, str]) -> Any:
+        port = beam_fn_api_pb2.RemoteGrpcPort(coder_id=self._coders[collection])
+        spec = beam_runner_api_pb2.FunctionSpec(urn=urn, payload=port.SerializeToString())
+        return beam_runner_api_pb2.PTransform(spec=spec, **wiring)
+
+    def _windowed_coder(self, collection: str) -> None:
+        components = self._pipeline.components
+        proto = components.pcollections[collection]
+        window = components.windowing_strategies[proto.windowing_strategy_id].window_coder_id
+        name = f"my_datasets {proto.coder_id} in {window}"
+        components.coders[name].CopyFrom(
+            beam_runner_api_pb2.Coder(
+                spec=beam_runner_api_pb2.FunctionSpec(urn=common_urns.coders.WINDOWED_VALUE.urn),
+                component_coder_ids=[proto.coder_id, window],
+            )
+        )
+        self._coders[collection] = name
+
+
+def _nothing(_: Any) -> None:
+    """Takes a result, so that it is made, and gives nothing, so that it is not kept."""

@@ -1,0 +1,118 @@
+"""Runners whose job server is a process: one for all pipelines of a build, and no longer.
+
+Beam's own runner for Flink starts a process for each pipeline, and all of them stay until Python
+ends; those for Spark and Prism keep one, until then as well. If Python is killed, they stay on.
+"""
+
+import atexit
+import threading
+from typing import Any
+
+from apache_beam.options.pipeline_options import SparkRunnerOptions
+from apache_beam.runners.portability import flink_runner, job_server, prism_runner, spark_runner
+
+from my_datasets.building.engines.beam.runners import tied_process
+
+
+class _Process(job_server.JobServer):  # type: ignore[misc]
+    """A job server that is started once, and stopped by the build.
+
+    Beam's `StopOnExitJobServer` would replace the handler of Ctrl-C, and leave its own: it waits
+    for a lock that the interrupted code may hold, and where Ctrl-C is ignored it ends the server.
+    """
+
+    def __init__(self, server: job_server.SubprocessJobServer) -> None:
+        self._lock = threading.Lock()
+        self._server = server
+        self._endpoint: str | None = None
+
+    def start(self) -> str:
+        with self._lock:
+            if self._endpoint is None:
+                self._endpoint = self._server.start()
+                atexit.register(self.stop)
+            return self._endpoint
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._endpoint is not None:
+                self._endpoint = None
+                atexit.unregister(self.stop)
+                self._server.stop()
+
+
+class KeepingServer:
+    """Starts a job server when it is first asked for, and keeps it."""
+
+    _server: _Process | None = None
+
+    def default_job_server(self, options: Any) -> job_server.JobServer:
+        """Returns the job server; Beam asks for it where no `job_endpoint` was given.
+
+        Args:
+          options: The options of the pipeline, the same ones for all of a build.
+        """
+        if self._server is not None:
+            return self._server
+        server = self._made(options)
+        if isinstance(server, _Process):  # else no process, and no server
+            self._server = server
+        return server
+
+    def stop(self) -> None:
+        """Ends the process. A pipeline after that starts another one."""
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def _made(self, options: Any) -> job_server.JobServer:
+        raise NotImplementedError
+
+
+class FlinkRunner(KeepingServer, flink_runner.FlinkRunner):  # type: ignore[misc]
+    """Runs pipelines on Flink."""
+
+    def _made(self, options: Any) -> job_server.JobServer:
+        # It also completes the address of the master, in the options.
+        server = flink_runner.FlinkRunner.default_job_server(self, options)
+        if not isinstance(server, job_server.StopOnExitJobServer):
+            return server
+        return _Process(_OfFlink(options))
+
+
+class SparkRunner(KeepingServer, spark_runner.SparkRunner):  # type: ignore[misc]
+    """Runs pipelines on Spark."""
+
+    def _made(self, options: Any) -> job_server.JobServer:
+        if options.view_as(SparkRunnerOptions).spark_submit_uber_jar:
+            return spark_runner.SparkRunner.default_job_server(self, options)
+        # Not Beam's, which a later build with the same options would get after it was stopped.
+        return _Process(_OfSpark(options))
+
+
+class PrismRunner(KeepingServer, prism_runner.PrismRunner):  # type: ignore[misc]
+    """Runs pipelines on Prism, which is its own job server."""
+
+    def _made(self, options: Any) -> job_server.JobServer:
+        return _Process(_OfPrism(options))
+
+
+class _EndingWithTheBuild(job_server.SubprocessJobServer):  # type: ignore[misc]
+    """A job server that ends when the building process does, were it by SIGKILL."""
+
+    def subprocess_cmd_and_endpoint(self) -> tuple[list[str], str]:
+        # The thread that asks is the one that builds, and it stops the server before it ends.
+        command, endpoint = super().subprocess_cmd_and_endpoint()
+        return tied_process.command_for([str(part) for part in command]), endpoint
+
+
+class _OfFlink(_EndingWithTheBuild, flink_runner.FlinkJarJobServer):  # type: ignore[misc]
+    pass
+
+
+class _OfSpark(_EndingWithTheBuild, spark_runner.SparkJarJobServer):  # type: ignore[misc]
+    pass
+
+
+class _OfPrism(_EndingWithTheBuild, prism_runner.PrismJobServer):  # type: ignore[misc]
+    pass

@@ -1,0 +1,208 @@
+"""Whether a build on Beam can begin: asked within seconds, before hours of work."""
+
+import json
+import os
+import re
+import secrets
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import apache_beam as beam
+
+from my_datasets.building.engines.beam.runners.runners import (
+    DASK,
+    DATAFLOW,
+    FLINK,
+    PORTABLE,
+    SPARK,
+    Submission,
+)
+from my_datasets.building.engines.beam.workers import process
+from my_datasets.building.engines.beam.workers.environment_check import Surroundings
+from my_datasets.building.engines.beam.workspace.build_files import Work
+from my_datasets.errors import BuildInterruptedError, InvalidOptionError, explain
+
+# Seconds in which an address has to answer.
+_CONNECT = 5.0
+# Seconds in which the first worker has to begin: starting one takes some, imports come after that.
+_BEGIN = 60.0
+# ... and so many more where a job server first sends its jars to a cluster: 150 MB and more, which
+# took 30 s on a busy machine.
+_STAGING = 120.0
+# Workers are asked by so many elements: chance spreads them.
+_ASKED = 32
+# Where they say that they are there.
+_ANSWERS = "answers"
+_THIS_MACHINE = ("", "localhost", "127.0.0.1", "::1")
+# Masters that a job server starts itself: those of Flink, then those of Spark.
+_STARTED_BY_JOB_SERVER = re.compile(r"\[(local|auto)\]|local(-cluster)?(\[.*\])?")
+# Options that are addresses, and what answers there.
+_ADDRESSES = {
+    "job_endpoint": "a job server",
+    "flink_master": "a Flink JobManager",
+    "spark_master_url": "a Spark master",
+}
+
+
+def check(submission: Submission, work: Work, surroundings: Surroundings) -> None:
+    """Sees that the runner answers, and that its workers have what they need.
+
+    Args:
+      submission: Where pipelines run.
+      work: Where workers say what is wrong.
+      surroundings: What workers must find.
+
+    Raises:
+      BuildInterruptedError: The runner or a worker does not answer, or lacks something.
+      InvalidOptionError: Options do not go together.
+    """
+    if not submission.preset.has_workers:
+        return
+    _check_addresses(submission.options)
+    _check_environment(submission)
+    if submission.preset == DASK:
+        submission.cluster().ask(surroundings.check)
+    elif submission.preset != DATAFLOW:  # where a pipeline takes minutes to begin
+        _ask_workers(submission, work, surroundings)
+
+
+def _check_addresses(options: Mapping[str, Any]) -> None:
+    for option, what in _ADDRESSES.items():
+        place = str(options.get(option, ""))
+        if _STARTED_BY_JOB_SERVER.fullmatch(place) or ":" not in place:
+            continue
+        parts = urlsplit(place if "//" in place else f"//{place}")
+        try:
+            with socket.create_connection((parts.hostname or "", parts.port or 80), _CONNECT):
+                pass
+        except (OSError, ValueError) as error:
+            raise BuildInterruptedError(
+                explain(
+                    f"{option} is {place}, where {what} should answer.",
+                    f"The system said: {error}",
+                    fix="start it, or correct the address; see docs/scaling.md",
+                )
+            ) from error
+
+
+def _check_environment(submission: Submission) -> None:
+    options = submission.options
+    kind = str(options.get("environment_type", "")).upper()
+    master = {FLINK.name: "flink_master", SPARK.name: "spark_master_url"}.get(
+        submission.preset.name, ""
+    )
+    place = str(options.get(master, ""))
+    is_here = _is_here(place)
+    if kind == "LOOPBACK" and not is_here:
+        raise InvalidOptionError(
+            explain(
+                f"environment_type is LOOPBACK, and {master} is {place}.",
+                "LOOPBACK has the workers of the cluster ask this process to do the work, at an "
+                "address that only this machine reaches.",
+                fix="pass --beam-option environment_type=PROCESS (or EXTERNAL, or DOCKER); see "
+                "docs/scaling.md",
+            )
+        )
+    if kind == "PROCESS":
+        command = _command(options)
+        if is_here and shutil.which(command) is None:
+            raise InvalidOptionError(
+                explain(
+                    f"environment_type is PROCESS, and its command is {command!r}.",
+                    "It is no program that can be run.",
+                    fix="pass --beam-option environment_config="
+                    f'\'{{"command": "/ENV/bin/{process.PROGRAM}"}}\', of an environment '
+                    "with this package and the builder's",
+                )
+            )
+
+
+def _is_here(master: str) -> bool:
+    """Returns whether a cluster is on this machine."""
+    if _STARTED_BY_JOB_SERVER.fullmatch(master):
+        return True
+    host = urlsplit(master if "//" in master else f"//{master}").hostname
+    return (host or "") in _THIS_MACHINE
+
+
+def _command(options: Mapping[str, Any]) -> str:
+    for option in _listed(options.get("environment_options")):
+        name, _, value = option.partition("=")
+        if name == "process_command":
+            return value
+    try:
+        found = json.loads(options.get("environment_config", "{}"))
+    except ValueError:
+        return ""
+    return str(found.get("command", "")) if isinstance(found, dict) else ""
+
+
+def _listed(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value or ())
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Answers for a worker."""
+
+    work: Work
+    surroundings: Surroundings
+
+    def __call__(self, _: int) -> None:
+        """Says that there is a worker, and then what it lacks."""
+        with self.work.telling_failures():
+            if self.work.place.is_there():
+                self.work.write_json(f"{_ANSWERS}/{secrets.token_hex(8)}.json", os.getpid())
+            self.surroundings.check()
+
+
+def _ask_workers(submission: Submission, work: Work, surroundings: Surroundings) -> None:
+    work.forget_failures()
+    work.place.forget(_ANSWERS)
+    pipeline = submission.pipeline()
+    _ = (
+        pipeline
+        | "Numbers" >> beam.Create(list(range(_ASKED)), reshuffle=False)
+        | "Spread" >> beam.Reshuffle()
+        | "Ask" >> beam.Map(Ask(work, surroundings))
+    )
+    failed: list[Exception] = []
+    try:
+        running = pipeline.run()  # which sets signal handlers: only the main thread can
+    except Exception as error:
+        raise work.failure("asking the workers what they have", error) from error
+
+    def wait() -> None:
+        try:
+            running.wait_until_finish()
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=wait, name="asking workers", daemon=True)
+    thread.start()
+    allowed = _BEGIN + (_STAGING if submission.preset in (FLINK, SPARK, PORTABLE) else 0.0)
+    until = time.monotonic() + allowed
+    while thread.is_alive() and (time.monotonic() < until or work.place.sizes(_ANSWERS)):
+        thread.join(0.2)
+    if thread.is_alive():
+        threading.Thread(target=running.cancel, daemon=True).start()  # which may hang as well
+        raise BuildInterruptedError(
+            explain(
+                f"No worker has begun within {allowed:.0f} seconds.",
+                f"The runner: {submission.preset.name}; environment_type: "
+                f"{submission.options.get('environment_type', 'its default')}",
+                fix="look at the logs of the runner: most often it cannot start its workers, or "
+                "they run another Python; see docs/scaling.md",
+            )
+        )
+    if failed:
+        begun = bool(work.place.sizes(_ANSWERS))
+        never = None if begun else process.cannot_start(submission.options, failed[0])
+        raise never or work.failure("asking the workers what they have", failed[0]) from failed[0]
+    work.place.forget(_ANSWERS)

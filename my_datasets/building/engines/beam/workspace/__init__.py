@@ -1,0 +1,1 @@
+"""Where workers and the building process meet."""

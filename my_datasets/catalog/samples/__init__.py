@@ -1,0 +1,1 @@
+"""The first examples of a version, as pages show them."""

@@ -1,0 +1,304 @@
+"""A few examples of a version, as pages show them: pictures, sounds, texts and numbers."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+
+from my_datasets.catalog.plots.number_format import number, shortened
+from my_datasets.catalog.samples import pictures, sounds
+from my_datasets.catalog.samples.first_records import Beginning, decoded
+from my_datasets.errors import MyDatasetsError
+from my_datasets.exporting.features import Feature
+from my_datasets.input_pipeline.decode.decoder import MisfitError
+from my_datasets.metadata.features import Leaf, leaves_of, read_tree
+from my_datasets.records.shard_reader import DamagedError, UnknownFormatError
+
+Array = npt.NDArray[Any]
+
+# Why examples cannot be read.
+UNREADABLE = (
+    MyDatasetsError, MisfitError, DamagedError, UnknownFormatError, ImportError, OSError,
+    MemoryError,
+)  # fmt: skip
+# How many examples are shown of each kind.
+_PICTURES = 12
+_SOUNDS = 6
+_ROWS = 10
+# Pictures of one example: of a film, or of a list of them.
+_FRAMES = 4
+_BOXES = 50
+# Characters of a text that are shown at once, and at all.
+_SHORT = 160
+_LONGEST = 4000
+_NUMBERS = 8
+
+
+@dataclass(frozen=True)
+class Box:
+    """A bounding box, in shares of the picture's size."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    label: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture.
+
+    Attributes:
+      feature: The feature's name.
+      file: The file that holds it.
+      width: In pixels, as it is stored.
+      height: The same.
+      is_small: Whether it has so few pixels that each is to be seen.
+      boxes: What is marked in it.
+    """
+
+    feature: str
+    file: str
+    width: int
+    height: int
+    is_small: bool
+    boxes: tuple[Box, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sound:
+    """A sound.
+
+    Attributes:
+      feature: The feature's name.
+      file: The file that holds it; empty if it cannot be played.
+      seconds: How long it is; 0 if that is not known.
+      is_cut: Whether only its beginning is in the file.
+      plot: Its course.
+    """
+
+    feature: str
+    file: str
+    seconds: float
+    is_cut: bool
+    plot: Markup
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value in words.
+
+    Attributes:
+      text: As much of it as is shown at once.
+      rest: All of it, where that is more.
+      is_number: Whether it is one number.
+    """
+
+    text: str
+    rest: str = ""
+    is_number: bool = False
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An example.
+
+    Attributes:
+      name: Which one, such as `train[3]`.
+      pictures: Its pictures.
+      sounds: Its sounds.
+      values: Its other values, by feature.
+    """
+
+    name: str
+    pictures: tuple[Picture, ...] = ()
+    sounds: tuple[Sound, ...] = ()
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Some examples.
+
+    Attributes:
+      split: Of which split.
+      samples: The examples.
+      files: The contents of the files they need, by name.
+      note: What is to be said of them, or why there are none.
+      first: Where they are, and some more; None if there are none.
+    """
+
+    split: str = ""
+    samples: tuple[Sample, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    note: str = ""
+    first: Beginning | None = None
+
+    @property
+    def has_media(self) -> bool:
+        """Whether there is anything to see or to hear."""
+        return any(one.pictures or one.sounds for one in self.samples)
+
+
+def samples(version_dir: Path, first: Beginning | None, declared: Sequence[Feature]) -> Samples:
+    """Returns the first examples of a version.
+
+    Args:
+      version_dir: The directory with its metadata.
+      first: Where its first examples are; None if it has none.
+      declared: Its features.
+    """
+    if first is None:
+        return Samples(note="It has no examples.")
+    try:
+        leaves = leaves_of(read_tree(version_dir))
+        is_of_images = any(leaf.form == "image" for leaf in leaves)
+        is_of_sounds = any(_is_sound(leaf, declared) for leaf in leaves)
+        count = _PICTURES if is_of_images else _SOUNDS if is_of_sounds else _ROWS
+        rows = decoded(version_dir, first.records()[:count])
+    except UnknownFormatError as error:
+        return Samples(note=f"Its examples cannot be shown: {error} files are not read here.")
+    except UNREADABLE as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        return Samples(note=f"Its examples cannot be shown: {lines[0]}")
+    return replace(_Reading(first.split, leaves, declared).samples(rows), first=first)
+
+
+def _is_sound(leaf: Leaf, declared: Sequence[Feature]) -> bool:
+    return leaf.form == "number" and any(
+        one.name == leaf.name and one.kind == "audio" for one in declared
+    )
+
+
+class _Reading:
+    """Examples that are being made into samples."""
+
+    def __init__(self, split: str, leaves: Sequence[Leaf], declared: Sequence[Feature]) -> None:
+        self._split = split
+        self._files: dict[str, bytes] = {}
+        self._notes: list[str] = []
+        kinds = {one.name: one.kind for one in declared}
+        self._pictures = [leaf for leaf in leaves if leaf.form == "image"]
+        self._sounds = [leaf for leaf in leaves if _is_sound(leaf, declared)]
+        self._boxes = [leaf for leaf in leaves if kinds.get(leaf.name) == "bounding box"]
+        media = {*self._pictures, *self._sounds}
+        # Boxes are drawn where there is exactly one picture to draw them in.
+        self._is_drawn = len(self._pictures) == 1 and not self._pictures[0].sequence
+        media |= set(self._boxes) if self._is_drawn else set()
+        self._others = [leaf for leaf in leaves if leaf not in media]
+
+    def samples(self, rows: Sequence[Any]) -> Samples:
+        """Returns the samples."""
+        brightest = {leaf: self._brightest(leaf, rows) for leaf in self._pictures}
+        found = []
+        for at, row in enumerate(rows):
+            found.append(
+                Sample(
+                    f"{self._split}[{at}]",
+                    tuple(self._drawn(at, row, brightest)),
+                    tuple(self._played(at, row)),
+                    {leaf.name: _value(leaf, _of(row, leaf)) for leaf in self._others},
+                )
+            )
+        return Samples(self._split, tuple(found), self._files, " ".join(self._notes))
+
+    def _brightest(self, leaf: Leaf, rows: Sequence[Any]) -> float:
+        """Returns the number that is shown as white."""
+        found = max((pictures.largest(_of(row, leaf)) for row in rows), default=0.0)
+        white = pictures.white(leaf.dtype, found)
+        if white != pictures.white(leaf.dtype, np.inf):
+            self._notes.append(
+                f"The values of {leaf.name or 'the image'} are at most {number(found)}: they are "
+                "shown brighter than they are."
+            )
+        return white
+
+    def _drawn(self, at: int, row: Any, brightest: Mapping[Leaf, float]) -> Iterator[Picture]:
+        for number_of_leaf, leaf in enumerate(self._pictures):
+            given = _of(row, leaf)
+            frames = list(given)[:_FRAMES] if leaf.sequence else [given]
+            boxes = tuple(self._marked(row))[:_BOXES] if self._is_drawn else ()
+            for frame, pixels in enumerate(frames):
+                if pixels.ndim != 3 or not pixels.size:
+                    continue
+                data, suffix = pictures.encoded(pixels, brightest[leaf])
+                name = f"{at}-{number_of_leaf}-{frame}.{suffix}"
+                self._files[name] = data
+                height, width = pixels.shape[:2]
+                yield Picture(
+                    leaf.name, name, width, height, pictures.is_small(pixels), boxes
+                )  # fmt: skip
+
+    def _marked(self, row: Any) -> Iterator[Box]:
+        """Yields the boxes of an example; TFDS's are (top, left, bottom, right), from 0 to 1."""
+        for leaf in self._boxes:
+            places = np.asarray(_of(row, leaf), np.float64).reshape(-1, 4)
+            labels = self._labels(leaf, row, len(places))
+            for (top, left, bottom, right), label in zip(places.tolist(), labels, strict=True):
+                if 0 <= top <= bottom <= 1 and 0 <= left <= right <= 1:
+                    yield Box(left, top, right - left, bottom - top, label)
+
+    def _labels(self, box: Leaf, row: Any, count: int) -> list[str]:
+        """Returns what boxes are called: by the label beside them."""
+        for leaf in self._others:
+            if leaf.labels is not None and leaf.path[:-1] == box.path[:-1]:
+                given = np.asarray(_of(row, leaf)).reshape(-1)
+                if len(given) == count:
+                    return [_label(leaf, int(one)) for one in given]
+        return [""] * count
+
+    def _played(self, at: int, row: Any) -> Iterator[Sound]:
+        for number_of_leaf, leaf in enumerate(self._sounds):
+            course = sounds.scaled(np.asarray(_of(row, leaf)), leaf.dtype)
+            if not len(course):
+                continue
+            name, seconds, is_cut = "", 0.0, False
+            if leaf.sample_rate:
+                seconds = len(course) / leaf.sample_rate
+                name = f"{at}-sound-{number_of_leaf}.wav"
+                self._files[name], is_cut = sounds.encoded(course, leaf.sample_rate)
+            title = f"The course of {leaf.name or 'the sound'} in {self._split}[{at}]"
+            yield Sound(leaf.name, name, seconds, is_cut, sounds.plot(course, title, seconds))
+
+
+def _of(row: Any, leaf: Leaf) -> Any:
+    """Returns the value of a leaf in an example."""
+    for name in leaf.path:
+        row = row[name]
+    return row
+
+
+def _label(leaf: Leaf, value: int) -> str:
+    names = leaf.labels or ()
+    return names[value] if 0 <= value < len(names) else str(value)
+
+
+def _value(leaf: Leaf, given: Any) -> Value:
+    if isinstance(given, list):  # lists in lists
+        inner = ", ".join(_value(leaf, one).text for one in given[:_NUMBERS])
+        return Value(f"[{inner}{', …' if len(given) > _NUMBERS else ''}]")
+    if isinstance(given, np.ndarray) and given.ndim:
+        flat = given.reshape(-1)
+        inner = ", ".join(_value(leaf, one).text for one in flat[:_NUMBERS])
+        shape = f", shape {'x'.join(map(str, given.shape))}" if given.ndim > 1 else ""
+        return Value(f"[{inner}{', …' if flat.size > _NUMBERS else ''}]{shape}")
+    if isinstance(given, (bytes, np.bytes_)):
+        return _text(bytes(given))
+    if leaf.labels is not None:
+        return Value(_label(leaf, int(given)))
+    if np.dtype(leaf.dtype).kind == "b":
+        return Value("true" if given else "false")
+    text = number(float(given)) if np.dtype(leaf.dtype).kind == "f" else f"{int(given)}"
+    return Value(text, is_number=True)
+
+
+def _text(given: bytes) -> Value:
+    text = given[: 4 * _LONGEST].decode("utf-8", "backslashreplace")
+    if len(text) <= _SHORT:
+        return Value(text)
+    return Value(shortened(text, _SHORT), shortened(text, _LONGEST))

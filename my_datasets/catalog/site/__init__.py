@@ -1,0 +1,1 @@
+"""The static site: its pages, search index and directory."""

@@ -1,0 +1,242 @@
+"""What the page of a dataset shows: all that is known of it, ready for the template."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from my_datasets.catalog.plots.feature_summary import FeatureSummary, in_usual_order, summaries
+from my_datasets.catalog.releases import Collected, Dataset, Offered
+from my_datasets.catalog.samples.first_records import beginning
+from my_datasets.catalog.samples.samples import Samples, samples
+from my_datasets.catalog.site.markdown import first_words, prose
+from my_datasets.catalog.site.snippets import Snippet, snippets
+from my_datasets.catalog.templating import web_address
+from my_datasets.catalog.version_changes import Changes, Comparing
+from my_datasets.errors import MyDatasetsError
+from my_datasets.exporting.version_summary import About
+from my_datasets.metadata.content import ShardContent
+from my_datasets.metadata.dataset_info import MALFORMED, Declared, dataset_info
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.resolving.blocked import reason_in_metadata
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split: its examples, the number of its shards, and their size in bytes."""
+
+    name: str
+    examples: int
+    shards: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class VersionRow:
+    """A version in the list of all.
+
+    Attributes:
+      offered: The version.
+      notes: Its release notes.
+      digest: That of its content; empty if it is not known.
+      examples: How many it has.
+      changes: What changed since the one before it; None if it is the first.
+    """
+
+    offered: Offered
+    notes: Markup
+    digest: str
+    examples: int
+    changes: Changes | None
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the page of a dataset shows.
+
+    Attributes:
+      dataset: The dataset.
+      offered: The version that is shown.
+      problem: Why there is nothing to show; empty if there is.
+      about: What its metadata say.
+      supervised: Which features are input and target, if that is declared.
+      splits: Its splits.
+      summaries: Its statistics.
+      samples: Some of its examples.
+      versions: All its versions, newest first.
+      snippets: Code that loads it.
+      manifest: Its manifest; None if it has none.
+      blocked: Why it must not be used; empty if it may.
+    """
+
+    dataset: Dataset
+    offered: Offered
+    problem: str = ""
+    about: About = field(default_factory=lambda: About("", ""))
+    supervised: str = ""
+    splits: tuple[Split, ...] = ()
+    summaries: tuple[FeatureSummary, ...] = ()
+    samples: Samples = field(default_factory=Samples)
+    versions: tuple[VersionRow, ...] = ()
+    snippets: tuple[Snippet, ...] = ()
+    manifest: Manifest | None = None
+    blocked: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name with the config."""
+        return self.dataset.full_name
+
+    @property
+    def reference(self) -> str:
+        """Its name with the config and the version."""
+        return f"{self.name}:{self.offered.version}"
+
+    @cached_property
+    def description(self) -> Markup:
+        """What its builder says of it."""
+        return prose(self.about.description, self.dataset.name)
+
+    @cached_property
+    def summary(self) -> str:
+        """The first words of that."""
+        return first_words(self.about.description, self.dataset.name)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether its builder says no more of it than the first words."""
+        text = " ".join(self.about.description.split()).removeprefix(f"# {self.dataset.name} ")
+        return text == self.summary
+
+    @property
+    def homepages(self) -> list[str]:
+        """Where there is more about it."""
+        return [found for one in self.about.urls if (found := web_address(one))]
+
+    @property
+    def examples(self) -> int:
+        """How many examples it has."""
+        return sum(one.examples for one in self.splits)
+
+    @property
+    def bytes(self) -> int:
+        """The size of its shards."""
+        return sum(one.bytes for one in self.splits)
+
+    @property
+    def shards(self) -> list[ShardContent]:
+        """Its shards, where the manifest has them."""
+        content = self.manifest.content if self.manifest else None
+        return [one for split in content.splits.values() for one in split.shards] if content else []
+
+
+def card(
+    where: Collected, dataset: Dataset, comparing: Comparing | None, *, with_samples: bool = True
+) -> Card:
+    """Returns what the page of a dataset shows.
+
+    Whatever is wrong with its metadata is told there; other datasets are shown all the same.
+
+    Args:
+      where: Where it is.
+      dataset: The dataset.
+      comparing: Finds what changed; None to leave that out.
+      with_samples: Whether examples are read.
+    """
+    shown = dataset.shown
+    if shown.path is None:
+        return Card(dataset, shown, problem=shown.message or "It cannot be read.")
+    try:
+        return _card(where, dataset, shown, shown.path, comparing, with_samples=with_samples)
+    except (MyDatasetsError, OSError, *MALFORMED) as error:
+        lines = str(error).splitlines() or [""]
+        return Card(dataset, shown, problem=f"{type(error).__name__}: {lines[0]}")
+
+
+def _card(
+    where: Collected, dataset: Dataset, shown: Offered, path: Path, comparing: Comparing | None, *,
+    with_samples: bool,
+) -> Card:  # fmt: skip
+    info = dataset_info(path)
+    about = replace(About.read(path), published=shown.published)
+    declared = Declared.read(path)
+    manifest = Manifest.read(path)
+    splits = tuple(_splits(info, declared, manifest))
+    filled = in_usual_order(one.name for one in splits if one.examples)
+    taken = Samples()
+    if with_samples and shown.no_examples:
+        taken = Samples(note=f"Its examples are not shown: {shown.no_examples}")
+    elif with_samples:
+        first = shown.first or (beginning(path) if shown.has_shards else None)
+        taken = samples(path, first, about.features)
+    has_sizes = any(
+        one.kind == "image" and "?" in one.shape.split(" x ")[:2] for one in about.features
+    )
+    keys = (info.get("supervisedKeys") or {}).get("tuple", {}).get("items", [])
+    told = [one.get("featureKey") or ", ".join(_names_in(one)) for one in keys]
+    return Card(
+        dataset, shown, "", about,
+        " → ".join(map(str, told)), splits,
+        tuple(summaries(manifest.statistics if manifest else {})), taken,
+        tuple(_versions(dataset, info, comparing)),
+        tuple(snippets(where, dataset, shown, filled[0] if filled else "train",
+                       has_sizes=has_sizes, file_format=declared.file_format)),
+        manifest, reason_in_metadata(path) or "",
+    )  # fmt: skip
+
+
+def _names_in(key: Any) -> Iterator[str]:
+    """Yields the features of an input or a target that has several, as TFDS nests them."""
+    if isinstance(key, Mapping):
+        if "featureKey" in key:
+            yield str(key["featureKey"])
+        else:
+            for one in key.values():
+                yield from _names_in(one)
+    elif isinstance(key, list):
+        for one in key:
+            yield from _names_in(one)
+
+
+def _splits(info: Mapping[str, Any], declared: Declared, manifest: Manifest | None) -> list[Split]:
+    noted = {str(one["name"]): int(one.get("numBytes", 0)) for one in info.get("splits", [])}
+    content = manifest.content if manifest else None
+    if content:
+        noted |= {
+            name: sum(one.bytes for one in split.shards) for name, split in content.splits.items()
+        }
+    return [
+        Split(name, sum(one.examples for one in shards), len(shards), noted.get(name, 0))
+        for name, shards in declared.splits.items()
+    ]
+
+
+def _versions(
+    dataset: Dataset, info: Mapping[str, Any], comparing: Comparing | None
+) -> list[VersionRow]:
+    rows = []
+    older = [*dataset.versions[1:], None]
+    for one, before in zip(dataset.versions, older, strict=True):
+        changes = comparing.changes(before, one) if comparing and before else None
+        rows.append(_version(one, info, changes))
+    return rows
+
+
+def _version(offered: Offered, newest: Mapping[str, Any], changes: Changes | None) -> VersionRow:
+    notes = newest.get("releaseNotes", {}).get(str(offered.version), "")
+    digest, examples = "", 0
+    try:
+        if offered.path is not None:
+            own = dataset_info(offered.path)
+            notes = own.get("releaseNotes", {}).get(str(offered.version), "") or notes
+            declared = Declared.read(offered.path)
+            examples = sum(one.examples for some in declared.splits.values() for one in some)
+            manifest = Manifest.read(offered.path)
+            digest = manifest.content.digest if manifest and manifest.content else ""
+    except (MyDatasetsError, OSError, *MALFORMED) as error:
+        lines = str(error).splitlines() or [""]
+        notes = f"It cannot be read: {lines[0]}"
+    return VersionRow(offered, prose(str(notes)), digest, examples, changes)

@@ -1,0 +1,86 @@
+"""What pages say to machines: schema.org's terms, and Croissant."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from my_datasets.catalog.releases import Collected
+from my_datasets.catalog.samples.first_records import batch_of
+from my_datasets.catalog.samples.samples import UNREADABLE
+from my_datasets.catalog.site.dataset_page import Card
+from my_datasets.catalog.templating import web_address
+from my_datasets.errors import FeatureError
+from my_datasets.exporting import croissant as writing
+from my_datasets.exporting.parquet import of_records
+from my_datasets.exporting.version_summary import File
+from my_datasets.metadata.dataset_info import MALFORMED
+from my_datasets.metadata.features import Leaf, known_leaves
+
+EXAMPLES = "samples/examples.parquet"
+# The room that examples may take for whoever loads the description.
+_MOST_BYTES = 4 << 20
+
+
+def schema_org(card: Card) -> dict[str, Any]:
+    """Returns a dataset in the terms of https://schema.org/Dataset, for search engines."""
+    about = card.about
+    found: dict[str, Any] = {
+        "@context": "https://schema.org/",
+        "@type": "Dataset",
+        "name": card.name,
+        "description": card.summary or card.name,
+        "version": about.version,
+        "license": about.licence,
+        "citation": about.citation,
+        "url": card.homepages[0] if card.homepages else "",
+        "datePublished": about.published,
+        "keywords": list(about.modalities),
+        "variableMeasured": [one.name for one in about.features if one.name][:50],
+        "size": f"{card.bytes} B",
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def examples_file(card: Card) -> bytes | None:
+    """Returns the first examples as a Parquet file; None if they cannot be had."""
+    path, first = card.offered.path, card.samples.first
+    if path is None or first is None:
+        return None
+    try:
+        return of_records(path, batch_of(first.records()), _MOST_BYTES)
+    except (*UNREADABLE, *MALFORMED):
+        return None
+
+
+def croissant(where: Collected, card: Card, *, has_examples: bool) -> str:
+    """Returns a dataset's description for Croissant; nothing if there can be none.
+
+    Args:
+      where: Where it is.
+      card: The dataset.
+      has_examples: Whether the first examples lie beside it.
+    """
+    leaves: list[Leaf] = []
+    if has_examples and card.offered.path is not None:
+        leaves = known_leaves(card.offered.path) or []
+    about = dataclasses.replace(
+        card.about, name=card.name, files=tuple(_files(where, card)), urls=card.homepages
+    )
+    try:
+        made = writing.croissant(
+            about, leaves, includes=EXAMPLES if leaves else "",
+            records=f"The first examples of {card.samples.split}.",
+        )  # fmt: skip
+    except FeatureError:
+        return ""
+    return writing.as_text(made)
+
+
+def _files(where: Collected, card: Card) -> Iterator[File]:
+    config = f"{card.dataset.config}/" if card.dataset.config else ""
+    folder = f"{card.dataset.name}/{config}{card.offered.version}"
+    origin = where.origin.rstrip("/")
+    if not (web_address(origin) or origin.startswith(("gs://", "s3://", "/"))):
+        origin = "."
+    for one in card.shards:
+        yield File(one.name, f"{origin}/{folder}/{one.name}", one.bytes, one.sha256)

@@ -1,0 +1,145 @@
+"""How datasets are found in the index: by words, kind, licence and size; also without scripts."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from my_datasets.catalog.plots.number_format import shortened
+from my_datasets.catalog.site.dataset_page import Card
+
+# Sizes by which datasets are found, in bytes.
+_SIZES = (
+    (10 << 20, "up to 10 MiB"),
+    (1 << 30, "up to 1 GiB"),
+    (100 << 30, "up to 100 GiB"),
+)
+_LARGER = "larger than 100 GiB"
+_UNKNOWN = "not declared"
+# Characters of what a dataset is found by.
+_MOST_WORDS = 2000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A dataset in the index.
+
+    Attributes:
+      card: That of its default config.
+      page: Its page.
+      configs: Its other configs, and their pages.
+    """
+
+    card: Card
+    page: str
+    configs: Mapping[str, str]
+
+    @property
+    def licence(self) -> str:
+        """Its licence, for finding it."""
+        return self.card.about.licence or _UNKNOWN
+
+    @property
+    def size(self) -> str:
+        """About how large it is, for finding it."""
+        return next((name for most, name in _SIZES if self.card.bytes <= most), _LARGER)
+
+    @property
+    def features(self) -> str:
+        """Its features, as far as there is room."""
+        return shortened(", ".join(_unique(one.name for one in self.card.about.features)), 800)
+
+    @property
+    def classes(self) -> str:
+        """The names of its first classes, as far as there is room."""
+        labels = [one for one in self.card.about.features if one.class_names]
+        told = ", ".join(_unique(name for one in labels for name in one.class_names))
+        is_all = all(one.classes == len(one.class_names) for one in labels)
+        return shortened(told if is_all else f"{told}, …", _MOST_WORDS - len(self.features))
+
+    @property
+    def contents(self) -> str:
+        """How many features and classes it has, in words."""
+        features = len([one for one in self.card.about.features if one.name])
+        classes = sum(one.classes or 0 for one in self.card.about.features)
+        told = [_counted(features, "feature", "features"), _counted(classes, "class", "classes")]
+        return ", ".join(filter(None, told))
+
+
+@dataclass(frozen=True)
+class Facet:
+    """What is chosen among to find datasets.
+
+    Attributes:
+      name: Its name in pages.
+      title: What it is called.
+      values: Each value, and how many datasets have it.
+    """
+
+    name: str
+    title: str
+    values: tuple[tuple[str, int], ...]
+
+    @cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return {value: number for number, (value, _) in enumerate(self.values)}
+
+    def numbers_of(self, entry: Entry) -> tuple[int, ...]:
+        """Returns which of the values a dataset has."""
+        return tuple(sorted(self._numbers[value] for value in _values(self.name, entry)))
+
+    def class_of(self, entry: Entry) -> str:
+        """Returns by which class of style the dataset is told; no data are in it."""
+        return "-".join([f"of-{self.name}", *map(str, self.numbers_of(entry))])
+
+
+def facets(entries: Sequence[Entry]) -> list[Facet]:
+    """Returns by what datasets are found."""
+
+    def counted(name: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for entry in entries:
+            for value in _values(name, entry):
+                found[value] = found.get(value, 0) + 1
+        return found
+
+    sizes = counted("size")
+    in_order = [*(name for _, name in _SIZES), _LARGER]
+    by_number = sorted(counted("licence").items(), key=lambda one: (-one[1], one[0]))
+    return [
+        Facet("kind", "Kind", tuple(sorted(counted("kind").items()))),
+        Facet("licence", "Licence", tuple(by_number)),
+        Facet("size", "Size", tuple((name, sizes[name]) for name in in_order if name in sizes)),
+    ]
+
+
+def style(some: Sequence[Facet], entries: Sequence[Entry]) -> str:
+    """Returns the style by which facets work without scripts.
+
+    Where values of a facet are chosen, those datasets are not shown that have none of these. There
+    is a rule for each combination of values that a dataset has.
+    """
+    rules = []
+    for facet in some:
+        for numbers, name in dict.fromkeys(
+            (facet.numbers_of(entry), facet.class_of(entry)) for entry in entries
+        ):
+            own = ", ".join(f"#{facet.name}-{number}:checked" for number in numbers)
+            rules.append(
+                f'html:not(.has-script) .finder:has([data-facet="{facet.name}"]:checked)'
+                f"{f':not(:has({own}))' if own else ''} .{name} {{ display: none; }}\n"
+            )
+    return "/* How filters work without scripts. */\n" + "".join(rules)
+
+
+def _values(name: str, entry: Entry) -> Iterable[str]:
+    if name == "kind":
+        return _unique(entry.card.about.modalities)
+    return [entry.licence if name == "licence" else entry.size]
+
+
+def _unique(given: Iterable[str]) -> Iterator[str]:
+    yield from dict.fromkeys(filter(None, given))
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}" if count else ""

@@ -1,0 +1,1 @@
+"""Commands that make builders and versions."""

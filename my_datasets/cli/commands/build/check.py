@@ -1,0 +1,55 @@
+"""`my-datasets check`: what is wrong with a builder, before building."""
+
+from pathlib import Path
+
+import rich_click as click
+
+from my_datasets.cli.render.output import bold, console, json_option, print_json
+
+
+@click.command("check")
+@click.argument("builders", metavar="[NAME|PATH]...", nargs=-1)
+@click.option("--strict", is_flag=True, help="Count warnings as errors.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For the builder to come to its first examples.",
+)
+@json_option
+@click.pass_context
+def command(
+    context: click.Context, builders: tuple[str, ...], strict: bool, timeout: float, as_json: bool
+) -> None:
+    """Look for mistakes in builders, in seconds, without building.
+
+    A builder is a dataset of this package, a folder, or a module; by default the folder where you
+    are. It is imported in a process of its own, asked for its features and splits, and for its
+    first examples, twice, from its dummy data. Exits with 1 if there are errors.
+
+    Example: my-datasets check digits
+    """
+    from my_datasets.checking.checker import check
+    from my_datasets.core.issue import Severity
+
+    found = {name: check(name, timeout=timeout) for name in builders or (str(Path.cwd()),)}
+    if as_json:
+        print_json({name: [issue.to_json() for issue in issues] for name, issues in found.items()})
+    else:
+        out = console()
+        for name, issues in found.items():
+            out.print(bold(name), f": {_summary([i.severity.value for i in issues])}", sep="")
+            for issue in issues:
+                out.print(str(issue), soft_wrap=True, markup=False)
+    counted = [issue for issues in found.values() for issue in issues]
+    if any(strict or issue.severity is Severity.ERROR for issue in counted):
+        context.exit(1)
+
+
+def _summary(severities: list[str]) -> str:
+    if not severities:
+        return "nothing is wrong"
+    counts = [(kind, severities.count(kind)) for kind in ("error", "warning")]
+    return ", ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in counts if n)

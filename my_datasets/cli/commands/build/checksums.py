@@ -1,0 +1,105 @@
+"""`my-datasets checksums`: what is recorded of a dataset's downloads."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import rich_click as click
+
+from my_datasets.cli.options.imports import import_modules
+from my_datasets.cli.options.mirrors import mirror_option
+from my_datasets.cli.render.output import (
+    PathOrAddress,
+    bold,
+    console,
+    data_dir_option,
+    human_size,
+    json_option,
+    print_json,
+    quiet_tensorflow,
+)
+from my_datasets.core.reference import DatasetReference
+
+
+@click.command("checksums")
+@click.argument("name", metavar="NAME[/CONFIG]")
+@click.option("--update", is_flag=True, help="Download the files, and record what they are now.")
+@data_dir_option
+@click.option(
+    "--download-dir",
+    metavar="DIR",
+    type=PathOrAddress("gs"),
+    help="Downloads.  [default: <data-dir>/downloads]",
+)
+@mirror_option
+@click.option("--imports", metavar="MODULES", help="Modules to import first, comma-separated.")
+@json_option
+def command(
+    name: str,
+    update: bool,
+    data_dir: str | None,
+    download_dir: str | None,
+    mirrors: Mapping[str, Sequence[str]],
+    imports: str | None,
+    as_json: bool,
+) -> None:
+    """Show the recorded sizes and SHA-256 of a dataset's downloads, or record them anew.
+
+    With --update each file is downloaded, by all configs unless one is named, and recorded as it is
+    now; what changed is shown. Raise the dataset's VERSION if its data change by that.
+
+    Example: my-datasets checksums digits
+    """
+    reference = DatasetReference.parse(name)
+    quiet_tensorflow()
+    import_modules(imports)
+    from my_datasets.builders.resolving.find_builder import builders_from_code
+
+    builders = list(builders_from_code(reference, data_dir=data_dir))
+    before = _recorded(builders[0])
+    if update:
+        for builder in builders:
+            if not hasattr(builder, "record_checksums"):
+                raise click.ClickException(
+                    f"{builder.name} is one of TFDS's own builders, whose checksums are TFDS's."
+                )
+            builder.record_checksums(download_dir=download_dir, mirrors=mirrors)
+    after = _recorded(builders[0])
+    rows = [
+        {"url": url, **facts, "change": _change(before.get(url), facts) if update else None}
+        for url, facts in sorted(after.items())
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    _show(rows, before)
+
+
+def _recorded(builder: Any) -> dict[str, dict[str, Any]]:
+    return {
+        url: {"size": int(info.size), "sha256": info.checksum, "file_name": info.filename}
+        for url, info in (type(builder).url_infos or {}).items()
+    }
+
+
+def _change(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> str:
+    if before is None:
+        return "new"
+    same = (before["size"], before["sha256"]) == (now["size"], now["sha256"])
+    return "same" if same else "changed"
+
+
+def _show(rows: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> None:
+    out = console()
+    if not rows:
+        out.print("Nothing is recorded.")
+    for row in rows:
+        change = bold(f"  {row['change']}") if row["change"] else ""
+        out.print(row["url"], change, sep="", soft_wrap=True)
+        out.print(f"  {_said(row)}", soft_wrap=True)
+        if row["change"] == "changed":
+            out.print(f"  was: {_said(before[row['url']])}", soft_wrap=True)
+
+
+def _said(facts: Mapping[str, Any]) -> str:
+    size = facts["size"]
+    return f"{size:,} bytes ({human_size(size)}), SHA-256 {facts['sha256']}"

@@ -1,0 +1,205 @@
+"""`my-datasets snapshot`: a range of a Kafka topic's offsets as a prepared version."""
+
+import contextlib
+import importlib
+import json
+import sys
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from my_datasets.cli.options.building import max_quarantined_option, version_gate_option
+from my_datasets.cli.render.output import (
+    LocalPath,
+    bold,
+    console,
+    data_dir_option,
+    json_option,
+    print_json,
+    quiet_tensorflow,
+    size,
+    workers_option,
+)
+from my_datasets.errors import InvalidOptionError, explain
+
+_BUILD_OPTIONS = ("workers", "max_memory", "on_error", "max_quarantined", "version_gate", "resume")
+
+
+def _place(_context: Any, _option: Any, text: str) -> Any:
+    """Returns a place in a topic: a word, offsets by partition, or a time."""
+    if text in ("earliest", "latest"):
+        return text
+    with contextlib.suppress(ValueError):
+        pairs = [one.split("=") for one in text.split(",")]
+        return {int(partition): int(offset) for partition, offset in pairs}
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is neither earliest, latest, 0=OFFSET,1=OFFSET nor a time such as "
+            "2026-01-31T12:00:00+00:00."
+        ) from None
+    if when.tzinfo is None:
+        raise click.BadParameter(f"{text!r} has no time zone: add +00:00.")
+    return when
+
+
+@click.command("snapshot")
+@click.argument("url", metavar="kafka://BROKER/TOPIC")
+@click.option("--as", "reference", metavar="NAME:VERSION", required=True, help="What it becomes.")
+@click.option(
+    "--features",
+    required=True,
+    metavar="WHAT",
+    help="What an example is: a prepared dataset, a directory with a features.json, or "
+    "MODULE:NAME of features in Python.",
+)
+@click.option(
+    "--payload",
+    type=click.Choice(["example", "json", "avro"]),
+    default="example",
+    show_default=True,
+    help="What a message is.",
+)
+@click.option("--schema", metavar="FILE", type=LocalPath(), help="Avro's schema, a JSON file.")
+@click.option(
+    "--from-offsets",
+    "begin",
+    default="earliest",
+    show_default=True,
+    callback=_place,
+    metavar="PLACE",
+    help="Where to begin: earliest, latest, PARTITION=OFFSET,... or a time with a time zone.",
+)
+@click.option(
+    "--until",
+    "end",
+    default="latest",
+    show_default=True,
+    callback=_place,
+    metavar="PLACE",
+    help="Where to end: the same; the first offsets that are left out.",
+)
+@click.option("--split", default="train", show_default=True, metavar="NAME", help="The split.")
+@click.option("--in-order", is_flag=True, help="Keep the order of offsets; do not shuffle.")
+@click.option("--allow-gaps", is_flag=True, help="Freeze what is left of a compacted topic.")
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=LocalPath(),
+    help="librdkafka's options, a line NAME=VALUE for each: security.protocol, sasl.password, ...",
+)
+@data_dir_option
+@workers_option
+@click.option("--max-memory", type=size, metavar="SIZE", help="Memory for the data of them all.")
+@click.option(
+    "--resume/--restart",
+    default=True,
+    help="Go on with an unfinished snapshot of the same offsets, or start anew.  [default: resume]",
+)
+@click.option(
+    "--on-error",
+    type=click.Choice(["fail", "quarantine"]),
+    default="fail",
+    show_default=True,
+    help="Messages that cannot be decoded: fail, or set them aside in quarantine.jsonl.",
+)
+@max_quarantined_option
+@version_gate_option
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@json_option
+def command(
+    url: str, features: str, schema: str | None, config: str | None, **options: Any
+) -> None:
+    """Freeze a range of a topic's offsets into an immutable prepared version.
+
+    The same offsets give the same bytes, whatever came into the topic since. They are printed, and
+    are in the manifest. A range that retention or compaction has cut is an error.
+
+    Example: my-datasets snapshot kafka://localhost:9092/clicks --as clicks:1.0.0 --features
+    clicks_schema --payload json --until 2026-01-31T12:00:00+00:00
+    """
+    quiet_tensorflow()
+    from my_datasets.building.options import BuildOptions
+    from my_datasets.kafka.snapshot.snapshot import snapshot
+
+    as_json, quiet = options.pop("as_json"), options.pop("quiet")
+    how: dict[str, Any] = {name: options.pop(name) for name in _BUILD_OPTIONS}
+    if quiet or as_json:
+        how["report"] = lambda _: None
+    begin = time.monotonic()
+    with contextlib.redirect_stdout(sys.stderr):
+        done = snapshot(
+            url,
+            features=_features(features),
+            schema=None if schema is None else _read(schema, json.loads),
+            options=None if config is None else _read(config, _lines),
+            build_options=BuildOptions(**how),
+            **options,
+        )
+    result = {
+        "dataset": done.dataset,
+        "path": str(done.path),
+        "built": done.built,
+        "seconds": round(time.monotonic() - begin, 3),
+        "examples": done.examples,
+        "offsets": {str(p): list(ends) for p, ends in sorted(done.frozen.ends.items())},
+        "reproduce": done.reproduce,
+    }
+    if as_json:
+        print_json(result)
+        return
+    out = console()
+    state = f"frozen in {result['seconds']:.1f} s" if done.built else "already prepared"
+    out.print(bold(done.dataset), f": {state}, {done.examples:,} examples", sep="", soft_wrap=True)
+    for partition, (first, last) in sorted(done.frozen.ends.items()):
+        out.print(f"  partition {partition}: offsets {first} to before {last}")
+    out.print(f"  in {done.path}\n  again: {done.reproduce}", soft_wrap=True)
+
+
+def _features(text: str) -> Any:
+    """Returns features: those of a module, or what names them."""
+    module, colon, name = text.partition(":")
+    if not colon or not name.isidentifier():
+        return text
+    sys.path.insert(0, "")  # as `python -m` does
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidOptionError(
+            explain(
+                f"There are no features {text!r}: {error}.",
+                fix="name a module on PYTHONPATH, and a FeaturesDict in it",
+            )
+        ) from error
+
+
+def _read(file: str, parse: Any) -> Any:
+    """Returns what is in a file.
+
+    Raises:
+      InvalidOptionError: It cannot be read.
+    """
+    try:
+        return parse(Path(file).read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        # Not what is in it, which may be a password.
+        said = error.strerror if isinstance(error, OSError) else type(error).__name__
+        raise InvalidOptionError(
+            explain(f"{file} cannot be read: {said}.", fix="name another file, or fix it")
+        ) from None
+
+
+def _lines(text: str) -> dict[str, str]:
+    """Returns the options in lines NAME=VALUE; those that begin with # are comments."""
+    found = {}
+    for line in map(str.strip, text.splitlines()):
+        if line and not line.startswith("#"):
+            name, is_set, value = line.partition("=")
+            if not is_set:
+                raise ValueError("a line is not NAME=VALUE")
+            found[name.strip()] = value.strip()
+    return found

@@ -1,0 +1,151 @@
+"""`my-datasets bench`: where the time of an input pipeline goes."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from my_datasets.cli.options.imports import feature_imports_option
+from my_datasets.cli.render import output
+
+if TYPE_CHECKING:
+    from my_datasets.input_pipeline.diagnosis import Diagnosis
+    from my_datasets.input_pipeline.plan.plan import Plan
+    from my_datasets.input_pipeline.transform.augment import Augmentation
+
+_WIDTH = 40
+
+
+@click.command(
+    "bench",
+    short_help="Measure an input pipeline, and what would make it faster.",
+    epilog="Example: my-datasets bench digits --batch-size 64 --plot digits.png",
+)
+@click.argument("reference")
+@output.data_dir_option_of(output.PathOrAddress(any_scheme=True))
+@click.option("--split", default="train", show_default=True, help="The split or slice.")
+@click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True)
+@click.option("--columns", metavar="A,B", help="The features that are wanted.  [default: all]")
+@click.option(
+    "--image-size", metavar="HxW", type=str, help="Resize images, for example to 224x224."
+)
+@click.option("--float", "is_float", is_flag=True, help="Make images numbers from 0 to 1.")
+@click.option("--augment", is_flag=True, help="Change images by the usual random changes.")
+@click.option("--workers", type=click.IntRange(1), help="Threads.  [default: as the plan chooses]")
+@click.option("--prefetch", type=click.IntRange(0), help="Pieces held ready.  [default: 2]")
+@click.option(
+    "--cache", type=click.Choice(["none", "memory", "auto"]), default="none", show_default=True
+)
+@click.option(
+    "--framework", type=click.Choice(["tensorflow", "numpy"]), default="tensorflow",
+    show_default=True, help="Who takes the batches.",
+)  # fmt: skip
+@click.option(
+    "--seconds", type=click.FloatRange(0.1), default=2.0, show_default=True,
+    help="How long each of about six measurements takes.",
+)  # fmt: skip
+@click.option(
+    "--output", "written", metavar="FILE", type=output.LocalPath(), help="Write JSON there, too."
+)
+@click.option(
+    "--plot", metavar="FILE", type=output.LocalPath(), help="Write a bar chart there, as PNG."
+)
+@feature_imports_option
+@output.json_option
+def command(
+    reference: str,
+    data_dir: str | None,
+    columns: str | None,
+    image_size: str | None,
+    is_float: bool,
+    augment: bool,
+    framework: Any,
+    seconds: float,
+    written: str | None,
+    plot: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Measure the stages of an input pipeline, name what holds it up, and try what would help.
+
+    REFERENCE is a prepared dataset such as digits:1.*.*, or the directory of a version. Each stage
+    is measured by itself in one thread; then all together, as training would take the batches; then
+    with other options. What makes it faster is said, with how much faster it was.
+    """
+    output.quiet_tensorflow()
+    from my_datasets.input_pipeline.diagnosis import diagnose
+    from my_datasets.input_pipeline.plan.planner import plan
+
+    made = plan(
+        reference,
+        data_dir=data_dir,
+        columns=None if columns is None else [one.strip() for one in columns.split(",")],
+        image_size=None if image_size is None else _size(image_size),
+        image_dtype="float32" if is_float else None,
+        epochs=None,
+        **options,
+    )
+    with output.error_console().status("Measuring") as status:
+        found = diagnose(
+            made, augment=_changes(made) if augment else None, framework=framework,
+            seconds=seconds, tell=lambda what: status.update(f"Measuring {what}"),
+        )  # fmt: skip
+    if written is not None:
+        Path(written).write_text(json.dumps(found.to_dict(), indent=2) + "\n", "utf-8")
+    if plot is not None:
+        from my_datasets.cli.render.charts import write_ceilings
+
+        write_ceilings(found, Path(plot))
+    if as_json:
+        output.print_json(found.to_dict())
+    else:
+        _show(found)
+
+
+def _changes(made: "Plan") -> "Augmentation":
+    """Returns the usual changes; those of colours only where there are some."""
+    from my_datasets.input_pipeline.decode import pytree
+    from my_datasets.input_pipeline.read.opening import opened
+    from my_datasets.input_pipeline.transform.augment import standard_image
+
+    leaves = pytree.columns_of(opened(made)[0].tree)
+    is_coloured = all(leaf.shape[-1:] == (3,) for leaf in leaves if leaf.form == "image")
+    return standard_image(saturation=0.1 if is_coloured else 0.0)
+
+
+def _size(text: str) -> tuple[int, int]:
+    height, _, width = text.lower().partition("x")
+    if not (height.isdecimal() and (width or height).isdecimal()):
+        raise click.BadParameter(f"{text!r} is no size; write 224x224", param_hint="--image-size")
+    return int(height), int(width or height)
+
+
+def _show(found: "Diagnosis") -> None:
+    from rich.table import Table
+
+    from my_datasets.input_pipeline.diagnosis import STAGES
+
+    console = output.console()
+    console.print(found.plan)
+    console.print()
+    table = Table(box=None, pad_edge=False)
+    table.add_column("Stage")
+    table.add_column("Share", justify="right")
+    table.add_column("")
+    table.add_column("Examples/s alone", justify="right")
+    for one in found.ceilings:
+        bar = "█" * max(1, round(_WIDTH * one.share))
+        style = "bold red" if one.stage == found.bottleneck else "cyan"
+        table.add_row(one.stage, f"{one.share:.0%}", output.bold(bar, style), f"{one.rate:,.0f}")
+    console.print(table)
+    console.print()
+    console.print(f"All together: {found.rate:,.0f} examples/s, taken by {found.framework}")
+    for change in found.changes:
+        console.print(
+            f"With {change.option}={change.value}: {change.after:,.0f}, "
+            f"{change.gain:.2f} times {change.before:,.0f}"
+        )
+    what = f" ({STAGES[found.bottleneck][0]})" if found.bottleneck in STAGES else ""
+    console.print("Bottleneck: ", output.bold(found.bottleneck), what, sep="")
+    console.print(found.advice[0].upper() + found.advice[1:] + ".")

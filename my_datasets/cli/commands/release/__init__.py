@@ -1,0 +1,1 @@
+"""Commands that publish, pull and look after releases."""

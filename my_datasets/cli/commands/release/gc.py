@@ -1,0 +1,68 @@
+"""`my-datasets gc`: deletes what nobody needs from a store."""
+
+from pathlib import Path
+
+import rich_click as click
+
+from my_datasets.cli.options.stores import (
+    ledger,
+    sign_key_option,
+    store_option,
+    trusted_keys_option,
+)
+from my_datasets.cli.render.output import LocalPath, console, human_size, json_option, print_json
+
+_DAY = 24 * 3600
+
+
+@click.command("gc")
+@store_option("--from", reads=False)
+@click.option("--delete", is_flag=True, help="Delete it. Without this, it is only shown.")
+@click.option("--yanked", is_flag=True, help="Releases that were withdrawn, too.")
+@click.option(
+    "--keep", "locks", multiple=True, type=LocalPath(exists=True, dir_okay=False, path_type=Path),
+    metavar="LOCK", help="A lock whose releases are kept; may be given several times.",
+)  # fmt: skip
+@click.option(
+    "--older-than", type=click.FloatRange(min=0), default=7, show_default=True, metavar="DAYS",
+    help="How long nobody went on with an upload.",
+)  # fmt: skip
+@sign_key_option
+@trusted_keys_option
+@json_option
+def command(
+    store: str,
+    delete: bool,
+    yanked: bool,
+    locks: tuple[Path, ...],
+    older_than: float,
+    sign_key: Path | None,
+    trusted_keys: Path | None,
+    as_json: bool,
+) -> None:
+    """Show what no release needs, and with --delete, delete it.
+
+    That is what publishers left that were killed and never came back, and with --yanked releases
+    that were withdrawn and are in no lock. A version that is deleted stays used up.
+
+    Example: my-datasets gc --from gs://our-bucket/datasets --yanked --keep datasets.lock
+    """
+    from my_datasets.publishing.admin.garbage import collect
+    from my_datasets.resolving.lock import Lock
+
+    found = collect(
+        ledger(store, sign_key=sign_key, trusted_keys=trusted_keys),
+        delete=delete, yanked=yanked, locks=[Lock.read(path) for path in locks],
+        older_than=older_than * _DAY,
+    )  # fmt: skip
+    if as_json:
+        print_json({"deleted": delete, "garbage": [one.to_json() for one in found]})
+        return
+    for one in found:
+        console().print(
+            f"{one.folder}: {human_size(one.bytes)} in {one.files} files, {one.reason}",
+            soft_wrap=True, markup=False,
+        )  # fmt: skip
+    total = human_size(sum(one.bytes for one in found))
+    what = "deleted" if delete else "to be deleted with --delete"
+    console().print(f"{total} {what}" if found else "Nothing is there that nobody needs.")

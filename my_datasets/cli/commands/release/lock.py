@@ -1,0 +1,138 @@
+"""`my-datasets lock`: pins a project's references to exact versions and contents."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import rich_click as click
+
+from my_datasets.cli.render.output import (
+    LocalPath,
+    PathOrAddress,
+    console,
+    data_dir_option,
+    json_option,
+    print_json,
+)
+from my_datasets.core.reference import DatasetReference
+from my_datasets.errors import LockError, explain
+
+if TYPE_CHECKING:
+    from my_datasets.resolving.lock import Lock, Locked
+
+
+@click.command("lock")
+@click.argument("references", metavar="[NAME[/CONFIG][:VERSION]]...", nargs=-1)
+@data_dir_option
+@click.option(
+    "--file", type=LocalPath(dir_okay=False, path_type=Path), default=Path("datasets.lock"),
+    show_default=True, metavar="FILE", help="The lock.",
+)  # fmt: skip
+@click.option("--check", is_flag=True, help="Only compare what is prepared with the lock.")
+@click.option(
+    "--trust", type=LocalPath(exists=True, dir_okay=False, path_type=Path), metavar="KEYS",
+    help="Public keys, one a line: stores that the project reads must be signed by one of them.",
+)  # fmt: skip
+@click.option(
+    "--from", "store", metavar="STORE", type=PathOrAddress(any_scheme=True),
+    help="With --trust, for this store only; its id is locked, too.",
+)  # fmt: skip
+@json_option
+def command(
+    references: tuple[str, ...], data_dir: str | None, file: Path, check: bool,
+    trust: Path | None, store: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Write down which exact version, with which bytes, each reference means.
+
+    References are written as in code: digits:1.*.* is another one than digits. Those in the lock
+    stay there; without any, all in it are looked up anew. From then on load, pipeline, source and
+    so on give that version in this directory and those below it, and refuse any other data.
+
+    With --trust, the lock also says whose signatures count: pull, load, attach, ls, info and so on
+    then take nothing that none of them has signed.
+
+    Example: my-datasets lock digits:1.*.* cats_and_dogs
+    """
+    from my_datasets.resolving.lock import Lock
+
+    if store is not None and trust is None:
+        raise click.UsageError("--from says for which store keys count: give --trust KEYS, too")
+    old = Lock.read(file) if file.exists() else Lock(file)
+    if trust is not None:
+        old = _trusting(old, trust, store)
+        old.write()
+        if not references:
+            _show_keys(old, as_json=as_json)
+            return
+    wanted = [str(DatasetReference.parse(one)) for one in references] or list(old.datasets)
+    if not wanted:
+        raise LockError(
+            explain(
+                f"There is nothing in {file} yet.",
+                fix="name references as they are written in code: my-datasets lock digits:1.*.*",
+            )
+        )
+    if check:
+        for one in wanted:
+            _check(old, DatasetReference.parse(one), data_dir)
+        found = {one: old.datasets[one] for one in wanted}
+    else:
+        found = {one: _looked_up(one, data_dir) for one in wanted}
+        replace(old, path=file, datasets={**old.datasets, **found}).write()
+    if as_json:
+        print_json({"file": str(file), "datasets": Lock(file, found).to_json()})
+        return
+    for text, locked in found.items():
+        config = f"{locked.config}:" if locked.config else ""
+        console().print(
+            f"{text} is {config}{locked.version}, digest {locked.digest}", soft_wrap=True
+        )
+
+
+def _trusting(lock: "Lock", keys: Path, store: str | None) -> "Lock":
+    """Returns a lock that names trusted keys for a store, in place of those it named before."""
+    from my_datasets.publishing.catalog_client import Ledger
+    from my_datasets.publishing.model.signing import TrustedKeys
+    from my_datasets.resolving.lock import TrustedKey
+    from my_datasets.storage.opening import open_store
+    from my_datasets.storage.retry import PatientStore
+
+    trusted = TrustedKeys.read(keys)
+    url, store_id = "", ""
+    if store is not None:
+        ledger = Ledger(PatientStore(open_store(store)), keys=trusted)
+        url, store_id = ledger.store.url, ledger.required().store
+    others = [one for one in lock.trusted_keys if one.store != url]
+    mine = [TrustedKey(line, url, store_id) for line in trusted.lines]
+    return replace(lock, trusted_keys=(*others, *mine))
+
+
+def _show_keys(lock: "Lock", *, as_json: bool) -> None:
+    if as_json:
+        keys = [one.to_json() for one in lock.trusted_keys]
+        print_json({"file": str(lock.path), "trusted_keys": keys})
+        return
+    for one in lock.trusted_keys:
+        where = f"{one.store}, id {one.store_id}" if one.store else "every store"
+        console().print(f"{one.key} signs for {where}", soft_wrap=True, markup=False)
+
+
+def _looked_up(text: str, data_dir: str | None) -> "Locked":
+    """Returns what a reference means now: the highest prepared version."""
+    from my_datasets.input_pipeline.read.prepared import folder_of
+    from my_datasets.resolving.lock import Locked
+
+    return Locked.of(folder_of(text, data_dir, to_use=True))
+
+
+def _check(lock: "Lock", reference: DatasetReference, data_dir: str | None) -> None:
+    from my_datasets.input_pipeline.read.prepared import folder_of
+
+    if str(reference) not in lock.datasets:
+        raise LockError(
+            explain(
+                f"{str(reference)!r} is not in {lock.path}.", fix=f"my-datasets lock {reference}"
+            )
+        )
+    path = folder_of(lock.exact(reference), data_dir, to_use=True)
+    lock.check(reference, path, has_shards=True)

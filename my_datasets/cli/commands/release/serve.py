@@ -1,0 +1,149 @@
+"""`my-datasets serve`: the processes of a tf.data service, which make batches for training."""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+
+from my_datasets.cli.render import output
+from my_datasets.errors import InvalidOptionError, explain
+
+if TYPE_CHECKING:
+    from my_datasets.input_pipeline.service.server.serving import Served
+
+_PORT = 5050
+
+
+@click.command(
+    "serve",
+    short_help="Make batches for training in other processes or on other machines.",
+    epilog="Example: my-datasets serve dispatcher & "
+    "my-datasets serve worker --dispatcher localhost:5050 --supervise",
+)
+@click.argument("role", type=click.Choice(["dispatcher", "worker"]))
+@click.option(
+    "--port", type=click.IntRange(0, 65535),
+    help=f"Where it listens; 0 for any that is free.  [default: {_PORT} for a dispatcher, else 0]",
+)  # fmt: skip
+@click.option(
+    "--host", metavar="NAME", default="localhost", show_default=True,
+    help="This machine's name for others. With any but localhost it listens on all interfaces, and "
+    "whoever reaches it can run code there.",
+)  # fmt: skip
+@click.option(
+    "--dispatcher", metavar="HOST:PORT", default=f"localhost:{_PORT}", show_default=True,
+    help="For a worker: who gives it work.",
+)  # fmt: skip
+@click.option(
+    "--wait", "patience", metavar="SECONDS", type=click.FloatRange(0), default=60.0,
+    show_default=True, help="For a worker: how long the dispatcher may not be there yet.",
+)  # fmt: skip
+@click.option(
+    "--work-dir", metavar="DIR", type=output.PathOrAddress("gs"),
+    help="For a dispatcher: where it notes what it does, to go on there when it is started again."
+    "  [default: one for as long as this runs]",
+)  # fmt: skip
+@click.option(
+    "--worker", "workers", metavar="HOST:PORT", multiple=True,
+    help="For a dispatcher: each worker there will be, for sharding='static'.",
+)  # fmt: skip
+@click.option("--supervise", is_flag=True, help="Start it again whenever it dies.")
+@click.option("--child-of", type=int, hidden=True, help="End when this process does.")
+@output.json_option
+def command(role: str, supervise: bool, child_of: int | None, **options: Any) -> None:
+    """Serve a dispatcher, or a worker, of TensorFlow's tf.data service.
+
+    The dispatcher deals out work to workers, which read, decode and augment for trainers:
+    my_datasets.pipeline(..., service="grpc://localhost:5050"). Workers read the data by
+    themselves, at the same path or URL as the trainer. It runs until SIGTERM or Ctrl-C, and prints
+    where it is when it is ready; with --json as one line of JSON.
+    """
+    output.quiet_tensorflow()
+    from my_datasets.input_pipeline.service.server.loopback import free_port
+
+    if options["port"] is None:
+        options["port"] = _PORT if role == "dispatcher" else 0
+    options["port"] = options["port"] or free_port()
+    if role == "worker" and (options["work_dir"] or options["workers"]):
+        raise InvalidOptionError(
+            explain("A worker has no --work-dir and no --worker.", fix="leave them out")
+        )
+    logging.basicConfig(format="%(message)s")
+    with tempfile.TemporaryDirectory(prefix="my_datasets-dispatcher-") as temporary:
+        if role == "dispatcher":
+            options["work_dir"] = options["work_dir"] or temporary
+        if supervise:
+            _supervise(role, options)
+        else:
+            _serve(role, child_of, **options)
+
+
+def _serve(
+    role: str,
+    child_of: int | None,
+    *,
+    port: int,
+    host: str,
+    dispatcher: str,
+    patience: float,
+    work_dir: str | None,
+    workers: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    from my_datasets.input_pipeline.service.address import Address
+    from my_datasets.input_pipeline.service.server.serving import (
+        Ending,
+        serve_dispatcher,
+        serve_worker,
+    )
+
+    address = Address.parse(f"grpc://{host}:{port}")
+    ending = Ending(child_of)
+
+    def ready(served: "Served") -> None:
+        told = {"role": role, "url": address.url, "address": str(address), "pid": served.pid}
+        if as_json:
+            output.echo(json.dumps(told))
+        else:
+            output.echo(f"The {role} is at {address.url}, process {served.pid}")
+        sys.stdout.flush()
+
+    with _on_signals(ending.ask):
+        if role == "dispatcher":
+            serve_dispatcher(address, str(work_dir), workers, ending, ready)
+        else:
+            found = Address.parse(f"grpc://{dispatcher.removeprefix('grpc://')}")
+            serve_worker(address, found, patience, ending, ready)
+
+
+def _supervise(role: str, options: dict[str, Any]) -> None:
+    from my_datasets.input_pipeline.service.server.supervisor import Supervisor
+
+    given = [f"--port={options['port']}", f"--host={options['host']}", f"--child-of={os.getpid()}"]
+    if role == "dispatcher":
+        given += [f"--work-dir={options['work_dir']}"]
+        given += [f"--worker={one}" for one in options["workers"]]
+    else:
+        given += [f"--dispatcher={options['dispatcher']}", f"--wait={options['patience']}"]
+    given += ["--json"] if options["as_json"] else []
+    supervisor = Supervisor([sys.executable, "-m", "my_datasets", "serve", role, *given])
+    with _on_signals(supervisor.ask):
+        supervisor.run()
+
+
+@contextlib.contextmanager
+def _on_signals(ask: Callable[[], None]) -> Iterator[None]:
+    """Has a signal to end, of a person or a supervisor, end in order what goes on."""
+    before = {one: signal.signal(one, lambda *_: ask()) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -1,0 +1,51 @@
+"""`my-datasets yank`: withdraws a release."""
+
+from pathlib import Path
+
+import rich_click as click
+
+from my_datasets.cli.options.stores import (
+    ledger,
+    sign_key_option,
+    store_option,
+    trusted_keys_option,
+)
+from my_datasets.cli.render.output import console, json_option, print_json
+
+
+@click.command("yank")
+@click.argument("reference", metavar="NAME[/CONFIG]:VERSION")
+@store_option("--from", reads=False)
+@click.option("--message", "-m", metavar="TEXT", help="Why, and what to use in its place.")
+@click.option("--undo", is_flag=True, help="Take it back.")
+@sign_key_option
+@trusted_keys_option
+@json_option
+def command(
+    reference: str,
+    store: str,
+    message: str | None,
+    undo: bool,
+    sign_key: Path | None,
+    trusted_keys: Path | None,
+    as_json: bool,
+) -> None:
+    """Withdraw a release: wildcards pass it over, and whoever asks for it is told why.
+
+    The bytes stay where they are, so that what was made of them can be looked into.
+
+    Example: my-datasets yank digits:1.0.0 --from gs://our-bucket/datasets -m "Wrong; use 1.0.1."
+    """
+    if undo == (message is not None):
+        raise click.UsageError("give a --message that says why, or --undo")
+    from my_datasets.publishing.admin.releases import unyank, yank
+
+    where = ledger(store, sign_key=sign_key, trusted_keys=trusted_keys)
+    done = unyank(where, reference) if undo else yank(where, reference, message or "")
+    if as_json:
+        print_json(done.to_json())
+        return
+    told = f": {done.release.message}" if done.release.message else ""
+    console().print(
+        f"{done.name} is {done.release.state.value}{told}", soft_wrap=True, markup=False
+    )

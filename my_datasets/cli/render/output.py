@@ -1,0 +1,262 @@
+"""What the commands share: where they read and print, and how errors look."""
+
+import functools
+import json
+import logging
+import os
+import shlex
+import sys
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import rich_click as click
+
+from my_datasets.core import interruption
+from my_datasets.core.sizes import human_size as human_size  # the commands take it from here
+from my_datasets.core.sizes import in_bytes
+from my_datasets.errors import (
+    BuilderImportError,
+    DataDirError,
+    DataDirNotFoundError,
+    InvalidOptionError,
+    MyDatasetsError,
+    explain,
+    in_an_object_store,
+)
+from my_datasets.printable import printable, printable_json
+from my_datasets.storage import addresses
+from my_datasets.storage.regular_files import write_whole
+from my_datasets.storage.user_folders import cache_folder
+
+
+class LocalPath(click.Path):
+    """The type of a parameter that is a path on this machine, and no address elsewhere."""
+
+    def __init__(self, *, fix: str = "name a path on this machine", **options: Any) -> None:
+        """Takes what to do in place of naming an address, and the options of `click.Path`."""
+        super().__init__(**options)
+        self._fix = fix
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Returns the path; that of `file:///PATH`, too."""
+        try:
+            local = addresses.local_path(value, "The path", self._fix)
+        except InvalidOptionError as error:
+            self.fail(str(error), param, ctx)
+        return super().convert(os.fspath(local), param, ctx)
+
+
+class PathOrAddress(click.ParamType[str]):
+    """The type of a parameter that is a path on this machine or an address elsewhere, as text.
+
+    Attributes:
+      schemes: Which kinds of addresses, such as `s3`; None for all.
+    """
+
+    name = "path or address"
+
+    def __init__(self, *schemes: str, any_scheme: bool = False) -> None:
+        """Takes addresses of these kinds, or of any."""
+        self.schemes = None if any_scheme else schemes
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Returns the address, or the path."""
+        try:
+            return addresses.path_or_address(value, "The path", self.schemes)
+        except InvalidOptionError as error:
+            self.fail(str(error), param, ctx)
+
+
+def data_dir_option_of(type_: click.ParamType[Any]) -> Callable[..., Any]:
+    """Returns the option for the data directory, which is of some type."""
+    return click.option(
+        "--data-dir",
+        metavar="DIR",
+        type=type_,
+        help="Where prepared datasets live.  [default: $TFDS_DATA_DIR, else ~/tensorflow_datasets]",
+    )
+
+
+data_dir_option = data_dir_option_of(
+    LocalPath(
+        fix="name a directory on this machine; what lies in an object store is read there by "
+        "my_datasets.pipeline(..., data_dir=...)"
+    )
+)
+workers_option: Callable[..., Any] = click.option(
+    "--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: the cores]"
+)
+json_option: Callable[..., Any] = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON on stdout, for scripts."
+)
+
+html_option: Callable[..., Any] = click.option(
+    "--html",
+    metavar="FILE",
+    type=LocalPath(),
+    help="Write it as a page, one file that shows anywhere, too.",
+)
+
+
+def default_data_dir() -> str:
+    """Returns TFDS's default data directory, by TFDS's rule, without importing TFDS."""
+    return os.environ.get("TFDS_DATA_DIR") or os.path.expanduser("~/tensorflow_datasets")
+
+
+def cache_dir(name: str) -> Path | None:
+    """Returns the folder of the user's cache for one purpose; None if there is no such place.
+
+    Args:
+      name: The purpose.
+    """
+    try:
+        return cache_folder(name)
+    except DataDirError:
+        return None  # a user without a home can do without
+
+
+def reading_dir(data_dir: str | None) -> Path:
+    """Returns the data directory to read.
+
+    Raises:
+      DataDirNotFoundError: The user named one that does not exist. The default one may be absent.
+    """
+    directory = addresses.as_path(data_dir or default_data_dir())
+    if data_dir and not directory.is_dir():
+        if addresses.is_remote(data_dir):  # which TensorFlow may know nothing of
+            raise in_an_object_store(data_dir)
+        raise DataDirNotFoundError(
+            explain(
+                f"The data directory {data_dir} does not exist.",
+                fix=f"correct --data-dir, or build something into it: "
+                f"my-datasets build digits --data-dir {data_dir}",
+            )
+        )
+    return directory
+
+
+def quiet_tensorflow() -> None:
+    """Keeps TensorFlow's start-up notes off the screen, unless the user has set their level."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # also: the same sums on every machine
+
+
+def print_json(value: Any) -> None:
+    """Prints a JSON document on stdout."""
+    click.echo(printable_json(json.dumps(value, indent=2)))
+
+
+def write_page(file: str, page: str) -> None:
+    """Writes a page in HTML, whole or not at all, and says where.
+
+    Raises:
+      InvalidOptionError: It cannot be written there.
+    """
+    target = Path(file)
+    try:
+        if target.exists() and not target.is_file():  # a device or a pipe, such as /dev/stdout
+            target.write_text(page, "utf-8")
+        else:
+            write_whole(target, page, fsync=False)
+    except OSError as error:
+        raise InvalidOptionError(
+            explain(
+                f"{file} cannot be written: {error.strerror}.",
+                fix="name a file in a directory that is there and may be written",
+            )
+        ) from error
+    echo(f"Wrote {file}", err=True)
+
+
+def console() -> Any:
+    """Returns a console on stdout: what it prints is data, never markup or control characters."""
+    return _console_class()(highlight=False, markup=False, emoji=False)
+
+
+def error_console() -> Any:
+    """Returns a console on stderr, as `console`."""
+    return _console_class()(highlight=False, markup=False, emoji=False, stderr=True)
+
+
+@functools.cache
+def _console_class() -> Any:
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class PrintableConsole(Console):
+        """Prints texts without what a terminal would obey; its own colours and cursor stay."""
+
+        def render_str(self, text: str, **options: Any) -> Any:
+            # Before tables are laid out: an escape is wider than what it stands for.
+            return super().render_str(printable(text), **options)
+
+        def render(self, renderable: Any, options: Any = None) -> Any:
+            for segment in super().render(renderable, options):
+                if segment.control:
+                    yield segment
+                else:
+                    yield Segment(printable(segment.text), segment.style)
+
+    return PrintableConsole
+
+
+def bold(text: str, style: str = "bold") -> Any:
+    """Returns a text in bold, or in another style, for a console."""
+    from rich.text import Text
+
+    return Text(printable(text), style, overflow="fold")
+
+
+def plain(text: str) -> Any:
+    """Returns a text for a cell of a table, which folds where it is too long."""
+    return bold(text, "")
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Prints a line, on stdout or on stderr."""
+    click.echo(printable(text), err=err)
+
+
+class _PrintableRecord(logging.LogRecord):
+    def getMessage(self) -> str:  # noqa: N802 - logging's name
+        return printable(super().getMessage())
+
+
+def print_only_printable() -> None:
+    """Makes logs, warnings and tracebacks of this process printable, whoever writes them."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # consoles that do not know UTF-8
+    logging.setLogRecordFactory(_PrintableRecord)
+    formatted = warnings.formatwarning
+    warnings.formatwarning = lambda *given, **named: printable(formatted(*given, **named))
+    sys.excepthook = lambda *error: echo("".join(traceback.format_exception(*error)), err=True)
+
+
+def size(text: str) -> int:
+    """Returns the bytes in a text such as 300M or 4G; K, M, G and T are powers of 1024."""
+    try:
+        return in_bytes(text)
+    except InvalidOptionError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def report_interruption(error: BaseException) -> None:
+    """Prints on stderr what an interrupted command keeps, and which command resumes it."""
+    kept = interruption.notes(error)
+    echo(f"Interrupted. {' '.join(kept)}".rstrip(), err=True)
+    if kept:
+        # What is kept is what --restart would discard.
+        again = [one for one in sys.argv[1:] if one != "--restart"]
+        echo(f"To continue: {shlex.join(['my-datasets', *again])}", err=True)
+
+
+def report_error(error: MyDatasetsError) -> None:
+    """Prints an error on stderr; for a builder that fails to import, its own traceback too."""
+    if isinstance(error, BuilderImportError) and error.__cause__ is not None:
+        echo("".join(traceback.format_exception(error.__cause__)), err=True)
+    click.secho("Error: ", fg="red", bold=True, nl=False, err=True)
+    echo(str(error), err=True)

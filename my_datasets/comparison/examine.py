@@ -1,0 +1,274 @@
+"""One pass over all examples of a version: hashes, statistics, and what is not as declared."""
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from my_datasets.comparison import reader_pool
+from my_datasets.comparison.findings import Examined, Violated, note
+from my_datasets.comparison.shard_parts import (
+    BYTES,
+    Part,
+    batches,
+    check_count,
+    cut,
+    parts_of,
+    unreadable,
+    values_of,
+)
+from my_datasets.core.hash_sets import Hashes, Parts
+from my_datasets.metadata.dataset_info import Declared
+from my_datasets.metadata.features import Leaf
+from my_datasets.records.random_access import Batch
+from my_datasets.records.tf_example.columns import UnreadableRecordError
+from my_datasets.records.tf_example.parsing import Parser
+from my_datasets.statistics.constraints import Checking, Constraint
+from my_datasets.statistics.split import SplitStatistics
+
+# Bytes of records that are taken apart together where one may hold many numbers: a byte becomes
+# eight, and several times as many on the way.
+_BYTES_OF_LISTS = 1 << 20
+
+# Of the files of a shard that is examined by itself.
+_HASHES = "hashes"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is looked for beside hashes.
+
+    Attributes:
+      leaves: The features whose statistics are made; None for none.
+      constraints: What was declared of them, by their names.
+      is_canonical: Whether the records are known to be in their canonical form.
+      without: Features that are left out of the hashes.
+    """
+
+    leaves: Sequence[Leaf] | None = None
+    constraints: Mapping[str, Constraint] = field(default_factory=dict)
+    is_canonical: bool = False
+    without: frozenset[str] = frozenset()
+
+
+def examine(
+    version_dir: Path,
+    declared: Declared,
+    scratch: Path,
+    wanted: Wanted,
+    *,
+    workers: int,
+    report: Callable[[str, int], None] = lambda _split, _bytes: None,
+) -> dict[str, Examined]:
+    """Reads all examples of a version once.
+
+    Args:
+      version_dir: The version's directory.
+      declared: What it declares.
+      scratch: An empty directory for the hashes, 32 bytes of each example.
+      wanted: What is looked for.
+      workers: How many processes read.
+      report: Is told the split and the bytes of each part that was read.
+
+    Returns:
+      What was found, by split. It is of no use once `scratch` is gone.
+
+    Raises:
+      CorruptShardError: A shard is damaged, not there, or has another number of records than is
+        declared.
+      DataDirError: It is of a format that is not read here.
+    """
+    tasks = list(parts_of(version_dir, declared, scratch, is_canonical=wanted.is_canonical))
+    found = {name: Examined() for name in declared.splits}
+    waiting: dict[int, Found] = {}
+    done = reader_pool.each(
+        tasks, _Worker(wanted), workers, size=sum(task.size for task in tasks),
+        file_format=declared.file_format, describe=lambda task: f"shard {task.shard.name}",
+    )  # fmt: skip
+    next_one = 0
+    of_shard: Found | None = None
+    for task, result in done:
+        waiting[task.number] = result
+        if task.end is None:
+            check_count(task.shard, task.examples, Parts([task.target]).hashes)
+        report(task.split, task.size)
+        # In their order, so that what is added up is always the same.
+        while next_one in waiting:
+            here = tasks[next_one]
+            of_shard = Found.joined(filter(None, (of_shard, waiting.pop(next_one))))
+            _add_files(found[here.split], here.target, wanted)
+            next_one += 1
+            if next_one == len(tasks) or tasks[next_one].shard != here.shard:
+                _add(found[here.split], of_shard)
+                of_shard = None
+    return found
+
+
+@dataclass
+class Found:
+    """What was found in examples that follow each other.
+
+    Attributes:
+      statistics: Of the examples; None if the features are of a kind that only TFDS reads.
+      violated: What is not as it was declared, by feature and rule.
+    """
+
+    statistics: SplitStatistics | None
+    violated: dict[tuple[str, str], Violated]
+
+    @classmethod
+    def joined(cls, parts: Iterable["Found"]) -> "Found":
+        """Returns what was found in examples of which the parts follow each other.
+
+        Args:
+          parts: One at least, of which one is held at a time.
+        """
+        rest = iter(parts)
+        whole = next(rest)
+        for part in rest:
+            _add(whole, part)
+        return whole
+
+
+def examine_shard(
+    wanted: Wanted, file_format: str, shard: Path, examples: int, of: int, folder: Path
+) -> Found:
+    """Examines one shard, which this package has just written, on whichever machine.
+
+    Args:
+      wanted: What is looked for.
+      file_format: The shard's.
+      shard: The shard.
+      examples: How many it has.
+      of: How many its split has.
+      folder: An empty directory for the hashes; `joined` wants it.
+    """
+    size, target = shard.stat().st_size, folder / _HASHES
+    whole = Part(0, "", shard, file_format, target, examples, size, of)
+    worker = _Worker(wanted)
+    with worker.writing(whole) as files:
+        parts = cut(whole, is_canonical=wanted.is_canonical)
+        return Found.joined(worker.examined(part, files) for part in parts)
+
+
+def joined(shards: Iterable[tuple[Path, Found]], wanted: Wanted) -> Examined:
+    """Returns what was found in a split whose shards were examined one by one.
+
+    Args:
+      shards: Of each shard the folder with its hashes, and what was found in it.
+      wanted: What was looked for.
+    """
+    found = Examined()
+    for folder, one in shards:
+        _add_files(found, folder / _HASHES, wanted)
+        _add(found, one)
+    return found
+
+
+def _add_files(found: Examined, target: Path, wanted: Wanted) -> None:
+    found.hashes.append(target)
+    for number, (name, constraint) in enumerate(wanted.constraints.items()):
+        if constraint.unique:
+            found.values.setdefault(name, Parts()).append(values_of(target, number))
+
+
+def _add(found: Examined | Found, one: Found) -> None:
+    if found.statistics is None:
+        found.statistics = one.statistics
+    elif one.statistics is not None:
+        found.statistics.merge(one.statistics)
+    for key, violated in one.violated.items():
+        note(found.violated, key, violated)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Where hashes are written: of examples, and of values that must be unique, by constraint."""
+
+    hashes: BinaryIO
+    values: Mapping[int, BinaryIO]
+
+
+class _Worker:
+    """Examines parts of shards, here or in a process of its own."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        statistics = SplitStatistics(wanted.leaves or [])
+        self._parser = Parser(statistics.keys)
+        self._checks = [
+            (number, Checking(feature, wanted.constraints[feature.leaf.name]))
+            for number, name in enumerate(wanted.constraints)
+            for feature in statistics.features
+            if feature.leaf.name == name
+        ]
+
+    @contextlib.contextmanager
+    def writing(self, task: Part) -> Iterator[_Files]:
+        """Gives the files that hashes of some examples are written to."""
+        with contextlib.ExitStack() as stack:
+            yield _Files(
+                stack.enter_context(task.target.open("xb")),
+                {
+                    number: stack.enter_context(task.values(number).open("xb"))
+                    for number, constraint in enumerate(self._wanted.constraints.values())
+                    if constraint.unique
+                },
+            )
+
+    def handle(self, task: Part) -> Found:
+        with self.writing(task) as files:
+            return self.examined(task, files)
+
+    def examined(self, task: Part, files: _Files) -> Found:
+        """Returns what is found in a part; its hashes are written at the end of files."""
+        wanted = self._wanted
+        statistics = None if wanted.leaves is None else SplitStatistics(wanted.leaves, task.of)
+        result = Found(statistics, {})
+        row, most = task.begin, _most_bytes(wanted)
+        for batch, hashes in batches(
+            task, most, is_canonical=wanted.is_canonical, without=wanted.without
+        ):
+            hashes.tofile(files.hashes)
+            if result.statistics is not None:
+                self._look(task, row, batch, hashes, result, files.values)
+            row += len(hashes)
+        return result
+
+    def _look(
+        self,
+        task: Part,
+        row: int,
+        batch: Batch,
+        hashes: Hashes,
+        result: Found,
+        values: Mapping[int, BinaryIO],
+    ) -> None:
+        try:
+            columns = self._parser(batch.data, batch.starts, batch.stops)
+        except UnreadableRecordError as error:
+            raise unreadable(task.shard, row + error.row, error.reason) from error
+        if result.statistics is not None:
+            result.statistics.add(batch.data, columns, hashes)
+        for number, check in self._checks:
+            for violation in check.look(batch.data, columns):
+                place = f"{task.shard.name}, record {row + violation.row:,}"
+                key = violation.feature, violation.rule
+                note(result.violated, key, Violated(place, violation))
+            if number in values:
+                digests = [
+                    hashlib.sha256(one).digest() for one in check.values(batch.data, columns)
+                ]
+                values[number].write(b"".join(digests))
+
+    def finish(self) -> None:
+        pass
+
+
+def _most_bytes(wanted: Wanted) -> int:
+    """Returns how many bytes of records are taken apart together."""
+    numbers = [leaf for leaf in wanted.leaves or () if leaf.form == "number"]
+    has_lists = any(leaf.sequence or leaf.shape for leaf in numbers if leaf.encoding == "none")
+    return _BYTES_OF_LISTS if has_lists else BYTES

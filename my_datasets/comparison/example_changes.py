@@ -1,0 +1,151 @@
+"""Which examples of a split are others than they were."""
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from my_datasets.comparison.changed_examples import Keyed
+from my_datasets.comparison.multiset import Counted
+from my_datasets.core import hash_sets
+from my_datasets.core.hash_sets import Parts, Piece, Places
+from my_datasets.core.version_rules import Change, Kind
+from my_datasets.metadata import content
+
+# Examples of each kind that are named.
+_NAMED = 5
+
+
+@dataclass
+class SplitDiff:
+    """What is different in a split; of a feature that only one version has, nothing counts.
+
+    Attributes:
+      name: The split.
+      before: How many examples it had.
+      after: How many it has.
+      added: How many were in no split before.
+      removed: How many are in no split any more.
+      changed: How many have other values. That is known where both versions have the keys of their
+        examples, as those that were built here have; else they are removed and added.
+      moved: How many came from another split, by its name.
+      moved_away: How many went to other splits.
+      is_reordered: Whether the same examples come in another order.
+      examples: The numbers of the first few, for each of `added`, `removed`, `changed` and `moved`:
+        in the split as it is, except for those that were removed.
+    """
+
+    name: str
+    before: int
+    after: int
+    added: int = 0
+    removed: int = 0
+    changed: int = 0
+    moved: dict[str, int] = field(default_factory=dict)
+    moved_away: int = 0
+    is_reordered: bool = False
+    examples: dict[str, list[int]] = field(default_factory=dict)
+
+    def note(self, kind: str, places: Places) -> None:
+        """Notes where some examples are; of all that are noted the first few stay."""
+        here = self.examples.get(kind, [])
+        self.examples[kind] = heapq.nsmallest(_NAMED, [*here, *places.tolist()])
+
+    def changes(self) -> Iterator[Change]:
+        """Yields what that is."""
+        node = f"split {self.name}"
+        if self.added:
+            yield Change(Kind.EXAMPLES_ADDED, node, f"{self.before:,} examples",
+                         f"{self.added:,} others{self._named('added')}")  # fmt: skip
+        if self.removed:
+            yield Change(Kind.EXAMPLES_REMOVED, node,
+                         f"{self.removed:,} examples{self._named('removed')}",
+                         f"{self.after:,} examples, none with those values")  # fmt: skip
+        if self.changed:
+            yield Change(Kind.EXAMPLES_CHANGED, node, f"{self.changed:,} examples",
+                         f"other values of the same keys{self._named('changed')}")  # fmt: skip
+        for source, count in sorted(self.moved.items()):
+            yield Change(Kind.EXAMPLES_MOVED, node, f"{count:,} examples in {source}",
+                         f"in {self.name}{self._named('moved')}")  # fmt: skip
+        if self.is_reordered:
+            yield Change(Kind.EXAMPLES_REORDERED, node, "the same examples", "in another order")
+
+    def _named(self, kind: str) -> str:
+        """Returns the first few, behind a colon; nothing where it is not known which they are."""
+        named = ", ".join(f"{self.name}[{place}]" for place in self.examples.get(kind, []))
+        return f": {named}" if named else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it for scripts."""
+        return {
+            "before": self.before, "after": self.after, "added": self.added,
+            "removed": self.removed, "changed": self.changed, "moved": self.moved,
+            "moved_away": self.moved_away, "reordered": self.is_reordered,
+            "examples": self.examples,
+        }  # fmt: skip
+
+
+def compared(
+    old: Mapping[str, Parts], new: Mapping[str, Parts], common: Sequence[str], keyed: Keyed
+) -> list[SplitDiff]:
+    """Returns what is different in the splits that both versions have.
+
+    Args:
+      old: The hashes of the examples of each split, as it was.
+      new: Those of the splits as they are.
+      common: The splits that both have.
+      keyed: What is known of the keys of the examples.
+    """
+    found = {name: SplitDiff(name, old[name].hashes, new[name].hashes) for name in common}
+    nothing = Piece.of([], 0, 0)
+    for some in hash_sets.pieces(*old.values(), *new.values()):
+        before = dict(zip(old, some[: len(old)], strict=True))
+        after = dict(zip(new, some[len(old) :], strict=True))
+        gone: dict[str, Counted] = {}
+        come: dict[str, Counted] = {}
+        for name in {*old, *new}:
+            was = Counted.of(before.get(name, nothing))
+            now = Counted.of(after.get(name, nothing))
+            gone[name], come[name] = was.minus(now), now.minus(was)
+        for name, split in found.items():
+            for source in old:
+                if source != name:
+                    count = _note_moved(split, source, gone, come)
+                    if source in found:
+                        found[source].moved_away += count
+        for name, split in found.items():
+            split.added += come[name].total
+            split.removed += gone[name].total
+            if keyed.knows(name):
+                keyed.note(name, gone[name].places, come[name].places)
+            else:
+                split.note("added", come[name].places)
+                split.note("removed", gone[name].places)
+    for name, split in found.items():
+        for one in keyed.matched(name):
+            split.changed += len(one.changed)
+            split.note("changed", one.changed)
+            split.note("removed", one.removed)
+            split.note("added", one.added)
+        split.removed -= split.changed
+        split.added -= split.changed
+        is_other = split.added or split.removed or split.changed or split.moved or split.moved_away
+        split.is_reordered = not is_other and content.ordered(old[name]) != content.ordered(
+            new[name]
+        )
+        split.examples = {kind: places for kind, places in split.examples.items() if places}
+    return list(found.values())
+
+
+def _note_moved(
+    split: SplitDiff, source: str, gone: dict[str, Counted], come: dict[str, Counted]
+) -> int:
+    """Notes which examples that came to a split were gone from another one; returns how many."""
+    left, arrived = gone[source], come[split.name]
+    moved = arrived.in_both(left)
+    if moved.total:
+        split.moved[source] = split.moved.get(source, 0) + moved.total
+        split.note("moved", moved.places)
+        come[split.name] = arrived.minus(moved)
+        gone[source] = left.minus(moved)
+    return moved.total

@@ -1,0 +1,84 @@
+"""What is verified: a version's directory, its metadata as far as they can be read."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from my_datasets.core.issue import Issue
+from my_datasets.core.machine import unless_out_of_memory
+from my_datasets.errors import IncompleteVersionError, UnregisteredFeatureError
+from my_datasets.metadata import content, feature_changes
+from my_datasets.metadata.content import Content
+from my_datasets.metadata.dataset_info import MALFORMED, Declared, essentials
+from my_datasets.metadata.manifest import FILE_NAME, Manifest
+from my_datasets.printable import reason
+
+ANEW = "build or pull the version anew"
+
+
+@dataclass
+class Subject:
+    """A version that is verified.
+
+    Attributes:
+      path: Its directory.
+      declared: What its metadata declare; None if they cannot be read.
+      manifest: Its manifest; None if there is none that can be read.
+      issues: What was found while they were read.
+    """
+
+    path: Path
+    declared: Declared | None = None
+    manifest: Manifest | None = None
+    issues: list[Issue] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, path: Path) -> "Subject":
+        """Reads the metadata of a version; what is wrong with them is noted."""
+        found = cls(path)
+        try:
+            found.declared = Declared.read(path)
+            essentials(path)
+        except (OSError, *MALFORMED) as error:
+            found.declared = None
+            found.issues.append(_unreadable("dataset_info.json", error))
+        try:
+            # Whoever compares features takes them apart in both ways.
+            content.schema_of(path)
+            feature_changes.not_in_both(path, path)
+        except (OSError, *MALFORMED) as error:
+            found.issues.append(_unreadable("features.json", error))
+        try:
+            found.manifest = Manifest.read(path)
+        except (IncompleteVersionError, OSError) as error:
+            lines = str(error).splitlines()
+            found.issues.append(
+                Issue(
+                    "unreadable-manifest", FILE_NAME, "The manifest cannot be read.", ANEW,
+                    found=lines[1].strip() if len(lines) > 1 else str(error),
+                )
+            )  # fmt: skip
+        return found
+
+    @property
+    def content(self) -> Content | None:
+        """What the manifest says is in it."""
+        return self.manifest.content if self.manifest else None
+
+    @property
+    def name(self) -> str:
+        """The dataset's full name, or the directory if that is not known."""
+        return self.declared.name if self.declared else str(self.path)
+
+
+def _unreadable(name: str, error: Exception) -> Issue:
+    unless_out_of_memory(error)
+    if isinstance(error, FileNotFoundError):
+        return Issue("missing-metadata", name, "The file is not there.", ANEW)
+    if isinstance(error, UnregisteredFeatureError):
+        problem, *_, fix = str(error).splitlines()
+        return Issue("unregistered-feature", name, problem, fix.strip().partition(": ")[2])
+    if isinstance(error, IncompleteVersionError):
+        said = str(error).splitlines()[1].strip().partition(": ")[2]
+    else:
+        said = f"{type(error).__name__}: {reason(error)}"
+    return Issue("unreadable-metadata", name, "The metadata cannot be read.", ANEW, found=said)

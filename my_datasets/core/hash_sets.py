@@ -1,0 +1,145 @@
+"""Hashes of many examples, of which a part at a time is looked at: those between two numbers.
+
+They are spread evenly, so parts of them are of about one size, whatever the examples are.
+"""
+
+import heapq
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes = npt.NDArray[np.uint8]
+Places = npt.NDArray[np.int64]
+# As texts, which NumPy compares byte by byte, as unsigned numbers.
+Texts = npt.NDArray[np.bytes_]
+
+# Of a SHA-256, in bytes.
+SIZE = 32
+# What is looked at at once, in bytes.
+AT_ONCE = 256 << 20
+
+
+def pieces(*all_parts: Sequence[Hashes], at_once: int = AT_ONCE) -> Iterator[list["Piece"]]:
+    """Yields pieces of some collections of hashes, each with the same range of all of them.
+
+    Args:
+      all_parts: The collections: arrays of shape [n, 32] that follow each other; or `Parts`.
+      at_once: How many bytes a piece of all collections has, about.
+    """
+    total = sum(part.nbytes for parts in all_parts for part in parts)
+    count = max(1, math.ceil(total / at_once))
+    for number in range(count):
+        low, high = (round(edge * 2**32 / count) for edge in (number, number + 1))
+        yield [Piece.of(parts, low, high) for parts in all_parts]
+
+
+def mapped(path: Path) -> Hashes:
+    """Returns the hashes in a file; shape [n, 32]."""
+    if not path.stat().st_size:  # of which there is nothing to map
+        return np.zeros((0, SIZE), np.uint8)
+    return np.memmap(path, np.uint8, "r").reshape(-1, SIZE)
+
+
+@dataclass
+class Copies:
+    """Hashes that are there more than once.
+
+    Attributes:
+      different: How many such hashes there are.
+      copies: How many come after the first of each.
+      places: Of the first few: the places of the first and of its first copy, ascending.
+    """
+
+    different: int = 0
+    copies: int = 0
+    places: list[tuple[int, int]] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, parts: Sequence[Hashes], most: int) -> "Copies":
+        """Looks for them.
+
+        Args:
+          parts: The hashes; shape [n, 32] each.
+          most: Of how many the places are told.
+        """
+        found = cls()
+        for (piece,) in pieces(parts):
+            order = np.argsort(piece.texts, kind="stable")
+            in_order = piece.texts[order]
+            is_copy = np.concatenate([[False], in_order[1:] == in_order[:-1]])
+            first_copy = np.flatnonzero(is_copy & ~np.concatenate([[False], is_copy[:-1]]))
+            found.copies += int(is_copy.sum())
+            found.different += len(first_copy)
+            pairs = zip(
+                piece.places[order[first_copy - 1]].tolist(),
+                piece.places[order[first_copy]].tolist(), strict=True,
+            )  # fmt: skip
+            found.places = heapq.nsmallest(most, [*found.places, *pairs])
+        return found
+
+
+class Parts(Sequence[Hashes]):
+    """The hashes in some files that follow each other, of which each is open only while it is used.
+
+    A mapped file holds a descriptor, and there may be more parts than a process may have of those.
+
+    Attributes:
+      paths: The files; they stay as they are as long as this is used.
+    """
+
+    def __init__(self, paths: Iterable[Path] = ()) -> None:
+        """Takes the attributes."""
+        self.paths = list(paths)
+
+    def append(self, path: Path) -> None:
+        """Adds a file."""
+        self.paths.append(path)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @overload
+    def __getitem__(self, number: int) -> Hashes: ...
+    @overload
+    def __getitem__(self, number: slice) -> "Parts": ...
+    def __getitem__(self, number: int | slice) -> "Hashes | Parts":
+        if isinstance(number, slice):
+            return Parts(self.paths[number])
+        return mapped(self.paths[number])
+
+    @property
+    def hashes(self) -> int:
+        """How many hashes there are."""
+        return sum(path.stat().st_size for path in self.paths) // SIZE
+
+
+class Piece:
+    """Some of the hashes of a collection.
+
+    Attributes:
+      texts: The hashes; shape [n].
+      places: The number of each in the collection, int64; shape [n].
+    """
+
+    def __init__(self, texts: Texts, places: Places) -> None:
+        """Takes the attributes."""
+        self.texts = texts
+        self.places = places
+
+    @classmethod
+    def of(cls, parts: Sequence[Hashes], low: int, high: int) -> "Piece":
+        """Returns the hashes whose first four bytes are a number in a range."""
+        found, places, begin = [np.zeros((0, SIZE), np.uint8)], [np.zeros(0, np.int64)], 0
+        for part in parts:
+            leading = np.ascontiguousarray(part[:, :4]).view(">u4").reshape(-1)
+            chosen = np.flatnonzero((leading >= low) & (leading < high))
+            found.append(part[chosen])
+            places.append(chosen + begin)
+            begin += len(part)
+        texts = np.ascontiguousarray(np.concatenate(found)).view(f"S{SIZE}").reshape(-1)
+        return cls(texts, np.concatenate(places))

@@ -1,0 +1,1 @@
+"""From records to columns of values."""

@@ -1,0 +1,245 @@
+"""Decoded examples kept for later epochs, in whatever order they will come."""
+
+import contextlib
+import json
+import os
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.errors import PlanError, explain
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode.buffers import aligned
+from my_datasets.input_pipeline.decode.ragged import Ragged, joined
+from my_datasets.input_pipeline.order.permutation import Places
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.stages import Cache, Decode, Read
+from my_datasets.input_pipeline.read import prepared
+from my_datasets.input_pipeline.read.source import Source
+from my_datasets.input_pipeline.stopwatch import timed
+from my_datasets.input_pipeline.transform import floats
+
+_DESCRIPTION = "cache.json"
+
+
+class _Store(Protocol):
+    """The values of one column."""
+
+    def put(self, numbers: Places, values: Any) -> None: ...
+
+    def get(self, numbers: Places, *, as_floats: bool) -> Any: ...
+
+
+class ExampleCache:
+    """Examples that were decoded once."""
+
+    def __init__(
+        self, source: Source, directory: Path | None = None, *, gives_floats: bool = False
+    ) -> None:
+        """Prepares for some examples.
+
+        Args:
+          source: The examples, which it decodes.
+          directory: Where to keep them; None for memory.
+          gives_floats: Whether images, which are kept as they are, are given as numbers from 0
+            to 1.
+        """
+        self._size = size = len(source)
+        self._source = source
+        self._directory = directory
+        self._is_scaled = [
+            gives_floats and leaf.form == "image" for leaf in pytree.columns_of(source.tree)
+        ]
+        self._lock = threading.Lock()
+        self._tree: Any = None
+        self._stores: list[_Store] = []
+        self._has = (
+            np.zeros(size, np.bool_) if directory is None
+            else _mapped(directory / "has.npy", (size,), np.dtype(np.bool_))
+        )  # fmt: skip
+
+    @property
+    def tree(self) -> Any:
+        """The leaves of an example, nested as the columns are."""
+        scaled = iter(self._is_scaled)
+        return pytree.map_columns(
+            lambda leaf: floats.leaf_of(leaf) if next(scaled) else leaf, self._source.tree
+        )
+
+    @property
+    def skipped(self) -> int:
+        """How many different examples were passed over so far."""
+        return self._source.skipped
+
+    def __len__(self) -> int:
+        return self._size
+
+    def columns(self, numbers: Places, epoch: int) -> Any:
+        """Returns the columns of some examples; those that are not there are made."""
+        with timed("cache"):
+            return self._found(numbers, epoch)
+
+    def _found(self, numbers: Places, epoch: int) -> Any:
+        missing = np.unique(numbers[~self._has[numbers]])
+        if self._tree is None and not len(missing):
+            missing = numbers[:1]  # to know the form; the files alone do not tell it
+        if len(missing):
+            made = self._source.columns(missing, epoch)
+            self._prepare(made)
+            for store, column in zip(self._stores, pytree.columns_of(made), strict=True):
+                store.put(missing, column)
+            # After the values: a process that is killed leaves none that are not whole.
+            self._has[missing] = True
+        stores = zip(self._stores, self._is_scaled, strict=True)
+        return pytree.rebuilt(
+            self._tree, [store.get(numbers, as_floats=is_scaled) for store, is_scaled in stores]
+        )
+
+    def _prepare(self, made: Any) -> None:
+        with self._lock:
+            if self._tree is None:
+                columns = pytree.columns_of(made)
+                self._stores = [self._store(i, column) for i, column in enumerate(columns)]
+                self._tree = pytree.map_columns(lambda _: None, made)
+
+    def _store(self, number: int, column: Any) -> _Store:
+        is_plain = not isinstance(column, Ragged) and column.dtype != object
+        if not is_plain:
+            if self._directory is not None:
+                raise PlanError(
+                    explain(
+                        "Texts, lists and images of different sizes cannot be cached on disk.",
+                        fix="use cache='memory', or image_size=(...) and columns=[...]",
+                    )
+                )
+            return _Objects(self._size)
+        shape = (self._size, *column.shape[1:])
+        if self._directory is None:
+            return _Arrays(np.empty(shape, column.dtype))
+        return _Arrays(_mapped(self._directory / f"{number}.npy", shape, column.dtype))
+
+
+class _Arrays:
+    """Values of one shape and type."""
+
+    def __init__(self, values: npt.NDArray[Any]) -> None:
+        self._values = values
+
+    def put(self, numbers: Places, values: Any) -> None:
+        self._values[numbers] = values
+
+    def get(self, numbers: Places, *, as_floats: bool) -> Any:
+        n, shape = len(numbers), self._values.shape[1:]
+        if not as_floats:
+            return self._taken(numbers, aligned((n, *shape), self._values.dtype))
+        found = aligned((n, *shape), np.float32)
+        for part, pixels in floats.runs(n, shape, self._values.dtype):
+            chosen = numbers[part]
+            if len(chosen) == 1:
+                some = self._values[chosen[0] : chosen[0] + 1]  # where it is, without a copy
+            else:
+                some = self._taken(chosen, pixels)
+            floats.scale(some, found[part])
+        return found
+
+    def _taken(self, numbers: Places, out: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        # All are there, which the default mode would see for itself, and need a copy for.
+        return np.take(self._values, numbers, axis=0, out=out, mode="clip")
+
+
+class _Objects:
+    """Texts, images of different sizes, lists."""
+
+    def __init__(self, size: int) -> None:
+        self._values = np.empty(size, object)
+        self._kind: Ragged | None = None
+
+    def put(self, numbers: Places, values: Any) -> None:
+        if not isinstance(values, Ragged):
+            for number, value in zip(numbers.tolist(), values, strict=True):
+                self._values[number] = value
+            return
+        self._kind = values
+        # A copy each: else one example would keep all those that came with it.
+        for i, number in enumerate(numbers.tolist()):
+            row = pytree.rows(values, i, i + 1)
+            self._values[number] = Ragged(row.values.copy(), row.lengths)
+
+    def get(self, numbers: Places, *, as_floats: bool) -> Any:
+        found = self._got(numbers)
+        return floats.of(found) if as_floats else found
+
+    def _got(self, numbers: Places) -> Any:
+        if self._kind is None:
+            found = self._values[numbers]
+            is_list = len(found) and isinstance(found[0], np.ndarray) and found[0].dtype == object
+            return np.stack(list(found)) if is_list else found
+        none = Ragged(self._kind.values[:0], tuple(one[:0] for one in self._kind.lengths))
+        return joined([none, *(self._values[number] for number in numbers.tolist())])
+
+
+def open_cache(cache: Cache, plan: Plan, source: Source) -> ExampleCache:
+    """Returns the cache of a plan; one on disk is made if it is not there.
+
+    Raises:
+      PlanError: The directory holds what another plan decoded.
+    """
+    read, decode = plan.the(Read), plan.the(Decode)
+    gives_floats = decode.image_dtype is not None
+    if cache.directory is None:
+        return ExampleCache(source, gives_floats=gives_floats)
+    described = {
+        "dataset": read.dataset, "content": read.content, "split": read.split,
+        "columns": decode.columns, "as_supervised": decode.as_supervised,
+        "image_size": decode.image_size, "crop": decode.crop, "undecodable": decode.undecodable,
+        "modified": prepared.find(read.path, held_at=read.held_at).modified,
+        # Directories of before have no such entry.
+        **({} if decode.missing == "tfds" else {"missing": repr(decode.missing)}),
+    }  # fmt: skip
+    text = json.dumps(described, sort_keys=True)
+    directory = Path(cache.directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    description = directory / _DESCRIPTION
+    if not description.exists():
+        with _first_stays(description) as partial:
+            partial.write_text(text, "utf-8")
+    found = description.read_text("utf-8")
+    if found != text:
+        raise PlanError(
+            explain(
+                f"{directory} holds what another plan decoded.",
+                f"Expected: {_differences(json.loads(text), json.loads(found))}",
+                f"Found: {_differences(json.loads(found), json.loads(text))}",
+                fix="give another cache_dir, or delete that one",
+            )
+        )
+    return ExampleCache(source, directory, gives_floats=gives_floats)
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={one[name]!r}" for name in one if one[name] != other.get(name))
+
+
+def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Returns an array in a file, of zeros if it is new; several processes may share it."""
+    if not path.exists():
+        with _first_stays(path) as partial:
+            np.lib.format.open_memmap(partial, "w+", dtype, shape).flush()
+    return np.lib.format.open_memmap(path, "r+")
+
+
+@contextlib.contextmanager
+def _first_stays(path: Path) -> Iterator[Path]:
+    """Gives a file to write, which becomes the one wanted unless another process was first."""
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
+    try:
+        yield partial
+        with contextlib.suppress(FileExistsError):
+            os.link(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,188 @@
+"""Images from their files, as TFDS decodes them, without TensorFlow.
+
+JPEG by libjpeg-turbo (simplejpeg), with the quick inverse transform that TensorFlow's decoder has
+as its default: the pixels are the same, bit for bit. All else by OpenCV.
+"""
+
+import importlib.util
+import math
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.dependencies import missing_dependency
+from my_datasets.input_pipeline.transform.crops import Crop, Draws
+from my_datasets.printable import PrintableError
+
+Image = npt.NDArray[Any]
+
+_JPEG = b"\xff\xd8\xff"
+_GIF = b"GIF8"
+# Smaller than this part of its size, a JPEG is decoded with fewer coefficients.
+_SCALED = 2
+
+
+# Larger images, in bytes, are decoded into memory of their own.
+_SCRATCH = 64 << 20
+_threads = threading.local()
+
+
+class UndecodableError(PrintableError):
+    """An image cannot be decoded; the text says why."""
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Decodes images of one feature.
+
+    Attributes:
+      channels: How many they have; None for as many as there are in each file.
+      dtype: Of their values.
+      size: (height, width) in pixels to which they are resized, bilinearly and without
+        anti-aliasing, as by `tf.image.resize`, to the nearest integer; None to leave them.
+      crop: Chooses the part that is taken and resized; None for the whole image.
+    """
+
+    channels: int | None
+    dtype: str = "uint8"
+    size: tuple[int, int] | None = None
+    crop: Crop | None = None
+
+    def __post_init__(self) -> None:
+        for module in ("cv2", "simplejpeg"):
+            if importlib.util.find_spec(module) is None:
+                raise missing_dependency(module, needed_for="decoding images")
+
+    def __call__(
+        self, data: bytes | memoryview, draws: Draws | None = None, out: Image | None = None
+    ) -> Image:
+        """Returns an image, of shape [height, width, channels].
+
+        Args:
+          data: The file.
+          draws: Random numbers for the crop.
+          out: Where it is put, and what is returned, if it is of this shape.
+
+        Raises:
+          UndecodableError: It is damaged, or no image.
+        """
+        start = bytes(data[:4])
+        if start.startswith(_JPEG):
+            image = self._jpeg(data, draws)
+        elif start == _GIF:
+            raise UndecodableError("a GIF has several frames, which only TensorFlow decodes")
+        else:
+            image = self._other(data)
+            if self.crop is not None and draws is not None:
+                top, left, height, width = self.crop.box(image.shape[0], image.shape[1], draws)
+                image = image[top : top + height, left : left + width]
+        return self._resized(image, out)
+
+    def _jpeg(self, data: bytes | memoryview, draws: Draws | None) -> Image:
+        import simplejpeg
+
+        height, width = self.size or (0, 0)
+        box = None
+        try:
+            rows, columns, space, _ = simplejpeg.decode_jpeg_header(data)
+            channels = self.channels or (1 if space == "Gray" else 3)
+            if self.crop is not None and draws is not None:
+                box = self.crop.box(rows, columns, draws)
+                # So large that the part still has as many pixels as are wanted.
+                height = math.ceil(height * rows / box[2])
+                width = math.ceil(width * columns / box[3])
+            found: Image = simplejpeg.decode_jpeg(
+                data,
+                colorspace={1: "GRAY", 3: "RGB", 4: "RGBA"}[channels],
+                fastdct=True,
+                min_height=height,
+                min_width=width,
+                min_factor=_SCALED,
+                # What will be resized is wanted for that only.
+                buffer=_scratch(rows * columns * channels) if self.size else None,
+            )
+        except (ValueError, KeyError) as error:
+            raise UndecodableError(f"a JPEG file that is damaged: {error}") from error
+        if self.dtype == "uint16":
+            found = found.astype(np.uint16) << 8  # as TensorFlow does
+        if box is None:
+            return found
+        # Of an image that was decoded smaller, to half a pixel of it.
+        down, across = found.shape[0] / rows, found.shape[1] / columns
+        top, left = round(box[0] * down), round(box[1] * across)
+        bottom, right = round((box[0] + box[2]) * down), round((box[1] + box[3]) * across)
+        return found[top:bottom, left:right]
+
+    def _other(self, data: bytes | memoryview) -> Image:
+        import cv2
+
+        raw = np.frombuffer(data, np.uint8)
+        try:
+            image = cv2.imdecode(raw, cv2.IMREAD_UNCHANGED) if len(raw) else None
+        except cv2.error as error:  # such as an image that claims to be too large
+            raise UndecodableError(f"no image: {error.err}") from error
+        if image is None:
+            raise UndecodableError(f"{len(raw):,} bytes that are no image, or a damaged one")
+        found: Image = image[:, :, None] if image.ndim == 2 else image
+        wanted = 4 if self.dtype == "float32" else self.channels or found.shape[2]
+        found = _with_channels(found, wanted)
+        if self.dtype == "float32":
+            wide: Image = np.ascontiguousarray(found).view(np.float32)
+            return wide
+        if found.dtype != self.dtype:
+            # As TensorFlow does: the high byte of two, or the one byte twice.
+            is_wide = self.dtype == "uint16"
+            found = found.astype(np.uint16) * 257 if is_wide else (found >> 8).astype(np.uint8)
+        return found
+
+    def _resized(self, image: Image, out: Image | None) -> Image:
+        """Returns an image of the size that is wanted, nowhere but in memory of its own."""
+        import cv2
+
+        height, width = self.size or image.shape[:2]
+        shape = (height, width, image.shape[2])
+        if out is None or out.shape != shape or out.dtype != image.dtype:
+            if self.size is None:
+                return image
+            out = np.empty(shape, image.dtype)
+        if image.shape != shape:
+            resized: Image = cv2.resize(
+                image, (width, height), dst=out, interpolation=cv2.INTER_LINEAR
+            )
+            if resized is out:
+                return resized
+            image = resized.reshape(shape)
+        out[...] = image
+        return out
+
+
+def _scratch(size: int) -> Image | None:
+    """Returns memory for an image, this thread's own until it asks again; None for a new array."""
+    if size > _SCRATCH:
+        return None
+    found: Image | None = getattr(_threads, "scratch", None)
+    if found is None or len(found) < size:
+        found = _threads.scratch = np.empty(size, np.uint8)
+    return found
+
+
+def _with_channels(image: Image, wanted: int) -> Image:
+    """Returns an image of OpenCV, whose colours are blue, green, red, with other channels."""
+    import cv2
+
+    found = image.shape[2]
+    codes = {
+        (1, 1): None, (3, 3): cv2.COLOR_BGR2RGB, (4, 4): cv2.COLOR_BGRA2RGBA,
+        (1, 3): cv2.COLOR_GRAY2RGB, (1, 4): cv2.COLOR_GRAY2RGBA, (3, 1): cv2.COLOR_BGR2GRAY,
+        (3, 4): cv2.COLOR_BGR2RGBA, (4, 1): cv2.COLOR_BGRA2GRAY, (4, 3): cv2.COLOR_BGRA2RGB,
+    }  # fmt: skip
+    if (found, wanted) not in codes:
+        raise UndecodableError(f"{found} channels; expected {wanted}")
+    code = codes[found, wanted]
+    if code is None:
+        return image
+    converted: Image = cv2.cvtColor(image, code)
+    return converted if converted.ndim == 3 else converted[:, :, None]

@@ -1,0 +1,308 @@
+"""A plan as a `tf.data.Dataset`."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from my_datasets.core.machine import cores
+from my_datasets.errors import PlanError, explain
+from my_datasets.input_pipeline.engine import Engine
+from my_datasets.input_pipeline.frameworks.shutdown import calls
+from my_datasets.input_pipeline.frameworks.tensors import (
+    Draws,
+    Form,
+    change_of,
+    opened_for_tensors,
+    piece_arrays,
+    place_of,
+)
+from my_datasets.input_pipeline.order.batching import Batching
+from my_datasets.input_pipeline.order.state import Iterations, State
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.stages import Prefetch
+from my_datasets.input_pipeline.stall_clock import Clock, Stats
+from my_datasets.input_pipeline.transform.augment import Augmentation
+
+# More pieces than ever come.
+_EVER = (1 << 63) - 1
+# Returns a dataset, each iterator of which asks where it begins.
+Iteration = Callable[[Callable[[], State]], tf.data.Dataset]
+
+
+class Pipeline(tf.data.Dataset):
+    """A `tf.data.Dataset` of batches, in exact order; each iteration is of the next epochs.
+
+    Attributes:
+      plan: What it does.
+      augment: What changes the images; None if nothing does.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        state: State | None = None,
+        augment: Augmentation | None = None,
+    ) -> None:
+        """Builds the dataset.
+
+        Args:
+          plan: The plan.
+          state: Where to begin; None for the beginning.
+          augment: Changes the images.
+
+        Raises:
+          FeatureError: Values of different shapes cannot be put into batches.
+          PlanError: The state belongs to another plan, or the data changed.
+        """
+        self.plan = plan
+        self.augment = augment
+        self._clock = Clock()
+        self._engine, self._iteration = self._opened(state)
+        batching = self._engine.batching
+        self._iterations = Iterations(batching.start, batching.epochs)
+        self._dataset = self._iteration(self._iterations.begin)
+        super().__init__(self._dataset._variant_tensor)
+
+    def _opened(self, state: State | None) -> tuple[Engine, Iteration]:
+        """Returns what knows the batches, and what makes datasets of iterations of them."""
+        mixes = self.augment is not None and self.augment.partners > 0
+        engine, first = opened_for_tensors(self.plan, state, single=mixes)
+
+        def iteration(begin: Callable[[], State]) -> tf.data.Dataset:
+            return _local(engine, first, self.augment, self._clock, begin)
+
+        return engine, iteration
+
+    def _inputs(self) -> list[tf.data.Dataset]:
+        return [self._dataset]
+
+    def __iter__(self) -> Any:
+        """Returns an iterator over the next epochs."""
+        iterator = super().__iter__()
+        if tf.executing_eagerly():
+            # What tf.train.Checkpoint asks for when it is saved.
+            iterator._serialize_to_tensors = _not_saved
+        return iterator
+
+    @property
+    def element_spec(self) -> Any:
+        """The form of a batch."""
+        return self._dataset.element_spec
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many batches a whole epoch has: what `model.fit` is to be told if epochs=None."""
+        return self._engine.batching.steps_per_epoch
+
+    def cardinality(self) -> tf.Tensor:
+        """Returns how many batches an iteration has; one from a saved position has fewer.
+
+        Keras asks once, for all epochs.
+        """
+        total = self._engine.batching.steps_per_iteration
+        return tf.constant(tf.data.INFINITE_CARDINALITY if total is None else total, tf.int64)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Lets the next iteration begin at an epoch, from 0: for example to repeat one.
+
+        Raises:
+          InvalidOptionError: It is no multiple of the plan's `epochs`.
+        """
+        self._iterations.set_epoch(epoch)
+
+    def state_after(self, steps: int) -> State:
+        """Returns where training is after so many batches, to resume there.
+
+        They are counted over all iterations since the pipeline was made, each gone through to its
+        end.
+        """
+        return self.state_in(self._engine.batching.start, steps)
+
+    def state_in(self, start: State | None, steps: int) -> State:
+        """Returns where an iteration is after so many batches.
+
+        Args:
+          start: Where it began; None for the one that begins next.
+          steps: How many.
+        """
+        return self._engine.batching.at(start or self._iterations.next).state_after(steps)
+
+    def begin(self) -> tuple[State, Iterator[Any]]:
+        """Begins an iteration; returns where, and its batches."""
+        start = self._iterations.begin()
+        return start, iter(self._iteration(lambda: start))
+
+    def iterator(self) -> "CheckpointableIterator":
+        """Returns an iterator that knows where it is, for `tf.train.Checkpoint`."""
+        return CheckpointableIterator(self)
+
+    def at(self, state: State) -> "Pipeline":
+        """Returns the same pipeline, which begins elsewhere.
+
+        Raises:
+          PlanError: The state belongs to another plan.
+        """
+        return Pipeline(self.plan.resumed(state), state=state, augment=self.augment)
+
+    def stats(self) -> Stats:
+        """Returns how long the consumer has waited so far, by all iterators of this pipeline."""
+        return dataclasses.replace(self._clock.stats(), skipped=self._engine.skipped)
+
+
+class CheckpointableIterator(tf.train.experimental.PythonState):
+    """Goes through a pipeline, and can be saved: `tf.train.Checkpoint(data=iterator)`.
+
+    A loop over one that has ended goes through the next iteration of the pipeline.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        """Begins where the next iteration of the pipeline does, when a batch is asked for."""
+        self._pipeline = pipeline
+        self._start: State | None = None
+        self._batches: Iterator[Any] | None = None
+        self._given = 0
+        self._has_ended = False
+
+    def __iter__(self) -> "CheckpointableIterator":
+        if self._has_ended:
+            self._start, self._given, self._has_ended = None, 0, False
+        return self
+
+    def __next__(self) -> Any:
+        if self._has_ended:
+            raise StopIteration
+        if self._start is None or self._batches is None:
+            self._start, self._batches = self._pipeline.begin()
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._has_ended = True
+            raise
+        self._given += 1
+        return batch
+
+    def state(self) -> State:
+        """Returns where it is."""
+        return self._pipeline.state_in(self._start, self._given)
+
+    def serialize(self) -> str:
+        """Returns the state as text."""
+        return self.state().to_json()
+
+    def deserialize(self, serialized: Any) -> None:
+        """Goes to the state of a text, whatever was given before.
+
+        Raises:
+          PlanError: The state belongs to another plan.
+        """
+        text = serialized.decode() if isinstance(serialized, bytes) else str(serialized)
+        self._pipeline = self._pipeline.at(State.from_json(text))
+        self._start, self._given, self._has_ended = None, 0, False
+
+
+def _not_saved() -> None:
+    raise PlanError(
+        explain(
+            "iter(pipeline) cannot be saved in a checkpoint.",
+            "Found: tf.train.Checkpoint(data=iter(pipeline)), or the like",
+            fix="use tf.train.Checkpoint(data=pipeline.iterator()), and that iterator in training",
+        )
+    )
+
+
+def _local(
+    engine: Engine,
+    first: Any,
+    augment: Augmentation | None,
+    clock: Clock,
+    begin: Callable[[], State],
+) -> tf.data.Dataset:
+    """Returns a dataset of batches that are made here.
+
+    Args:
+      engine: Makes them.
+      first: The columns of an example of it.
+      augment: Changes the images.
+      clock: Is told how long each batch was waited for.
+      begin: Is asked by each iterator, for its first batch, where it begins.
+    """
+    batching = engine.batching
+    draws = Draws.of(augment)
+    form = Form(engine, first, draws)
+    prefetch = engine.plan.the(Prefetch)
+
+    def begun() -> Any:
+        with calls:
+            start = begin()
+            count = batching.at(start).total_pieces
+            return place_of(start, _EVER if count is None else count)
+
+    def places(_: Any) -> Any:
+        place = tf.ensure_shape(tf.numpy_function(begun, [], tf.int64), [3])
+        numbers = tf.data.Dataset.range(place[2])
+        return numbers.map(lambda number: tf.stack([place[0], place[1], number]))
+
+    def load(place: Any) -> list[Any]:
+        with calls:
+            return piece_arrays(engine, place, draws)
+
+    def loaded(place: Any) -> Any:
+        arrays = tf.numpy_function(load, [place], form.types, stateful=False)
+        batch, *drawn = form.batch(arrays)
+        return (batch, *drawn) if drawn else batch
+
+    in_parallel: dict[str, Any] = {}
+    if prefetch.ahead:
+        in_parallel = {"num_parallel_calls": prefetch.workers, "deterministic": True}
+    dataset = tf.data.Dataset.range(1).flat_map(places).map(loaded, **in_parallel)
+    if not form.is_single:
+        dataset = dataset.unbatch()
+    change = change_of(engine, augment)
+    if change is not None:
+        dataset = dataset.map(change, **in_parallel)
+    if prefetch.ahead:
+        dataset = dataset.prefetch(prefetch.ahead)
+    return timed_by(clock, counted(dataset, batching)).with_options(_options(prefetch))
+
+
+def counted(batches: tf.data.Dataset, batching: Batching) -> tf.data.Dataset:
+    """Returns batches of which it is known how many there are, if that is so in each iteration."""
+    total = batching.steps_per_iteration
+    if total is not None and not batching.is_whole:
+        return batches
+    cardinality = tf.data.INFINITE_CARDINALITY if total is None else total
+    return batches.apply(tf.data.experimental.assert_cardinality(cardinality))
+
+
+def timed_by(clock: Clock, batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns batches of which a clock is told how long each was waited for.
+
+    Both inputs of `zip` are asked in turn by the thread that wants a batch, the first one when it
+    begins to wait.
+
+    Args:
+      clock: The clock.
+      batches: The batches.
+    """
+    asked = tf.data.Dataset.range(tf.int64.max).map(lambda _: tf.timestamp())
+
+    def told(when: Any, batch: Any) -> Any:
+        clock.add(when)
+        return batch
+
+    return tf.data.Dataset.zip((asked, batches)).map(told)
+
+
+def _options(prefetch: Prefetch) -> tf.data.Options:
+    """Returns what makes `tf.data` do no more and no less than a plan says."""
+    options = tf.data.Options()
+    if not prefetch.ahead:
+        options.experimental_optimization.map_parallelization = False
+        options.experimental_optimization.inject_prefetch = False
+    if prefetch.workers > cores():
+        # Its own pool has a thread for each core.
+        options.threading.private_threadpool_size = prefetch.workers + 1
+    return options

@@ -1,0 +1,1 @@
+"""Which examples a batch has, and in which order."""

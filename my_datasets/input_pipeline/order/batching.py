@@ -1,0 +1,197 @@
+"""Which examples a batch has: a function of its number alone, for each of any number of hosts."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.input_pipeline.order.permutation import EpochOrder, Places
+from my_datasets.input_pipeline.order.state import State, count_in
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.stages import Batch, Prefetch, Repeat, Shard
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Batches that are made together.
+
+    Attributes:
+      epoch: Their epoch.
+      first: The place of their first example in this host's part of the epoch.
+      batches: How many they are.
+      rows: How many examples each of them has.
+      position: How many examples of the epoch were given before this iteration.
+    """
+
+    epoch: int
+    first: int
+    batches: int
+    rows: int
+    position: int = 0
+
+
+@dataclass(frozen=True)
+class Batching:
+    """The batches of an iteration, of one host.
+
+    Attributes:
+      order: The order of the examples of each epoch.
+      start: Where to begin.
+      batch: How many examples make a batch.
+      shard: Which part is this host's.
+      epochs: How many epochs a whole iteration has; None for ever.
+      at_once: How many batches are made together.
+    """
+
+    order: EpochOrder
+    start: State
+    batch: Batch
+    shard: Shard = dataclasses.field(default_factory=lambda: Shard(0, 1))
+    epochs: int | None = None
+    at_once: int = 1
+
+    @classmethod
+    def of(cls, plan: Plan, order: EpochOrder, state: State | None, *, single: bool) -> "Batching":
+        """Returns the batches of a plan.
+
+        Args:
+          plan: The plan.
+          order: The order of its examples.
+          state: Where to begin; None for the beginning. It may come from another number of hosts,
+            or another batch size.
+          single: Whether each batch is to be made for itself, whatever the plan says.
+
+        Raises:
+          PlanError: The state belongs to other data or another order.
+        """
+        beginning = plan.beginning
+        start = state or beginning
+        start.check(beginning)
+        batch = plan.the(Batch)
+        at_once = 1 if single else max(1, plan.the(Prefetch).rows // batch.size)
+        shard = plan.get(Shard) or Shard(0, 1)
+        return cls(order, start, batch, shard, plan.the(Repeat).epochs, at_once)
+
+    def at(self, start: State) -> "Batching":
+        """Returns the batches of an iteration that begins elsewhere."""
+        return dataclasses.replace(self, start=start)
+
+    @property
+    def end(self) -> int | None:
+        """The epoch before which the iteration ends; None if it does not."""
+        return None if self.epochs is None else self.start.following(self.epochs).epoch
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the iteration has as many batches as those after it."""
+        return not self.start.position and not self.start.epoch % (self.epochs or 1)
+
+    def examples(self, epoch: int) -> int:
+        """Returns how many examples this host has in an epoch."""
+        return self.shard.examples(self.order.size - self._begin(epoch))
+
+    def steps(self, epoch: int) -> int:
+        """Returns how many batches an epoch has."""
+        full, rest = divmod(self.examples(epoch), self.batch.size)
+        return full + (rest > 0 and not self.batch.drop_remainder)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many batches a whole epoch has."""
+        return self.steps(self.start.epoch + 1)
+
+    @property
+    def steps_per_iteration(self) -> int | None:
+        """How many batches a whole iteration has; None for ever."""
+        return None if self.epochs is None else self.epochs * self.steps_per_epoch
+
+    @property
+    def total_steps(self) -> int | None:
+        """How many batches the iteration has; None for ever."""
+        return self._over_all_epochs(self.steps)
+
+    @property
+    def total_pieces(self) -> int | None:
+        """How many pieces the iteration has; None for ever."""
+        return self._over_all_epochs(self.pieces)
+
+    def pieces(self, epoch: int) -> int:
+        """Returns how many pieces an epoch has: a smaller batch is one of its own."""
+        full, rest = divmod(self.examples(epoch), self.batch.size)
+        return -(-full // self.at_once) + (rest > 0 and not self.batch.drop_remainder)
+
+    def piece(self, number: int) -> Piece:
+        """Returns the number-th piece, from 0, without going through those before it."""
+        epoch = self.start.epoch
+        in_first = self.pieces(epoch)
+        if number >= in_first:
+            more, number = divmod(number - in_first, max(1, self.pieces(epoch + 1)))
+            epoch += 1 + more
+        full, rest = divmod(self.examples(epoch), self.batch.size)
+        begin = number * self.at_once
+        if begin < full:
+            batches = min(self.at_once, full - begin)
+            first, rows = begin * self.batch.size, self.batch.size
+        else:
+            first, batches, rows = full * self.batch.size, 1, rest
+        return Piece(epoch, first, batches, rows, self._begin(epoch))
+
+    def numbers(self, piece: Piece) -> Places:
+        """Returns the numbers of a piece's examples."""
+        # Beyond the end are those that make the parts equal: the epoch's first ones.
+        return self.order(piece.epoch, self._places(piece) % self.order.size)
+
+    def with_partners(self, piece: Piece, partners: int) -> tuple[Places, Places]:
+        """Returns the numbers of a piece's examples and of those before each in the epoch's order.
+
+        Args:
+          piece: The piece.
+          partners: How many before each one.
+
+        Returns:
+          The numbers, each after that of the example before it; and in which rows the piece's own
+          ones are.
+        """
+        own = self._places(piece)
+        places = np.unique(own[:, None] - np.arange(partners + 1))
+        return self.order(piece.epoch, places % self.order.size), np.searchsorted(places, own)
+
+    def _places(self, piece: Piece) -> Places:
+        mine = np.arange(piece.first, piece.first + piece.batches * piece.rows)
+        return piece.position + mine * self.shard.count + self.shard.index
+
+    def state_after(self, steps: int) -> State:
+        """Returns where an iteration is after so many batches.
+
+        Raises:
+          InvalidOptionError: It is no number of batches.
+        """
+        given = count_in(steps)
+        if given is None:
+            raise InvalidOptionError(
+                explain(
+                    f"state_after({steps!r}): steps is not valid.",
+                    "Expected: a whole number of batches, from 0",
+                    fix="give as many as training took, such as state_after(100)",
+                )
+            )
+        steps = given
+        epoch, done = self.start.epoch, self.steps(self.start.epoch)
+        begin = self.start.position
+        if steps >= done:
+            more, steps = divmod(steps - done, max(1, self.steps_per_epoch))
+            epoch, begin = epoch + 1 + more, 0
+        position = begin + steps * self.batch.size * self.shard.count
+        return dataclasses.replace(self.start, epoch=epoch, position=min(position, self.order.size))
+
+    def _begin(self, epoch: int) -> int:
+        return self.start.position if epoch == self.start.epoch else 0
+
+    def _over_all_epochs(self, count: Callable[[int], int]) -> int | None:
+        """Returns a sum over all epochs, of which all but the first one are alike."""
+        if self.end is None:
+            return None
+        left = self.end - self.start.epoch
+        return count(self.start.epoch) + (left - 1) * count(self.start.epoch + 1)

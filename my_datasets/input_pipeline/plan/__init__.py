@@ -1,0 +1,1 @@
+"""Options, and the plan made of them."""

@@ -1,0 +1,138 @@
+"""`mix`: chooses the stages of an input pipeline over several datasets."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from my_datasets.core.reference import DatasetReference
+from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.input_pipeline.delivery import delivered, looked_at, part_of, random_seed
+from my_datasets.input_pipeline.order import mixing
+from my_datasets.input_pipeline.plan.options import checked
+from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.plan.planner import plan
+from my_datasets.input_pipeline.plan.sizing import Budget
+from my_datasets.input_pipeline.plan.stages import (
+    Batch,
+    Cache,
+    Decode,
+    Mix,
+    Prefetch,
+    Read,
+    Remainder,
+    Repeat,
+    Shard,
+    Shuffle,
+    Stage,
+    Stop,
+    Tokenize,
+)
+
+# Stages that are about batches, not about single examples.
+_OF_BATCHES = (Batch, Repeat, Prefetch, Shard)
+
+
+@checked()
+def mix(
+    parts: Sequence[str | DatasetReference | Plan],
+    *,
+    weights: Sequence[float] | None = None,
+    temperature: float = 1.0,
+    stop: Stop = "first",
+    batch_size: int = 32,
+    seed: int | None = 0,
+    epochs: int | None = 1,
+    shard: tuple[int, int] | str | None = None,
+    remainder: Remainder = "pad",
+    drop_remainder: bool = False,
+    workers: int | None = None,
+    prefetch: int | None = None,
+    memory: int | str | None = None,
+) -> Plan:
+    """Returns the plan of a mixture of datasets, each with its share of every batch.
+
+    A dataset of which all examples were given begins an epoch of its own; one of which some are
+    left when an epoch of the mixture ends goes on with them in the next.
+
+    Args:
+      parts: Prepared datasets, or plans for them: those say which split, features and order. Of
+        their batches, epochs and hosts nothing is taken.
+      weights: How often examples of each come; None for as often as they are many.
+      temperature: Above 1, weights become more alike: they are raised to the power of 1 /
+        temperature.
+      stop: When an epoch ends: `"first"`, when all examples of one dataset were given, or `"all"`,
+        when those of each were.
+      batch_size: As for `plan`.
+      seed: As for `plan`; also of parts that are no plans.
+      epochs: As for `plan`.
+      shard: As for `plan`.
+      remainder: As for `plan`.
+      drop_remainder: As for `plan`.
+      workers: As for `plan`.
+      prefetch: As for `plan`.
+      memory: As for `plan`.
+
+    Raises:
+      PlanError: Their examples have different features.
+      InvalidOptionError: A value makes no sense, or the memory is too little.
+    """
+    part = None if shard is None else part_of(shard, remainder)
+    is_drawn = seed is None
+    if seed is None:
+        seed = random_seed(part)
+    plans = [
+        one if isinstance(one, Plan) else _drawn(plan(one, seed=seed), is_drawn) for one in parts
+    ]
+    if not plans or any(one.get(Mix) is not None for one in plans):
+        raise InvalidOptionError(
+            explain(f"{len(plans)} plans, or mixtures of them, cannot be mixed.",
+                    fix="give plans of one dataset each")
+        )  # fmt: skip
+    of_examples = [
+        tuple(stage for stage in one.stages if not isinstance(stage, _OF_BATCHES)) for one in plans
+    ]
+    if any(one.the(Read).held is not None for one in plans):
+        raise InvalidOptionError(
+            explain(
+                "Datasets in an object store cannot be mixed: shards of each would come and go.",
+                fix="copy them here",
+            )
+        )
+    if len({tuple(_contents(one)) for one in plans}) > 1:
+        raise InvalidOptionError(
+            explain("The plans have different tokenizers.", fix="give all the same one")
+        )
+    budget = Budget.of(memory)
+    for one in plans:
+        budget = budget.without(one.get(Cache))
+    if budget.size <= 0:
+        raise InvalidOptionError(
+            explain("The caches of the plans take all the memory.", fix="give more, or no caches")
+        )
+    sizes = [looked_at(stages)[1].size for stages in of_examples]
+    found = Mix(
+        tuple(of_examples), mixing.shares(sizes, weights, temperature), stop, seed, is_drawn
+    )
+    # What is done to whole batches is the same for all.
+    decodes = [one.the(Decode) for one in plans]
+    if len({decode.image_dtype for decode in decodes}) > 1:
+        raise InvalidOptionError(
+            explain("The plans give images of different types.", fix="give all one image_dtype")
+        )
+    batch = Batch(batch_size, drop_remainder)
+    of_host = [] if part is None else [part]
+    given: list[Stage] = [found, *of_host, decodes[0]]
+    return delivered(given, batch, epochs, workers, prefetch, budget)
+
+
+def _drawn(of: Plan, is_drawn: bool) -> Plan:
+    """Returns a plan that says whether its seed, that of the mixture, was drawn at random."""
+    return Plan(
+        tuple(
+            dataclasses.replace(one, is_drawn=is_drawn) if isinstance(one, Shuffle) else one
+            for one in of.stages
+        )
+    )
+
+
+def _contents(plan: Plan) -> list[str]:
+    return sorted(stage.content for stage in plan.stages if isinstance(stage, Tokenize))

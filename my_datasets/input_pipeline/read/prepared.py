@@ -1,0 +1,288 @@
+"""A prepared version on this machine: where its records are, and what is in them. No TensorFlow."""
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from my_datasets.builders.resolving import resolve_prepared
+from my_datasets.core.reference import DatasetReference
+from my_datasets.errors import (
+    DataDirError,
+    NotPreparedError,
+    explain,
+    in_an_object_store,
+)
+from my_datasets.input_pipeline.read.bucket_cache import ObjectStore, Stored, mirror
+from my_datasets.metadata import features, layout, subsplits
+from my_datasets.metadata.dataset_info import Declared
+from my_datasets.metadata.features import Schema
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.records.random_access import Records, Shard
+from my_datasets.records.shard_provider import Origin, origin_of
+from my_datasets.resolving.lock import Lock
+from my_datasets.storage import addresses
+from my_datasets.storage.user_folders import cache_folder
+
+# A dataset, or the directory of a version of it.
+Reference = str | os.PathLike[str] | DatasetReference
+# A split or slice as text, or what TFDS takes for one.
+Split = Any
+_DEFAULT_DATA_DIR = "~/tensorflow_datasets"
+# Shards that come when they are read, whose examples are put into an order together; and windows of
+# them that lie here: one, one that not all threads are through with, and the next one.
+WINDOW = 4
+WINDOWS_HELD = 3
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A prepared version.
+
+    Attributes:
+      path: Its directory.
+      name: The dataset's full name, `name/config:version`.
+      schema: Its features.
+      shards: The shards of each split.
+      origin: Where its shards come from, if they are not here; `path` then holds its metadata.
+    """
+
+    path: Path
+    name: str
+    schema: Schema
+    shards: Mapping[str, list[Shard]]
+    origin: Origin | None = None
+
+    @functools.cached_property
+    def content(self) -> str:
+        """Which data it is: a hash of what made it, and of the shards' names, sizes and lengths."""
+        made_by = Manifest.read(self.path)
+        shards = [(one.path.name, one.length, self._size(one.path)) for one in self._all_shards()]
+        described = [self.name, shards, made_by.fingerprint if made_by else None]
+        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+    def _size(self, path: Path) -> int:
+        if self.origin is not None:
+            return self.origin.sizes.get(path.name, -1)
+        return path.stat().st_size if path.exists() else -1
+
+    @property
+    def modified(self) -> int:
+        """When a shard was written last, in nanoseconds of the epoch."""
+        if self.origin is not None:
+            return self.origin.modified
+        times = [one.path.stat().st_mtime_ns for one in self._all_shards() if one.path.exists()]
+        return max(times, default=0)
+
+    def _all_shards(self) -> list[Shard]:
+        return [one for some in self.shards.values() for one in some]
+
+    def text_of(self, split: Split) -> str:
+        """Returns a split or slice as text; see `subsplits.text_of`."""
+        return subsplits.text_of(split, self._lengths)
+
+    @property
+    def _lengths(self) -> dict[str, list[int]]:
+        return {name: [one.length for one in some] for name, some in self.shards.items()}
+
+    def records(self, split: str, held: int | None = None) -> Records:
+        """Returns the records of a split or slice.
+
+        Args:
+          split: The split or slice.
+          held: Of shards that come when they are read, how many may lie here at a time; None for
+            as many as its origin thinks right.
+
+        Raises:
+          SplitNotFoundError: There is none of that name.
+          InvalidOptionError: There is no room for so many shards.
+        """
+        lengths = self._lengths
+        first, begin = {}, 0
+        for name, sizes in lengths.items():
+            first[name] = begin
+            begin += sum(sizes)
+        ranges = [
+            (first[one.split] + one.begin, first[one.split] + one.end)
+            for one in subsplits.resolve(split, lengths)
+        ]
+        records = Records(self._all_shards(), ranges)
+        if self.origin is None:
+            return records
+        # Those of other splits come and go by themselves.
+        bringer = self.origin.bringer({path.name for path, _ in records.runs()}, held)
+        return Records(self._all_shards(), ranges, bringer, bringer.most)
+
+
+def find(
+    reference: Reference,
+    data_dir: str | os.PathLike[str] | None = None,
+    held_at: str | os.PathLike[str] | None = None,
+) -> Prepared:
+    """Returns the highest prepared version that a reference means.
+
+    Args:
+      reference: For example `digits:1.*.*`; or the directory of a prepared version, or what stands
+        for it, such as what `my_datasets.pull` returns. Without a
+        version, or with a wildcard, versions that are blocked are passed over.
+      data_dir: Where the data is, which may be in an object store; TFDS's default if None.
+      held_at: Where copies of what is in an object store lie; a folder of the user's cache if None.
+
+    Raises:
+      InvalidReferenceError: `reference` is malformed.
+      NotPreparedError: There is no such version.
+      VersionBlockedError: It must not be used, as its builder or its own metadata say.
+      DataDirError: It cannot be read without TFDS: it is of another file format.
+      LockError: It is another one than the project's lock says.
+    """
+    is_path = isinstance(reference, os.PathLike)
+    text = os.fspath(reference) if isinstance(reference, os.PathLike) else str(reference)
+    if data_dir is None and addresses.is_remote(text):
+        return _remote_version(text, held_at)
+    if data_dir is None and (is_path or os.sep in text):
+        path = addresses.local_path(text, "The version")
+        if layout.is_prepared(path):
+            return replace(_read(path), origin=origin_of(path))
+    if (is_path and os.sep in text) or text.startswith((os.sep, ".", "~")):
+        raise NotPreparedError(
+            explain(
+                f"{text} is no prepared version.",
+                "A path is one of a version's directory: data_dir has no effect"
+                if data_dir is not None else "",
+                fix="give the directory of a version, such as data/digits/1.0.0, or a name",
+            )
+        )  # fmt: skip
+    parsed = reference if isinstance(reference, DatasetReference) else DatasetReference.parse(text)
+    lock = Lock.find()
+    where = root_of(data_dir)
+    is_remote = addresses.is_remote(where)
+    if is_remote:
+        found = _remote(parsed, where, held_at, lock)
+    else:
+        folder = Path(where).expanduser() / parsed.name
+        found = _read(resolve_prepared.use(parsed, folder, str(folder.parent), lock).path)
+    if lock is not None:
+        lock.check(parsed, found.path, has_shards=not is_remote)
+    return found
+
+
+def folder_of(
+    reference: str | DatasetReference,
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    to_use: bool = False,
+) -> Path:
+    """Returns the directory of the highest prepared version on this machine that is meant.
+
+    Args:
+      reference: Which is meant. A wildcard passes over versions that are blocked.
+      data_dir: Where prepared data is; TFDS's default if None.
+      to_use: Whether it is to be used, not only looked at: a version that is blocked is then
+        refused also if it is asked for exactly.
+
+    Raises:
+      InvalidReferenceError: `reference` is malformed.
+      NotPreparedError: There is no such version.
+      VersionBlockedError: It must not be used, or all that fit a wildcard must not.
+      DataDirError: The data directory is in an object store.
+    """
+    parsed = DatasetReference.of(reference)
+    if addresses.is_remote(root_of(data_dir)):
+        raise in_an_object_store(root_of(data_dir))
+    root = Path(root_of(data_dir)).expanduser()
+    locate = resolve_prepared.use if to_use else resolve_prepared.look_at
+    return locate(parsed, root / parsed.name, str(root)).path
+
+
+def find_directory(
+    reference: str | DatasetReference, data_dir: str | os.PathLike[str] | None = None
+) -> Path:
+    """Returns the directory of the prepared version on this machine that a reference means.
+
+    It is the one that the project's lock says, if that has the reference.
+
+    Args:
+      reference: Which is meant.
+      data_dir: Where prepared data is; TFDS's default if None.
+
+    Raises:
+      LockError: It is another one than the project's lock says.
+      InvalidReferenceError, NotPreparedError, VersionBlockedError, DataDirError: As `folder_of`.
+    """
+    parsed = DatasetReference.of(reference)
+    lock = Lock.find()
+    if lock is None:
+        return folder_of(parsed, data_dir)
+    path = folder_of(lock.exact(parsed), data_dir)
+    lock.check(parsed, path, has_shards=True)
+    return path
+
+
+def root_of(data_dir: str | os.PathLike[str] | None) -> str:
+    """Returns the data directory that is meant: TFDS's default if None.
+
+    Raises:
+      InvalidOptionError: It is neither a path nor an address.
+    """
+    found = data_dir or os.environ.get("TFDS_DATA_DIR") or _DEFAULT_DATA_DIR
+    return addresses.path_or_address(found, "The data directory", None)
+
+
+def _remote(
+    parsed: DatasetReference,
+    root: str,
+    held_at: str | os.PathLike[str] | None,
+    lock: Lock | None,
+) -> Prepared:
+    url = f"{root.rstrip('/')}/{parsed.name}"
+    folder, _ = _mirror(url, held_at)
+    found = resolve_prepared.use(parsed, folder, root, lock)
+    return _remote_version(f"{url}/{found.path.relative_to(folder).as_posix()}", held_at)
+
+
+def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dict[str, Stored]]:
+    if ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
+        raise DataDirError(
+            explain(
+                "The URL of an object store has a password in it.",
+                fix="give it by the environment, as the store's own tools take it",
+            )
+        )
+    return mirror(url, _held(held_at))
+
+
+def _held(held_at: str | os.PathLike[str] | None) -> Path:
+    return addresses.local_path(held_at, "shards_dir") if held_at else cache_folder("shards")
+
+
+def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepared:
+    """Returns the version in a folder of an object store."""
+    path, files = _mirror(url, held_at)
+    if not layout.is_prepared(path):
+        raise NotPreparedError(
+            explain(f"{url} is no prepared version.", fix="give the folder of a whole one")
+        )
+    held = os.path.abspath(_held(held_at))
+    most = WINDOW * WINDOWS_HELD
+    return replace(_read(path), origin=ObjectStore(url, path, files, held, most))
+
+
+def _read(path: Path) -> Prepared:
+    declared = Declared.read(path)
+    if declared.file_format != "tfrecord":
+        raise DataDirError(
+            explain(
+                f"{path} holds {declared.file_format} files.",
+                "Expected TFRecords",
+                fix="read it by TFDS's as_data_source, or build it with file_format='tfrecord'",
+            )
+        )
+    shards = {
+        split: [Shard(path / one.name, one.examples) for one in some]
+        for split, some in declared.splits.items()
+    }
+    return Prepared(path, declared.name, features.read(path), shards)

@@ -1,0 +1,345 @@
+"""`source`: any example of a split at once, without TensorFlow."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypedDict
+
+import numpy as np
+
+from my_datasets.errors import (
+    ExampleError,
+    FeatureError,
+    InvalidOptionError,
+    explain,
+    nearest,
+)
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode.decoder import Decoder, MisfitError
+from my_datasets.input_pipeline.decode.missing import Missing, MissingItems, items_of, with_missing
+from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.input_pipeline.plan.option_rules import shown
+from my_datasets.input_pipeline.plan.options import checked
+from my_datasets.input_pipeline.read.prepared import Prepared, Reference, Split, find
+from my_datasets.input_pipeline.stopwatch import timed
+from my_datasets.input_pipeline.transform import floats as images_as_floats
+from my_datasets.input_pipeline.transform.crops import Crop
+from my_datasets.metadata.features import Leaf
+from my_datasets.records.random_access import Records
+from my_datasets.records.tf_example.columns import Places
+
+
+class Source(Protocol):
+    """Examples at random, as a pipeline takes them."""
+
+    @property
+    def tree(self) -> Any:
+        """The leaves of an example, nested as the columns are."""
+
+    @property
+    def skipped(self) -> int:
+        """How many different examples were passed over so far."""
+
+    def __len__(self) -> int: ...
+
+    def columns(self, numbers: Places, epoch: int) -> Any:
+        """Returns some of the examples, as columns, as they are in an epoch."""
+
+
+class SourceOptions(TypedDict, total=False):
+    """The options of `source`, which says what they mean."""
+
+    split: Split
+    data_dir: str | os.PathLike[str] | None
+    as_supervised: bool
+    columns: Sequence[str] | None
+    image_size: tuple[int, int] | None
+    shards_dir: str | os.PathLike[str] | None
+    missing: Missing
+
+
+@dataclass(frozen=True)
+class ExampleSource(Sequence[Any]):
+    """The examples of a split, at random.
+
+    It can be sent to other processes: they open the files for themselves.
+
+    Attributes:
+      name: The dataset's full name.
+      split: The split or slice.
+      records: Its records.
+      decoder: Makes values of them.
+    """
+
+    name: str
+    split: str
+    records: Records = field(repr=False)
+    decoder: Decoder = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, number: Any) -> Any:
+        """Returns an example: values nested as the features are, or (input, target)."""
+        if isinstance(number, slice):
+            return self.getitems(range(*number.indices(len(self))))
+        if np.ndim(number):
+            raise InvalidOptionError(
+                explain(
+                    "source[...] takes one number, or a slice.",
+                    f"Found: {shown(number)}",
+                    fix="use source.getitems([...]) for several examples",
+                )
+            )
+        return self.getitems([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
+        """Returns examples, for PyTorch."""
+        return self.getitems(numbers)
+
+    def getitems(self, numbers: Sequence[int]) -> list[Any]:
+        """Returns examples, read and decoded together.
+
+        Args:
+          numbers: Which, from 0; negative ones count from the end.
+
+        Raises:
+          IndexError: There is no such example.
+          InvalidOptionError: They are no whole numbers.
+          CorruptShardError, ExampleError: One of them is damaged.
+        """
+        columns = self.columns(numbers)
+        return examples_of(columns, len(numbers))
+
+    @property
+    def tree(self) -> Any:
+        """The leaves of an example, nested as its values are; images as they are given."""
+        size = self.decoder.image_size
+
+        def decoded(leaf: Leaf) -> Leaf:
+            if leaf.form != "image":
+                return leaf
+            found = images_as_floats.leaf_of(leaf) if self.decoder.floats else leaf
+            return found if size is None else replace(found, shape=(*size, *leaf.shape[2:]))
+
+        return pytree.map_columns(decoded, self.decoder.tree)
+
+    @property
+    def skipped(self) -> int:
+        """None are skipped here."""
+        return 0
+
+    def columns(self, numbers: Sequence[int] | Places, epoch: int = 0) -> Any:
+        """Returns examples as columns: arrays of shape [n, ...], and `Ragged`s.
+
+        Args:
+          numbers: As for `getitems`.
+          epoch: The epoch, in which random crops are others.
+
+        Raises:
+          IndexError, CorruptShardError, ExampleError: As `getitems`.
+        """
+        try:
+            return self.decoded(numbers, epoch)
+        except MisfitError as error:
+            raise self.explained(error, numbers) from error
+
+    def decoded(self, numbers: Sequence[int] | Places, epoch: int = 0) -> Any:
+        """Returns the same as `columns`, but raises a `MisfitError` in place of `ExampleError`."""
+        chosen = self._chosen(numbers)
+        crop = self.decoder.crop
+        with timed("read"):
+            batch = self.records.read(chosen)
+        return self.decoder(batch, None if crop is None else crop.draws(epoch, chosen))
+
+    def explained(
+        self, error: MisfitError, numbers: Sequence[int] | Places, which: int = 0
+    ) -> ExampleError:
+        """Returns an error that says where the example lies.
+
+        Args:
+          error: The error.
+          numbers: The examples that were to be decoded.
+          which: Of which one of those that are at fault.
+        """
+        place = self.records.place(int(self._chosen(numbers)[error.rows[which]]))
+        of = f"The feature {error.feature!r} of " if error.feature else ""
+        return ExampleError(
+            explain(
+                f"{of}{place} cannot be decoded.",
+                f"Expected: {error.expected}",
+                f"Found: {error.found}",
+                fix="build or pull the version anew; if its builder is at fault, fix that",
+            )
+        )
+
+    def _chosen(self, numbers: Sequence[int] | Places) -> Places:
+        size = len(self)
+        given = np.asarray(numbers)
+        if given.size and (given.dtype.kind not in "iu" or given.ndim != 1):
+            raise InvalidOptionError(
+                explain(
+                    f"Examples have whole numbers, from 0 to {size - 1:,}.",
+                    f"Found: {shown(numbers[0] if len(numbers) == 1 else numbers)}",
+                    fix="give such numbers",
+                )
+            )
+        chosen = given.astype(np.int64).reshape(-1)
+        chosen = np.where(chosen < 0, chosen + size, chosen)
+        if len(chosen) and not (chosen.min() >= 0 and chosen.max() < size):
+            raise IndexError(f"{self.name} has {size:,} examples in {self.split!r}")
+        return chosen
+
+    def __iter__(self) -> Iterator[Any]:
+        for begin in range(0, len(self), _AT_ONCE):
+            yield from self.getitems(range(begin, min(begin + _AT_ONCE, len(self))))
+
+
+# Examples that are read at once where they are wanted one after the other.
+_AT_ONCE = 64
+
+
+@checked()
+def source(
+    reference: Reference,
+    *,
+    split: Split = "train",
+    data_dir: str | os.PathLike[str] | None = None,
+    as_supervised: bool = False,
+    columns: Sequence[str] | None = None,
+    image_size: tuple[int, int] | None = None,
+    shards_dir: str | os.PathLike[str] | None = None,
+    missing: Missing = "tfds",
+) -> ExampleSource:
+    """Returns the examples of a prepared split, for access at random, without TensorFlow.
+
+    Args:
+      reference: For example `"digits"` or `"digits:1.*.*"`; or a prepared version's directory.
+      split: A split or slice such as `"train[:80%]"`.
+      data_dir: The data directory; TFDS's default if None.
+      as_supervised: Give `(input, target)` in place of a dict.
+      columns: The features that are wanted, by their names; others are not decoded. None for all.
+      image_size: (height, width) to which images are resized; None to leave them.
+      shards_dir: Where shards of a version in an object store lie while they are read; a folder of
+        the user's cache if None.
+      missing: What stands for missing values of optional features; see `plan`.
+
+    Raises:
+      NotPreparedError: There is no such version.
+      SplitNotFoundError: There is no such split.
+      FeatureError: A feature is not there, or only TFDS can read it.
+      InvalidOptionError: `missing` makes no sense for these features.
+      MissingDependencyError: There are images, and what decodes them is not installed.
+    """
+    check_form(as_supervised=as_supervised, columns=columns)
+    found = find(reference, data_dir, shards_dir)
+    return open_source(
+        found, found.text_of(split), as_supervised=as_supervised, columns=columns,
+        image_size=image_size, missing=items_of(missing),
+    )  # fmt: skip
+
+
+def check_form(*, as_supervised: bool | None, columns: Sequence[str] | None) -> None:
+    """Sees that either input and target are wanted, or features by their names.
+
+    Raises:
+      InvalidOptionError: Both are.
+    """
+    if as_supervised and columns is not None:
+        raise InvalidOptionError(
+            explain(
+                "as_supervised=True gives the input and the target: columns= has no effect.",
+                fix=f"give one of them: columns={list(columns)!r} gives a dict",
+            )
+        )
+
+
+def open_source(
+    prepared: Prepared,
+    split: str,
+    *,
+    as_supervised: bool,
+    columns: Sequence[str] | None,
+    image_size: tuple[int, int] | None,
+    crop: Crop | None = None,
+    floats: bool = False,
+    held: int | None = None,
+    missing: MissingItems = "tfds",
+) -> ExampleSource:
+    """Returns the examples of a split.
+
+    Args:
+      prepared: The version.
+      split: As for `source`.
+      as_supervised: As for `source`.
+      columns: As for `source`.
+      image_size: As for `source`.
+      crop: Chooses the part of images that is taken and resized; None for all.
+      floats: Whether images become numbers from 0 to 1.
+      held: Of a version in an object store, how many shards may lie here at a time.
+      missing: As for `source`.
+
+    Raises:
+      SplitNotFoundError, FeatureError, InvalidOptionError, MissingDependencyError: As `source`.
+    """
+    tree = _chosen_features(prepared, as_supervised=as_supervised, columns=columns)
+    decoder = Decoder(with_missing(tree, missing), image_size, crop, floats)
+    if image_size is not None and not decoder.has_images:
+        raise FeatureError(
+            explain(
+                f"image_size changes nothing: what is read of {prepared.name} has no image.",
+                f"Read: {', '.join('/'.join(leaf.path) for leaf in pytree.columns_of(tree))}",
+                fix="leave image_size out, or choose an image with columns",
+            )
+        )
+    return ExampleSource(prepared.name, split, prepared.records(split, held), decoder)
+
+
+def _chosen_features(
+    prepared: Prepared, *, as_supervised: bool, columns: Sequence[str] | None
+) -> Any:
+    """Returns the leaves that are wanted.
+
+    Raises:
+      FeatureError: There is no such feature, or none are declared to be input and target.
+    """
+    tree = prepared.schema.tree
+    if as_supervised:
+        if prepared.schema.supervised is None:
+            raise FeatureError(
+                explain(
+                    f"{prepared.name} declares no input and target.",
+                    fix="choose its features with columns=[...] and as_supervised=False",
+                )
+            )
+        return prepared.schema.supervised
+    if columns is None:
+        return tree
+    missing = sorted(set(columns) - set(tree)) if isinstance(tree, Mapping) else list(columns)
+    if missing:
+        raise FeatureError(
+            explain(
+                f"{prepared.name} has no feature {', '.join(map(repr, missing))}.",
+                f"Its features: {', '.join(tree) if isinstance(tree, Mapping) else 'one'}",
+                nearest(missing[0], tree) if isinstance(tree, Mapping) else "",
+                fix=f"choose {inside!r}, with all that it holds"
+                if (inside := missing[0].partition("/")[0]) in tree
+                else "choose among those",
+            )
+        )
+    return {name: tree[name] for name in columns}
+
+
+def examples_of(columns: Any, n: int) -> list[Any]:
+    """Returns examples: the rows of columns.
+
+    Args:
+      columns: As a `Decoder` gives them.
+      n: How many rows they have.
+    """
+    if isinstance(columns, Mapping):
+        split = {name: examples_of(values, n) for name, values in columns.items()}
+        return [dict(zip(split, row, strict=True)) for row in zip(*split.values(), strict=True)]
+    if isinstance(columns, tuple):
+        return list(zip(*(examples_of(values, n) for values in columns), strict=True))
+    return columns.rows() if isinstance(columns, Ragged) else list(columns)

@@ -1,0 +1,174 @@
+"""Which examples of each epoch came, which were lost, and which came more than once."""
+
+import dataclasses
+import threading
+from collections import Counter, deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from my_datasets.errors import LostExamplesError, explain
+from my_datasets.input_pipeline.order.batching import Batching
+from my_datasets.input_pipeline.service.policies import Policy
+from my_datasets.input_pipeline.stall_clock import Stats
+
+# Epochs whose accounts are kept.
+_KEPT = 1000
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class EpochAccount:
+    """What became of the examples of an epoch, or of the rest of one.
+
+    Attributes:
+      epoch: Counted from 0.
+      expected: How many examples its batches were to have.
+      given: How many came to the trainer, each as often as it came.
+      lost: The numbers of those that did not come, as they are stored.
+      repeated: The numbers of those that came again, as often as they did.
+      dropped: How many examples a worker sent again that had come, and that were therefore dropped.
+    """
+
+    epoch: int
+    expected: int
+    given: int
+    lost: tuple[int, ...] = ()
+    repeated: tuple[int, ...] = ()
+    dropped: int = 0
+
+
+@dataclass(frozen=True)
+class ServiceStats(Stats):
+    """What is known of a pipeline whose batches come from a service.
+
+    Attributes:
+      epochs: What became of the examples of each epoch that is over; of the last 1,000.
+      made_again: How many pieces were asked for again, as they were lost or late.
+      begun_again: How often a job was begun anew where it was interrupted.
+      workers: How many pieces came from each worker, by its address.
+    """
+
+    epochs: tuple[EpochAccount, ...] = ()
+    made_again: int = 0
+    begun_again: int = 0
+    workers: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+class Ledger:
+    """Keeps the accounts of one pipeline, of all its iterators together."""
+
+    def __init__(self) -> None:
+        """Begins with nothing."""
+        self._lock = threading.Lock()
+        self._epochs: deque[EpochAccount] = deque(maxlen=_KEPT)
+        self._workers: Counter[str] = Counter()
+        self._skipped: dict[str, int] = {}
+        self._made_again = 0
+        self._begun_again = 0
+
+    def arrived(self, maker: str, skipped: int) -> None:
+        """Notes a piece that came."""
+        with self._lock:
+            self._workers[maker] += 1
+            self._skipped[maker] = max(skipped, self._skipped.get(maker, 0))
+
+    def asked_again(self, pieces: int) -> None:
+        """Notes that so many pieces were asked for again."""
+        with self._lock:
+            self._made_again += pieces
+
+    def began_again(self) -> None:
+        """Notes that a job was begun anew."""
+        with self._lock:
+            self._begun_again += 1
+
+    def add(self, account: EpochAccount) -> None:
+        """Notes an epoch that is over."""
+        with self._lock:
+            self._epochs.append(account)
+
+    def stats(self, waited: Stats) -> ServiceStats:
+        """Returns all of it, with how long was waited."""
+        with self._lock:
+            return ServiceStats(
+                waited.steps, waited.waited, waited.elapsed, sum(self._skipped.values()),
+                tuple(self._epochs), self._made_again, self._begun_again, dict(self._workers),
+            )  # fmt: skip
+
+
+class Epoch:
+    """The account of an epoch that goes on.
+
+    Attributes:
+      pieces: The numbers of its pieces.
+      missing: Those that did not come yet.
+    """
+
+    def __init__(self, epoch: int, pieces: range, batching: Batching) -> None:
+        """Begins with nothing that came.
+
+        Args:
+          epoch: Counted from 0.
+          pieces: The numbers of its pieces.
+          batching: Knows what is in them.
+        """
+        self.pieces = pieces
+        self.missing = set(pieces)
+        self._epoch = epoch
+        self._batching = batching
+        self._repeated: list[int] = []
+        self._given = self._dropped = 0
+
+    def has_come(self, number: int) -> bool:
+        """Returns whether a piece came already, or is none of this epoch."""
+        return number not in self.missing
+
+    def give(self, number: int) -> None:
+        """Notes a piece that is given to the trainer, for the first time or again."""
+        self._given += self._size(number)
+        if number in self.missing:
+            self.missing.remove(number)
+        else:
+            self._repeated.append(number)
+
+    def drop(self, number: int) -> None:
+        """Notes a piece that came again, and is not given."""
+        self._dropped += self._size(number)
+
+    def closed(self, policy: Policy) -> EpochAccount:
+        """Returns the account of the epoch, which is over.
+
+        Raises:
+          LostExamplesError: It is not what the policy promises.
+        """
+        expected = sum(map(self._size, self.pieces))
+        lost, repeated = self._examples(sorted(self.missing)), self._examples(self._repeated)
+        account = EpochAccount(self._epoch, expected, self._given, lost, repeated, self._dropped)
+        if (lost and not policy.may_lose) or (repeated and not policy.may_repeat):
+            raise LostExamplesError(
+                explain(
+                    f"Epoch {self._epoch} had {self._given:,} examples in place of {expected:,}.",
+                    f"Lost: {_shown(lost)}; repeated: {_shown(repeated)}",
+                    f"sharding={policy.sharding!r} promises each {policy.guarantee}",
+                    fix="go on from the last saved position, with sharding='exact'",
+                )
+            )
+        return account
+
+    def _size(self, number: int) -> int:
+        piece = self._batching.piece(number)
+        return piece.batches * piece.rows
+
+    def _examples(self, numbers: list[int]) -> tuple[int, ...]:
+        if not numbers:
+            return ()
+        pieces = map(self._batching.piece, numbers)
+        return tuple(np.concatenate([self._batching.numbers(one) for one in pieces]).tolist())
+
+
+def _shown(examples: tuple[int, ...]) -> str:
+    if not examples:
+        return "none"
+    more = ", ..." if len(examples) > _SHOWN else ""
+    return f"{len(examples):,} ({', '.join(map(str, examples[:_SHOWN]))}{more})"

@@ -1,0 +1,240 @@
+"""What all ways to receive pieces have in common: waiting, with a deadline."""
+
+import socket
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from my_datasets.core.logs import get_logger
+from my_datasets.errors import ServiceError, explain
+from my_datasets.input_pipeline.frameworks.shutdown import calls
+from my_datasets.input_pipeline.order.state import State
+from my_datasets.input_pipeline.service import pyfunc_registry
+from my_datasets.input_pipeline.service.address import Address
+from my_datasets.input_pipeline.service.delivery_audit import Epoch, Ledger
+from my_datasets.input_pipeline.service.piece_stream import Arrived, Stream
+from my_datasets.input_pipeline.service.policies import Policy
+from my_datasets.input_pipeline.service.work_graph import HERE, Work
+
+_log = get_logger(__name__)
+
+# Seconds between looks at whether Python ends.
+_LOOK = 0.2
+_CONNECT = 2.0
+# Of an error in a worker, whose text has a whole traceback.
+_LONGEST = 2000
+
+
+@dataclass(frozen=True)
+class Service:
+    """A tf.data service, and how long it is waited for.
+
+    Attributes:
+      address: The dispatcher's.
+      deadline: After so many seconds without anything new, waiting ends with an error.
+    """
+
+    address: Address
+    deadline: float
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of TensorFlow's `distribute` for it."""
+        # Packing takes longer than sending what does not leave the machine.
+        return {"compression": None if self.address.is_here else "AUTO"}
+
+
+class Receiver(ABC):
+    """Receives the pieces of a plan; one of these for each iterator."""
+
+    def __init__(
+        self, work: Work, policy: Policy, service: Service, ledger: Ledger, start: State
+    ) -> None:
+        """Prepares; nothing is asked for yet.
+
+        Args:
+          work: What is to be made.
+          policy: What is promised of it.
+          service: Who makes it.
+          ledger: Is told what came.
+          start: Where the iteration begins.
+        """
+        self.work = work
+        self.policy = policy
+        self.service = service
+        self.ledger = ledger
+        self.batching = work.engine.batching.at(start)
+        self._notify = threading.Event()
+        self._streams: list[Stream] = []
+        self._makers: set[str] = set()
+        self._progress = time.monotonic()
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return self
+
+    def __next__(self) -> tuple[Any, ...]:
+        """Returns the flat arrays of the next piece.
+
+        Raises:
+          ServiceError: Nothing came in time, or a worker cannot make what is asked for.
+          LostExamplesError: What came is not what the policy promises.
+        """
+        with calls:
+            # What the consumer did in the meantime does not count.
+            self._progress = time.monotonic()
+            return self.next().arrays
+
+    @abstractmethod
+    def next(self) -> Arrived:
+        """Returns the next piece; raises StopIteration after the last one."""
+
+    def close(self) -> None:
+        """Wants nothing any more."""
+        for stream in self._streams:
+            stream.close()
+        self._streams.clear()
+
+    def begin(self, numbers: range | Sequence[int], **options: Any) -> Stream:
+        """Returns what comes of a new job."""
+
+        def elements() -> Any:
+            made = self.work.dataset(
+                self.batching.start, numbers, self.policy.dealing, self.service.address.url,
+                **self.service.options, **options,
+            )  # fmt: skip
+            return made.as_numpy_iterator()
+
+        return self._stream_of(elements)
+
+    def begin_here(self, numbers: Sequence[int]) -> Stream:
+        """Returns pieces that this process makes itself."""
+        return self._stream_of(lambda: self.work.made_here(self.batching.start, numbers))
+
+    def _stream_of(self, elements: Callable[[], Any]) -> Stream:
+        stream = Stream(elements, self._notify)
+        self._streams.append(stream)
+        return stream
+
+    def end(self, stream: Stream) -> None:
+        """Wants nothing more of a job."""
+        stream.close()
+        self._streams.remove(stream)
+
+    def poll(self, streams: Sequence[Stream]) -> Arrived | None:
+        """Returns what came of some jobs; None if nothing does for a moment.
+
+        Raises:
+          StopIteration: Python ends.
+          ServiceError: A worker cannot make what is asked for.
+        """
+        if calls.is_closed:
+            raise StopIteration
+        self._notify.clear()
+        for stream in streams:
+            try:
+                arrived = stream.take()
+            except tf.errors.OpError as error:
+                raise self._failed(error) from None
+            if arrived is not None:
+                self._makers.add(arrived.maker)
+                self.ledger.arrived(arrived.maker, arrived.skipped)
+                return arrived
+        if not any(stream.has_ended for stream in streams):
+            self._notify.wait(_LOOK)
+        return None
+
+    def progress(self) -> None:
+        """Notes that something new came."""
+        self._progress = time.monotonic()
+
+    @property
+    def quiet(self) -> float:
+        """For how many seconds nothing new came while it was waited for."""
+        return time.monotonic() - self._progress
+
+    def check_deadline(self) -> None:
+        """Ends waiting when it has taken too long.
+
+        Raises:
+          ServiceError: It has.
+        """
+        if self.quiet > self.service.deadline:
+            raise self.overdue()
+
+    def overdue(self) -> ServiceError:
+        """Returns the error for nothing new within the deadline; it says who answers."""
+        dispatcher, workers = self.who_answers()
+        answers = {True: "answers", False: "does not answer"}
+        seen = ", ".join(f"{name} {answers[there]}" for name, there in sorted(workers.items()))
+        return ServiceError(
+            explain(
+                f"Nothing new came from the service at {self.service.address.url} for "
+                f"{self.service.deadline:g} s.",
+                f"The dispatcher {answers[dispatcher]}; workers: "
+                f"{seen or 'none gave anything yet'}",
+                fix="start what does not answer (my-datasets serve worker --supervise starts it "
+                "again by itself), or give a longer deadline; then go on from the last state",
+            )
+        )
+
+    def who_answers(self) -> tuple[bool, dict[str, bool]]:
+        """Returns whether the dispatcher can be reached, and each worker that gave something."""
+        makers = self._makers - {HERE}
+        workers = {name: _answers(Address.parse(f"grpc://{name}")) for name in makers}
+        return _answers(self.service.address), workers
+
+    def account(self, epoch: Epoch) -> None:
+        """Notes an epoch that is over.
+
+        Raises:
+          LostExamplesError: It is not what the policy promises.
+        """
+        closed = epoch.closed(self.policy)
+        self.ledger.add(closed)
+        if closed.lost:
+            _log.warning(
+                "epoch %d: %d of %d examples were lost with a worker",
+                closed.epoch, len(closed.lost), closed.expected,
+            )  # fmt: skip
+
+    def epochs(self) -> Iterator[Epoch]:
+        """Yields an account for each epoch, from where the iteration begins."""
+        batching, first = self.batching, 0
+        number = batching.start.epoch
+        while batching.end is None or number < batching.end:
+            count = batching.pieces(number)
+            yield Epoch(number, range(first, first + count), batching)
+            first, number = first + count, number + 1
+
+    def _failed(self, error: tf.errors.OpError) -> ServiceError:
+        text = str(error.message)
+        if pyfunc_registry.is_unknown_there(text):
+            return ServiceError(
+                explain(
+                    f"A worker of {self.service.address.url} does not know this kind of work.",
+                    "Expected workers that were started by my-datasets serve worker, of the same "
+                    "version as here",
+                    fix="start them so",
+                )
+            )
+        return ServiceError(
+            explain(
+                f"A worker of {self.service.address.url} cannot make a batch.",
+                text[:_LONGEST],
+                fix="see what the worker says; data must be at the same path, or in an object "
+                "store",
+            )
+        )
+
+
+def _answers(address: Address) -> bool:
+    try:
+        with socket.create_connection((address.host, address.port), _CONNECT):
+            return True
+    except OSError:
+        return False

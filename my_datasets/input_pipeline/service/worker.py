@@ -1,0 +1,64 @@
+"""What a worker does: it makes the pieces that it is asked for."""
+
+import threading
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from my_datasets.input_pipeline.engine import Engine
+from my_datasets.input_pipeline.frameworks.tensors import Draws, piece_arrays
+from my_datasets.input_pipeline.service.request import Request
+
+# Of plans whose data are open: more than trainers that share a worker.
+_MOST_OPEN = 16
+
+
+class Maker:
+    """Makes pieces of whatever plans are asked for.
+
+    Attributes:
+      name: The worker's address, which goes with each piece.
+    """
+
+    def __init__(self, name: str) -> None:
+        """Begins with no plan."""
+        self.name = name
+        self._lock = threading.Lock()
+        self._opened: OrderedDict[bytes, _Opened] = OrderedDict()
+
+    def __call__(self, request: bytes, place: Any) -> list[Any]:
+        """Returns a piece: who made it, how many examples were skipped so far, and its arrays.
+
+        Args:
+          request: The text of a `Request`.
+          place: Which piece; see `tensors.place_of`.
+
+        Raises:
+          MyDatasetsError: Whatever `Engine` raises; TensorFlow carries its text to the trainer.
+        """
+        with self._lock:
+            opened = self._opened.setdefault(bytes(request), _Opened())
+            self._opened.move_to_end(bytes(request))
+            if len(self._opened) > _MOST_OPEN:
+                self._opened.popitem(last=False)
+        engine, draws = opened.engine(bytes(request))
+        arrays = piece_arrays(engine, place, draws)
+        name = np.array(self.name.encode(), object)
+        return [name, np.int64(engine.skipped), *arrays]
+
+
+class _Opened:
+    """The data of one plan, opened by the first who wants it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: tuple[Engine, Draws | None] | None = None
+
+    def engine(self, request: bytes) -> tuple[Engine, Draws | None]:
+        with self._lock:
+            if self._found is None:
+                asked = Request.from_json(request.decode())
+                engine = Engine(asked.plan, asked.start, single=asked.single)
+                self._found = engine, asked.draws
+            return self._found

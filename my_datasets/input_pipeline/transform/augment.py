@@ -1,0 +1,376 @@
+"""Augmentation of images: the same example in the same epoch always gets the same.
+
+Whatever is drawn is a function of the seed, the epoch and the example's number, not of a generator
+that has a state: neither threads nor batch sizes nor hosts change it. Keras's layers draw from such
+a generator, a number for each call, which is why they are not used here. What mixes examples takes
+the one before each in the order of the epoch, whichever batch or host has that one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.errors import FeatureError, explain
+from my_datasets.input_pipeline.order.permutation import uniform
+from my_datasets.input_pipeline.plan import option_rules as rules
+from my_datasets.input_pipeline.plan.options import checked_call
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+# The luma and chroma of Y'IQ (ITU-R BT.470, NTSC): hue turns the latter two, saturation scales
+# them.
+_YIQ = ((0.299, 0.587, 0.114), (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
+_SHARE, _TURN = rules.real(0, 1), rules.real(0, 0.5)
+_SEED = rules.whole(0, 2**64 - 1)
+
+
+def _changes(option: str, value: Any) -> Any:
+    expected = "a list of changes, such as [RandomFlip(), RandomCrop(0.2)]"
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise rules.MisfitError(expected, f"give {option}=[{rules.shown(value)}]")
+    for one in value:
+        if isinstance(one, type):
+            raise rules.MisfitError(expected, f"give {one.__name__}(...) in place of the class")
+        if isinstance(one, Augmentation):
+            raise rules.MisfitError(expected, f"give its changes: {option}=[*augmentation.changes]")
+        if not callable(one) or not hasattr(one, "draws"):
+            raise rules.MisfitError(
+                expected, "functions of images alone go to pipeline(...).map(...)"
+            )
+    return tuple(value)
+
+
+class Change(Protocol):
+    """One kind of change.
+
+    One that mixes each image with the row before it, `tf.roll(images, 1, axis=0)`, has `partners =
+    1`. Those rows are then there, of whatever batch they are.
+    """
+
+    @property
+    def draws(self) -> int:
+        """How many random numbers it wants for each example."""
+
+    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
+        """Returns changed images and targets.
+
+        Args:
+          images: float32 from 0 to 1; shape [n, height, width, channels].
+          targets: Whatever comes beside them.
+          draws: From 0 to 1, evenly; shape [n, draws].
+        """
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Changes that follow each other.
+
+    Attributes:
+      changes: The changes.
+      seed: Makes others.
+    """
+
+    changes: tuple[Change, ...]
+    seed: int = 0
+
+    @property
+    def draws(self) -> int:
+        """How many random numbers all changes want for each example."""
+        return sum(change.draws for change in self.changes)
+
+    @property
+    def partners(self) -> int:
+        """How many examples before each one in the epoch decide what becomes of it."""
+        return sum(getattr(change, "partners", 0) for change in self.changes)
+
+    def check(self, channels: int | None, labels: int | None = None) -> None:
+        """Sees that images of so many channels, with so many labels, can be changed.
+
+        Args:
+          channels: How many channels; None if it is not known.
+          labels: How many classes the labels have; None if it is not known.
+
+        Raises:
+          FeatureError: They cannot.
+        """
+        for change in self.changes:
+            if channels is not None and hasattr(change, "channels"):
+                _check_channels(change, channels)
+            classes = getattr(change, "classes", None)
+            if None not in (labels, classes) and labels != classes:
+                name = type(change).__name__
+                raise FeatureError(
+                    explain(
+                        f"{name}(classes={classes}) does not fit labels of {labels} classes.",
+                        fix=f"give {name}(classes={labels})",
+                    )
+                )
+
+    def numbers(self, epoch: int, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Returns the random numbers of some examples; shape [n, draws]."""
+        return uniform(self.seed, epoch, examples, self.draws)
+
+    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
+        """Returns changed images, float32 from 0 to 1, and targets; integers are scaled first."""
+        import tensorflow as tf
+
+        images = tf.image.convert_image_dtype(images, tf.float32)
+        begin = 0
+        for change in self.changes:
+            images, targets = change(images, targets, draws[:, begin : begin + change.draws])
+            begin += change.draws
+        return images, targets
+
+
+@checked_call(
+    "augment.standard_image", flip=rules.flag(), crop=_SHARE, brightness=_SHARE, contrast=_SHARE,
+    saturation=_SHARE, hue=_TURN, seed=_SEED,
+)  # fmt: skip
+def standard_image(
+    *,
+    flip: bool = True,
+    crop: float = 0.2,
+    brightness: float = 0.1,
+    contrast: float = 0.1,
+    saturation: float = 0.1,
+    hue: float = 0.0,
+    seed: int = 0,
+) -> Augmentation:
+    """Returns the usual changes for photographs; what is 0 or False is left out.
+
+    Args:
+      flip: Mirror half of the images.
+      crop: Cut off up to this part of each side, and enlarge what is left.
+      brightness: Add up to this much, or take it away; of 1.
+      contrast: Scale the distance from the mean by 1 minus to 1 plus this.
+      saturation: The same for the colourfulness.
+      hue: Turn the colours by up to this part of the circle.
+      seed: Makes others.
+    """
+    changes: list[Change] = []
+    if crop:
+        changes.append(RandomCrop(crop))
+    if flip:
+        changes.append(RandomFlip())
+    if brightness:
+        changes.append(RandomBrightness(brightness))
+    if contrast:
+        changes.append(RandomContrast(contrast))
+    if saturation or hue:
+        changes.append(RandomColour(saturation, hue))
+    return Augmentation(tuple(changes), seed)
+
+
+@checked_call("augment.compose", changes=_changes, seed=_SEED)
+def compose(changes: Sequence[Change], *, seed: int = 0) -> Augmentation:
+    """Returns changes of one's own choice, in their order.
+
+    Args:
+      changes: The changes.
+      seed: Makes others.
+    """
+    return Augmentation(tuple(changes), seed)
+
+
+@checked_call("augment.RandomFlip")
+@dataclass(frozen=True)
+class RandomFlip:
+    """Mirrors half of the images, left to right."""
+
+    draws: int = 1
+
+    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
+        """Returns the images and targets; see `Change`."""
+        import tensorflow as tf
+
+        return tf.where(_wide(draws[:, 0]) < 0.5, images[:, :, ::-1], images), targets
+
+
+@checked_call("augment.RandomCrop", part=_SHARE)
+@dataclass(frozen=True)
+class RandomCrop:
+    """Cuts off a part of the images, and enlarges the rest to their size, bilinearly.
+
+    Attributes:
+      part: Up to how much of each side is cut off, from 0 to 1.
+    """
+
+    part: float
+    draws: int = 3
+
+    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
+        """Returns the images and targets; see `Change`."""
+        import tensorflow as tf
+
+        kept = 1 - self.part * draws[:, 0]
+        top, left = (1 - kept) * draws[:, 1], (1 - kept) * draws[:, 2]
+        boxes = tf.stack([top, left, top + kept, left + kept], axis=1)
+        size = tf.shape(images)[1:3]
+        found = tf.image.crop_and_resize(images, boxes, tf.range(tf.shape(images)[0]), size)
+        found.set_shape(images.shape)
+        return found, targets
+
+
+@checked_call("augment.RandomBrightness", most=_SHARE)
+@dataclass(frozen=True)
+class RandomBrightness:
+    """Makes images brighter or darker.
+
+    Attributes:
+      most: What is added at most, or taken away; of 1.
+    """
+
+    most: float
+    draws: int = 1
+
+    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
+        """Returns the images and targets; see `Change`."""
+        return _clipped(images + _wide(2 * draws[:, 0] - 1) * self.most), targets
+
+
+@checked_call("augment.RandomContrast", most=_SHARE)
+@dataclass(frozen=True)
+class RandomContrast:
+    """Draws pixels away from their channel's mean, or to it.
+
+    Attributes:
+      most: By how much at most, of 1.
+    """
+
+    most: float
+    draws: int = 1
+
+    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
+        """Returns the images and targets; see `Change`."""
+        import tensorflow as tf
+
+        mean = tf.reduce_mean(images, axis=(1, 2), keepdims=True)
+        factor = 1 + _wide(2 * draws[:, 0] - 1) * self.most
+        return _clipped((images - mean) * factor + mean), targets
+
+
+@checked_call("augment.RandomColour", saturation=_SHARE, hue=_TURN)
+@dataclass(frozen=True)
+class RandomColour:
+    """Turns and scales the colours of RGB images, in one product of matrices.
+
+    Attributes:
+      saturation: By how much at most, of 1.
+      hue: By how much of the circle at most, from 0 to 0.5.
+    """
+
+    saturation: float
+    hue: float
+    draws: int = 2
+    channels: int = 3
+
+    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
+        """Returns the images and targets; see `Change`."""
+        import tensorflow as tf
+
+        _check_channels(self, images.shape[-1])
+        scale = 1 + (2 * draws[:, 0] - 1) * self.saturation
+        angle = (2 * draws[:, 1] - 1) * self.hue * 2 * np.pi
+        cos, sin = scale * tf.cos(angle), scale * tf.sin(angle)
+        zero, one = tf.zeros_like(cos), tf.ones_like(cos)
+        turn = tf.reshape(
+            tf.stack([one, zero, zero, zero, cos, -sin, zero, sin, cos], axis=1), (-1, 3, 3)
+        )
+        to_yiq = np.array(_YIQ, np.float32)
+        matrix = np.linalg.inv(to_yiq) @ turn @ to_yiq
+        return _clipped(tf.einsum("nhwc,ndc->nhwd", images, matrix)), targets
+
+
+@checked_call("augment.MixUp", classes=rules.whole(1), alpha=rules.real(0, above=True))
+@dataclass(frozen=True)
+class MixUp:
+    """Adds each image to the one before it in the epoch, and their targets (Zhang et al. 2018).
+
+    The share of each is drawn from a Beta(alpha, 1) and its counterpart, by inversion; the targets
+    become shares of classes, float32 of shape [n, classes].
+
+    Attributes:
+      classes: How many classes there are.
+      alpha: Smaller ones mix less.
+    """
+
+    classes: int
+    alpha: float = 0.2
+    draws: int = 1
+    partners: int = 1
+
+    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
+        """Returns the images and targets; see `Change`."""
+        import tensorflow as tf
+
+        share = 1 - 0.5 * draws[:, 0] ** (1 / self.alpha)
+        mixed = _wide(share) * images + _wide(1 - share) * tf.roll(images, 1, axis=0)
+        shares = _one_hot(targets, self.classes)
+        return mixed, share[:, None] * shares + (1 - share[:, None]) * tf.roll(shares, 1, axis=0)
+
+
+@checked_call("augment.CutMix", classes=rules.whole(1))
+@dataclass(frozen=True)
+class CutMix:
+    """Puts a part of the image before it in the epoch into each one (Yun et al. 2019).
+
+    The targets become shares of classes by the areas, float32 of shape [n, classes].
+
+    Attributes:
+      classes: How many classes there are.
+    """
+
+    classes: int
+    draws: int = 3
+    partners: int = 1
+
+    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
+        """Returns the images and targets; see `Change`."""
+        import tensorflow as tf
+
+        shape = tf.shape(images)
+        height, width = shape[1], shape[2]
+        side = tf.sqrt(draws[:, 0])
+
+        def inside(length: Any, place: Any) -> Any:
+            size = tf.cast(length, tf.float32)
+            centre, half = place * size, side * size / 2
+            at = tf.range(size)[None]
+            return (at >= (centre - half)[:, None]) & (at < (centre + half)[:, None])
+
+        mask = inside(height, draws[:, 1])[:, :, None] & inside(width, draws[:, 2])[:, None, :]
+        mixed = tf.where(mask[..., None], tf.roll(images, 1, axis=0), images)
+        share = tf.reduce_mean(tf.cast(mask, tf.float32), axis=(1, 2))[:, None]
+        shares = _one_hot(targets, self.classes)
+        return mixed, (1 - share) * shares + share * tf.roll(shares, 1, axis=0)
+
+
+def _check_channels(change: Any, channels: int) -> None:
+    if change.channels != channels:
+        raise FeatureError(
+            explain(
+                f"Images of {channels} channels have no colours: augment cannot change those.",
+                fix="use augment=my_datasets.augment.standard_image(saturation=0, hue=0)",
+            )
+        )
+
+
+def _one_hot(targets: Any, classes: int) -> Any:
+    import tensorflow as tf
+
+    return targets if targets.dtype.is_floating else tf.one_hot(targets, classes)
+
+
+def _wide(numbers: Any) -> Any:
+    """Returns a number for each image in a form that goes with images."""
+    return numbers[:, None, None, None]
+
+
+def _clipped(images: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.clip_by_value(images, 0.0, 1.0)

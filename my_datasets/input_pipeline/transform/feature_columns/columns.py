@@ -1,0 +1,250 @@
+"""Columns that have learned what they need, and the pass over the data in which they do."""
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from my_datasets.core.reference import DatasetReference
+from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.input_pipeline.plan.option_rules import MisfitError
+from my_datasets.input_pipeline.plan.options import checked
+from my_datasets.input_pipeline.read.source import ExampleSource, source
+from my_datasets.input_pipeline.transform.feature_columns.declaring import (
+    Categorical,
+    Column,
+    Crossed,
+    Embedding,
+    Numeric,
+)
+from my_datasets.input_pipeline.transform.feature_columns.learning import ColumnMaker
+from my_datasets.metadata.features import Leaf
+from my_datasets.storage import addresses
+
+_AT_ONCE = 4096
+_SPACE, _NAMES = "feature_space.keras", "feature_columns.json"
+
+
+@dataclass(frozen=True)
+class FeatureColumns:
+    """Columns that have learned what they need.
+
+    Attributes:
+      space: Makes numbers of features: texts and numbers in, categories and floats out.
+      embeddings: The length of the vector for each column that has one.
+      sizes: How many categories those columns have.
+      target: The feature to be predicted; None if there is none.
+    """
+
+    space: keras.utils.FeatureSpace
+    embeddings: Mapping[str, int]
+    sizes: Mapping[str, int]
+    target: str | None = None
+    _layers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Now: within `Dataset.map`, where it would build itself, it cannot.
+        self.space.get_inputs()
+
+    def __call__(self, batch: Mapping[str, Any]) -> Any:
+        """Returns a batch with its features as numbers, for `pipeline(...).map(columns)`.
+
+        Args:
+          batch: A dict of features, with or without the target.
+
+        Returns:
+          A dict of tensors of shape [n, width], or (that, target).
+        """
+        features = {
+            name: tf.cast(batch[name], one.dtype) if one.dtype != "string" else batch[name]
+            for name, one in self.space.features.items()
+        }
+        encoded = self.space(features)
+        if self.target is None or self.target not in batch:
+            return encoded
+        return encoded, batch[self.target]
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Keras's inputs for the features as they are: for columns applied in the model."""
+        found: dict[str, Any] = self.space.get_inputs()
+        return found
+
+    @property
+    def encoded(self) -> dict[str, Any]:
+        """What becomes of those inputs."""
+        found: dict[str, Any] = self.space.get_encoded_features()
+        return found
+
+    def encoded_inputs(self) -> dict[str, Any]:
+        """Returns Keras's inputs for what `__call__` gives: for columns applied in the pipeline."""
+        return {
+            name: keras.Input(one.shape[1:], dtype=one.dtype, name=name)
+            for name, one in self.encoded.items()
+        }
+
+    def dense(self, encoded: Mapping[str, Any]) -> Any:
+        """Returns all columns beside each other, to begin a model with; shape [n, width].
+
+        Categories that have an embedding go through it. Its weights are the same ones each time.
+
+        Args:
+          encoded: `encoded`, or `encoded_inputs()`.
+        """
+        parts = []
+        for name in sorted(encoded):
+            part = encoded[name]
+            if name in self.embeddings:
+                if name not in self._layers:
+                    self._layers[name] = keras.layers.Embedding(
+                        self.sizes[name], self.embeddings[name], name=f"{name}_embedding"
+                    )
+                part = keras.layers.Flatten()(self._layers[name](part))
+            parts.append(part)
+        return keras.layers.Concatenate()(parts) if len(parts) > 1 else parts[0]
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Writes the columns, for `load`, beside a model that is fed by a pipeline."""
+        folder = addresses.local_path(directory, "The directory")
+        folder.mkdir(parents=True, exist_ok=True)
+        with warnings.catch_warnings():
+            # It has no weights of its own to be built.
+            warnings.filterwarnings("ignore", message=".*has not yet been built")
+            self.space.save(str(folder / _SPACE))
+        names = {"embeddings": dict(self.embeddings), "sizes": dict(self.sizes),
+                 "target": self.target}  # fmt: skip
+        (folder / _NAMES).write_text(json.dumps(names, indent=2) + "\n", "utf-8")
+
+
+def load(directory: str | os.PathLike[str]) -> FeatureColumns:
+    """Returns the columns that `FeatureColumns.save` wrote.
+
+    Raises:
+      InvalidOptionError: There are none.
+    """
+    folder = addresses.local_path(directory, "The directory")
+    for needed in (_SPACE, _NAMES):
+        if not (folder / needed).is_file():
+            raise InvalidOptionError(
+                explain(
+                    f"feature_columns.load: {folder} has no {needed}.",
+                    fix="give the directory that FeatureColumns.save wrote to",
+                )
+            )
+    names = json.loads((folder / _NAMES).read_text("utf-8"))
+    return FeatureColumns(keras.models.load_model(str(folder / _SPACE)), **names)
+
+
+def _declared(option: str, value: Any) -> Any:
+    expected = "a dict: what becomes of each feature, by its name"
+    if not isinstance(value, Mapping) or not value:
+        raise MisfitError(expected, f"give {option}={{'age': feature_columns.numeric()}}")
+    for name, one in value.items():
+        if callable(one) and not isinstance(one, type):
+            raise MisfitError(expected, f"call it: {{{name!r}: {one.__name__}(...)}}")
+        if not isinstance(name, str) or not isinstance(one, Numeric | Categorical):
+            raise MisfitError(expected, f"give {{{str(name)!r}: feature_columns.numeric()}}")
+    return dict(value)
+
+
+def _crossings(option: str, value: Any) -> Any:
+    if isinstance(value, Sequence) and all(isinstance(one, Crossed) for one in value):
+        return value
+    given = "crossed(...)" if isinstance(value, Crossed) else "crossed('a', 'b', size=9)"
+    raise MisfitError("a list of feature_columns.crossed(...)", f"give {option}=[{given}]")
+
+
+@checked(called="feature_columns.adapt", also={"columns": _declared, "crosses": _crossings})
+def adapt(
+    reference: str | DatasetReference,
+    columns: Mapping[str, Column],
+    *,
+    crosses: Sequence[Crossed] = (),
+    target: str | None = None,
+    split: str = "train",
+    data_dir: str | os.PathLike[str] | None = None,
+) -> FeatureColumns:
+    """Returns columns that have learned what they need from a split, in one pass.
+
+    Args:
+      reference: A prepared dataset such as `"penguins_study"`.
+      columns: What becomes of each feature, by its name.
+      crosses: Combinations of those that are categories, called `a_X_b`.
+      target: The feature to be predicted.
+      split: The split or slice to learn from.
+      data_dir: The data directory; TFDS's default if None.
+
+    Raises:
+      FeatureError: A feature is not there, or a column cannot be made of it.
+      InvalidOptionError: A cross is of columns that are not there, or are not categories; or the
+        target is a column.
+    """
+    if target in columns:
+        raise InvalidOptionError(
+            explain(
+                f"The target {target!r} is also a column: the model would see the answer.",
+                fix="leave it out of the columns, or of target=",
+            )
+        )
+    names = [*columns, *([target] if target is not None else [])]
+    examples = source(reference, split=split, data_dir=data_dir, columns=names)
+    leaves: dict[str, Leaf] = examples.tree
+    makers = {name: ColumnMaker(name, one, leaves[name]) for name, one in columns.items()}
+    _learn(examples, [maker for maker in makers.values() if maker.learns])
+    features = {name: maker.feature() for name, maker in makers.items()}
+    space = keras.utils.FeatureSpace(
+        features, output_mode="dict", crosses=[_cross(one, columns) for one in crosses]
+    )
+    # All is known: nothing is left for its own `adapt`, which would go through the data once for
+    # each feature.
+    space.build_from_config(space.get_build_config())
+    embedded = [
+        (name, one.embedding, makers[name].size())
+        for name, one in columns.items()
+        if isinstance(one, Categorical)
+    ] + [(one.name, one.embedding, one.size) for one in crosses]
+    sizes = {name: size for name, embedding, size in embedded if embedding is not None}
+    dimensions = {
+        name: _dimension(embedding, size)
+        for name, embedding, size in embedded
+        if embedding is not None
+    }
+    return FeatureColumns(space, dimensions, sizes, target)
+
+
+def _learn(examples: ExampleSource, makers: Sequence[ColumnMaker]) -> None:
+    """Goes through the examples once, for all columns that want to see them."""
+    if not makers:
+        return
+    for begin in range(0, len(examples), _AT_ONCE):
+        numbers = np.arange(begin, min(begin + _AT_ONCE, len(examples)))
+        batch = examples.columns(numbers)
+        for maker in makers:
+            maker.see(batch[maker.name])
+    for maker in makers:
+        maker.learned()
+
+
+def _cross(column: Crossed, columns: Mapping[str, Column]) -> Any:
+    for one in column.of:
+        if not isinstance(columns.get(one), Categorical):
+            raise InvalidOptionError(
+                explain(
+                    f"The cross {column.name!r} is of {one!r}, which is no column of categories.",
+                    f"Found: {[n for n, c in columns.items() if isinstance(c, Categorical)]}",
+                    fix="declare that column, or cross others",
+                )
+            )
+    mode = "one_hot" if column.embedding is None else "int"
+    return keras.utils.FeatureSpace.cross(column.of, column.size, mode)
+
+
+def _dimension(embedding: Embedding, size: int) -> int:
+    return math.ceil(math.sqrt(math.sqrt(size))) if embedding == "auto" else int(embedding or 0)

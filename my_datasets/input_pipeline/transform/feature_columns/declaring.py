@@ -1,0 +1,216 @@
+"""Columns, as they are declared: what becomes of a feature."""
+
+import itertools
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.input_pipeline.plan import option_rules as rules
+from my_datasets.input_pipeline.plan.options import checked_call
+
+Embedding = int | Literal["auto"] | None
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A number, as it is or normalised; see `numeric`."""
+
+    normalise: bool
+    missing: float | Literal["mean"]
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """One of some categories; see `bucketised`, `identity`, `vocabulary`, `hashed`."""
+
+    kind: Literal["bucketised", "identity", "vocabulary", "hashed"]
+    size: int | None = None
+    values: tuple[Any, ...] | None = None
+    file: str | None = None
+    embedding: Embedding = None
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """Combinations of categories; see `crossed`."""
+
+    of: tuple[str, ...]
+    size: int
+    embedding: Embedding = None
+
+    @property
+    def name(self) -> str:
+        """What it is called among the columns: `a_X_b`."""
+        return "_X_".join(self.of)
+
+
+Column = Numeric | Categorical
+
+
+_SIZE = rules.whole(1)
+_EMBEDDING = rules.whole(1, none="a one among zeros", words=["auto"])
+
+
+def _boundaries(option: str, value: Any) -> Any:
+    if np.ndim(value) == 0:
+        return rules.whole(2)(option, value)
+    expected = "numbers that increase, or how many ranges there are to be"
+    try:
+        found = tuple(map(float, value))
+    except (TypeError, ValueError):
+        raise rules.MisfitError(expected, f"give {option}=[18, 65], or {option}=10") from None
+    if not found or not all(map(math.isfinite, found)):
+        raise rules.MisfitError(expected, f"give {option} such numbers")
+    if any(a >= b for a, b in itertools.pairwise(found)):
+        raise rules.MisfitError(expected, f"give {option}={sorted(set(found))}")
+    return found
+
+
+def _categories(option: str, value: Any) -> Any:
+    if value is None:
+        return None
+    expected = "a list of texts, or of whole numbers, each once"
+    if isinstance(value, str | bytes) or np.ndim(value) != 1:
+        raise rules.MisfitError(expected, f"give {option}=[{rules.shown(value)}]")
+    found = tuple(np.asarray(value).tolist())
+    is_one_kind = len({type(one) for one in value}) == 1 and type(found[0]) in (str, bytes, int)
+    if not is_one_kind or len(set(found)) < len(found):
+        raise rules.MisfitError(expected, "give such values")
+    return found
+
+
+def _features(option: str, value: Any) -> Any:  # noqa: ARG001 - as all rules
+    wrong = [one for one in value if not isinstance(one, str)]
+    if wrong and isinstance(wrong[0], Sequence):
+        raise rules.MisfitError(
+            "the names of columns, one after the other",
+            f"write feature_columns.crossed({', '.join(map(repr, wrong[0]))}, ...)",
+        )
+    if wrong or len(value) < 2:
+        raise rules.MisfitError("the names of two columns or more", "give two names or more")
+    return value
+
+
+@checked_call(
+    "feature_columns.numeric",
+    normalise=rules.flag(),
+    missing=rules.real(-math.inf, words=("mean",)),
+)
+def numeric(*, normalise: bool = False, missing: float | Literal["mean"] = "mean") -> Numeric:
+    """Returns a column of numbers.
+
+    Args:
+      normalise: Whether the mean of the training split is taken away, and what is left is divided
+        by its standard deviation.
+      missing: What stands for values that are not there, or not a number.
+    """
+    return Numeric(normalise, missing)
+
+
+@checked_call("feature_columns.bucketised", boundaries=_boundaries, embedding=_EMBEDDING)
+def bucketised(boundaries: Sequence[float] | int, *, embedding: Embedding = None) -> Categorical:
+    """Returns a column of ranges of numbers.
+
+    Args:
+      boundaries: The first number of each range but the first one, which begins at minus infinity;
+        or how many ranges there are to be, with about as many examples of the training split in
+        each. Equal numbers are never in two ranges, so that there may be fewer. Numbers that are
+        missing (of an optional feature, or NaN) are one category more, the last one.
+      embedding: See `vocabulary`.
+
+    Raises:
+      InvalidOptionError: They do not increase.
+    """
+    if isinstance(boundaries, int):
+        return Categorical("bucketised", size=boundaries, embedding=embedding)
+    return Categorical("bucketised", values=tuple(boundaries), embedding=embedding)
+
+
+@checked_call("feature_columns.identity", size=_SIZE, embedding=_EMBEDDING)
+def identity(size: int, *, embedding: Embedding = None) -> Categorical:
+    """Returns a column of whole numbers that are categories: 0, 1, and so on.
+
+    Args:
+      size: How many there are. Other numbers, and missing ones, are one category more, the first
+        one.
+      embedding: See `vocabulary`.
+
+    Raises:
+      InvalidOptionError: There are none.
+    """
+    return Categorical("identity", size=size, embedding=embedding)
+
+
+@checked_call(
+    "feature_columns.vocabulary", values=_categories, file=rules.path,
+    size=rules.whole(1, none="all that there are"), embedding=_EMBEDDING,
+)  # fmt: skip
+def vocabulary(
+    values: Sequence[Any] | None = None,
+    *,
+    file: str | os.PathLike[str] | None = None,
+    size: int | None = None,
+    embedding: Embedding = None,
+) -> Categorical:
+    """Returns a column of texts, or whole numbers, that are categories.
+
+    All that are unknown or missing are one category more, the first one.
+
+    Args:
+      values: The categories.
+      file: A file with one in each line, in place of them; with neither, they are those of the
+        training split, the most frequent ones first.
+      size: How many there are at most, of those of the split.
+      embedding: Give each category a vector of this length, which is learned, in place of a one
+        among zeros; `"auto"` for the fourth root of their number, rounded up (Tang, "Introducing
+        TensorFlow feature columns", Google Developers Blog, 2017).
+
+    Raises:
+      InvalidOptionError: There are both, or values come twice.
+    """
+    if values is not None and file is not None:
+        raise wrong("Both values and a file are given", "give one of them")
+    return Categorical(
+        "vocabulary", size=size, values=None if values is None else tuple(values),
+        file=None if file is None else os.fspath(file), embedding=embedding,
+    )  # fmt: skip
+
+
+@checked_call("feature_columns.hashed", size=_SIZE, embedding=_EMBEDDING)
+def hashed(size: int, *, embedding: Embedding = None) -> Categorical:
+    """Returns a column of texts, or whole numbers, of which several share a category.
+
+    Args:
+      size: How many categories there are: the hash (FarmHash, 64 bits) modulo this. Missing values
+        of an optional feature are one category more, the last one.
+      embedding: See `vocabulary`.
+
+    Raises:
+      InvalidOptionError: There are none.
+    """
+    return Categorical("hashed", size=size, embedding=embedding)
+
+
+@checked_call("feature_columns.crossed", of=_features, size=_SIZE, embedding=_EMBEDDING)
+def crossed(*of: str, size: int, embedding: Embedding = None) -> Crossed:
+    """Returns a column of combinations of the categories of other columns, hashed.
+
+    Args:
+      of: The names of the other columns, two or more.
+      size: How many categories there are.
+      embedding: See `vocabulary`.
+
+    Raises:
+      InvalidOptionError: There is nothing to combine.
+    """
+    return Crossed(of, size, embedding)
+
+
+def wrong(what: str, fix: str) -> InvalidOptionError:
+    """Returns the error of an option that makes no sense."""
+    return InvalidOptionError(explain(f"{what}.", fix=fix))

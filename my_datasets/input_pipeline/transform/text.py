@@ -1,0 +1,221 @@
+"""Texts as numbers of tokens, by Hugging Face's `tokenizers`: vocabularies, and looking them up."""
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from my_datasets.core.reference import DatasetReference
+from my_datasets.dependencies import missing_dependency
+from my_datasets.errors import FeatureError, InvalidOptionError, explain
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.input_pipeline.order.permutation import Places
+from my_datasets.input_pipeline.plan import option_rules as rules
+from my_datasets.input_pipeline.plan.options import checked
+from my_datasets.input_pipeline.read import length_index
+from my_datasets.input_pipeline.read.source import Source, source
+from my_datasets.input_pipeline.stopwatch import timed
+from my_datasets.metadata.features import Leaf
+
+if TYPE_CHECKING:
+    import tokenizers
+
+Kind = Literal["words", "bpe", "wordpiece"]
+_AT_ONCE = 1024
+PADDING, UNKNOWN = "[PAD]", "[UNK]"
+
+
+@checked(
+    called="text.train_tokenizer",
+    also={
+        "column": rules.name,
+        "kind": rules.choice(*get_args(Kind)),
+        "size": rules.whole(1),
+        "lowercase": rules.flag(),
+    },
+)
+def train_tokenizer(
+    reference: str | DatasetReference,
+    column: str,
+    *,
+    kind: Kind = "words",
+    size: int = 20_000,
+    special: Sequence[str] = (PADDING, UNKNOWN),
+    lowercase: bool = True,
+    split: str = "train",
+    data_dir: str | os.PathLike[str] | None = None,
+) -> "tokenizers.Tokenizer":
+    """Returns a tokenizer with a vocabulary of a split's texts, which are gone through once.
+
+    Args:
+      reference: For example `"movie_sentiment"`; or a prepared version's directory.
+      column: The feature that holds the texts.
+      kind: Whole words, the most frequent ones; or parts of words, by byte-pair encoding or as
+        WordPiece finds them.
+      size: How many entries the vocabulary has at most.
+      special: The first entries; `[PAD]` first, so that it is 0, and `[UNK]` for what is unknown.
+      lowercase: Whether capitals are made small.
+      split: The split or slice.
+      data_dir: The data directory; TFDS's default if None.
+
+    Returns:
+      A tokenizer; `.save("words.json")` writes the file that `plan(..., tokenizer=...)` takes.
+
+    Raises:
+      FeatureError: There is no such feature of texts.
+      InvalidOptionError: An option makes no sense.
+      MissingDependencyError: The extra `text` is not installed.
+    """
+    try:
+        from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+    except ModuleNotFoundError as error:
+        raise missing_dependency("tokenizers", needed_for="training a tokenizer") from error
+    if UNKNOWN not in special or size <= len(special):
+        raise InvalidOptionError(
+            explain(
+                f"A vocabulary of size={size} with special={list(special)} cannot be.",
+                f"Expected {UNKNOWN!r} among the special entries, and room for others",
+                fix=f"give special=({PADDING!r}, {UNKNOWN!r}) and a larger size",
+            )
+        )
+    kinds: dict[str, tuple[Any, Any]] = {
+        "words": (models.WordLevel, trainers.WordLevelTrainer),
+        "bpe": (models.BPE, trainers.BpeTrainer),
+        "wordpiece": (models.WordPiece, trainers.WordPieceTrainer),
+    }
+    if kind not in kinds:
+        raise InvalidOptionError(
+            explain(f"kind={kind!r} is unknown.", fix=f"use {', '.join(map(repr, kinds))}")
+        )
+    texts = source(reference, split=split, data_dir=data_dir, columns=[column.partition("/")[0]])
+    leaf = length_index.leaf_of(texts.tree, column)
+    if not length_index.is_text(leaf):
+        raise _no_text(column)
+    model, trainer = kinds[kind]
+    found = Tokenizer(model(unk_token=UNKNOWN))
+    normal = [normalizers.NFC(), *([normalizers.Lowercase()] if lowercase else [])]
+    found.normalizer = normalizers.Sequence(normal)
+    found.pre_tokenizer = pre_tokenizers.Whitespace()
+    teacher = trainer(vocab_size=size, special_tokens=list(special), show_progress=False)
+    found.train_from_iterator(_batches(texts, leaf), teacher, length=len(texts))
+    return found
+
+
+def _batches(texts: Source, leaf: Leaf) -> Iterator[list[str]]:
+    for begin in range(0, len(texts), _AT_ONCE):
+        numbers = np.arange(begin, min(begin + _AT_ONCE, len(texts)))
+        column = length_index.column_of(texts.tree, texts.columns(numbers, 0), leaf)
+        yield [text.decode("utf-8", "replace") for text in column]
+
+
+@dataclass(frozen=True)
+class TokenizedSource:
+    """Examples with a text as the numbers of its tokens, int32.
+
+    Attributes:
+      source: The examples.
+      column: The feature that is a text.
+      path: The tokenizer's file.
+    """
+
+    source: Source
+    column: str
+    path: str
+
+    def __post_init__(self) -> None:
+        if not length_index.is_text(length_index.leaf_of(self.source.tree, self.column)):
+            raise _no_text(self.column)
+
+    @functools.cached_property
+    def tree(self) -> Any:
+        """The leaves of an example, nested as the columns are."""
+
+        def changed(leaf: Leaf) -> Leaf:
+            if leaf.name != self.column:
+                return leaf
+            return replace(leaf, form="number", dtype="int32", sequence=(None,))
+
+        return pytree.map_columns(changed, self.source.tree)
+
+    @property
+    def skipped(self) -> int:
+        """How many different examples were passed over so far."""
+        return self.source.skipped
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def columns(self, numbers: Places, epoch: int) -> Any:
+        """Returns examples as columns."""
+
+        def changed(leaf: Leaf, column: Any) -> Any:
+            return self._encoded(column) if leaf.name == self.column else column
+
+        columns = self.source.columns(numbers, epoch)
+        with timed("tokenize"):
+            return pytree.map_columns(changed, self.source.tree, columns)
+
+    def _encoded(self, texts: Any) -> Ragged:
+        decoded = [text.decode("utf-8", "replace") for text in texts]
+        ids = [one.ids for one in self._tokenizer.encode_batch_fast(decoded)]
+        counts = np.fromiter(map(len, ids), np.int64, len(ids))
+        values = np.fromiter((i for one in ids for i in one), np.int32, int(counts.sum()))
+        return Ragged(values, (counts,))
+
+    @functools.cached_property
+    def _tokenizer(self) -> "tokenizers.Tokenizer":
+        return opened(self.path)
+
+
+def opened(path: str) -> "tokenizers.Tokenizer":
+    """Returns the tokenizer of a file.
+
+    Raises:
+      InvalidOptionError: There is no such file, or it holds none.
+      MissingDependencyError: The extra `text` is not installed.
+    """
+    try:
+        from tokenizers import Tokenizer
+    except ModuleNotFoundError as error:
+        raise missing_dependency("tokenizers", needed_for="tokenizer=...") from error
+    try:
+        found = Tokenizer.from_file(path)
+        # To the longest of whatever is encoded together, which would make it part of the values.
+        found.no_padding()
+        return found
+    except Exception as error:  # the library raises that class itself
+        raise _no_tokenizer(path, error) from error
+
+
+def content_of(path: str) -> str:
+    """Returns a hash of a tokenizer's file.
+
+    Raises:
+      InvalidOptionError: It cannot be read.
+    """
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    except OSError as error:
+        raise _no_tokenizer(path, error) from error
+
+
+def _no_tokenizer(path: str, error: Exception) -> InvalidOptionError:
+    return InvalidOptionError(
+        explain(
+            f"{path} holds no tokenizer: {error}",
+            "Expected the JSON of Hugging Face's tokenizers",
+            fix="write one with my_datasets.text.train_tokenizer(...).save(path)",
+        )
+    )
+
+
+def _no_text(column: str) -> FeatureError:
+    return FeatureError(
+        explain(f"The feature {column!r} is no text.", fix="choose one that is a single text")
+    )

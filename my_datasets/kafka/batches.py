@@ -1,0 +1,291 @@
+"""Batches of a topic's messages as NumPy arrays, and where they are."""
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.kafka.consumer.connection import Connection
+from my_datasets.kafka.consumer.consumer_thread import Counts, Feed
+from my_datasets.kafka.consumer.delivery_log import Offsets
+from my_datasets.kafka.consumer.position import Position
+from my_datasets.kafka.decode.decoder import Decoded, Decoding
+from my_datasets.kafka.decode.quarantine import Quarantine
+from my_datasets.kafka.decode_queue import Block
+from my_datasets.kafka.options import Reading
+
+# A wait is cut into pieces of so many seconds, so that a signal is noticed.
+_NOTICE = 0.5
+
+
+@dataclass(frozen=True)
+class Form:
+    """What batches look like.
+
+    Attributes:
+      size: How many examples one has.
+      max_wait: Seconds after which one is given with what there is; None to wait until it is full.
+      drop_remainder: Whether what is left at the end is not given.
+    """
+
+    size: int
+    max_wait: float | None = None
+    drop_remainder: bool = False
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that an iteration is made of.
+
+    Attributes:
+      connection: The topic's.
+      reading: What is to be read of it.
+      decoding: Decodes messages.
+      form: What batches look like.
+      quarantine: The file for messages that cannot be decoded; None if they are errors.
+      max_quarantined: The part of the messages that may go there.
+    """
+
+    connection: Connection
+    reading: Reading
+    decoding: Decoding
+    form: Form
+    quarantine: str | None = None
+    max_quarantined: float = 0.01
+
+
+@dataclass
+class _Part:
+    """A block of which some examples may have been given out already.
+
+    Attributes:
+      block: The block.
+      decoded: What it holds.
+      begin: The first example that was not.
+      gone: How many of the block's messages were given out, or cannot be.
+    """
+
+    block: Block
+    decoded: Decoded
+    begin: int = 0
+    gone: int = 0
+
+    def __len__(self) -> int:
+        return len(self.decoded.rows) - self.begin
+
+    def go(self, end: int) -> Offsets:
+        """Goes on; returns the next offsets of the partitions whose messages are passed by that.
+
+        Args:
+          end: The example before which it stops. What cannot be decoded goes with the example
+            before it, but for what comes before the first one.
+        """
+        rows, first = self.decoded.rows, self.gone
+        self.begin = end
+        self.gone = int(rows[end]) if end < len(rows) else len(self.block.offsets)
+        partitions = self.block.partitions[first : self.gone]
+        if not len(partitions):
+            return {}
+        if (partitions == partitions[0]).all():  # as most are: Kafka gives many of one at once
+            return {int(partitions[0]): int(self.block.offsets[self.gone - 1]) + 1}
+        ends = np.flatnonzero(np.diff(partitions, append=-1))
+        nexts = self.block.offsets[first + ends] + 1
+        return dict(zip(partitions[ends].tolist(), nexts.tolist(), strict=True))
+
+
+class Batches(Iterator[Any]):
+    """The batches of a topic: an iterator, and a context that closes it.
+
+    A batch counts as consumed when the next one is asked for, or by `commit`.
+    """
+
+    def __init__(self, recipe: Recipe, position: Position | None = None) -> None:
+        """Begins; the cluster is reached when the first batch is asked for.
+
+        Args:
+          recipe: What is read.
+          position: Where to begin; None for where the group is, or the start.
+
+        Raises:
+          InvalidOptionError: Messages cannot be set aside as it is said.
+        """
+        self._recipe, self._begin = recipe, position
+        self._quarantine = Quarantine(recipe.quarantine, recipe.max_quarantined)
+        self._feed: Feed | None = None
+        self._parts: deque[_Part] = deque()
+        self._rows = 0
+        self._epoch = 0
+        self._after: Offsets = {}
+        self._in_hand: tuple[int, Offsets] | None = None
+        self._waits_since = 0.0
+        self._is_done = self._is_closed = False
+        self._closing: weakref.finalize[..., Any] | None = None
+
+    def __iter__(self) -> "Batches":
+        return self
+
+    def __next__(self) -> Any:
+        """Returns the next batch: columns nested as the features are.
+
+        Raises:
+          StopIteration: It was closed, or came to the end that was asked for.
+          StreamError: The topic cannot be read.
+          ExampleError, QuarantineError: Messages cannot be decoded.
+        """
+        if self._is_closed:
+            raise StopIteration
+        feed = self._opened()
+        self.commit()
+        while not self._is_done:
+            batch = self._batch(feed, self._recipe.form.size)
+            if batch is not None:
+                return batch
+            try:
+                block = feed.take(self._patience())
+            except StopIteration:
+                self._is_done = True
+                break
+            except BaseException:
+                self.close()
+                raise
+            if block is not None:
+                self._add(block)
+            elif self._is_late():
+                batch = self._batch(feed, 1)
+                if batch is not None:
+                    return batch
+        return self._last(feed)
+
+    def commit(self) -> None:
+        """Says that the batch that was given last is consumed: its messages are not given again.
+
+        Asking for the next one says so, too.
+        """
+        if self._in_hand is not None and self._feed is not None:
+            self._feed.ledger.consume(*self._in_hand)
+            self._in_hand = None
+
+    def state(self) -> Position:
+        """Returns where the iteration is: after the batch that was given last."""
+        return self._opened().position()
+
+    @property
+    def counts(self) -> Counts:
+        """What was read so far."""
+        return Counts() if self._feed is None else self._feed.counts
+
+    @property
+    def quarantined(self) -> int:
+        """How many messages were set aside so far."""
+        return self._quarantine.count
+
+    @property
+    def held(self) -> int:
+        """The bytes that were read and not given out, about."""
+        return 0 if self._feed is None else self._feed.held
+
+    def close(self) -> None:
+        """Commits what was consumed, and leaves the group. The batch in hand is not: `commit`."""
+        self._is_closed = self._is_done = True
+        self._parts.clear()
+        self._rows = 0
+        if self._closing is not None:
+            self._closing()
+
+    def __enter__(self) -> "Batches":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _opened(self) -> Feed:
+        if self._feed is None:
+            recipe = self._recipe
+            self._feed = Feed(
+                recipe.connection, recipe.reading, recipe.decoding, self._quarantine, self._begin
+            )
+            # Also when nobody has it any more, and when Python ends.
+            self._closing = weakref.finalize(self, self._feed.close)
+        return self._feed
+
+    def _add(self, block: Block) -> None:
+        if block.epoch != self._epoch:
+            # What is left of an earlier one is read anew, by whoever has its partitions now.
+            self._parts.clear()
+            self._rows, self._after, self._epoch = 0, {}, block.epoch
+        if block.decoded is None:
+            return
+        if not self._rows:
+            self._waits_since = time.monotonic()
+        self._parts.append(_Part(block, block.decoded))
+        self._rows += len(block.decoded.rows)
+
+    def _patience(self) -> float:
+        wait = self._recipe.form.max_wait
+        if wait is None or not self._rows:
+            return _NOTICE
+        return min(_NOTICE, max(0.0, self._waits_since + wait - time.monotonic()))
+
+    def _is_late(self) -> bool:
+        wait = self._recipe.form.max_wait
+        return wait is not None and time.monotonic() >= self._waits_since + wait
+
+    def _batch(self, feed: Feed, least: int) -> Any:
+        """Returns a batch, if there are enough examples; otherwise None."""
+        if self._rows < least or not self._rows:
+            return None
+        wanted = min(self._rows, self._recipe.form.size)
+        pieces = []
+        while wanted:
+            part = self._parts[0]
+            end = part.begin + min(wanted, len(part))
+            if end > part.begin:
+                pieces.append(pytree.rows(part.decoded.columns, part.begin, end))
+            wanted -= end - part.begin
+            self._rows -= end - part.begin
+            self._after |= part.go(end)
+            if not len(part):
+                self._parts.popleft()
+        self._waits_since = time.monotonic()
+        return self._given(feed, pieces)
+
+    def _given(self, feed: Feed, pieces: list[Any]) -> Any:
+        """Returns pieces as a batch, if they may still be given out; otherwise None."""
+        after, self._after = self._after, {}
+        if not feed.ledger.give(self._epoch, after):
+            self._parts.clear()
+            self._rows = 0
+            return None
+        self._in_hand = (self._epoch, after)
+        return pytree.concatenated(pieces)
+
+    def _last(self, feed: Feed) -> Any:
+        """Returns what is left at the end.
+
+        Raises:
+          StopIteration: Nothing is.
+        """
+        if self._rows and not self._recipe.form.drop_remainder:
+            batch = self._batch(feed, 1)
+            if batch is not None:
+                return batch
+        if not self._rows:
+            # What could not be decoded, and comes after the last example, is done with, too.
+            for part in self._parts:
+                self._after |= part.go(len(part.decoded.rows))
+            self._parts.clear()
+            if self._after and feed.ledger.give(self._epoch, self._after):
+                feed.ledger.consume(self._epoch, self._after)
+        self.close()
+        raise StopIteration

@@ -1,0 +1,1 @@
+"""The Kafka consumer: connection, partitions, offsets, and the thread that polls."""

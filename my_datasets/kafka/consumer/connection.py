@@ -1,0 +1,251 @@
+"""The way to a cluster: options, what they may not be, and consumers made of them."""
+
+import importlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from my_datasets.core.logs import get_logger
+from my_datasets.dependencies import missing_dependency
+from my_datasets.errors import InvalidOptionError, StreamError, StreamUnavailableError, explain
+from my_datasets.kafka.consumer.address import Address
+from my_datasets.kafka.consumer.secrets import HIDDEN, Redactor, is_secret
+
+_log = get_logger(__name__)
+
+# Options that this package sets, as its guarantees depend on them; and what to use in their place.
+_OURS = {
+    "bootstrap.servers": "the address: kafka://BROKER:PORT/TOPIC",
+    "metadata.broker.list": "the address: kafka://BROKER:PORT/TOPIC",
+    "group.id": "group",
+    "auto.offset.reset": "start, and on_lost",
+    "enable.auto.commit": "commit_seconds",
+    "enable.auto.offset.store": "commit_seconds",
+    "enable.partition.eof": "until",
+    "partition.assignment.strategy": "nothing: it is cooperative-sticky",
+    "queued.max.messages.kbytes": "memory",
+    "error_cb": "nothing: errors are raised, outages logged",
+    "logger": "the logger my_datasets.kafka.consumer.connection",
+    "log_cb": "the logger my_datasets.kafka.consumer.connection",
+    "on_commit": "nothing: failures are logged",
+}
+# The first answer of a cluster must come within so many seconds.
+ANSWER_SECONDS = 30.0
+# ... in which it is asked so often, as what is wrong is known only in between.
+_ASK_SECONDS = 2.0
+# Milliseconds until librdkafka asks for more, once it holds enough. Its own second is longer than
+# taking what it holds.
+_FULL_MS = 20
+# librdkafka says the same anew for each attempt to connect, twenty times a second.
+_QUIET = logging.DEBUG
+
+
+def kafka() -> Any:
+    """Returns the module `confluent_kafka`.
+
+    Raises:
+      MissingDependencyError: It is not installed.
+    """
+    try:
+        import confluent_kafka
+    except ModuleNotFoundError as error:
+        raise missing_dependency("confluent_kafka", needed_for="Kafka") from error
+    return confluent_kafka
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How a topic is reached.
+
+    Attributes:
+      address: Where it is.
+      options: librdkafka's options: `security.protocol`, `sasl.password`, ...; secrets are not
+        shown.
+    """
+
+    address: Address
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        """Checks the options.
+
+        Raises:
+          InvalidOptionError: One of them is set by this package.
+        """
+        for name in self.options:
+            if name in _OURS:
+                raise InvalidOptionError(
+                    explain(
+                        f"The Kafka option {name} is set by this package.",
+                        fix=f"leave it out, and use {_OURS[name]}",
+                    )
+                )
+
+    @property
+    def redact(self) -> Redactor:
+        """What takes this connection's secrets out of texts."""
+        return Redactor(self.options)
+
+    def shown(self) -> dict[str, str]:
+        """Returns the options for people: without secrets."""
+        return {k: HIDDEN if is_secret(k) else str(v) for k, v in sorted(self.options.items())}
+
+    def consumer(
+        self, settings: Mapping[str, Any], on_error: Callable[[Any], None] | None = None
+    ) -> Any:
+        """Returns a consumer that commits nothing by itself.
+
+        Args:
+          settings: More options, of this package.
+          on_error: Is told of errors, in the thread that polls.
+
+        Raises:
+          InvalidOptionError: librdkafka does not take an option.
+          MissingDependencyError: confluent-kafka is not installed.
+        """
+        module = kafka()
+        given = {
+            # Without a group one must be named all the same; none is made as nothing is committed.
+            "group.id": f"my_datasets-{uuid.uuid4()}",
+            "fetch.queue.backoff.ms": _FULL_MS,
+            **self.options,
+            "bootstrap.servers": self.address.brokers,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "allow.auto.create.topics": False,
+            "logger": _Logger(self.redact),
+            "error_cb": on_error or (lambda _: None),
+            **settings,
+        }
+        try:
+            return module.Consumer(given)
+        except (module.KafkaException, TypeError, ValueError) as error:
+            raise InvalidOptionError(
+                explain(
+                    "Kafka's client does not take these options.",
+                    f"It says: {self.redact(message_of(error))}",
+                    fix="correct them; their names are librdkafka's, such as security.protocol",
+                )
+            ) from None
+
+    def admin(self) -> Any:
+        """Returns a client that asks about topics."""
+        given = {
+            **self.options,
+            "bootstrap.servers": self.address.brokers,
+            "logger": _Logger(self.redact),
+        }
+        return self.admin_module().AdminClient(given)
+
+    @staticmethod
+    def admin_module() -> Any:
+        """Returns the module of that client."""
+        return importlib.import_module("confluent_kafka.admin")
+
+    def failed(self, error: Any, *facts: str) -> StreamError:
+        """Returns the error for what librdkafka reports.
+
+        Args:
+          error: A `KafkaError`, or an exception that holds one.
+          *facts: Where it happened.
+        """
+        said = self.redact(message_of(error))
+        name = name_of(error)
+        problem, said = f"Kafka: {self.address} cannot be read.", f"It says: {said} ({name})"
+        if name in _NOT_THERE:
+            fix = "see that the brokers run and can be reached"
+            return StreamUnavailableError(explain(problem, *facts, said, fix=fix))
+        fix = _FIXES.get(name, "see what Kafka says")
+        return StreamError(explain(problem, *facts, said, fix=fix))
+
+    def describe(self, consumer: Any, reported: Collection[Any] = ()) -> "Topic":
+        """Returns what the cluster says of the topic.
+
+        Args:
+          consumer: A consumer of this connection.
+          reported: Where its `on_error` puts what it is told: the reason if there is no answer.
+
+        Raises:
+          StreamError: There is no such topic, or it may not be read.
+          StreamUnavailableError: No broker answers.
+        """
+        module = kafka()
+        name = self.address.topic
+        end = time.monotonic() + ANSWER_SECONDS
+        while True:
+            try:
+                found = consumer.list_topics(name, timeout=_ASK_SECONDS)
+                break
+            except module.KafkaException as error:
+                consumer.poll(0)  # brings what was reported meanwhile
+                telling = [one for one in list(reported) if is_telling(one)]
+                if telling or not is_outage(error) or time.monotonic() > end:
+                    raise self.failed([*telling, error][0]) from None
+        topic = found.topics.get(name)
+        if topic is None or topic.error is not None:
+            raise self.failed(topic.error if topic is not None else "there is no such topic")
+        return Topic(str(found.cluster_id), name, tuple(sorted(topic.partitions)))
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic, as its cluster describes it.
+
+    Attributes:
+      cluster: The cluster's own identity, which stays when brokers move.
+      name: Its name.
+      partitions: The numbers of its partitions.
+    """
+
+    cluster: str
+    name: str
+    partitions: tuple[int, ...]
+
+
+_NOT_THERE = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"})
+_FIXES = {
+    "_AUTHENTICATION": "correct sasl.username, sasl.password, sasl.mechanism",
+    "SASL_AUTHENTICATION_FAILED": "correct sasl.username, sasl.password, sasl.mechanism",
+    "_SSL": "correct ssl.ca.location and security.protocol",
+    "UNKNOWN_TOPIC_OR_PART": "correct the topic's name, or make the topic",
+    "_UNKNOWN_TOPIC": "correct the topic's name, or make the topic",
+    "TOPIC_AUTHORIZATION_FAILED": "let this user read the topic",
+    "GROUP_AUTHORIZATION_FAILED": "let this user use the group",
+}
+
+
+def is_telling(error: Any) -> bool:
+    """Returns whether an error says what is wrong, and waiting does not fix it."""
+    return name_of(error) in _FIXES
+
+
+def is_outage(error: Any) -> bool:
+    """Returns whether an error says that brokers cannot be reached."""
+    return name_of(error) in _NOT_THERE
+
+
+def name_of(error: Any) -> str:
+    """Returns the name of a `KafkaError`, or of that in an exception, such as `_TRANSPORT`."""
+    inner = error.args[0] if isinstance(error, Exception) and error.args else error
+    return str(inner.name()) if hasattr(inner, "name") else type(inner).__name__
+
+
+def message_of(error: Any) -> str:
+    """Returns what a `KafkaError`, or that in an exception, says."""
+    inner = error.args[0] if isinstance(error, Exception) and error.args else error
+    return str(inner.str()) if hasattr(inner, "str") else str(inner)
+
+
+class _Logger:
+    """What librdkafka logs to: quietly, as outages are told once and by us."""
+
+    def __init__(self, redact: Redactor) -> None:
+        self._redact = redact
+
+    def log(self, _level: int, message: str, *arguments: Any) -> None:
+        if _log.isEnabledFor(_QUIET):
+            _log.log(_QUIET, "%s", self._redact(message % arguments))

@@ -1,0 +1,265 @@
+"""The thread that owns the consumer: it polls Kafka, hands on what it reads, and commits."""
+
+import contextlib
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from my_datasets.core.logs import get_logger
+from my_datasets.kafka.consumer.connection import Connection, Topic, kafka, name_of
+from my_datasets.kafka.consumer.delivery_log import Ledger
+from my_datasets.kafka.consumer.message_batch import AT_ONCE, Taken
+from my_datasets.kafka.consumer.outage import Outage
+from my_datasets.kafka.consumer.partitions import Partitions
+from my_datasets.kafka.consumer.position import Position
+from my_datasets.kafka.decode.decoder import Decoding
+from my_datasets.kafka.decode.quarantine import Quarantine
+from my_datasets.kafka.decode_queue import Ahead, Block
+from my_datasets.kafka.options import Reading
+
+_log = get_logger(__name__)
+
+# How long messages are waited for at a time, in seconds.
+_WAIT = 0.1
+# How long room is waited for before reading is paused: that throws away what was fetched.
+_PATIENCE = 1.0
+# Closing must be over in so many seconds.
+_CLOSING = 30.0
+_END = "_PARTITION_EOF"
+_GONE = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"})
+
+
+@dataclass
+class Counts:
+    """What went through a feed.
+
+    Attributes:
+      messages: Messages that were read.
+      tombstones: Those of them without a value, which say that a key was deleted.
+      rebalances: How often partitions went to another consumer.
+      pauses: How often reading was paused, as nobody took what was read.
+    """
+
+    messages: int = 0
+    tombstones: int = 0
+    rebalances: int = 0
+    pauses: int = 0
+
+
+class Feed:
+    """Reads messages ahead.
+
+    Attributes:
+      topic: The topic.
+      counts: What went through so far.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        reading: Reading,
+        decoding: Decoding,
+        quarantine: Quarantine,
+        position: Position | None,
+    ) -> None:
+        """Connects to the cluster, and begins to read.
+
+        Args:
+          connection: The topic's.
+          reading: What is to be read of it.
+          decoding: Decodes messages.
+          quarantine: Where those go that cannot be.
+          position: Where to begin; None for where the group is, or the start.
+
+        Raises:
+          StreamError: The topic cannot be read.
+          PlanError: The position belongs to another stream.
+        """
+        self.counts = Counts()
+        self._connection, self._reading = connection, reading
+        self._reported: deque[Any] = deque(maxlen=100)
+        settings = {**reading.settings, "on_commit": self._told_of_commit}
+        self._consumer = connection.consumer(settings, self._reported.append)
+        self._stops = self._is_over = self._is_paused = False
+        self._epoch = 0
+        self._at_once = reading.first_rows
+        self._commit_at = 0.0
+        try:
+            self.topic: Topic = connection.describe(self._consumer, self._reported)
+            if position is not None:
+                position.check(self.topic.cluster, self.topic.name, reading.shard)
+            first = {} if position is None else position.offsets
+            self._partitions = Partitions(connection, self._consumer, self.topic, reading, first)
+            self._outage = Outage(connection, self._consumer, self._reported, reading.patience)
+            self._partitions.begin()
+        except BaseException:
+            self._consumer.close()
+            raise
+        self._last = time.monotonic()
+        self._ahead = Ahead(
+            self.topic.name, decoding, quarantine,
+            memory=reading.memory // 2, workers=reading.workers,
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._run, name="my_datasets-kafka", daemon=True)
+        self._thread.start()
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was given out and consumed."""
+        return self._partitions.ledger
+
+    @property
+    def held(self) -> int:
+        """The bytes that were read and not taken, about."""
+        return self._ahead.held
+
+    def take(self, timeout: float | None) -> Block | None:
+        """Returns the next messages; None if the time, in seconds, is over first.
+
+        Raises:
+          StopIteration: There are no more.
+          MyDatasetsError: They cannot be read, or decoded.
+        """
+        return self._ahead.take(timeout)
+
+    def position(self) -> Position:
+        """Returns where the messages end that were given out."""
+        given = self.ledger.given()
+        return Position(self.topic.cluster, self.topic.name, given, self._reading.shard)
+
+    def close(self) -> None:
+        """Commits what was consumed, leaves the group, and ends the threads."""
+        self._stops = True
+        self._ahead.close()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_CLOSING)
+
+    def _run(self) -> None:
+        failure: BaseException | None = None
+        try:
+            while not self._stops:
+                self._turn()
+        except BaseException as error:
+            failure = error
+        if isinstance(failure, kafka().KafkaException):
+            failure = self._connection.failed(failure)
+        self._ahead.end(failure)
+        with contextlib.suppress(Exception):
+            self._partitions.commit(wait=True)
+        self._consumer.close()
+
+    def _turn(self) -> None:
+        """Does what is to be done now."""
+        if time.monotonic() >= self._commit_at:
+            self._commit_at = time.monotonic() + self._reading.commit_seconds
+            self._partitions.commit(wait=False)
+        if self._is_over or not self._ahead.wait_for_room(0 if self._is_paused else _PATIENCE):
+            self._pause()
+            self._poll(1)
+            return
+        self._resume()
+        self._poll(self._at_once)
+        self._outage.look()
+        idle = self._reading.idle_timeout
+        is_idle = idle is not None and time.monotonic() - self._last > idle
+        if self._partitions.is_finished or (is_idle and not self._outage.is_on):
+            self._is_over = True
+            self._ahead.end()
+
+    def _poll(self, most: int) -> None:
+        """Reads messages, and has them decoded.
+
+        Raises:
+          StreamError: They cannot be read.
+        """
+        taken = Taken()
+        end = time.monotonic() + _WAIT
+        while len(taken) < most:
+            asked = min(most - len(taken), AT_ONCE)
+            came = self._take(taken, asked, max(0.0, end - time.monotonic()))
+            if self._epoch != self.ledger.epoch:
+                self._begin_anew()
+                return
+            if came < asked:
+                break
+        if len(taken) and not self._is_over:
+            self._hand_on(taken)
+
+    def _take(self, taken: Taken, most: int, timeout: float) -> int:
+        """Adds messages to those that were taken; returns how many came, with errors.
+
+        None of them is an object any more when it returns: see `AT_ONCE`.
+        """
+        messages = self._consumer.consume(most, timeout)
+        if self._partitions.failure is not None:
+            raise self._partitions.failure
+        if self._epoch == self.ledger.epoch:
+            taken.add(self._without_errors(messages))
+        return len(messages)
+
+    def _begin_anew(self) -> None:
+        """Drops what was read: others may have read on where this one was."""
+        self._epoch = self.ledger.epoch
+        self.counts.rebalances += 1
+        self._ahead.drop()
+        self._partitions.read_again()
+
+    def _without_errors(self, messages: list[Any]) -> list[Any]:
+        """Returns the messages among what came; looks at the rest."""
+        if not any(map(kafka().Message.error, messages)):
+            return messages
+        for one in messages:
+            if one.error() is not None:
+                self._look_at(one, one.error())
+        return [one for one in messages if one.error() is None]
+
+    def _hand_on(self, taken: Taken) -> None:
+        partitions, offsets, pieces = taken.partitions, taken.offsets, taken.pieces
+        each = pieces.size / len(pieces)
+        kept = self._partitions.before_the_end(partitions, offsets)
+        if kept is not None and len(kept) < len(pieces):
+            partitions, offsets, pieces = partitions[kept], offsets[kept], pieces.only(kept)
+        self._last = time.monotonic()
+        self._outage.is_over()
+        if not len(pieces):
+            return
+        self.counts.messages += len(pieces)
+        self.counts.tombstones += pieces.deletions
+        self._at_once = self._reading.rows_of(each, self._at_once)
+        block = Block(self._epoch, pieces, partitions, offsets, self.counts.messages, pieces.size)
+        self._ahead.put(block)
+
+    def _look_at(self, message: Any, error: Any) -> None:
+        """Looks at what came in place of a message.
+
+        Raises:
+          StreamError: It is an error that waiting does not fix.
+        """
+        name = name_of(error)
+        if name == _END:
+            self._partitions.at_the_end(message.partition(), message.offset())
+        elif name in _GONE:
+            raise self._partitions.lost_at(message.partition(), message.offset())
+        elif error.fatal() or not (error.retriable() or self._outage.is_one(error)):
+            raise self._connection.failed(error)
+        else:
+            self._reported.append(error)
+
+    def _pause(self) -> None:
+        """Fetches no more, but goes on to answer to the group."""
+        self._consumer.pause(self._consumer.assignment())  # some may have come since the last time
+        self.counts.pauses += not (self._is_paused or self._is_over)
+        self._is_paused = True
+
+    def _resume(self) -> None:
+        if self._is_paused:
+            self._consumer.resume(self._consumer.assignment())
+            self._is_paused = False
+            self._last = time.monotonic()
+
+    def _told_of_commit(self, error: Any, _places: Any) -> None:
+        if error is not None:
+            _log.info("a commit failed and is repeated: %s", self._connection.redact(error))
+            self.ledger.forget_commits()

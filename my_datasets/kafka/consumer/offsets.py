@@ -1,0 +1,115 @@
+"""Which offset is meant: by number, the first or last one, or a time."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Literal
+
+from my_datasets.errors import InvalidOptionError, LostMessagesError, explain
+from my_datasets.kafka.consumer.connection import ANSWER_SECONDS, Connection, Topic, kafka
+
+# By partition; the first one that is there; the one after the last; the first one since a time.
+When = Mapping[int, int] | Literal["earliest", "latest"] | datetime
+
+
+def watermarks(connection: Connection, consumer: Any, partition: int) -> tuple[int, int]:
+    """Returns the first offset of a partition that is there, and the one after its last.
+
+    Raises:
+      StreamError: The broker does not say.
+    """
+    module = kafka()
+    place = module.TopicPartition(connection.address.topic, partition)
+    try:
+        low, high = consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS, cached=False)
+    except module.KafkaException as error:
+        raise connection.failed(error, f"Partition {partition}") from None
+    return int(low), int(high)
+
+
+def resolved(
+    connection: Connection, consumer: Any, when: When, partitions: Iterable[int]
+) -> dict[int, int]:
+    """Returns the offsets that are meant, by partition.
+
+    Args:
+      connection: The topic's.
+      consumer: A consumer of it.
+      when: What is meant.
+      partitions: The partitions.
+
+    Raises:
+      InvalidOptionError: It is nothing of that kind, or a partition is left out.
+      StreamError: The brokers do not say.
+    """
+    wanted = list(partitions)
+    if isinstance(when, Mapping):
+        return _named(when, wanted)
+    if isinstance(when, datetime):
+        return _since(connection, consumer, when, wanted)
+    if when not in ("earliest", "latest"):
+        raise InvalidOptionError(
+            explain(
+                f"{when!r} is no place in a topic.",
+                "Expected 'earliest', 'latest', a datetime, or {partition: offset, ...}",
+                fix="give one of those",
+            )
+        )
+    which = 0 if when == "earliest" else 1
+    return {one: watermarks(connection, consumer, one)[which] for one in wanted}
+
+
+def _named(when: Mapping[int, int], partitions: list[int]) -> dict[int, int]:
+    missing = sorted(set(partitions) - set(when))
+    if missing or any(offset < 0 for offset in when.values()):
+        raise InvalidOptionError(
+            explain(
+                f"The offsets are not those of all partitions: {dict(when)}.",
+                f"Partitions without one: {missing}" if missing else "",
+                fix="give one of 0 or more for each partition",
+            )
+        )
+    return {one: when[one] for one in partitions}
+
+
+def _since(
+    connection: Connection, consumer: Any, when: datetime, partitions: list[int]
+) -> dict[int, int]:
+    if when.tzinfo is None:
+        raise InvalidOptionError(
+            explain(f"{when} has no time zone.", fix="give one: 2026-01-31T12:00:00+00:00")
+        )
+    module = kafka()
+    name = connection.address.topic
+    asked = [module.TopicPartition(name, one, int(when.timestamp() * 1000)) for one in partitions]
+    try:
+        found = consumer.offsets_for_times(asked, timeout=ANSWER_SECONDS)
+    except module.KafkaException as error:
+        raise connection.failed(error) from None
+    for one in found:
+        if one.error is not None:
+            raise connection.failed(one.error, f"Partition {one.partition}")
+    # Less than 0: there is no message since then.
+    return {
+        one.partition: one.offset
+        if one.offset >= 0
+        else watermarks(connection, consumer, one.partition)[1]
+        for one in found
+    }
+
+
+def lost(topic: Topic | str, partition: int, offset: int, low: int, high: int) -> LostMessagesError:
+    """Returns the error for an offset whose message is not there any more, or never was."""
+    name = topic if isinstance(topic, str) else topic.name
+    if offset > high:
+        why = "It is beyond the end: the topic was made anew, or its end was cut off"
+    else:
+        why = f"{low - offset:,} messages from there on were removed by retention, or by hand"
+    return LostMessagesError(
+        explain(
+            f"Messages of {name} that were to be read are not there.",
+            f"Partition {partition}, offset {offset}; there are those from {low} to before {high}",
+            why,
+            fix="begin elsewhere: with another start (and group), or go on with what is left by "
+            "on_lost='skip'; and raise the topic's retention",
+        )
+    )

@@ -1,0 +1,204 @@
+"""The partitions of a consumer: where each begins and ends, and what is committed of it.
+
+All of it happens in the thread that polls; Kafka calls back from within the polling.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.core.logs import get_logger
+from my_datasets.kafka.consumer import offsets
+from my_datasets.kafka.consumer.connection import ANSWER_SECONDS, Connection, Topic, kafka
+from my_datasets.kafka.consumer.delivery_log import Ledger
+from my_datasets.kafka.options import Reading
+
+_log = get_logger(__name__)
+
+Numbers = npt.NDArray[np.int64]
+
+
+class Partitions:
+    """The partitions that a consumer has.
+
+    Attributes:
+      ledger: What was given out and consumed of them.
+      failure: What went wrong in a callback, from which nothing can be raised.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        consumer: Any,
+        topic: Topic,
+        reading: Reading,
+        first: Mapping[int, int],
+    ) -> None:
+        """Has none yet.
+
+        Args:
+          connection: The topic's.
+          consumer: Its consumer.
+          topic: The topic.
+          reading: What is to be read of it.
+          first: Where to begin partitions when they are assigned the first time.
+        """
+        self.ledger = Ledger()
+        self.failure: Exception | None = None
+        self._connection, self._consumer = connection, consumer
+        self._topic, self._reading = topic, reading
+        self._first = dict(first)
+        self._is_continued = bool(first)
+        self._ends: dict[int, int] = {}
+        self._unfinished: set[int] = set()
+        self._was_assigned = False
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all partitions were read up to their ends, if there is to be an end."""
+        return self._reading.until is not None and self._was_assigned and not self._unfinished
+
+    def begin(self) -> None:
+        """Takes those of this shard, or asks the group for some.
+
+        Raises:
+          StreamError: They cannot be begun.
+        """
+        if self._reading.group is not None:
+            self._consumer.subscribe(
+                [self._topic.name],
+                on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost,
+            )  # fmt: skip
+            return
+        which, of = self._reading.shard
+        places = self._places(dict.fromkeys(self._topic.partitions[which::of], 0))
+        self._consumer.assign(self._begun(places, {}))
+
+    def read_again(self) -> None:
+        """Goes back to what was given out."""
+        given = self.ledger.given()
+        self._unfinished |= {p for p, at in given.items() if p in self._ends and at < self._ends[p]}
+        for place in self._places(given):
+            self._consumer.seek(place)
+
+    def before_the_end(self, partitions: Numbers, places: Numbers) -> Numbers | None:
+        """Notes which messages came; returns which of them are before the ends; None for all.
+
+        Args:
+          partitions: Of each message; shape [n].
+          places: The offset of each; shape [n].
+        """
+        if not self._ends:
+            return None
+        ends = np.array([self._ends.get(one, 0) for one in partitions.tolist()], np.int64)
+        self._unfinished -= set(partitions[places >= ends - 1].tolist())
+        return np.flatnonzero(places < ends)
+
+    def at_the_end(self, partition: int, offset: int) -> None:
+        """Notes that a partition has no message at an offset and after it."""
+        if offset >= self._ends.get(partition, 0):
+            self._unfinished.discard(partition)
+
+    def lost_at(self, partition: int, offset: int) -> Exception:
+        """Returns the error for a partition that cannot be read on."""
+        low, high = offsets.watermarks(self._connection, self._consumer, partition)
+        at = max(offset, self.ledger.given().get(partition, 0))
+        return offsets.lost(self._topic, partition, at, low, high)
+
+    def commit(self, *, wait: bool, only: set[int] | None = None) -> None:
+        """Tells the group what was consumed. A failure is no error: it is said again later.
+
+        Args:
+          wait: Whether to wait until that is done.
+          only: Of these partitions; None for all.
+        """
+        if self._reading.group is None:
+            return
+        if wait:
+            self.ledger.forget_commits()
+        found = {p: o for p, o in self.ledger.to_commit().items() if only is None or p in only}
+        if not found:
+            return
+        try:
+            self._consumer.commit(offsets=self._places(found), asynchronous=not wait)
+            self.ledger.committed(found)
+        except kafka().KafkaException as error:
+            said = self._connection.redact(error)
+            _log.warning("offsets were not committed, and may be read again: %s", said)
+
+    def _assigned(self, consumer: Any, places: Sequence[Any]) -> None:
+        """Partitions came from the group."""
+        try:
+            known = {
+                one.partition: one.offset
+                for one in consumer.committed(list(places), timeout=ANSWER_SECONDS)
+                if one.offset >= 0
+            }
+            consumer.incremental_assign(self._begun(places, known))
+        except kafka().KafkaException as error:
+            self.failure = self._connection.failed(error)
+        except Exception as error:
+            self.failure = error
+
+    def _revoked(self, consumer: Any, places: Sequence[Any]) -> None:
+        """Partitions go to others of the group, who must know what was consumed."""
+        self.commit(wait=True, only={one.partition for one in places})
+        self._lost(consumer, places)
+
+    def _lost(self, _consumer: Any, places: Sequence[Any]) -> None:
+        """Partitions went to others of the group, who did not wait for this one."""
+        gone = {one.partition for one in places}
+        self.ledger.revoke(gone)
+        self._unfinished -= gone
+
+    def _begun(self, places: Sequence[Any], committed: Mapping[int, int]) -> list[Any]:
+        """Returns partitions with the offsets where they begin.
+
+        Args:
+          places: The partitions.
+          committed: What the group knows of them.
+
+        Raises:
+          LostMessagesError: Messages that were to be read are not there any more.
+        """
+        mine = [one.partition for one in places]
+        known = {**committed, **{p: self._first.pop(p) for p in mine if p in self._first}}
+        new = [one for one in mine if one not in known]
+        # Of one that came into being since the beginning, nothing is left out.
+        start = "earliest" if self._is_continued else self._reading.start
+        found = {p: self._there(p, known[p]) for p in mine if p in known}
+        if new:
+            found |= {
+                p: self._there(p, at)
+                for p, at in offsets.resolved(self._connection, self._consumer, start, new).items()
+            }
+        # Where new ones begin must be known to whoever gets them next.
+        self.ledger.assign(found, to_commit=[p for p in mine if p not in committed])
+        self._is_continued = True
+        self._was_assigned = self._was_assigned or bool(found)
+        if self._reading.until is not None:
+            self._end(found)
+        return self._places(found)
+
+    def _end(self, begun: Mapping[int, int]) -> None:
+        for one, at in begun.items():
+            self._ends[one] = offsets.watermarks(self._connection, self._consumer, one)[1]
+            if at < self._ends[one]:
+                self._unfinished.add(one)
+
+    def _there(self, partition: int, offset: int) -> int:
+        """Returns an offset, or if what is lost is skipped the next one that is there."""
+        low, high = offsets.watermarks(self._connection, self._consumer, partition)
+        if low <= offset <= high:
+            return offset
+        error = offsets.lost(self._topic, partition, offset, low, high)
+        if self._reading.on_lost == "fail":
+            raise error
+        _log.warning("%s", error)
+        return min(max(low, offset), high)
+
+    def _places(self, found: Mapping[int, int]) -> list[Any]:
+        place = kafka().TopicPartition
+        return [place(self._topic.name, partition, at) for partition, at in found.items()]

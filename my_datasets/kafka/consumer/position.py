@@ -1,0 +1,69 @@
+"""Where an iteration over a topic is: the next offset of each partition."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from my_datasets.errors import PlanError, explain
+
+
+@dataclass(frozen=True)
+class Position:
+    """What is needed to go on with a topic, exactly where an iteration was.
+
+    Attributes:
+      cluster: Kafka's own identity of the cluster.
+      topic: The topic.
+      offsets: By partition, the offset of the next message.
+      shard: Which part of the partitions are read, of how many: see `stream`.
+    """
+
+    cluster: str
+    topic: str
+    offsets: Mapping[int, int]
+    shard: tuple[int, int] = (0, 1)
+
+    def check(self, cluster: str, topic: str, shard: tuple[int, int]) -> None:
+        """Sees that this is a position in a topic.
+
+        Raises:
+          PlanError: It is one in another topic or cluster, or of another shard.
+        """
+        mine = (self.cluster, self.topic, tuple(self.shard))
+        other = (cluster, topic, shard)
+        names = ("cluster", "topic", "shard")
+        told = [
+            (f"{name} {a!r}", f"{name} {b!r}")
+            for name, a, b in zip(names, mine, other, strict=True)
+            if a != b
+        ]
+        if told:
+            raise PlanError(
+                explain(
+                    "The saved position belongs to another stream.",
+                    f"Expected: {', '.join(theirs for _, theirs in told)}",
+                    f"Found: {', '.join(ours for ours, _ in told)}",
+                    fix="read the topic that it was saved with, or begin anew",
+                )
+            )
+
+    def to_json(self) -> str:
+        """Returns the position as a short text."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Position":
+        """Returns the position that `to_json` wrote.
+
+        Raises:
+          PlanError: The text is none.
+        """
+        try:
+            found = json.loads(text)
+            offsets = {int(p): int(offset) for p, offset in found["offsets"].items()}
+            which, of = found["shard"]
+            return cls(str(found["cluster"]), str(found["topic"]), offsets, (int(which), int(of)))
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise PlanError(
+                explain(f"The text is no position in a topic: {error}", fix="begin anew")
+            ) from error

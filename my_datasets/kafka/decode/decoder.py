@@ -1,0 +1,109 @@
+"""From messages to columns, with those that cannot be decoded told apart."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.building.units import Misfit
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode.decoder import Decoder, MisfitError
+from my_datasets.kafka.decode.payloads import Payload
+from my_datasets.kafka.decode.values import Values
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Misfitting:
+    """A message that cannot be decoded.
+
+    Attributes:
+      row: Which of those that were given.
+      feature: The feature it does not fit; empty for the whole message.
+      expected: What was declared.
+      found: What is there.
+    """
+
+    row: int
+    feature: str
+    expected: str
+    found: str
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Messages, decoded.
+
+    Attributes:
+      columns: Their values: arrays of shape [n, ...] and `Ragged`s, nested as the features are.
+      rows: Which of the messages they are, in order; shape [n].
+      misfitting: The others.
+    """
+
+    columns: Any
+    rows: Rows
+    misfitting: tuple[Misfitting, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """Decodes messages, many at a time.
+
+    Attributes:
+      payload: Makes records of messages.
+      decoder: Makes values of records.
+    """
+
+    payload: Payload
+    decoder: Decoder
+
+    def __call__(self, values: Values) -> Decoded:
+        """Returns the values of messages; those without one are passed over."""
+        if values.are_there.all():
+            return self._all(values)
+        present = np.flatnonzero(values.are_there)
+        found = self._all(values[present])
+        misfitting = [replace(one, row=int(present[one.row])) for one in found.misfitting]
+        return Decoded(found.columns, present[found.rows], tuple(misfitting))
+
+    def _all(self, values: Values) -> Decoded:
+        misfitting: list[Misfitting] = []
+        parts = self._parts(values, 0, misfitting)
+        if not parts:
+            return Decoded(self.nothing, np.zeros(0, np.int64), tuple(misfitting))
+        rows = np.concatenate([rows for _, rows in parts])
+        columns = pytree.concatenated([columns for columns, _ in parts])
+        return Decoded(columns, rows, tuple(misfitting))
+
+    @property
+    def nothing(self) -> Any:
+        """The columns of no messages, which have the types of all others."""
+        return self._decoded(Values.of([]))
+
+    def _decoded(self, values: Values) -> Any:
+        return self.decoder(self.payload.records(values))
+
+    def _parts(
+        self, values: Values, first: int, misfitting: list[Misfitting]
+    ) -> list[tuple[Any, Rows]]:
+        """Returns columns and their rows; halves what cannot be decoded as a whole.
+
+        Which record is at fault is not taken from the error: of two that do not go together it may
+        name the one that is right.
+        """
+        try:
+            return [(self._decoded(values), np.arange(first, first + len(values)))]
+        except (Misfit, MisfitError) as error:
+            if len(values) == 1:
+                found = error.found
+                if error.__cause__ is not None and isinstance(error, Misfit):
+                    found = f"{found} ({error.__cause__})" if found else str(error.__cause__)
+                misfitting.append(Misfitting(first, error.feature, error.expected, found))
+                return []
+        half = len(values) // 2
+        return [
+            *self._parts(values[:half], first, misfitting),
+            *self._parts(values[half:], first + half, misfitting),
+        ]

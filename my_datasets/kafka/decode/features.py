@@ -1,0 +1,147 @@
+"""What examples a topic's messages hold: features from code, or those of a prepared dataset."""
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from my_datasets.core.reference import DatasetReference
+from my_datasets.errors import FeatureError, explain
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.read.prepared import find
+from my_datasets.metadata import features as schema
+from my_datasets.metadata.feature_classes import register_classes_of
+from my_datasets.metadata.features import Leaf
+
+_FILE = "features.json"
+
+
+@dataclass(frozen=True)
+class Described:
+    """Features.
+
+    Attributes:
+      tree: Their leaves, nested as examples are.
+      supervised: Those that are input and target; None if none are declared.
+      connector: TFDS's object; None as long as only a file describes them.
+      directory: Where that file is.
+    """
+
+    tree: Any
+    supervised: tuple[Any, Any] | None
+    connector: Any = None
+    directory: Path | None = None
+
+    def loaded(self) -> Any:
+        """Returns TFDS's object, which loads TFDS."""
+        if self.connector is not None:
+            return self.connector
+        from my_datasets.builders.from_directory import features_from_directory
+
+        return features_from_directory(str(self.directory))
+
+    def chosen(self, as_supervised: bool | tuple[str, str], columns: Sequence[str] | None) -> Any:
+        """Returns the leaves that are wanted, nested as they are to be given.
+
+        Args:
+          as_supervised: Whether (input, target) are wanted; or the names of the two.
+          columns: The names of those that are wanted; None for all.
+
+        Raises:
+          FeatureError: There is no such feature, or none are declared to be input and target.
+        """
+        if as_supervised is True:
+            if self.supervised is None:
+                raise FeatureError(
+                    explain(
+                        "These features do not say which is the input and which the target.",
+                        fix="name them: as_supervised=('image', 'label')",
+                    )
+                )
+            return self.supervised
+        wanted = as_supervised or columns
+        if not wanted:
+            return self.tree
+        missing = [name for name in wanted if name not in self.tree]
+        if missing or not isinstance(self.tree, Mapping):
+            raise FeatureError(
+                explain(
+                    f"There is no feature {', '.join(map(repr, missing or wanted))}.",
+                    f"The features: {', '.join(self.tree) if missing else 'one, without a name'}",
+                    fix="choose among those",
+                )
+            )
+        if as_supervised:
+            return tuple(self.tree[name] for name in as_supervised)
+        return {name: self.tree[name] for name in wanted}
+
+
+def described(features: Any, data_dir: str | os.PathLike[str] | None = None) -> Described:
+    """Returns features as they were given.
+
+    Args:
+      features: `tfds.features`, as a `FeaturesDict` or a dict; or a prepared dataset such as
+        `"digits:1.*.*"`, whose features are meant; or a directory with a `features.json`.
+      data_dir: Where that dataset is; TFDS's default if None.
+
+    Raises:
+      FeatureError: They are neither, or of a kind that only TFDS reads.
+      NotPreparedError: There is no such dataset.
+    """
+    if isinstance(features, (str, os.PathLike, DatasetReference)):
+        folder = None if isinstance(features, DatasetReference) else Path(features).expanduser()
+        if folder is not None and (folder / _FILE).is_file():
+            is_version = (folder / "dataset_info.json").is_file()
+            found = schema.read(folder) if is_version else schema.Schema(schema.read_tree(folder))
+            return Described(found.tree, found.supervised, directory=folder)
+        prepared = find(features, data_dir)
+        return Described(prepared.schema.tree, prepared.schema.supervised, directory=prepared.path)
+    import tensorflow_datasets as tfds
+
+    if isinstance(features, Mapping) and not isinstance(features, tfds.features.FeatureConnector):
+        features = tfds.features.FeaturesDict(features)
+    if not isinstance(features, tfds.features.FeatureConnector):
+        raise FeatureError(
+            explain(
+                f"features is a {type(features).__name__}.",
+                fix="give tfds.features.FeaturesDict({...}), or a dataset such as 'digits:1.*.*'",
+            )
+        )
+    register_classes_of(features)
+    with tempfile.TemporaryDirectory() as directory:
+        features.save_config(directory)
+        return Described(schema.read_tree(Path(directory)), None, features)
+
+
+def check_shapes(tree: Any, image_size: tuple[int, int] | None) -> None:
+    """Sees that values can be put together in tensors.
+
+    Args:
+      tree: The leaves that are decoded.
+      image_size: To which images are resized; None if they are not.
+
+    Raises:
+      FeatureError: Those of one are of different shapes.
+    """
+    for leaf in pytree.columns_of(tree):
+        if _differs(leaf, image_size):
+            raise FeatureError(
+                explain(
+                    f"The feature {leaf.name!r} has values of different shapes, which no tensor "
+                    "holds.",
+                    fix="give image_size=(height, width), leave it out with columns=[...], or "
+                    "take as_numpy=True",
+                )
+            )
+
+
+def _differs(leaf: Leaf, image_size: tuple[int, int] | None) -> bool:
+    if leaf.form == "image":
+        return image_size is None and None in leaf.shape[:2]
+    if leaf.encoding != "none":
+        return None in leaf.shape
+    sizes = (*leaf.sequence, *leaf.shape)
+    is_nested = len(leaf.sequence) > 1 and sizes.count(None) > 1
+    return not is_nested and None in sizes[1:]

@@ -1,0 +1,203 @@
+"""Messages that were read and wait to be given out: decoded in threads, and bounded."""
+
+import queue
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.kafka.decode.decoder import Decoded, Decoding
+from my_datasets.kafka.decode.quarantine import Poison, Quarantine
+from my_datasets.kafka.decode.values import Pieces, Values
+
+Numbers = npt.NDArray[np.int64]
+
+# Blocks that wait at most, whatever their size.
+_MOST_BLOCKS = 16
+
+
+@dataclass(eq=False)
+class Block:
+    """Messages that were read at once.
+
+    Attributes:
+      epoch: In which they were read.
+      pieces: What they hold; none any more when they are decoded.
+      partitions: Of each message; shape [n].
+      offsets: Of each message; shape [n].
+      seen: How many messages there were up to these, with them.
+      cost: The bytes that they take, about.
+      decoded: Their values; None until they are decoded.
+      failure: Why they could not be decoded.
+    """
+
+    epoch: int
+    pieces: Pieces
+    partitions: Numbers
+    offsets: Numbers
+    seen: int
+    cost: int
+    decoded: Decoded | None = None
+    failure: Exception | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it was decoded, or could not be."""
+        return self.decoded is not None or self.failure is not None
+
+
+class Ahead:
+    """The blocks that wait, in order, and the threads that decode them."""
+
+    def __init__(
+        self, topic: str, decoding: Decoding, quarantine: Quarantine, *, memory: int, workers: int
+    ) -> None:
+        """Starts the threads.
+
+        Args:
+          topic: The topic's name.
+          decoding: Decodes messages.
+          quarantine: Where those go that cannot be.
+          memory: The bytes that may wait.
+          workers: How many threads decode.
+        """
+        self._topic, self._decoding, self._quarantine = topic, decoding, quarantine
+        self._memory = memory
+        self._changed = threading.Condition()
+        self._blocks: deque[Block] = deque()
+        self._held = 0
+        self._ends = self._is_closed = False
+        self._failure: BaseException | None = None
+        self._jobs: queue.SimpleQueue[Block | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._decode, name=f"my_datasets-decode-{i}", daemon=True)
+            for i in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def held(self) -> int:
+        """The bytes that wait, about."""
+        return self._held
+
+    def put(self, block: Block) -> None:
+        """Adds a block."""
+        with self._changed:
+            self._blocks.append(block)
+            self._held += block.cost
+        self._jobs.put(block)
+
+    def take(self, timeout: float | None) -> Block | None:
+        """Returns the next block; None if the time is over first.
+
+        Args:
+          timeout: Seconds; None for ever.
+
+        Raises:
+          StopIteration: There are no more.
+          Exception: They cannot be read, or decoded.
+        """
+        with self._changed:
+            if not self._changed.wait_for(self._has_news, timeout):
+                return None
+            if self._is_closed:
+                raise StopIteration
+            if self._blocks:
+                block = self._blocks.popleft()
+                self._held -= block.cost
+                self._changed.notify_all()
+                if block.failure is not None:
+                    raise block.failure
+                return block
+            if self._failure is not None:
+                raise self._failure
+            raise StopIteration
+
+    def wait_for_room(self, timeout: float) -> bool:
+        """Waits until more is wanted; returns whether it is."""
+        with self._changed:
+            return self._changed.wait_for(self._is_wanted, timeout)
+
+    def drop(self) -> None:
+        """Drops what waits."""
+        with self._changed:
+            self._blocks.clear()
+            self._held = 0
+            self._changed.notify_all()
+
+    def end(self, failure: BaseException | None = None) -> None:
+        """After what waits there is no more.
+
+        Args:
+          failure: Why, if it is an error.
+        """
+        with self._changed:
+            self._ends = True
+            self._failure = self._failure or failure
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Ends the threads; who waits gets no more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def _has_news(self) -> bool:
+        if self._is_closed:
+            return True
+        return self._blocks[0].is_ready if self._blocks else self._ends
+
+    def _is_wanted(self) -> bool:
+        has_room = len(self._blocks) < _MOST_BLOCKS and self._held < self._memory
+        return self._is_closed or not self._blocks or has_room
+
+    def _decode(self) -> None:
+        while (block := self._jobs.get()) is not None:
+            if self._is_closed:
+                return
+            decoded: Decoded | None = None
+            failure: Exception | None = None
+            try:
+                values = block.pieces.together()
+                decoded = self._decoding(values)
+                self._quarantine.add(self._poison(block, decoded, values), block.seen)
+            except Exception as error:
+                failure = error
+            more = 0 if decoded is None else _size(decoded.columns)
+            with self._changed:
+                block.pieces = Pieces()
+                block.decoded, block.failure = decoded, failure
+                if block in self._blocks:
+                    block.cost += more
+                    self._held += more
+                self._changed.notify_all()
+
+    def _poison(self, block: Block, decoded: Decoded, values: Values) -> list[Poison]:
+        rows = np.array([one.row for one in decoded.misfitting], np.int64)
+        poison = values[rows]
+        return [
+            Poison(
+                self._topic, int(block.partitions[one.row]), int(block.offsets[one.row]),
+                one.feature, one.expected, one.found, value,
+            )
+            for one, value in zip(decoded.misfitting, poison, strict=True)
+        ]  # fmt: skip
+
+
+def _size(columns: Any) -> int:
+    """Returns the bytes of columns, about: but those of texts, which are those of the messages."""
+    total = 0
+    for column in pytree.columns_of(columns):
+        values = column.values if isinstance(column, Ragged) else column
+        total += values.nbytes
+        if values.dtype == object and values.size and isinstance(values.flat[0], np.ndarray):
+            total += sum(one.nbytes for one in values.flat)
+    return total

@@ -1,0 +1,1 @@
+"""A topic's range of offsets as a prepared version."""

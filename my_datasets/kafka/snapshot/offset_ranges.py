@@ -1,0 +1,228 @@
+"""Ranges of offsets, read whole and the same each time: what a snapshot is made of."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from my_datasets.building.units import Misfit
+from my_datasets.errors import LostMessagesError, StreamUnavailableError, explain
+from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.kafka.consumer import offsets
+from my_datasets.kafka.consumer.connection import Connection, kafka, name_of
+from my_datasets.kafka.decode.decoder import Decoding
+from my_datasets.kafka.decode.payloads import Parser
+from my_datasets.kafka.decode.values import Values
+
+# Messages that are read at once, and how long they are waited for at a time, in seconds.
+_AT_ONCE, _WAIT = 1000, 1.0
+# So many seconds without an answer are an error: what is read is there already.
+_PATIENCE = 60.0
+# Room for so many messages in each partition.
+_OFFSET_BITS = 44
+
+
+@dataclass(frozen=True)
+class Range:
+    """Some messages of a partition: a unit of a build.
+
+    Attributes:
+      cluster: The cluster's identity.
+      topic: The topic.
+      partition: The partition.
+      begin: The first offset.
+      end: The one after the last.
+      payload: What messages are, and whatever else says how they are read.
+    """
+
+    cluster: str
+    topic: str
+    partition: int
+    begin: int
+    end: int
+    payload: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}, partition {self.partition}, offsets {self.begin} to {self.end - 1}"
+
+
+def cut(
+    cluster: str,
+    topic: str,
+    ends: Mapping[int, tuple[int, int]],
+    payload: str,
+    size: int = 100_000,
+) -> list[Range]:
+    """Returns the units of some ranges.
+
+    Args:
+      cluster: The cluster's identity.
+      topic: The topic.
+      ends: By partition, the first offset and the one after the last.
+      payload: As in `Range`.
+      size: How many offsets a unit has at most.
+    """
+    return [
+        Range(cluster, topic, partition, at, min(at + size, end), payload)
+        for partition, (begin, end) in sorted(ends.items())
+        for at in range(begin, end, size)
+    ]
+
+
+@dataclass(frozen=True)
+class RangeReader:
+    """Yields the examples of a range; it can be sent to other processes.
+
+    Attributes:
+      connection: The topic's.
+      parser: Makes an example of a message; None if they are `tf.Example`s.
+      decoding: Decodes those, with images as their files.
+      allow_gaps: Whether offsets without a message are taken for what is not to be seen, such as
+        the marks of transactions; otherwise they are an error.
+    """
+
+    connection: Connection
+    parser: Parser | None
+    decoding: Decoding | None
+    allow_gaps: bool
+
+    def __call__(self, unit: Range) -> Iterator[tuple[int, Any]]:
+        """Yields the examples of a range with their keys, from which their place is seen.
+
+        Raises:
+          LostMessagesError: Some messages are not there any more.
+          StreamError: They cannot be read.
+        """
+        count = 0
+        for messages in self._messages(unit):
+            count += len(messages)
+            values = [(one.offset(), one.value()) for one in messages]
+            there = [(at, value) for at, value in values if value is not None]
+            keys = [(unit.partition << _OFFSET_BITS) + at for at, _ in there]
+            yield from zip(keys, self._examples([value for _, value in there]), strict=True)
+        if count < unit.end - unit.begin and not self.allow_gaps:
+            raise _gaps(unit, count)
+
+    def _examples(self, values: Sequence[bytes]) -> Iterator[Any]:
+        """Yields examples, and a `Misfit` in the place of what is none."""
+        if self.decoding is None:
+            for value in values:
+                try:
+                    yield self.parser.example(value) if self.parser else value
+                except Misfit as misfit:
+                    yield misfit
+            return
+        decoded = self.decoding(Values.of(values))
+        found: list[Any] = [None] * len(values)
+        for row, example in zip(
+            decoded.rows.tolist(), _rows(decoded.columns, len(decoded.rows)), strict=True
+        ):
+            found[row] = example
+        for one in decoded.misfitting:
+            found[one.row] = Misfit(one.feature, one.expected, one.found)
+        yield from found
+
+    def _messages(self, unit: Range) -> Iterator[list[Any]]:
+        """Yields the messages of a range, many at a time."""
+        module = kafka()
+        consumer = self.connection.consumer({"enable.partition.eof": True})
+        try:
+            low, high = offsets.watermarks(self.connection, consumer, unit.partition)
+            if unit.begin < low or unit.end > high:
+                raise lost(unit, low, high)
+            consumer.assign([module.TopicPartition(unit.topic, unit.partition, unit.begin)])
+            at, last = unit.begin, time.monotonic()
+            while at < unit.end:
+                found = consumer.consume(_AT_ONCE, _WAIT)
+                messages = []
+                for one in found:
+                    if one.error() is None:
+                        messages.append(one)
+                        at = one.offset() + 1
+                    else:
+                        at = max(at, self._after(one, unit, consumer))
+                yield [one for one in messages if one.offset() < unit.end]
+                now = time.monotonic()
+                last = now if found else last
+                if now - last > _PATIENCE:
+                    raise _silent(self.connection, unit, at)
+        finally:
+            consumer.close()
+
+    def _after(self, message: Any, unit: Range, consumer: Any) -> int:
+        """Returns where the log ends, if a message says so.
+
+        Raises:
+          StreamError: It says something else.
+        """
+        error = message.error()
+        name = name_of(error)
+        if name == "_PARTITION_EOF":
+            return int(message.offset())
+        if name in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+            raise lost(unit, *offsets.watermarks(self.connection, consumer, unit.partition))
+        if error.retriable():
+            return 0
+        raise self.connection.failed(error, f"At {unit}")
+
+
+def lost(unit: Range, low: int, high: int) -> LostMessagesError:
+    """Returns the error for a range that is not there as a whole.
+
+    Args:
+      unit: The range.
+      low: The first offset that is there.
+      high: The one after the last.
+    """
+    return LostMessagesError(
+        explain(
+            f"A range of {unit.topic} is not there as a whole.",
+            f"Wanted: partition {unit.partition}, offsets {unit.begin} to before {unit.end}",
+            f"There are: {low} to before {high}",
+            "Retention, or somebody, removed what was before" if unit.begin < low else "",
+            fix="freeze what is there: --from-offsets earliest; and raise the topic's retention",
+        )
+    )
+
+
+def _gaps(unit: Range, count: int) -> LostMessagesError:
+    return LostMessagesError(
+        explain(
+            f"{unit.end - unit.begin - count:,} messages of {unit.topic} are missing.",
+            f"Range: partition {unit.partition}, offsets {unit.begin} to before {unit.end}",
+            "The topic is compacted: what was replaced is removed, at times that nobody knows",
+            fix="freeze a topic with cleanup.policy=delete; or what is there now, which nobody "
+            "can make again: --allow-gaps",
+        )
+    )
+
+
+def _silent(connection: Connection, unit: Range, at: int) -> StreamUnavailableError:
+    return StreamUnavailableError(
+        explain(
+            f"{connection.address} gave nothing for {_PATIENCE:.0f} seconds.",
+            f"At {unit}, offset {at}",
+            fix="see that the brokers run; then run the same again, which goes on",
+        )
+    )
+
+
+def _rows(columns: Any, n: int) -> list[Any]:
+    """Returns the rows of columns, as `_generate_examples` yields examples."""
+    if isinstance(columns, Mapping):
+        split = {name: _rows(values, n) for name, values in columns.items()}
+        return [dict(zip(split, row, strict=True)) for row in zip(*split.values(), strict=True)]
+    if isinstance(columns, Ragged):
+        return [_plain(one) for one in columns.rows()]
+    return [_plain(one) for one in columns] if columns.ndim > 1 else columns.tolist()
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value of which TFDS takes each kind: lists of texts, not arrays of them."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return value.tolist()
+    return value

@@ -1,0 +1,245 @@
+"""`snapshot`: a range of a topic's offsets as an immutable prepared version."""
+
+import dataclasses
+import json
+import os
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tensorflow_datasets as tfds
+
+from my_datasets.building.options import BuildOptions
+from my_datasets.core.reference import DatasetReference
+from my_datasets.errors import InvalidOptionError, StaleDataError, StreamError, explain
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode.decoder import Decoder
+from my_datasets.input_pipeline.read.prepared import root_of
+from my_datasets.kafka.consumer import offsets
+from my_datasets.kafka.consumer.address import Address
+from my_datasets.kafka.consumer.connection import ANSWER_SECONDS, Connection, Topic, kafka
+from my_datasets.kafka.consumer.offsets import When
+from my_datasets.kafka.decode import payloads
+from my_datasets.kafka.decode.decoder import Decoding
+from my_datasets.kafka.decode.features import described
+from my_datasets.kafka.snapshot import offset_ranges
+from my_datasets.kafka.snapshot.snapshot_builder import Frozen, SnapshotBuilder
+from my_datasets.kafka.stream import parser_of
+from my_datasets.metadata import layout
+from my_datasets.metadata.features import Leaf
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.storage import addresses
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What `snapshot` did.
+
+    Attributes:
+      dataset: The version's full name.
+      path: Its directory.
+      built: Whether it was made now; otherwise the same was there.
+      examples: How many it has.
+      frozen: What it is of.
+      reproduce: The command that makes it again.
+    """
+
+    dataset: str
+    path: Path
+    built: bool
+    examples: int
+    frozen: Frozen
+    reproduce: str
+
+
+def snapshot(
+    url: str,
+    reference: str,
+    *,
+    features: Any,
+    payload: str = "example",
+    schema: Any = None,
+    begin: When = "earliest",
+    end: When = "latest",
+    split: str = "train",
+    in_order: bool = False,
+    allow_gaps: bool = False,
+    options: Mapping[str, Any] | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    build_options: BuildOptions | None = None,
+) -> Snapshot:
+    """Freezes a range of offsets of all partitions of a topic into a prepared version.
+
+    The same offsets give the same bytes: keys are made of partition and offset.
+
+    Args:
+      url: The topic: `kafka://BROKER[:PORT]/TOPIC`.
+      reference: What it is to be: `NAME:VERSION`.
+      features: What an example is, as for `stream`.
+      payload: What a message is, as for `stream`.
+      schema: Avro's, as for `stream`.
+      begin: Where to begin.
+      end: Where to end: the offsets of the first messages that are left out.
+      split: The split's name.
+      in_order: Keep the order of partitions and offsets; otherwise examples are shuffled.
+      allow_gaps: Freeze a compacted topic, of which nobody can make the same again.
+      options: librdkafka's options.
+      data_dir: Where prepared data is; TFDS's default if None.
+      build_options: How it is built.
+
+    Raises:
+      LostMessagesError: The range is not there as a whole.
+      StreamError: The topic cannot be read.
+      StaleDataError: The version is there, of other messages.
+      InvalidOptionError: An option cannot be what it is.
+      MyDatasetsError: As a build does.
+    """
+    name, version = _named(reference)
+    connection = Connection(Address.parse(url), dict(options or {}))
+    root = os.fspath(
+        addresses.local_path(
+            root_of(data_dir),
+            "The data directory",
+            "make the snapshot in a directory on this machine, then publish it",
+        )
+    )
+    declared = described(features, data_dir)
+    parser = parser_of(payload, declared.tree, schema)
+    decoding = None if parser is not None else _as_files(declared.tree)
+    frozen, has_gaps = _looked_at(connection, begin, end)
+    how = json.dumps([payload, schema, declared.loaded().to_json()], sort_keys=True)
+    reader = offset_ranges.RangeReader(connection, parser, decoding, allow_gaps or not has_gaps)
+    # A path says nothing on another machine.
+    of = f" --features {features}" if isinstance(features, str) and os.sep not in features else ""
+    reproduce = (
+        f"my-datasets snapshot {connection.address} --as {name}:{version}"
+        f" --from-offsets {frozen.given(0)} --until {frozen.given(1)} --payload {payload}{of}"
+        f"{' --in-order' if in_order else ''}"
+    )
+    values = {
+        "__module__": SnapshotBuilder.__module__,
+        "name": name,
+        "VERSION": tfds.core.Version(version),
+        "FROZEN": frozen,
+        "CONNECTION": connection,
+        "DESCRIBED": declared,
+        "READER": reader,
+        "UNITS": offset_ranges.cut(frozen.topic.cluster, frozen.topic.name, frozen.ends, how),
+        "SPLIT": split,
+        "IN_ORDER": in_order,
+        "REPRODUCE": reproduce,
+    }
+    title = "".join(part.capitalize() for part in name.split("_"))
+    kind: Any = types.new_class(
+        title, (SnapshotBuilder,), {"skip_registration": True}, lambda body: body.update(values)
+    )
+    version_dir = Path(root).expanduser() / name / version
+    existed = layout.is_prepared(version_dir)
+    if existed:
+        _refuse_another(version_dir, frozen)
+    builder = kind(data_dir=str(Path(root).expanduser()))
+    if not existed:
+        builder.download_and_prepare(build_options=build_options)
+    count = int(builder.info.splits[split].num_examples)
+    return Snapshot(
+        builder.info.full_name, Path(builder.data_dir), not existed, count, frozen, reproduce
+    )
+
+
+def _named(reference: str) -> tuple[str, str]:
+    parsed = DatasetReference.parse(reference)
+    version = str(parsed.version or "")
+    if parsed.config or not version or "*" in version:
+        raise InvalidOptionError(
+            explain(
+                f"{reference!r} does not name one version.",
+                fix="give the name and the version: clicks:1.0.0",
+            )
+        )
+    return parsed.name, version
+
+
+def _as_files(tree: Any) -> Decoding:
+    """Returns what decodes `tf.Example`s, but leaves images the files that they are."""
+
+    def as_file(leaf: Leaf) -> Leaf:
+        if leaf.form != "image":
+            return leaf
+        return dataclasses.replace(leaf, form="bytes", dtype="object", shape=())
+
+    return Decoding(payloads.Records(), Decoder(pytree.map_columns(as_file, tree)))
+
+
+def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, bool]:
+    """Returns which offsets are meant, and whether some of them may have been compacted away.
+
+    Raises:
+      StreamError: The topic cannot be read.
+      LostMessagesError: The range is not there as a whole.
+    """
+    reported: list[Any] = []
+    consumer = connection.consumer({}, reported.append)
+    try:
+        topic = connection.describe(consumer, reported)
+        first = offsets.resolved(connection, consumer, begin, topic.partitions)
+        last = offsets.resolved(connection, consumer, end, topic.partitions)
+        for one in topic.partitions:
+            low, high = offsets.watermarks(connection, consumer, one)
+            unit = offset_ranges.Range(topic.cluster, topic.name, one, first[one], last[one], "")
+            if first[one] > last[one]:
+                raise InvalidOptionError(
+                    explain(
+                        f"The range of partition {one} ends before it begins.",
+                        f"From {first[one]} until {last[one]}",
+                        fix="exchange them",
+                    )
+                )
+            if first[one] < last[one] and (first[one] < low or last[one] > high):
+                raise offset_ranges.lost(unit, low, high)
+    finally:
+        consumer.close()
+    if first == last:
+        raise StreamError(
+            explain(
+                f"There is no message in this range of {topic.name}.",
+                fix="give a later --until, or an earlier --from-offsets",
+            )
+        )
+    frozen = Frozen(topic, {one: (first[one], last[one]) for one in topic.partitions})
+    return frozen, _is_compacted(connection, topic)
+
+
+def _is_compacted(connection: Connection, topic: Topic) -> bool:
+    """Returns whether messages may be removed from the middle; also if nobody may know."""
+    module = connection.admin_module()
+    asked = module.ConfigResource(module.ResourceType.TOPIC, topic.name)
+    admin = connection.admin()
+    try:
+        found = admin.describe_configs([asked])[asked].result(ANSWER_SECONDS)
+    except (kafka().KafkaException, TimeoutError):
+        return True
+    return "compact" in str(found["cleanup.policy"].value)
+
+
+def _refuse_another(version_dir: Path, frozen: Frozen) -> None:
+    """Sees that a version that is there is of the same messages.
+
+    Raises:
+      StaleDataError: It is not.
+    """
+    manifest = Manifest.read(version_dir)
+    sources: Iterable[Any] = manifest.provenance.get("sources", []) if manifest else []
+    urls = [one["url"] for one in sources]
+    if len(urls) == len(frozen.ends) and all(map(frozen.says, urls)):
+        return
+    said = manifest.provenance.get("reproduce", "") if manifest else ""
+    raise StaleDataError(
+        explain(
+            f"{version_dir} is there already, and is not of these messages.",
+            f"It was made by: {said}" if said else "",
+            f"Now asked for: {frozen.topic.name}, from {frozen.given(0)} until {frozen.given(1)}",
+            fix="raise the version, or name the same offsets",
+        )
+    )

@@ -1,0 +1,201 @@
+"""`stream`: batches of decoded examples from a topic."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+
+from my_datasets.core.sizes import in_bytes
+from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.input_pipeline.decode.decoder import Decoder
+from my_datasets.kafka.batches import Batches, Form, Recipe
+from my_datasets.kafka.consumer.address import Address
+from my_datasets.kafka.consumer.connection import Connection
+from my_datasets.kafka.consumer.offsets import When
+from my_datasets.kafka.consumer.position import Position
+from my_datasets.kafka.decode import payloads
+from my_datasets.kafka.decode.decoder import Decoding
+from my_datasets.kafka.decode.features import Described, check_shapes, described
+from my_datasets.kafka.options import Reading
+
+if TYPE_CHECKING:
+    from my_datasets.kafka.tf_dataset import Stream
+
+PayloadName = Literal["example", "json", "avro"]
+
+
+class Options(TypedDict, total=False):
+    """The options of `stream`, which says what they mean."""
+
+    features: Any
+    group: str | None
+    batch_size: int
+    payload: PayloadName
+    schema: Any
+    start: When
+    until: Literal["end"] | None
+    state: Position | str | None
+    shard: tuple[int, int]
+    as_supervised: bool | tuple[str, str]
+    columns: Sequence[str] | None
+    image_size: tuple[int, int] | None
+    max_wait: float | None
+    drop_remainder: bool
+    quarantine: str | os.PathLike[str] | None
+    max_quarantined: float
+    on_lost: Literal["fail", "skip"]
+    idle_timeout: float | None
+    patience: float
+    commit_seconds: float
+    memory: int | str
+    workers: int
+    options: Mapping[str, Any] | None
+    data_dir: str | os.PathLike[str] | None
+
+
+@overload
+def stream(
+    url: str, *, as_numpy: Literal[False] = False, **options: Unpack[Options]
+) -> "Stream": ...
+
+
+@overload
+def stream(url: str, *, as_numpy: Literal[True], **options: Unpack[Options]) -> Batches: ...
+
+
+def stream(url: str, *, as_numpy: bool = False, **options: Unpack[Options]) -> "Stream | Batches":
+    """Returns batches of decoded examples from a Kafka topic, without an end.
+
+    Args:
+      url: The topic: `kafka://BROKER[:PORT][,BROKER...]/TOPIC`.
+      as_numpy: Give an iterator over NumPy arrays, and load no TensorFlow for it, in place of a
+        `tf.data.Dataset`.
+      options: All but `features` have defaults:
+        features: What an example is: `tfds.features.FeaturesDict({...})`, a dict of features, or
+          a prepared dataset such as `"digits:1.*.*"` that has the same.
+        group: The consumer group; its members share the partitions, and each message is given at
+          least once. None to read all partitions (or those of `shard`), and to keep offsets only
+          where `state` is saved.
+        batch_size: Examples in a batch; 32.
+        payload: What a message is: `"example"` (a `tf.Example` as TFDS writes it), `"json"` or
+          `"avro"`.
+        schema: Avro's: a dict or JSON text; or several by their numbers in a schema registry.
+        start: Where to begin partitions of which neither the group nor `state` knows: `"earliest"`
+          (the default), `"latest"`, a `datetime` with a time zone, or `{partition: offset}`.
+        until: `"end"` to stop at the end that the topic has now; None (the default) to go on.
+        state: Where to begin, from `state()` of an iterator or dataset, or its text.
+        shard: `(which, of_how_many)`: a part of the partitions, for several readers without a
+          group.
+        as_supervised: Give `(input, target)`: True as the prepared dataset declares it, or the
+          names of the two.
+        columns: The features that are wanted; None for all.
+        image_size: `(height, width)` to which images are resized.
+        max_wait: Seconds after which a batch is given with what there is; None for never.
+        drop_remainder: Whether what is left at an end is not given.
+        quarantine: A file to which messages are added that cannot be decoded; without one they
+          are errors.
+        max_quarantined: The part of the latest 10,000 messages that may go there; 0.01.
+        on_lost: If messages that were to be read are gone: `"fail"`, or `"skip"` with a warning.
+        idle_timeout: Seconds without a message after which the iteration ends; None for never.
+        patience: Seconds without a broker after which that is an error; 600.
+        commit_seconds: How often the group is told what was consumed; 1.
+        memory: Bytes that may be held ahead, such as `"256M"`; 128 MiB.
+        workers: Threads that decode; 1.
+        options: librdkafka's own options: `security.protocol`, `sasl.username`, ...
+        data_dir: Where the prepared dataset is.
+
+    Returns:
+      A dataset of dicts, or of `(input, target)`, with the methods `batches`, `iterator`, `state`,
+      `commit` and `close`; or an iterator with those that apply.
+
+    Raises:
+      InvalidOptionError: An option cannot be what it is.
+      FeatureError: A feature is not there, or cannot be read or put into batches.
+      MissingDependencyError: confluent-kafka, or fastavro, is not installed.
+      PlanError: `state` is none.
+    """
+    if "features" not in options:
+        raise InvalidOptionError(
+            explain(
+                "It is not said what an example is.",
+                fix="give features=tfds.features.FeaturesDict({...}), or a prepared dataset's name",
+            )
+        )
+    recipe, state = _recipe(url, options)
+    if as_numpy:
+        return Batches(recipe, state)
+    check_shapes(recipe.decoding.decoder.tree, recipe.decoding.decoder.image_size)
+    from my_datasets.kafka.tf_dataset import Stream
+
+    return Stream(recipe, state)
+
+
+def _payload(name: str, features: Described, schema: Any) -> payloads.Payload:
+    parser = parser_of(name, features.tree, schema)
+    if parser is None:
+        return payloads.Records()
+    # It is TFDS that knows how features are encoded.
+    from my_datasets.builders.encode.encoder import ExampleEncoder
+
+    return payloads.Objects(parser, ExampleEncoder(features.loaded()))
+
+
+def parser_of(name: str, tree: Any, schema: Any = None) -> payloads.Parser | None:
+    """Returns what makes examples of messages; None if they are `tf.Example`s.
+
+    Args:
+      name: `example`, `json` or `avro`.
+      tree: The leaves of an example.
+      schema: Avro's.
+
+    Raises:
+      InvalidOptionError: There is no such payload, or a schema is missing or too much.
+      MissingDependencyError: fastavro is not installed.
+    """
+    if name not in ("example", "json", "avro"):
+        raise InvalidOptionError(
+            explain(f"payload={name!r} is unknown.", fix="use 'example', 'json' or 'avro'")
+        )
+    if (schema is not None) != (name == "avro"):
+        raise InvalidOptionError(
+            explain(
+                f"payload={name!r} {'needs a' if name == 'avro' else 'takes no'} schema.",
+                fix="give schema= with payload='avro', and only with that",
+            )
+        )
+    if name == "example":
+        return None
+    return payloads.Json(tree) if name == "json" else payloads.Avro(tree, schema)
+
+
+def _recipe(url: str, options: Options) -> tuple[Recipe, Position | None]:
+    reading = Reading(
+        batch_size=options.get("batch_size", 32),
+        group=options.get("group"),
+        start=options.get("start", "earliest"),
+        until=options.get("until"),
+        shard=options.get("shard", (0, 1)),
+        on_lost=options.get("on_lost", "fail"),
+        idle_timeout=options.get("idle_timeout"),
+        patience=options.get("patience", 600.0),
+        commit_seconds=options.get("commit_seconds", 1.0),
+        memory=in_bytes(options.get("memory", 128 << 20)),
+        workers=options.get("workers", 1),
+    )
+    connection = Connection(Address.parse(url), dict(options.get("options") or {}))
+    features = described(options["features"], options.get("data_dir"))
+    tree = features.chosen(options.get("as_supervised", False), options.get("columns"))
+    payload = _payload(options.get("payload", "example"), features, options.get("schema"))
+    form = Form(
+        reading.batch_size, options.get("max_wait"), bool(options.get("drop_remainder", False))
+    )
+    quarantine = options.get("quarantine")
+    recipe = Recipe(
+        connection,
+        reading,
+        Decoding(payload, Decoder(tree, options.get("image_size"))),
+        form,
+        None if quarantine is None else os.fspath(quarantine),
+        options.get("max_quarantined", 0.01),
+    )
+    state = options.get("state")
+    return recipe, Position.from_json(state) if isinstance(state, str) else state

@@ -1,0 +1,216 @@
+"""Batches of a topic's messages as a `tf.data.Dataset`."""
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.input_pipeline.frameworks.shutdown import calls
+from my_datasets.kafka.batches import Batches, Recipe
+from my_datasets.kafka.consumer.consumer_thread import Counts
+from my_datasets.kafka.consumer.position import Position
+
+
+class Stream(tf.data.Dataset):
+    """A `tf.data.Dataset` of batches of a topic, which has no end unless one was asked for.
+
+    Each iteration is a consumer of its own, and ends the one before it. A batch counts as consumed
+    when the next one is asked for of this dataset, or by `commit`: a `prefetch` behind it asks
+    early.
+    """
+
+    def __init__(self, recipe: Recipe, position: Position | None = None) -> None:
+        """Builds the dataset; the cluster is reached when the first batch is asked for.
+
+        Args:
+          recipe: What is read.
+          position: Where to begin; None for where the group is, or the start.
+        """
+        self._recipe, self._position = recipe, position
+        self._running: weakref.ref[Batches] | None = None
+        self._dataset = self._built()
+        super().__init__(self._dataset._variant_tensor)
+
+    def _inputs(self) -> list[tf.data.Dataset]:
+        return [self._dataset]
+
+    @property
+    def element_spec(self) -> Any:
+        """The form of a batch."""
+        return self._dataset.element_spec
+
+    def batches(self, state: Position | None = None) -> Batches:
+        """Returns an iterator over the batches as NumPy arrays.
+
+        Args:
+          state: Where to begin; None for where this dataset does.
+        """
+        self.close()
+        found = Batches(self._recipe, state or self._position)
+        self._running = weakref.ref(found)
+        return found
+
+    def iterator(self) -> "CheckpointableIterator":
+        """Returns an iterator that knows where it is, for `tf.train.Checkpoint`."""
+        return CheckpointableIterator(self)
+
+    def state(self) -> Position:
+        """Returns where the iteration is that was begun last: after the batch given last.
+
+        Raises:
+          RuntimeError: None is running.
+        """
+        running = self._iteration()
+        if running is None:
+            raise RuntimeError("no iteration of this stream is running")
+        return running.state()
+
+    def commit(self) -> None:
+        """Says that the batch that was given last is consumed."""
+        running = self._iteration()
+        if running is not None:
+            running.commit()
+
+    def close(self) -> None:
+        """Ends the iteration that is running, if one is."""
+        running = self._iteration()
+        if running is not None:
+            running.close()
+
+    @property
+    def counts(self) -> Counts:
+        """What the iteration that was begun last has read."""
+        running = self._iteration()
+        return Counts() if running is None else running.counts
+
+    def _iteration(self) -> Batches | None:
+        return None if self._running is None else self._running()
+
+    def _built(self) -> tf.data.Dataset:
+        template = self._recipe.decoding.nothing
+        form = self._recipe.form
+        is_endless = self._recipe.reading.is_endless
+        are_full = form.max_wait is None and (form.drop_remainder or is_endless)
+        size = form.size if are_full else None
+        specs = tuple(
+            spec for column in pytree.columns_of(template) for spec in _specs(column, size)
+        )
+
+        def arrays() -> Iterator[Any]:
+            batches = self.batches()
+            try:
+                while True:
+                    with calls:
+                        columns = pytree.columns_of(next(batches))
+                        found = tuple(one for column in columns for one in _arrays(column))
+                    yield found
+            except StopIteration:
+                return
+            finally:
+                batches.close()
+
+        def nested(*tensors: Any) -> Any:
+            rest = iter(tensors)
+            return pytree.map_columns(lambda column: tensor_of(column, rest), template)
+
+        dataset = tf.data.Dataset.from_generator(arrays, output_signature=specs).map(nested)
+        options = tf.data.Options()
+        # What asks early would have messages committed that nobody has seen.
+        options.experimental_optimization.inject_prefetch = False
+        options.experimental_optimization.map_parallelization = False
+        return dataset.with_options(options)
+
+
+class CheckpointableIterator(tf.train.experimental.PythonState):
+    """Goes through a stream, and can be saved with a model: `tf.train.Checkpoint(data=iterator)`.
+
+    Restored, it goes on with the message after the last one that the model had seen: each message
+    goes into the model's state exactly once.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        """Begins where the stream does."""
+        self._stream = stream
+        self._batches = stream.batches()
+
+    def __iter__(self) -> "CheckpointableIterator":
+        return self
+
+    def __next__(self) -> Any:
+        def tensor(column: Any) -> Any:
+            return tensor_of(column, map(tf.constant, _arrays(column)))
+
+        return pytree.map_columns(tensor, next(self._batches))
+
+    def state(self) -> Position:
+        """Returns where it is."""
+        return self._batches.state()
+
+    def commit(self) -> None:
+        """Says that the batch that was given last is consumed."""
+        self._batches.commit()
+
+    def close(self) -> None:
+        """Ends the iteration."""
+        self._batches.close()
+
+    def serialize(self) -> str:
+        """Returns the state as text."""
+        return self.state().to_json()
+
+    def deserialize(self, serialized: Any) -> None:
+        """Goes to the state of a text, whatever was given before.
+
+        Raises:
+          PlanError: The text is none.
+        """
+        text = serialized.decode() if isinstance(serialized, bytes) else str(serialized)
+        self._batches = self._stream.batches(Position.from_json(text))
+
+
+def _specs(column: Any, size: int | None) -> list[tf.TensorSpec]:
+    """Returns the form of the arrays of a column.
+
+    Args:
+      column: The column, without examples.
+      size: How many examples all batches have; None if that differs.
+    """
+    if isinstance(column, Ragged):
+        values = tf.TensorSpec((None, *column.values.shape[1:]), _type(column.values))
+        _, *inner = column.lengths
+        lengths = [
+            tf.TensorSpec((size,), tf.int64),
+            *(tf.TensorSpec((None,), tf.int64) for _ in inner),
+        ]
+        return [values, *lengths]
+    return [tf.TensorSpec((size, *column.shape[1:]), _type(column))]
+
+
+def _type(values: Any) -> tf.DType:
+    return tf.string if values.dtype == object else tf.as_dtype(values.dtype)
+
+
+def _arrays(column: Any) -> list[Any]:
+    """Returns a column as arrays that TensorFlow takes."""
+    if isinstance(column, Ragged):
+        return [*_arrays(column.values), *column.lengths]
+    values = column.astype("S1") if column.dtype == object and not column.size else column
+    return [np.ascontiguousarray(values)]
+
+
+def tensor_of(column: Any, tensors: Iterator[Any]) -> Any:
+    """Returns a column's tensor, made of those of its arrays.
+
+    Args:
+      column: A column of its form.
+      tensors: The tensors, from which its own are taken.
+    """
+    values = next(tensors)
+    if not isinstance(column, Ragged):
+        return values
+    lengths = [next(tensors) for _ in column.lengths]
+    return tf.RaggedTensor.from_nested_row_lengths(values, lengths, validate=False)

@@ -1,0 +1,1 @@
+"""What a prepared version says of itself, in the files beside its shards."""

@@ -1,0 +1,276 @@
+"""What is in a prepared version: digests of its examples, whatever form they are stored in.
+
+`docs/digest.md` defines them. All here is arithmetic on hashes of examples; where those come from
+is others' business.
+"""
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from my_datasets.core import hash_sets
+from my_datasets.core.hash_sets import Hashes
+from my_datasets.errors import IncompleteVersionError, explain
+from my_datasets.metadata.dataset_info import Declared, essentials, is_plain_name
+from my_datasets.metadata.feature_classes import read_features
+from my_datasets.storage.regular_files import open_regular, read_regular
+
+_HEX = re.compile("[0-9a-f]{64}")
+# What a feature says beside the form of its values. The class counts where it alone knows the form.
+NOT_FORM = frozenset({"pythonClassName", "description"})
+_OF_A_CLASS = "jsonFeature"
+_LABELS = ".labels.txt"
+MOST_LABELS = 256 << 20
+
+
+@dataclass(frozen=True)
+class ShardContent:
+    """A shard.
+
+    Attributes:
+      name: Its file name.
+      bytes: The size of the file.
+      examples: How many it has.
+      sha256: Of the file; in hexadecimal.
+    """
+
+    name: str
+    bytes: int
+    examples: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class SplitContent:
+    """A split.
+
+    Attributes:
+      examples: How many it has.
+      ordered: The digest of its examples in their order; in hexadecimal.
+      unordered: That of the same examples in any order.
+      shards: Its shards.
+    """
+
+    examples: int
+    ordered: str
+    unordered: str
+    shards: tuple[ShardContent, ...] = ()
+
+    @property
+    def shards_sha256(self) -> str:
+        """The SHA-256 of the list of its shards: name, size, examples and SHA-256 of each."""
+        return _of_json([[one.name, one.bytes, one.examples, one.sha256] for one in self.shards])
+
+
+@dataclass(frozen=True)
+class Content:
+    """All that is in a version.
+
+    Attributes:
+      schema: The digest of its features.
+      splits: Its splits, by name.
+    """
+
+    schema: str
+    splits: Mapping[str, SplitContent]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the version: of its features, and of its splits' examples in order."""
+        return _of_json(
+            {
+                "schema": self.schema,
+                "splits": {
+                    name: {"examples": one.examples, "ordered": one.ordered}
+                    for name, one in self.splits.items()
+                },
+            }
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it for the manifest."""
+        splits = {name: asdict(one) for name, one in self.splits.items()}
+        return {"digest": self.digest, "schema": self.schema, "splits": splits}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Content":
+        """Returns what `to_json` wrote.
+
+        Raises:
+          KeyError, TypeError, ValueError: It is something else, or its digest is not its own.
+        """
+        splits = {
+            _name(name): SplitContent(
+                _number(split["examples"]), _hash(split["ordered"]), _hash(split["unordered"]),
+                tuple(_shard(one) for one in split["shards"]),
+            )
+            for name, split in value["splits"].items()
+        }  # fmt: skip
+        found = cls(_hash(value["schema"]), splits)
+        if found.digest != value["digest"]:
+            raise ValueError("the digest is not that of the splits")
+        return found
+
+
+def _shard(value: Mapping[str, Any]) -> ShardContent:
+    size, examples = _number(value["bytes"]), _number(value["examples"])
+    return ShardContent(_name(value["name"]), size, examples, _hash(value["sha256"]))
+
+
+def _name(value: Any) -> str:
+    if not is_plain_name(value):
+        raise ValueError(f"no name of a file: {value!r}")
+    return str(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"no text: {value!r}")
+    return value
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"no number: {value!r}")
+    return value
+
+
+def _hash(value: Any) -> str:
+    if not _HEX.fullmatch(_text(value)):
+        raise ValueError(f"no SHA-256: {value!r}")
+    return str(value)
+
+
+def ordered(parts: Iterable[Hashes]) -> str:
+    """Returns the digest of examples in their order.
+
+    Args:
+      parts: Their hashes, uint8 of shape [n, 32], part after part.
+    """
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(np.ascontiguousarray(part).data)
+    return found.hexdigest()
+
+
+def unordered(parts: Sequence[Hashes], at_once: int = hash_sets.AT_ONCE) -> str:
+    """Returns the digest of examples in any order: that of their hashes, sorted.
+
+    Args:
+      parts: Their hashes, uint8 of shape [n, 32]; may be mapped files.
+      at_once: How many bytes are sorted at a time.
+    """
+    found = hashlib.sha256()
+    for (piece,) in hash_sets.pieces(parts, at_once=at_once):
+        found.update(np.sort(piece.texts).data)
+    return found.hexdigest()
+
+
+def schema_of(version_dir: Path) -> str:
+    """Returns the digest of a version's features, and of the names of its classes."""
+    features = read_features(version_dir)
+    return _of_json({"features": _form(features), "labels": _labels(version_dir)})
+
+
+def decoding_of(version_dir: Path) -> str:
+    """Returns the SHA-256 of all in a version's metadata that decides what its bytes mean.
+
+    That is the form and the classes of its features, the names of labels, the file format, and
+    which features `as_supervised` gives as input and label.
+
+    Raises:
+      FileNotFoundError, IncompleteVersionError, UnregisteredFeatureError: They cannot be read.
+    """
+    features = read_features(version_dir)
+    return _of_json(
+        {
+            "features": _form(features, frozenset({"description"})),
+            "labels": _labels(version_dir),
+            "file_format": Declared.read(version_dir).file_format,
+            "supervised_keys": essentials(version_dir)["supervisedKeys"],
+        }
+    )
+
+
+def _labels(version_dir: Path) -> dict[str, tuple[str, ...]]:
+    return {path.name: _lines(path) for path in sorted(version_dir.glob(f"*{_LABELS}"))}
+
+
+def check_labels(version_dir: Path) -> None:
+    """Sees that the names of labels are in files: TFDS would wait for ever for a named pipe.
+
+    Raises:
+      IncompleteVersionError: One cannot be opened.
+    """
+    for path in version_dir.glob(f"*{_LABELS}"):
+        try:
+            open_regular(path).close()
+        except OSError as error:
+            raise _unreadable(path, error) from error
+
+
+def labels_of(version_dir: Path, path: Sequence[str]) -> tuple[str, ...] | None:
+    """Returns the names of the classes of a feature; None if they have none.
+
+    Args:
+      version_dir: Where TFDS's file of them is.
+      path: The names from the top to the feature.
+
+    Raises:
+      IncompleteVersionError: The file cannot be read.
+    """
+    file = version_dir / f"{'-'.join(name.replace('/', '.') for name in path)}{_LABELS}"
+    return _lines(file) if file.exists() else None
+
+
+def _lines(path: Path) -> tuple[str, ...]:
+    """Returns the lines of a file of TFDS's, those without text left out."""
+    try:
+        text = read_regular(path, MOST_LABELS).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(path, error) from error
+    lines = io.StringIO(text, newline=None)  # with the ends of lines of all systems
+    return tuple(line.strip() for line in lines if line.strip())
+
+
+def _unreadable(path: Path, error: Exception) -> IncompleteVersionError:
+    return IncompleteVersionError(
+        explain(
+            f"{path} cannot be read.",
+            f"Found: {getattr(error, 'strerror', None) or error}",
+            fix="build or pull the version anew",
+        )
+    )
+
+
+def _form(feature: Mapping[str, Any], left_out: Set[str] = NOT_FORM) -> dict[str, Any]:
+    """Returns what a feature, as it is in `features.json`, says of the form of its values."""
+    found: dict[str, Any] = {}
+    for member, value in feature.items():
+        if member == "featuresDict":
+            inner = value.get("features", {})
+            found[member] = {name: _form(one, left_out) for name, one in inner.items()}
+        elif member == "sequence":
+            found[member] = {**value, "feature": _form(value["feature"], left_out)}
+            if is_nested_dataset(feature):
+                found["dataset"] = True
+        elif member not in left_out or _OF_A_CLASS in feature:
+            found[member] = value
+    return found
+
+
+def is_nested_dataset(feature: Mapping[str, Any]) -> bool:
+    """Returns whether a sequence is given as a dataset; only its class tells."""
+    return str(feature.get("pythonClassName", "")).endswith(".Dataset")
+
+
+def _of_json(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()

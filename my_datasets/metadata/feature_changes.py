@@ -1,0 +1,190 @@
+"""What is different between the features of two versions, from their metadata alone."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from my_datasets.core.version_rules import Change, Kind
+from my_datasets.metadata.content import NOT_FORM, is_nested_dataset, labels_of
+from my_datasets.metadata.dataset_info import dataset_info
+from my_datasets.metadata.feature_classes import read_features
+
+_Sizes = tuple[int | None, ...]
+
+# Names of classes that a message shows.
+_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """A feature that holds no others.
+
+    Attributes:
+      kind: The member of TFDS's `feature.proto` that it is.
+      sequence: The lengths of the sequences around it.
+      labels: The names of its classes, if it has some.
+      form: What else is said of it.
+    """
+
+    kind: str
+    sequence: _Sizes
+    labels: tuple[str, ...] | None
+    form: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def dtype(self) -> str:
+        return str(self.form.get("dtype", ""))
+
+    @property
+    def shape(self) -> _Sizes:
+        sizes = self.form.get("shape", {}).get("dimensions", [])
+        return tuple(None if int(size) < 0 else int(size) for size in sizes)
+
+    @property
+    def is_optional(self) -> bool:
+        return bool(self.form.get("optional"))
+
+    @property
+    def encoding(self) -> str:
+        return str(self.form.get("encoding", "none")).lower()
+
+
+def changes(old: Path, new: Path) -> Iterator[Change]:
+    """Yields what is different between the features of two versions.
+
+    Args:
+      old: The directory of the one.
+      new: That of the other.
+    """
+    before, after = _leaves(old), _leaves(new)
+    for name in sorted({*before, *after}):
+        node = f"feature {name}" if name else "the example"
+        if name not in after:
+            yield Change(Kind.FEATURE_REMOVED, node, _shown(before[name]))
+        elif name not in before:
+            yield Change(Kind.FEATURE_ADDED, node, after=_shown(after[name]))
+        else:
+            yield from _of_one(node, before[name], after[name])
+    yield from _supervised(old, new)
+
+
+def supervised_keys(version_dir: Path) -> Any:
+    """Returns what a version declares to be input and target; None for nothing."""
+    return dataset_info(version_dir).get("supervisedKeys")
+
+
+def not_in_both(old: Path, new: Path) -> frozenset[str]:
+    """Returns the names of the features that only one of two versions has."""
+    return frozenset(set(_leaves(old)) ^ set(_leaves(new)))
+
+
+def _of_one(node: str, old: _Leaf, new: _Leaf) -> Iterator[Change]:
+    if old.kind != new.kind:
+        yield Change(Kind.FEATURE_KIND, node, _shown(old), _shown(new))
+        return
+    if old.dtype != new.dtype:
+        kind = Kind.FEATURE_TYPE_WIDENED if _widens(old.dtype, new.dtype) else Kind.FEATURE_TYPE
+        yield Change(kind, node, old.dtype, new.dtype)
+    for before, after in ((old.shape, new.shape), (old.sequence, new.sequence)):
+        if before != after:
+            kind = Kind.FEATURE_SHAPE_NARROWED if _narrows(before, after) else Kind.FEATURE_SHAPE
+            yield Change(kind, node, str(before), str(after))
+    if old.is_optional != new.is_optional:
+        kind = Kind.FEATURE_OPTIONAL if new.is_optional else Kind.FEATURE_REQUIRED
+        yield Change(kind, node, *(("required", "optional")[one.is_optional] for one in (old, new)))
+    if old.encoding != new.encoding:
+        yield Change(Kind.FEATURE_ENCODING, node, old.encoding, new.encoding)
+    yield from _labels(node, old, new)
+    known = ("dtype", "shape", "optional", "encoding", "numClasses")
+    rest = [{k: v for k, v in one.form.items() if k not in known} for one in (old, new)]
+    if rest[0] != rest[1]:
+        yield Change(Kind.FEATURE_OTHERWISE, node, *(json.dumps(one) for one in rest))
+
+
+def _labels(node: str, old: _Leaf, new: _Leaf) -> Iterator[Change]:
+    counts = [int(one.form.get("numClasses", 0)) for one in (old, new)]
+    if old.labels is None or new.labels is None:
+        if old.labels is None and new.labels is not None and counts[0] in (0, counts[1]):
+            yield Change(Kind.LABELS_NAMED, node, "no names", _few(new.labels))
+        elif old.labels != new.labels:
+            yield Change(Kind.LABELS_CHANGED, node, _few(old.labels), _few(new.labels))
+        elif counts[0] != counts[1]:
+            kind = Kind.LABELS_APPENDED if counts[1] > counts[0] else Kind.LABELS_CHANGED
+            yield Change(kind, node, f"{counts[0]} classes", f"{counts[1]} classes")
+        return
+    if old.labels != new.labels:
+        is_longer = new.labels[: len(old.labels)] == old.labels
+        kind = Kind.LABELS_APPENDED if is_longer else Kind.LABELS_CHANGED
+        yield Change(kind, node, _few(old.labels), _few(new.labels))
+
+
+def _supervised(old: Path, new: Path) -> Iterator[Change]:
+    before, after = supervised_keys(old), supervised_keys(new)
+    if before != after:
+        kind = Kind.SUPERVISED_CHANGED if before else Kind.SUPERVISED_ADDED
+        shown = [json.dumps(one) if one else "none" for one in (before, after)]
+        yield Change(kind, "as_supervised", *shown)
+
+
+def _widens(old: str, new: str) -> bool:
+    """Returns whether all numbers of a type are numbers of the other one."""
+    (kind, bits), (new_kind, new_bits) = _type(old), _type(new)
+    if kind == new_kind:
+        return 0 < bits < new_bits
+    return (kind, new_kind) == ("uint", "int") and 0 < bits < new_bits
+
+
+def _type(dtype: str) -> tuple[str, int]:
+    kind = dtype.rstrip("0123456789")
+    bits = dtype[len(kind) :]
+    return (kind, int(bits)) if kind in ("int", "uint", "float") and bits else (dtype, 0)
+
+
+def _narrows(old: _Sizes, new: _Sizes) -> bool:
+    """Returns whether all shapes that are allowed now were allowed before."""
+    return len(old) == len(new) and all(
+        before in (None, after) for before, after in zip(old, new, strict=True)
+    )
+
+
+def _leaves(version_dir: Path) -> dict[str, _Leaf]:
+    return dict(_walk(read_features(version_dir), version_dir, (), ()))
+
+
+def _walk(
+    feature: Mapping[str, Any], version_dir: Path, path: tuple[str, ...], sequence: _Sizes
+) -> Iterator[tuple[str, _Leaf]]:
+    if "featuresDict" in feature:
+        for name, inner in feature["featuresDict"].get("features", {}).items():
+            yield from _walk(inner, version_dir, (*path, name), sequence)
+        return
+    if "sequence" in feature:
+        length = int(feature["sequence"].get("length", -1))
+        around = (*sequence, None if length < 0 else length)
+        for name, leaf in _walk(feature["sequence"]["feature"], version_dir, path, around):
+            is_dataset = is_nested_dataset(feature)
+            yield name, replace(leaf, kind=f"{leaf.kind} of a dataset") if is_dataset else leaf
+        return
+    kind = next((name for name in feature if name not in NOT_FORM), "")
+    labels = labels_of(version_dir, path)
+    form = feature.get(kind, {})
+    if not isinstance(form, Mapping) or kind == "jsonFeature":
+        # Of somebody's own class, which alone knows what it means.
+        form = {"json": form, "class": feature.get("pythonClassName")}
+    yield "/".join(path), _Leaf(kind, sequence, labels, form)
+
+
+def _shown(leaf: _Leaf) -> str:
+    sequence = f" in sequences of {leaf.sequence}" if leaf.sequence else ""
+    dtype = f" {leaf.dtype}" if leaf.dtype else ""
+    shape = f" of shape {leaf.shape}" if leaf.shape else ""
+    return f"{leaf.kind}{dtype}{shape}{sequence}"
+
+
+def _few(labels: tuple[str, ...] | None) -> str:
+    if labels is None:
+        return "no names"
+    shown = ", ".join(labels[:_SHOWN])
+    return f"{len(labels)} classes: {shown}{', ...' if len(labels) > _SHOWN else ''}"

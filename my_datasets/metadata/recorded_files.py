@@ -1,0 +1,144 @@
+"""What the manifest records of files other than shards, so that edits of them are found.
+
+Of TFDS's metadata it has a copy, less the sizes of splits and the names of classes, which it
+records by themselves. Of other files, such as sidecars, it has the size and the SHA-256.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from my_datasets.metadata.dataset_info import FILE_NAME, dataset_info, is_plain_name
+from my_datasets.metadata.layout import METADATA_FILES
+from my_datasets.storage import regular_files
+from my_datasets.storage.json_files import read_json
+
+# What is recorded by itself; and what comes and goes with publishing, pulling and attaching.
+_OWN = "my_datasets_"
+_SIDECARS = ".npy"
+_LABELS = ".labels.txt"
+_QUARANTINE = "quarantine.jsonl"
+# Of a split, what the manifest's list of shards and `declared.essentials` say.
+_OF_SHARDS = frozenset({"shardLengths", "numBytes"})
+_HEX = re.compile("[0-9a-f]{64}")
+
+
+class Edit(NamedTuple):
+    """A value of the metadata that is not as it was recorded.
+
+    Attributes:
+      field: Its name, from the top of the file on, such as `citation` or
+        `featuresDict.features.label.pythonClassName`.
+      recorded: The value in the manifest; None if there was no such field.
+      found: The value in the file; None if there is no such field.
+    """
+
+    field: str
+    recorded: Any
+    found: Any
+
+
+def of_version(version_dir: Path) -> dict[str, Any]:
+    """Returns the copy of TFDS's metadata, by the name of the file.
+
+    Raises:
+      IncompleteVersionError: `dataset_info.json` is not what TFDS writes.
+      OSError: A file cannot be read.
+      ValueError: It is not JSON, or no object.
+    """
+    return {name: _document(version_dir / name) for name in METADATA_FILES}
+
+
+def edits(recorded: Mapping[str, Any], version_dir: Path) -> Iterator[tuple[str, Edit]]:
+    """Yields the name of the file and the edit for each value that is not as it was recorded.
+
+    Raises:
+      IncompleteVersionError, OSError, ValueError: As `of_version` does.
+    """
+    for name in METADATA_FILES:
+        before = recorded.get(name)
+        if before is None:
+            continue
+        now = _document(version_dir / name)
+        if name == FILE_NAME:
+            before, splits = _without_splits(before)
+            now, splits_now = _without_splits(now)
+            # Manifests that were written earlier have no splits here.
+            for edit in _edits_of_splits(splits, splits_now) if splits is not None else ():
+                yield name, edit
+        for edit in _edits(before, now, ()):
+            yield name, edit
+
+
+def of_files(version_dir: Path, shards: Collection[str]) -> dict[str, Any]:
+    """Returns the size and SHA-256 of the files that are neither shards nor TFDS's own metadata.
+
+    Args:
+      version_dir: The version's directory.
+      shards: The names of its shards.
+    """
+    return {
+        path.name: {"bytes": path.stat().st_size, "sha256": regular_files.sha256_of(path)}
+        for path in sorted(version_dir.iterdir())
+        if path.is_file() and is_recorded(path.name) and path.name not in shards
+    }
+
+
+def check_files(files: Mapping[str, Any]) -> None:
+    """Checks that something has the form of what `of_files` returns.
+
+    Raises:
+      ValueError, KeyError, TypeError: It has not.
+    """
+    for name, one in files.items():
+        if not is_plain_name(name) or not is_recorded(name):
+            raise ValueError(f"no name of a file that is recorded: {name[:80]!r}")
+        if type(one["bytes"]) is not int or not _HEX.fullmatch(one["sha256"]):
+            raise ValueError(f"no size and SHA-256: {name[:80]!r}")
+
+
+def is_recorded(name: str) -> bool:
+    """Returns whether the manifest records the size and SHA-256 of a file of this name."""
+    if name.startswith(".") or name.endswith((".partial", _LABELS)):
+        return False
+    if name.startswith(_OWN) and not name.endswith(_SIDECARS):
+        return False
+    return name not in METADATA_FILES and name != _QUARANTINE
+
+
+def _document(path: Path) -> dict[str, Any]:
+    found = dataset_info(path.parent) if path.name == FILE_NAME else read_json(path)
+    if not isinstance(found, dict):
+        raise ValueError(f"{path.name} is no object")
+    if path.name != FILE_NAME:
+        return found
+    splits = [
+        {name: value for name, value in split.items() if name not in _OF_SHARDS}
+        for split in found["splits"]
+    ]
+    return {**found, "splits": splits}
+
+
+def _without_splits(info: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
+    """Returns `dataset_info.json` without its splits, and these by name; None if there are none."""
+    found = {name: value for name, value in info.items() if name != "splits"}
+    return found, {one["name"]: one for one in info["splits"]} if "splits" in info else None
+
+
+def _edits_of_splits(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[Edit]:
+    """Yields the edits of splits that are in both: a part of a release has some of them."""
+    names = [name for name in before if name in now]
+    in_order = [name for name in now if name in before]
+    if names != in_order:
+        yield Edit("splits", names, in_order)
+    for name in names:
+        yield from _edits(before[name], now[name], ("splits", name))
+
+
+def _edits(before: Any, now: Any, at: tuple[str, ...]) -> Iterator[Edit]:
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in sorted({*before, *now}):
+            yield from _edits(before.get(name), now.get(name), (*at, name))
+    elif before != now or type(before) is not type(now):
+        yield Edit(".".join(at), before, now)

@@ -1,0 +1,1 @@
+"""What is done with releases afterwards: list, withdraw, sign, collect garbage."""

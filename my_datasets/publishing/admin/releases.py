@@ -1,0 +1,244 @@
+"""What is done with releases afterwards: listed, withdrawn, signed; what a store requires."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from my_datasets.core.reference import DatasetReference
+from my_datasets.core.version import Version
+from my_datasets.errors import (
+    InvalidReferenceError,
+    PublishError,
+    ReleaseNotFoundError,
+    SignatureError,
+    explain,
+)
+from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.model.index import Event, Index, Release, State
+from my_datasets.publishing.model.record import key_of
+from my_datasets.publishing.model.store_config import Settings
+
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A release in a list.
+
+    Attributes:
+      dataset: The dataset.
+      key: The release: `1.0.0`, or `config/1.0.0`.
+      release: What the index says of it.
+    """
+
+    dataset: str
+    key: str
+    release: Release
+
+    @property
+    def name(self) -> str:
+        """Its full name."""
+        config, _, version = self.key.rpartition("/")
+        return f"{self.dataset}/{config}:{version}" if config else f"{self.dataset}:{version}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it for scripts."""
+        return {"name": self.name, **asdict(self.release), "state": self.release.state.value}
+
+
+def releases(ledger: Ledger, dataset: str | None = None) -> list[Listed]:
+    """Returns the releases in a store: by dataset and config, lowest version first.
+
+    Args:
+      ledger: Of the store.
+      dataset: Only those of one; None for all.
+
+    Raises:
+      ReleaseNotFoundError: The dataset has none.
+    """
+    names = ledger.required().datasets
+    if dataset is not None:
+        if dataset not in names:
+            raise _unknown(ledger, dataset, names)
+        names = (dataset,)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        found = list(pool.map(ledger.index, names))
+    return [
+        Listed(index.dataset, key_of(config, version), one)
+        for index in found
+        for config in [None, *index.configs]
+        for version, one in index.versions(config).items()
+    ]
+
+
+def history(ledger: Ledger, dataset: str) -> tuple[Event, ...]:
+    """Returns all that happened to the releases of a dataset, oldest first.
+
+    Raises:
+      ReleaseNotFoundError: It has none.
+    """
+    names = ledger.required().datasets
+    if dataset not in names:
+        raise _unknown(ledger, dataset, names)
+    return ledger.index(dataset).log
+
+
+def yank(ledger: Ledger, reference: str, message: str) -> Listed:
+    """Withdraws a release: wildcards pass it over, who asks for it is told why. The bytes stay.
+
+    Args:
+      ledger: Of the store.
+      reference: The release, with its exact version.
+      message: Why, and what to use in its place.
+
+    Raises:
+      InvalidReferenceError: It is no exact version.
+      ReleaseNotFoundError: There is no such release.
+    """
+    if not message.strip():
+        raise PublishError(
+            explain(
+                "There is no reason given.",
+                fix="say what is wrong, and what to use in its place; loaders show it",
+            )
+        )
+
+    def yanked(one: Release) -> Release:
+        return replace(one, state=State.YANKED, message=message)
+
+    return _changed(ledger, reference, "yank", yanked, message)
+
+
+def unyank(ledger: Ledger, reference: str) -> Listed:
+    """Takes back that a release was withdrawn; see `yank`."""
+
+    def published(one: Release) -> Release:
+        return replace(one, state=State.PUBLISHED, message="")
+
+    return _changed(ledger, reference, "unyank", published)
+
+
+def sign(ledger: Ledger, dataset: str | None = None) -> list[Listed]:
+    """Signs the releases of a dataset, or of all, as the ledger's signer.
+
+    Whoever signs says that these bytes are those releases: pull and verify them first.
+
+    Args:
+      ledger: Of the store, with a signer.
+      dataset: The dataset; None for all.
+
+    Raises:
+      ReleaseNotFoundError: It has no releases.
+    """
+    ledger.set()  # which signs the list of datasets
+    found = []
+    for name in dict.fromkeys(one.dataset for one in releases(ledger, dataset)):
+
+        def signed(index: Index) -> Index:
+            for key, one in index.releases.items():
+                mine = ledger.signed(index.dataset, key, one)
+                if one.is_visible and mine != one:
+                    index = index.with_release(key, mine, "sign", by=ledger.by)
+            return index
+
+        ledger.change(name, signed, anew=True)
+        found += releases(ledger, name)
+    if dataset is None and not ledger.required().names_store:
+        ledger.set(names_store=True)
+    return found
+
+
+def set_validity(ledger: Ledger, seconds: int) -> None:
+    """Says for how long what is signed in a store counts, and signs all of it anew.
+
+    Args:
+      ledger: Of the store, with a signer.
+      seconds: For how long, from each time it is signed; 0 for ever.
+    """
+    ledger.set(valid_seconds=seconds)
+    for name in ledger.required().datasets:
+        ledger.change(name, lambda index: index, anew=True)
+
+
+def add_key(ledger: Ledger, key: str) -> Settings:
+    """Says that another key signs for a store, too: whoever trusts the ledger's signer trusts it.
+
+    Args:
+      ledger: Of the store, with a signer.
+      key: The public key, `ssh-ed25519 KEY`.
+    """
+    return ledger.change_key("add", key)
+
+
+def revoke_key(ledger: Ledger, key: str) -> Settings:
+    """Says that a key does not count any more; what it signed is signed anew before.
+
+    Args:
+      ledger: Of the store, with a signer whose key is another one.
+      key: The public key, `ssh-ed25519 KEY`.
+
+    Raises:
+      SignatureError: It is the key that signs.
+    """
+    from my_datasets.publishing.model.signing import TrustedKeys
+
+    if ledger.by in TrustedKeys.of([key], "the key to revoke").fingerprints:
+        raise SignatureError(
+            explain(
+                "A key does not revoke itself: nothing could be signed by it any more.",
+                fix="add another key, then revoke this one by that: --sign-key NEW",
+            )
+        )
+    sign(ledger)
+    return ledger.change_key("revoke", key)
+
+
+def require_signatures(ledger: Ledger, *, required: bool) -> Settings:
+    """Says whether a store takes only what is signed; it is made if there is none."""
+    return ledger.set(requires_signatures=required)
+
+
+def _changed(
+    ledger: Ledger, reference: str, action: str, change: Callable[[Release], Release],
+    note: str = "",
+) -> Listed:  # fmt: skip
+    parsed = DatasetReference.parse(reference)
+    pattern = parsed.version
+    exact = Version.parse(str(pattern)) if pattern is not None else None
+    if exact is None:
+        raise InvalidReferenceError(
+            explain(
+                f"{reference!r} names no exact version.",
+                fix="write it as digits:1.0.0; my-datasets ls shows what there is",
+            )
+        )
+    ledger.required()
+
+    def changed(index: Index) -> Index:
+        key = key_of(parsed.config or index.default_config, exact)
+        one = index.releases.get(key)
+        if one is None or not one.is_visible:
+            raise _unknown(ledger, reference, [*index.releases])
+        new = change(one)
+        return index if new == one else index.with_release(key, new, action, ledger.by, note)
+
+    index = ledger.change(parsed.name, changed) if _has(ledger, parsed.name) else Index(parsed.name)
+    key = key_of(parsed.config or index.default_config, exact)
+    if key not in index.releases:
+        raise _unknown(ledger, reference, ledger.required().datasets)
+    return Listed(parsed.name, key, index.releases[key])
+
+
+def _has(ledger: Ledger, dataset: str) -> bool:
+    return dataset in ledger.required().datasets
+
+
+def _unknown(ledger: Ledger, wanted: str, there: Any) -> ReleaseNotFoundError:
+    return ReleaseNotFoundError(
+        explain(
+            f"{ledger.store.url} has no release of {wanted!r}.",
+            f"There: {', '.join(list(there)[:20]) or 'nothing'}",
+            fix="ask for one of those; my-datasets ls shows all",
+        )
+    )

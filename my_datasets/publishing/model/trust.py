@@ -1,0 +1,328 @@
+"""Whose signatures count for a store, and who signed a version that was pulled.
+
+Trusted keys are named once: in the project's lock, or in the user's `settings.toml`:
+
+    [[trusted_keys]]
+    key = "ssh-ed25519 AAAA... alice@example.org"
+    store = "gs://our-bucket/datasets"  # left out: every store
+    store_id = "6f1c..."                # left out: whatever store is there
+
+A lock that names keys for a store comes before the settings; entries that name the store come
+before those for every store.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from my_datasets.core.issue import Issue
+from my_datasets.errors import (
+    CorruptReleaseError,
+    DataDirError,
+    IncompleteVersionError,
+    InvalidOptionError,
+    SignatureError,
+    explain,
+)
+from my_datasets.metadata import sidecars
+from my_datasets.metadata.dataset_info import MALFORMED, Declared
+from my_datasets.metadata.file_hashes import other_files
+from my_datasets.metadata.manifest import FILE_NAME as MANIFEST
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.publishing.model import record
+from my_datasets.publishing.model.index import Release, claim, text
+from my_datasets.publishing.model.record import Record, ReleasedFile
+from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.signed_json import Signature, Trusts
+from my_datasets.publishing.pull.partial_release import REWRITTEN, is_part_made_here
+from my_datasets.resolving.lock import Lock, TrustedKey, trusted_key
+from my_datasets.storage.json_files import read_json
+from my_datasets.storage.opening import open_store
+from my_datasets.storage.regular_files import open_regular, read_regular, write_whole
+from my_datasets.storage.store import BLOCK, Store
+from my_datasets.storage.user_folders import settings_folder
+
+# What the signatures of a release are made for.
+RELEASE_PURPOSE = "my-datasets-release"
+SETTINGS = "settings.toml"
+_ANEW = "pull the release again"
+_FORMAT = 1
+_NOT_OF_THE_RELEASE = frozenset({record.FILE_NAME, record.SIGNATURES, "quarantine.jsonl"})
+
+
+@dataclass(frozen=True)
+class Trusted:
+    """Whose signatures count for a store.
+
+    Attributes:
+      keys: The keys.
+      store_ids: The ids that the store may have; empty for any.
+    """
+
+    keys: Trusts
+    store_ids: frozenset[str]
+
+
+def configured(url: str) -> Trusted | None:
+    """Returns whose signatures count for a store, as the lock or the user's settings say.
+
+    Args:
+      url: The store's address.
+
+    Returns:
+      None if neither names a key for it.
+
+    Raises:
+      LockError, InvalidOptionError: The lock or the settings cannot be read.
+      SignatureError: A key in them is none.
+    """
+    lock = Lock.find()
+    if lock is not None and (found := _of_store(lock.trusted_keys, url, lock.path)):
+        return found
+    try:
+        path = settings_folder(SETTINGS)
+    except DataDirError:
+        return None  # a user without a home has no settings
+    return _of_store(_in_settings(path), url, path)
+
+
+def keys_for(store: str | os.PathLike[str] | Store) -> Trusts | None:
+    """Returns the keys that are configured for a store; None if there are none.
+
+    Raises:
+      StoreError: It is no address of a store.
+      LockError, InvalidOptionError, SignatureError: As `configured`.
+    """
+    found = configured(open_store(store).url)
+    return found.keys if found is not None else None
+
+
+def _of_store(entries: Iterable[TrustedKey], url: str, source: Path) -> Trusted | None:
+    named, general = [], []
+    for one in entries:
+        if not one.store:
+            general.append(one)
+        elif _address(one.store, source) == url.rstrip("/"):
+            named.append(one)
+    used = named or general
+    if not used:
+        return None
+    # Only here: nobody else needs what signatures need.
+    from my_datasets.publishing.model.signing import TrustedKeys
+
+    keys = TrustedKeys.of([one.key for one in used], str(source))
+    return Trusted(keys, frozenset(one.store_id for one in used if one.store_id))
+
+
+def _address(store: str, source: Path) -> str:
+    """Returns the address of a store; a relative directory is one beside the file that names it."""
+    if "://" in store:
+        return store.rstrip("/")
+    return os.path.abspath(source.absolute().parent / Path(store).expanduser())
+
+
+def _in_settings(path: Path) -> list[TrustedKey]:
+    try:
+        whole = tomllib.loads(path.read_text("utf-8"))
+        return [trusted_key(one) for one in whole.get("trusted_keys", [])]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except (OSError, *MALFORMED) as error:
+        raise InvalidOptionError(
+            explain(
+                f"{path} cannot be read.",
+                f"Found: {type(error).__name__}: {error}",
+                "Expected: [[trusted_keys]] with key, and store and store_id if need be",
+                fix="correct it, or delete it",
+            )
+        ) from error
+
+
+def keep_signatures(version_dir: Path, wanted: Record, release: Release, url: str) -> None:
+    """Writes the signatures of a release beside its record, so that they can be checked offline.
+
+    Args:
+      version_dir: Where the release is; if it has no record, or another, nothing is written.
+      wanted: Its record.
+      release: What the index says of it.
+      url: The address of its store, for people.
+    """
+    path = version_dir / record.SIGNATURES
+    if not release.signatures or not wanted.read_from(version_dir):
+        return
+    whole = {
+        "format": _FORMAT, "store": url, "signatures": [asdict(one) for one in release.signatures]
+    }  # fmt: skip
+    data = (json.dumps(whole, indent=1, sort_keys=True) + "\n").encode("ascii")
+    # A directory that nobody may write to is as good without them.
+    with contextlib.suppress(OSError):
+        if path.is_file() and read_regular(path, len(data)) == data:
+            return
+    with contextlib.suppress(OSError):
+        write_whole(path, data)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found of who recorded a version.
+
+    Attributes:
+      signed_by: The fingerprint of the trusted key that signed it; None if there is an issue.
+      issues: What is wrong.
+    """
+
+    signed_by: str | None
+    issues: tuple[Issue, ...] = ()
+
+
+def check_signed(
+    version_dir: Path, keys: Trusts, memory: Memory | None = None, url: str | None = None
+) -> Checked:
+    """Checks offline that somebody trusted signed the release that a directory holds.
+
+    The directory must have the name, config and version that were signed. Its files are hashed;
+    shards that this machine has verified, and that did not change since, are not read again.
+
+    Args:
+      version_dir: A version that was pulled.
+      keys: Whose signatures count, with those that they added in the store, as far as this machine
+        has seen that; keys that it knows to be revoked do not.
+      memory: What this machine has seen of stores.
+      url: The address of the store; None for the one from which the version says that it came.
+    """
+    path = version_dir / record.FILE_NAME
+    try:
+        data = read_regular(path, record.MOST_BYTES)
+        mine = Record.parse(data, str(path))
+        said, signatures = _signatures(version_dir / record.SIGNATURES)
+    except FileNotFoundError as error:
+        name = Path(str(error.filename)).name
+        return Checked(None, (_issue("not-signed", name, "There is no signed record here."),))
+    except (CorruptReleaseError, OSError, *MALFORMED) as error:
+        why = str(error).partition("\n")[0]
+        return Checked(None, (_issue("not-signed", path.name, "It cannot be read.", why),))
+    seen = memory or Memory()
+    keys, revoked = seen.keys_after_changes(url or said, keys), seen.revoked()
+    valid = tuple(one for one in signatures if one.key not in revoked)
+    name = f"{mine.name}:{mine.key}"
+    message = claim(mine.name, mine.key, hashlib.sha256(data).hexdigest())
+    try:
+        by = keys.check(RELEASE_PURPOSE, message, valid, f"The release {name} in {version_dir}")
+    except SignatureError as error:
+        lines = str(error).splitlines()
+        found = " ".join(line.strip() for line in lines[1:-1])
+        if len(valid) < len(signatures):
+            found += "; keys that were revoked do not count"
+        issue = _issue("wrong-signature", record.SIGNATURES, lines[0], found)
+        return Checked(None, (issue,))
+    issues = (*_other_name(version_dir, mine), *_other_files(version_dir, mine))
+    return Checked(None if issues else by, issues)
+
+
+def require_signed(
+    version_dir: Path, keys: Trusts, memory: Memory | None = None, url: str | None = None
+) -> None:
+    """Refuses a version that nobody trusted has signed; see `check_signed`.
+
+    Raises:
+      SignatureError: It is none.
+    """
+    found = check_signed(version_dir, keys, memory, url)
+    if found.issues:
+        first = found.issues[0]
+        raise SignatureError(
+            explain(
+                f"{version_dir} is not known to be a release of somebody who is trusted.",
+                f"{first.node}: {first.problem}",
+                f"Found: {first.found}" if first.found else "",
+                fix=first.fix,
+            )
+        )
+
+
+def _signatures(path: Path) -> tuple[str, tuple[Signature, ...]]:
+    """Returns the store from which a version says that it came, and its signatures."""
+    whole = read_json(path)
+    if whole["format"] != _FORMAT:
+        raise ValueError(f"format {whole['format']}")
+    return text(whole["store"]), tuple(map(Signature.from_json, whole["signatures"]))
+
+
+def _other_name(version_dir: Path, mine: Record) -> Iterator[Issue]:
+    """Yields whether a directory has another name, config or version than was signed."""
+    signed = (mine.name, *mine.key.split("/"))
+    found = version_dir.absolute().parts[-len(signed) :]
+    if found != signed:
+        yield _issue(
+            "other-name", record.FILE_NAME,
+            "Another dataset or version was signed than the directory's name says.",
+            f"signed: {'/'.join(signed)}; in a directory {'/'.join(found)}",
+        )  # fmt: skip
+
+
+def _other_files(version_dir: Path, mine: Record) -> Iterator[Issue]:
+    """Yields which files are not those that the record names."""
+    try:
+        made = Manifest.read(version_dir)
+        declared = Declared.read(version_dir)
+    except (IncompleteVersionError, OSError, *MALFORMED):
+        made = None
+    if made is None or made.content is None:
+        yield _issue("other-file", MANIFEST, "The metadata cannot be read.")
+        return
+    is_part = "splits" in made.options
+    if is_part and not is_part_made_here(version_dir, mine, made.options["splits"]):
+        # Nobody signed them, and readers go by them.
+        yield _issue(
+            "not-signed", MANIFEST,
+            "The version says that it has some splits of a release; this machine did not make it.",
+            "dataset_info.json and the manifest, which nobody signed",
+        )  # fmt: skip
+        return
+    shards = {one.name: one for some in made.content.splits.values() for one in some.shards}
+    files = {one.name: one for one in mine.files}
+    for name, one in files.items():
+        path, shard = version_dir / name, shards.get(name)
+        if shard is not None and (shard.bytes, shard.sha256) != (one.bytes, one.sha256):
+            yield _issue("other-file", name, "The manifest has another hash than was signed.")
+        elif shard is not None or (is_part and _may_differ(version_dir / name, declared)):
+            continue
+        elif not _is_same(path, one):
+            yield _issue("other-file", name, "The file is not the one that was signed.")
+    known = {name: (one.bytes, one.sha256) for name, one in files.items() if name in shards}
+    for name in other_files(version_dir, known, "what was signed"):
+        yield _issue("other-file", name, "The shard is not the one that was signed.")
+    for name in sorted(shards.keys() - files.keys()):
+        yield _issue("other-file", name, "The shard is not in the record that was signed.")
+    for path in sorted(version_dir.iterdir()):
+        is_known = path.name in files or path.name in _NOT_OF_THE_RELEASE
+        if not is_known and not path.name.startswith("."):
+            yield _issue("extra-file", path.name, "The file is not in the record that was signed.")
+
+
+def _may_differ(path: Path, declared: Declared) -> bool:
+    """Returns whether a file of a part may differ from the release's, or be missing."""
+    is_of_shards = f".{declared.file_format}" in path.name or sidecars.kind_of(path.name)
+    return path.name in REWRITTEN or (bool(is_of_shards) and not os.path.lexists(path))
+
+
+def _is_same(path: Path, one: ReleasedFile) -> bool:
+    try:
+        if path.stat().st_size != one.bytes:
+            return False
+        found = hashlib.sha256()
+        with open_regular(path) as file:
+            while block := file.read(BLOCK):
+                found.update(block)
+    except OSError:
+        return False
+    return found.hexdigest() == one.sha256
+
+
+def _issue(code: str, node: str, problem: str, found: str = "") -> Issue:
+    return Issue(code, node, problem, _ANEW, found=found)

@@ -1,0 +1,1 @@
+"""From a prepared version to a release."""

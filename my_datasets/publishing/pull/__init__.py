@@ -1,0 +1,1 @@
+"""From a release to a prepared version."""

@@ -1,0 +1,1 @@
+"""Releases that are read from their store, shard by shard."""

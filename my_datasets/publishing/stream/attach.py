@@ -1,0 +1,221 @@
+"""`attach`: a release is read from its store; a few of its shards at a time lie here."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from my_datasets.building import staging
+from my_datasets.building.disk_errors import explained
+from my_datasets.core.reference import DatasetReference
+from my_datasets.core.sizes import human_size, in_bytes
+from my_datasets.errors import (
+    CorruptReleaseError,
+    DataDirError,
+    InvalidOptionError,
+    LockError,
+    NotPreparedError,
+    UnregisteredFeatureError,
+    explain,
+)
+from my_datasets.publishing.model.release_metadata import (
+    is_metadata,
+    read_with,
+    shards_of,
+    understood,
+)
+from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.signed_json import Trusts
+from my_datasets.publishing.model.trust import keep_signatures
+from my_datasets.publishing.pull.download import discard, fetch
+from my_datasets.publishing.pull.install import begin, finish
+from my_datasets.publishing.resolve_release import Resolved, resolved
+from my_datasets.publishing.stream.remote_shards import AttachedOrigin
+from my_datasets.publishing.transfer import Progress
+from my_datasets.records import shard_provider
+from my_datasets.records.shard_provider import Attachment
+from my_datasets.storage import addresses
+from my_datasets.storage.regular_files import write_whole
+from my_datasets.storage.retry import Patience
+from my_datasets.storage.user_folders import cache_folder
+
+if TYPE_CHECKING:
+    from my_datasets.publishing.stream.shard_cache import Shelf
+
+CACHE_BYTES = "10GiB"
+_RELEASES = "releases"
+_SHARDS = "shards"
+_WORK = ".attach"
+# Of the hash that tells one attachment from others, in the name of a directory.
+_SHOWN = 16
+_IN_THE_STATE = (
+    '{"about": "The shards of this version come from a store when they are read. Which one is in '
+    "the state folder of who attached it. Read elsewhere, this directory is nothing: attach the "
+    'release there."}\n'
+)
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A release whose shards come when they are read; stands for the directory of its metadata.
+
+    Attributes:
+      name: The release's full name.
+      path: The directory with its metadata.
+      store: Where its shards come from.
+      digest: That of its content.
+      bytes: The size of all its files in the store.
+      cache_dir: Where shards lie while they are read.
+      cache_bytes: How many bytes of them may lie there.
+    """
+
+    name: str
+    path: Path
+    store: str
+    digest: str
+    bytes: int
+    cache_dir: Path
+    cache_bytes: int
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+
+def attach(
+    reference: str | DatasetReference,
+    store: str | os.PathLike[str],
+    cache_dir: str | os.PathLike[str] | None = None,
+    *,
+    cache_bytes: int | str = CACHE_BYTES,
+    use_lock: bool = True,
+    keys: Trusts | None = None,
+    patience: Patience | None = None,
+    memory: Memory | None = None,
+    report: Callable[[Progress], None] = lambda _: None,
+) -> Attached:
+    """Makes a release readable here without bringing all of it here.
+
+    Its metadata and record indexes are brought here, and verified. Shards come whole when they are
+    read, and each is verified before any reader sees a byte of it. They lie in a cache of bounded
+    size, which any number of processes and releases share.
+
+    Args:
+      reference: For example `digits:1.*.*`: the highest release that was not withdrawn.
+      store: The address of the store, as `pull` takes it.
+      cache_dir: Where the cache is; a folder of the user's cache if None.
+      cache_bytes: How many bytes of shards may lie there, as a number or `"10GiB"`.
+      use_lock: Whether the project's lock says what the reference means.
+      keys: Whose signatures count; with them, what is not signed is refused.
+      patience: How long the store is given now where it does not answer well.
+      memory: What this machine has seen of stores.
+      report: Told how far the metadata are.
+
+    Returns:
+      What stands for a version's directory: `plan`, `pipeline`, `batches`, `torch_loader` and
+      `source` take it.
+
+    Raises:
+      InvalidReferenceError, ReleaseNotFoundError, YankedError, LockError, CorruptReleaseError,
+      SignatureError, DiskFullError, StoreError: As `pull`.
+      InvalidOptionError: The cache has no room for the largest shard.
+      DataDirError: It has no TFRecords.
+    """
+    # Only here: it needs locks that not every system has, which is not to be felt elsewhere.
+    from my_datasets.publishing.stream.shard_cache import Shelf
+
+    cache = addresses.local_path(cache_dir or cache_folder("attached"), "cache_dir").absolute()
+    most = in_bytes(cache_bytes)
+    found = resolved(
+        DatasetReference.of(reference), store, use_lock=use_lock, keys=keys, patience=patience,
+        memory=memory,
+    )  # fmt: skip
+    # As it was given, for it says who asks: `gs://anonymous@BUCKET`. No address has a secret.
+    address = os.fspath(store) if "://" in os.fspath(store) else found.ledger.store.url
+    told = json.dumps([address, found.record.identity, most])
+    key = hashlib.sha256(told.encode()).hexdigest()[:_SHOWN]
+    version_dir = cache / _RELEASES / key / found.record.name / found.key
+    with explained(cache):
+        shelf = Shelf(cache / _SHARDS, most)
+        links = os.path.relpath(shelf.directory, version_dir)
+        wanted = Attachment(address, links, most, found.record.identity)
+        if Attachment.find(version_dir) != wanted or not _is_whole(version_dir, wanted):
+            with staging.exclusive(version_dir):
+                # Another machine, or another user, may have made it in a cache that they share.
+                if not _is_whole(version_dir, wanted):
+                    _bring_metadata(found, version_dir, shelf, report)
+                wanted.write(version_dir)
+        found.check_lock(version_dir, has_shards=False)
+        keep_signatures(version_dir, found.record, found.release, found.ledger.store.url)
+    mine = found.record
+    config = f"/{mine.config}" if mine.config else ""
+    return Attached(
+        f"{mine.name}{config}:{mine.version}", version_dir, found.ledger.store.url, mine.digest,
+        mine.size, cache, most,
+    )  # fmt: skip
+
+
+def _is_whole(version_dir: Path, wanted: Attachment) -> bool:
+    """Returns whether a directory has the metadata of a release, and links to its shards."""
+    try:
+        shards = AttachedOrigin(version_dir, wanted).shards.values()
+        links = {one.name: (version_dir / one.name).readlink() for one in shards}
+    except (NotPreparedError, OSError):
+        return False
+    expected = {one.name: Path(wanted.cache, one.sha256) for one in shards}
+    return links == expected and shard_provider.is_attached(version_dir)
+
+
+def _bring_metadata(
+    found: Resolved,
+    version_dir: Path,
+    shelf: "Shelf",
+    report: Callable[[Progress], None],
+) -> None:
+    """Makes the directory of an attached release; it is there whole or not at all."""
+    work = version_dir.with_name(f".{version_dir.name}{_WORK}")
+    begin(work, found.record)
+    fetch(found.ledger, found.record, work, filter(is_metadata, found.record.files))
+    try:
+        declared, _ = understood(found.record, work, found.ledger.store.url)
+        found.check_lock(work, has_shards=False)
+    except (CorruptReleaseError, LockError, UnregisteredFeatureError):
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    if declared.file_format != "tfrecord":
+        raise DataDirError(
+            explain(
+                f"{found.url} has {declared.file_format} files.",
+                "Expected TFRecords: others cannot be streamed",
+                fix="pull it",
+            )
+        )
+    shards = [one for one in found.record.files if one.name in shards_of(declared)]
+    _require_room(found, max((one.bytes for one in shards), default=0), shelf)
+    metadata = read_with(found.record, declared)
+    fetch(found.ledger, found.record, work, metadata, report=report)
+    finish(work, {one.name for one in metadata})
+    for one in shards:
+        # Readers open a shard by its name here; it lies elsewhere, for all releases that have it.
+        there = os.path.relpath(shelf.path_of(one.sha256), version_dir)
+        (work / one.name).symlink_to(there)
+    write_whole(work / shard_provider.FILE_NAME, _IN_THE_STATE)
+    if os.path.lexists(version_dir):
+        staging.swap(work, version_dir)
+        discard(work)
+    else:
+        work.rename(version_dir)
+
+
+def _require_room(found: Resolved, largest: int, shelf: "Shelf") -> None:
+    if largest > shelf.most:
+        raise InvalidOptionError(
+            explain(
+                f"A shard of {found.url} has {human_size(largest)}.",
+                f"The cache may have {human_size(shelf.most)}",
+                fix=f"give cache_bytes={largest} or more",
+            )
+        )

@@ -1,0 +1,369 @@
+"""Records of a split at random: any of them, in any order, from TFRecord shards on this machine."""
+
+import contextlib
+import functools
+import mmap
+import os
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.errors import CorruptShardError, explain, missing_shard
+from my_datasets.records import index, tfrecord
+from my_datasets.records.shard_provider import Bringer, hold
+from my_datasets.records.tf_example.columns import PADDING, Bytes, Places
+
+# Shorter records are checked as copies, many in one.
+_SHORT = 4096
+# Shards that are open at once, of which each takes two descriptors: 1,024 is the usual limit.
+_MOST_OPEN = 256
+# How often a shard that is fetched is tried to be opened.
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file with some of a split's records.
+
+    Attributes:
+      path: Where it is.
+      length: How many records it is said to have.
+    """
+
+    path: Path
+    length: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some records.
+
+    Attributes:
+      data: A buffer with all of them somewhere, and `PADDING` bytes at its end.
+      starts: Where each of them begins, in the order asked for; shape [n].
+      stops: The position after each.
+    """
+
+    data: Bytes
+    starts: Places
+    stops: Places
+
+    @classmethod
+    def of(cls, records: Sequence[bytes]) -> "Batch":
+        """Returns records that are in memory."""
+        sizes = np.fromiter(map(len, records), np.int64, len(records))
+        stops = np.cumsum(sizes)
+        data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
+        return cls(data, stops - sizes, stops)
+
+    @functools.cached_property
+    def text(self) -> bytes:
+        """The buffer in a form of which parts are quickly cut; a copy if need be."""
+        return self.data.base if isinstance(self.data.base, bytes) else self.data.tobytes()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its records are so short that the copy is worth it."""
+        return len(self.data) < _SHORT * len(self.starts)
+
+
+@dataclass(frozen=True)
+class Records:
+    """Some ranges of the records of some shards, as one sequence.
+
+    Attributes:
+      shards: The shards, one split's after the other's.
+      ranges: The first record of each range and the one after its last, counted over all shards.
+      fetch: Is told of each shard that is about to be opened, and brings it there.
+      most_open: How many shards stay open between reads; None for 256.
+    """
+
+    shards: Sequence[Shard]
+    ranges: Sequence[tuple[int, int]]
+    fetch: Bringer | None = None
+    most_open: int | None = None
+    _files: "_Files" = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        files = _Files(tuple(self.shards), self.fetch, self.most_open)
+        object.__setattr__(self, "_files", files)
+
+    def __len__(self) -> int:
+        return sum(end - begin for begin, end in self.ranges)
+
+    def __reduce__(self) -> tuple[type["Records"], tuple[Any, ...]]:
+        return type(self), (self.shards, self.ranges, self.fetch, self.most_open)
+
+    def runs(self) -> list[tuple[Path, int]]:
+        """Returns the shards in which the records lie, and how many in each, in their order.
+
+        A shard may come more than once.
+        """
+        found = []
+        for begin, end in self.ranges:
+            while begin < end:
+                shard, row = self._files.place(begin)
+                count = min(end - begin, shard.length - row)
+                found.append((shard.path, count))
+                begin += count
+        return found
+
+    def read(self, numbers: Places) -> Batch:
+        """Returns records; their lengths and checksums are compared.
+
+        Args:
+          numbers: Which, from 0 to the length of this; shape [n].
+
+        Raises:
+          CorruptShardError: A shard is damaged, cut off, or another one than it was.
+        """
+        return self._files.read(self._absolute(numbers))
+
+    def place(self, number: int) -> str:
+        """Returns where a record lies, for a message."""
+        absolute = int(self._absolute(np.array([number]))[0])
+        shard, row = self._files.place(absolute)
+        return f"record {row} of {shard.path}"
+
+    def _absolute(self, numbers: Places) -> Places:
+        if len(self.ranges) == 1:
+            return numbers + self.ranges[0][0]
+        begins = np.array([begin for begin, _ in self.ranges], np.int64)
+        sizes = np.array([end - begin for begin, end in self.ranges], np.int64)
+        firsts = np.cumsum(sizes) - sizes
+        which = np.searchsorted(firsts + sizes, numbers, side="right")
+        return numbers - firsts[which] + begins[which]
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A shard's file.
+
+    Attributes:
+      path: Where it is.
+      file: Its descriptor, which is closed when nobody reads there any more; or by the system when
+        Python ends.
+      offsets: Where its records begin.
+      mapped: Its bytes.
+    """
+
+    path: Path
+    file: int
+    offsets: npt.NDArray[np.uint64]
+    mapped: mmap.mmap | bytes
+
+    def __post_init__(self) -> None:
+        # A method would be called when Python ends, too, and miss what it needs.
+        weakref.finalize(self, os.close, self.file).atexit = False
+
+
+class DamagedRecordsError(CorruptShardError):
+    """Some records are damaged; the index knows where the others are.
+
+    Attributes:
+      rows: Which of the records that were asked for.
+      messages: What is wrong with each.
+    """
+
+    rows: Sequence[int] = ()
+    messages: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, rows: Sequence[int], places: Sequence[tuple[Shard, int]]) -> "DamagedRecordsError":
+        """Returns the error for some records, of each of which it is known where it lies."""
+        messages = [
+            explain(
+                f"Record {row} (counted from 0) of {shard.path} is damaged.",
+                "Its length or its checksum does not fit its bytes",
+                fix="build or pull the version anew; my-datasets index PATH, if only the "
+                "record index is wrong",
+            )
+            for shard, row in places
+        ]
+        found = cls(messages[0])
+        found.rows, found.messages = rows, messages
+        return found
+
+
+class _Files:
+    """The open files of some shards; those of one process."""
+
+    def __init__(
+        self,
+        shards: tuple[Shard, ...],
+        fetch: Bringer | None,
+        most_open: int | None,
+    ) -> None:
+        self._shards = shards
+        self._fetch, self._most_open = fetch, _MOST_OPEN if most_open is None else most_open
+        self._ends = np.cumsum([shard.length for shard in shards], dtype=np.int64)
+        self._opened: dict[tuple[int, int], _Opened] = {}
+
+    def place(self, number: int) -> tuple[Shard, int]:
+        which = int(np.searchsorted(self._ends, number, side="right"))
+        shard = self._shards[which]
+        return shard, number - int(self._ends[which]) + shard.length
+
+    def read(self, numbers: Places) -> Batch:
+        try:
+            return self._read(numbers)
+        finally:
+            if not self._most_open:
+                self._opened.clear()
+
+    def _read(self, numbers: Places) -> Batch:
+        if not len(numbers):
+            return Batch(np.zeros(PADDING, np.uint8), numbers, numbers)
+        order = np.argsort(numbers, kind="stable")
+        in_order = numbers[order]
+        which = np.searchsorted(self._ends, in_order, side="right")
+        first = np.flatnonzero(np.diff(which, prepend=-1))
+        begins, ends = np.empty_like(numbers), np.empty_like(numbers)
+        jobs: list[tuple[_Opened, int, Places, Places]] = []
+        total = 0
+        for start, stop in zip(first, [*first[1:], len(which)], strict=True):
+            shard = int(which[start])
+            opened = self._open(shard)
+            offsets = opened.offsets
+            rows = in_order[start:stop] - (int(self._ends[shard]) - self._shards[shard].length)
+            begin, end = offsets[rows].astype(np.int64), offsets[rows + 1].astype(np.int64)
+            # What another index says could be far outside of the shard, or of any memory.
+            wrong = np.flatnonzero((end - begin < tfrecord.OVERHEAD) | (end > int(offsets[-1])))
+            if len(wrong):
+                row = int(rows[wrong[0]])
+                raise index.not_of(opened.path, f"Record {row} (counted from 0) has no place in it")
+            # Records that follow each other are read at once; one asked for twice is read once.
+            joined = np.maximum.accumulate(end)
+            breaks = np.flatnonzero(begin[1:] > joined[:-1]) + 1
+            run_begins = begin[np.concatenate([np.zeros(1, np.int64), breaks])]
+            run_ends = joined[np.concatenate([breaks, np.array([len(begin)])]) - 1]
+            sizes = run_ends - run_begins
+            at = total + np.cumsum(sizes) - sizes
+            shift = np.repeat(at - run_begins, np.diff(breaks, prepend=0, append=len(begin)))
+            begins[start:stop], ends[start:stop] = begin + shift, end + shift
+            jobs.append((opened, total, run_begins, run_ends))
+            total += int(sizes.sum())
+        if total < _SHORT * len(numbers):
+            data = np.frombuffer(_joined(jobs), np.uint8)
+        else:
+            data = np.empty(total + PADDING, np.uint8)
+            data[total:] = 0
+            for opened, at_byte, run_begins, run_ends in jobs:
+                _fill(data, at_byte, opened, run_begins, run_ends)
+        starts, stops = np.empty_like(begins), np.empty_like(ends)
+        starts[order], stops[order] = begins + tfrecord.HEADER, ends - tfrecord.FOOTER
+        batch = Batch(data, starts, stops)
+        self._check(batch, numbers)
+        return batch
+
+    def _check(self, batch: Batch, numbers: Places) -> None:
+        """Compares the length and the checksum of each record with those beside it."""
+        words = np.ndarray((len(batch.data) - 7,), "<u8", batch.data, strides=(1,))
+        lengths = (batch.stops - batch.starts).astype(np.uint64)
+        found = words[batch.starts - tfrecord.HEADER] == lengths
+        if found.all():
+            wanted = (words[batch.stops] & np.uint64(0xFFFFFFFF)).astype(np.uint32)
+            found = tfrecord.masked(_checksums(batch)) == wanted
+        if not found.all():
+            places = [self.place(number) for number in numbers[~found].tolist()]
+            raise DamagedRecordsError.of(np.flatnonzero(~found).tolist(), places)
+
+    def _open(self, shard: int) -> "_Opened":
+        key = (os.getpid(), shard)
+        opened = self._opened.get(key)
+        if opened is not None:
+            return opened
+        # No lock, which a process might be forked with: of two that open it, one is kept.
+        path = self._shards[shard].path
+        try:
+            opened = self._newly(self._shards[shard])
+        except FileNotFoundError as error:
+            raise missing_shard(path) from error
+        kept = self._opened.setdefault(key, opened)
+        if self._most_open:
+            for old in list(self._opened)[: -self._most_open]:
+                self._opened.pop(old, None)
+        return kept
+
+    def _newly(self, shard: Shard) -> "_Opened":
+        if self._fetch is None:
+            return self._at(shard.path, shard.length)
+        for _ in range(_TRIES):
+            # Another process may have taken it away again.
+            with contextlib.suppress(FileNotFoundError):
+                self._fetch(shard.path)
+                return self._at(shard.path, shard.length)
+        raise _changed(shard.path, "it is taken away as often as it is fetched")
+
+    def _at(self, path: Path, length: int) -> "_Opened":
+        state = path.stat()
+        size = state.st_size
+        try:
+            offsets = index.read(path)
+        except FileNotFoundError:
+            offsets = _scanned(path, size, state.st_mtime_ns)
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe cannot block
+        if self._fetch is not None:
+            hold(file)
+        if len(offsets) - 1 != length:
+            os.close(file)
+            raise _changed(path, f"it has {len(offsets) - 1:,} records; expected {length:,}")
+        return _Opened(
+            path, file, offsets, mmap.mmap(file, 0, prot=mmap.PROT_READ) if size else b""
+        )
+
+
+def _joined(jobs: Sequence[tuple[_Opened, int, Places, Places]]) -> bytes:
+    """Returns short records: cut from mapped files, which takes a tenth of a call for each."""
+    parts: list[bytes] = []
+    for opened, _, begins, ends in jobs:
+        # To read a mapped file beyond its end would kill the process.
+        if os.fstat(opened.file).st_size < int(ends[-1]):
+            raise _changed(opened.path, "it ends too early")
+        mapped = opened.mapped
+        parts += [mapped[a:b] for a, b in zip(begins.tolist(), ends.tolist(), strict=True)]
+    return b"".join([*parts, bytes(PADDING)])
+
+
+def _fill(data: Bytes, at: int, opened: _Opened, begins: Places, ends: Places) -> None:
+    """Reads long records into a buffer, from a position on."""
+    view = data.data
+    for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+        done = 0
+        while done < end - begin:
+            part = view[at + done : at + end - begin]
+            count = os.preadv(opened.file, [part], begin + done)
+            if not count:
+                raise _changed(opened.path, "it ends too early")
+            done += count
+        at += end - begin
+
+
+@functools.lru_cache(maxsize=4096)
+def _scanned(path: Path, size: int, changed: int) -> npt.NDArray[np.uint64]:  # noqa: ARG001
+    """Returns where the records of a shard without an index begin.
+
+    What is remembered is that of a file of this size, changed at this time.
+    """
+    return index.scan(path)
+
+
+def _checksums(batch: Batch) -> npt.NDArray[np.uint32]:
+    places = zip(batch.starts.tolist(), batch.stops.tolist(), strict=True)
+    data = batch.text if batch.is_short else batch.data
+    return np.array([google_crc32c.value(data[a:b]) for a, b in places], np.uint32)
+
+
+def _changed(path: Path, found: str) -> CorruptShardError:
+    return CorruptShardError(
+        explain(
+            f"{path} is not the shard that its version declares: {found}.",
+            fix=f"my-datasets verify {path.parent} says what else is wrong; build or pull it anew",
+        )
+    )

@@ -1,0 +1,207 @@
+"""The records of a shard one after the other, whatever the format of its file. No TensorFlow."""
+
+import contextlib
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from my_datasets.core.machine import unless_out_of_memory
+from my_datasets.errors import missing_shard
+from my_datasets.printable import PrintableError
+from my_datasets.records import parquet_pages, tfrecord
+from my_datasets.storage.regular_files import open_regular
+
+# Bytes of a file that are read at once, and records that are taken of it.
+_READ_AT_ONCE = 4 << 20
+_RECORDS = 1024
+# Bytes of a Parquet column that are read at once: not all that a row group has of it.
+_COLUMN_BYTES = 1 << 20
+# The column of a Parquet shard that holds TFDS's records.
+_COLUMN = "data"
+_ARRAY_RECORD = "array_record"
+# It reads on in threads otherwise, which a forked process waits for in vain.
+_ARRAY_RECORD_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
+
+
+class UnknownFormatError(PrintableError):
+    """Shards of this format are not read here."""
+
+
+class DamagedError(PrintableError):
+    """A shard is damaged.
+
+    Attributes:
+      row: The first record that cannot be read, counted from 0.
+      at: The byte at which it begins; None if the format does not tell.
+      reason: What is wrong, a sentence.
+    """
+
+    def __init__(self, row: int, at: int | None, reason: str) -> None:
+        """Takes the attributes."""
+        super().__init__(f"record {row}: {reason}")
+        self.row, self.at, self.reason = row, at, reason
+
+
+def records(
+    source: Path | BinaryIO, file_format: str, at_once: int = _RECORDS
+) -> Iterator[list[bytes]]:
+    """Yields a shard's records, some at a time.
+
+    Args:
+      source: The shard; or, unless it is in ArrayRecord, a file that is open at its beginning.
+      file_format: `tfrecord`, `array_record` or `parquet`.
+      at_once: How many records are taken at once, at most.
+
+    Raises:
+      DamagedError: It is damaged.
+      UnknownFormatError: The format is another one.
+      CorruptShardError: There is no such file.
+    """
+    if file_format not in _READERS:
+        raise UnknownFormatError(file_format)
+    if isinstance(source, Path) and not source.is_file():
+        raise missing_shard(source)
+    return _READERS[file_format](source, at_once)
+
+
+def can_be_read_forked(file_format: str) -> bool:
+    """Returns whether processes that are forked from this one now can read shards of a format.
+
+    The library of ArrayRecord has a thread of its own as soon as it was used, and crashes in
+    processes that are forked without that thread.
+    """
+    return file_format != _ARRAY_RECORD or f"{_ARRAY_RECORD}.python" not in sys.modules
+
+
+def _tfrecords(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
+    if isinstance(source, Path):
+        open_regular(source).close()
+        with source.open("rb", buffering=_READ_AT_ONCE) as file:
+            yield from _tfrecords(file, at_once)
+        return
+    row = 0
+    size = source.seek(0, os.SEEK_END)
+    source.seek(0)
+    found: list[bytes] = []
+    held = 0
+    while header := source.read(tfrecord.HEADER):
+        at = source.tell() - len(header)
+        if len(header) < tfrecord.HEADER:
+            raise DamagedError(row, at, "The file ends within the length of the record.")
+        (length,) = struct.unpack("<Q", header[:8])
+        if tfrecord.header(length) != header:
+            raise DamagedError(row, at, "The checksum of the record's length is wrong.")
+        if at + length + tfrecord.OVERHEAD > size:
+            raise DamagedError(row, at, "The file ends within the record.")
+        record, footer = source.read(length), source.read(tfrecord.FOOTER)
+        if tfrecord.footer(google_crc32c.value(record)) != footer:
+            raise DamagedError(row, at, "The checksum of the record is wrong.")
+        found.append(record)
+        held += length
+        row += 1
+        if len(found) >= at_once or held >= _READ_AT_ONCE:
+            yield found
+            found, held = [], 0
+    yield found
+
+
+def _array_records(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
+    from array_record.python import array_record_module
+
+    if not isinstance(source, Path):
+        raise TypeError("ArrayRecord's reader takes the names of files only")
+    row = 0
+    try:
+        reader = array_record_module.ArrayRecordReader(os.fspath(source), _ARRAY_RECORD_OPTIONS)
+        try:
+            count = reader.num_records()
+            for row in range(0, count, at_once):
+                yield reader.read(row, min(row + at_once, count))
+        finally:
+            reader.close()
+    except RuntimeError as error:  # as pybind11 gives all of them
+        raise DamagedError(row, None, str(error)) from error
+
+
+def _parquet(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
+    row = 0
+    try:
+        with contextlib.ExitStack() as stack:
+            opened = {False: stack.enter_context(_parquet_file(source))}
+            metadata = opened[False].metadata
+            for group in range(metadata.num_row_groups):
+                rows, has_dictionary = _ways_to_read(source, metadata.row_group(group), at_once)
+                if has_dictionary not in opened:
+                    opened[True] = stack.enter_context(
+                        _parquet_file(source, read_dictionary=[_COLUMN], metadata=metadata)
+                    )
+                file = opened[has_dictionary]
+                for batch in file.iter_batches(rows, row_groups=[group], columns=[_COLUMN]):
+                    column = batch.column(0)
+                    kind = column.type
+                    is_shared = pa.types.is_dictionary(kind)
+                    kind = kind.value_type if is_shared else kind
+                    if column.null_count or not (
+                        pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+                    ):
+                        raise DamagedError(row, None, f"The column {_COLUMN!r} holds no records.")
+                    yield from _in_parts(_shared(column) if is_shared else column.to_pylist())
+                    row += batch.num_rows
+    except (pa.ArrowException, OSError, IndexError, ValueError) as error:
+        unless_out_of_memory(error)
+        raise DamagedError(row, None, str(error)) from error
+
+
+def _parquet_file(source: Path | BinaryIO, **options: Any) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        source, page_checksum_verification=True, buffer_size=_COLUMN_BYTES,
+        # Of an open file no more is read than is needed; that may be far away.
+        pre_buffer=isinstance(source, Path), **options,
+    )  # fmt: skip
+
+
+def _ways_to_read(
+    source: Path | BinaryIO, group: pq.RowGroupMetaData, most: int
+) -> tuple[int, bool]:
+    if not isinstance(source, Path):
+        return parquet_pages.ways_to_read(source, group, _COLUMN, most)
+    with open_regular(source) as file:
+        return parquet_pages.ways_to_read(file, group, _COLUMN, most)
+
+
+def _shared(column: pa.DictionaryArray) -> list[bytes]:
+    """Returns the values of a column; those that are stored once are one object."""
+    used, numbers = np.unique(column.indices.to_numpy(), return_inverse=True)
+    values = column.dictionary.take(pa.array(used)).to_pylist()
+    return [values[number] for number in numbers.tolist()]
+
+
+def _in_parts(given: list[bytes]) -> Iterator[list[bytes]]:
+    """Yields records, as many bytes of them at a time as are read at once; one at least."""
+    found: list[bytes] = []
+    held = 0
+    for record in given:
+        found.append(record)
+        held += len(record)
+        if held >= _READ_AT_ONCE:
+            yield found
+            found, held = [], 0
+    if found:
+        yield found
+
+
+_READERS: dict[str, Callable[[Path | BinaryIO, int], Iterator[list[bytes]]]] = {
+    "tfrecord": _tfrecords,
+    _ARRAY_RECORD: _array_records,
+    "parquet": _parquet,
+}
+# The formats that are read here.
+FORMATS = frozenset(_READERS)

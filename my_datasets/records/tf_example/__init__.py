@@ -1,0 +1,1 @@
+"""`tf.Example` records: from columns to bytes and back."""

@@ -1,0 +1,128 @@
+"""The canonical bytes of an example, and their hashes: what an example is, however it is stored.
+
+Canonical are the bytes of a `tf.Example` (tensorflow/core/example/{example,feature}.proto) with the
+map entries in the order of their keys' bytes, numbers packed, each varint as short as can be. What
+this package writes is so from the beginning; other writers leave the order of the map to chance.
+"""
+
+import functools
+import hashlib
+from collections.abc import Collection, Iterable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message, message_factory
+
+from my_datasets.core.hash_sets import SIZE, Hashes
+from my_datasets.records.tf_example.columns import UnreadableRecordError
+from my_datasets.records.tf_example.encoding import entry, of_entries
+
+_PACKAGE = "my_datasets.canonical"
+
+
+def canonical(record: bytes, without: Collection[str] = ()) -> bytes:
+    """Returns the canonical bytes of an example.
+
+    Args:
+      record: Its bytes in whatever form.
+      without: Features that are left out, as if they were not there.
+
+    Raises:
+      UnreadableRecordError: They are those of no `tf.Example`.
+    """
+    example = _example()()
+    try:
+        example.ParseFromString(record)
+    except message.DecodeError as error:
+        raise UnreadableRecordError(0, str(error)) from error
+    example.DiscardUnknownFields()
+    if without:
+        features = example.features.feature
+        for key in [key for key in features if _is_of(key, without)]:
+            del features[key]
+    features = example.features.feature
+    if _is_sorted_by_protobuf(tuple(features)):
+        found: bytes = example.SerializeToString(deterministic=True)
+        return found
+    return of_entries(entry(key, features[key].SerializeToString()) for key in sorted(features))
+
+
+def hashes(records: Iterable[bytes], without: Collection[str] = ()) -> Hashes:
+    """Returns the hashes of examples in whatever form; shape [n, 32].
+
+    Args:
+      records: The bytes of each.
+      without: Features that are left out.
+
+    Raises:
+      UnreadableRecordError: One of them is no `tf.Example`; it says which.
+    """
+    digests = []
+    for row, record in enumerate(records):
+        try:
+            digests.append(hashlib.sha256(canonical(record, without)).digest())
+        except UnreadableRecordError as error:
+            raise UnreadableRecordError(row, error.reason) from error
+    return joined(digests)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_sorted_by_protobuf(keys: tuple[str, ...]) -> bool:
+    """Returns whether protobuf's deterministic output has these keys in the order of their bytes.
+
+    Its implementation in C (upb, protobuf 6.33) puts `numbers` before `number`: of two keys of
+    which one begins with the other, the longer one comes first.
+    """
+    return not any(after.startswith(before) for before, after in pairwise(sorted(keys)))
+
+
+def _is_of(key: str, names: Collection[str]) -> bool:
+    """Returns whether a key is that of a feature, or one of several that hold it."""
+    return any(key == name or key.startswith(f"{name}/") for name in names)
+
+
+def joined(digests: list[bytes]) -> Hashes:
+    """Returns digests as an array, shape [n, 32]."""
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, SIZE)
+
+
+@functools.cache
+def _example() -> Any:
+    """Returns the class of `tf.Example`, made here: TensorFlow's own comes with all of it."""
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="my_datasets/canonical.proto", package=_PACKAGE, syntax="proto3"
+    )
+    lists = (("BytesList", kinds.TYPE_BYTES), ("FloatList", kinds.TYPE_FLOAT),
+             ("Int64List", kinds.TYPE_INT64))  # fmt: skip
+    for name, kind in lists:
+        found = file.message_type.add(name=name)
+        found.field.add(name="value", number=1, label=kinds.LABEL_REPEATED, type=kind)
+    feature = file.message_type.add(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, (name, _) in enumerate(lists, 1):
+        feature.field.add(
+            name=name.lower(), number=number, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_MESSAGE,
+            type_name=f".{_PACKAGE}.{name}", oneof_index=0,
+        )  # fmt: skip
+    features = file.message_type.add(name="Features")
+    entry = features.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_STRING)
+    entry.field.add(
+        name="value", number=2, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_MESSAGE,
+        type_name=f".{_PACKAGE}.Feature",
+    )  # fmt: skip
+    features.field.add(
+        name="feature", number=1, label=kinds.LABEL_REPEATED, type=kinds.TYPE_MESSAGE,
+        type_name=f".{_PACKAGE}.Features.FeatureEntry",
+    )  # fmt: skip
+    example = file.message_type.add(name="Example")
+    example.field.add(
+        name="features", number=1, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_MESSAGE,
+        type_name=f".{_PACKAGE}.Features",
+    )  # fmt: skip
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Example"))

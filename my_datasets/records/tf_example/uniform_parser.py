@@ -1,0 +1,275 @@
+"""`tf.Example` bytes taken apart where records look alike: the same bytes, but for the values.
+
+Records of one writer with as many values each differ in nothing else. They are the rows of a
+matrix: all that is no value is compared with the first one's in a few steps, however many keys
+there are, and each key's values are some of its columns.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.records.tf_example import varints
+from my_datasets.records.tf_example.columns import Bytes, Column, Places, UncommonError, gathered
+from my_datasets.records.tf_example.encoding import Kind
+from my_datasets.records.tf_example.reference_parser import fields
+
+# So many sizes of records are expected: of a few integers, each with one byte more or less.
+_MOST_SIZES = 4
+# Layouts that are remembered: as many as a few kinds of batches have.
+_MOST_LAYOUTS = 64
+# Values with more bytes are passed over when records are compared, not masked.
+_LONG = 64
+# What must be the same of a byte: of integers, whether they go on.
+_ALL, _GOES_ON, _NOTHING = 0xFF, 0x80, 0x00
+
+_KINDS = {kind.value[0]: kind for kind in Kind}
+
+_Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the values lie in records of one size.
+
+    Attributes:
+      kinds: By key, the list that holds its values; None if it has none.
+      places: By key, where its values begin and end: of bytes each one's, of numbers that of all.
+      same: Stretches that are compared: where they begin, their bytes, and what of those must be
+        the same.
+    """
+
+    kinds: Mapping[bytes, Kind | None]
+    places: Mapping[bytes, Sequence[_Place]]
+    same: Sequence[tuple[int, Bytes, Bytes]]
+
+    @classmethod
+    def of(cls, record: bytes) -> "Layout":
+        """Returns the layout of a record.
+
+        Raises:
+          UncommonError: It is not as common writers write it.
+        """
+        try:
+            lists = dict(_lists(record))
+        except ValueError:
+            raise UncommonError from None
+        mask = np.full(len(record), _ALL, np.uint8)
+        for kind, places in lists.values():
+            for begin, end in places:
+                mask[begin:end] = _GOES_ON if kind is Kind.INT64 else _NOTHING
+        return cls(
+            {key: kind for key, (kind, _) in lists.items()},
+            {key: places for key, (_, places) in lists.items()},
+            _stretches(np.frombuffer(record, np.uint8), mask),
+        )
+
+
+class Alike:
+    """Takes records apart that look alike."""
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        """Takes the keys that are wanted."""
+        self._keys = keys
+        self._layouts: dict[int, Layout] = {}
+
+    def columns(self, data: Bytes, starts: Places, stops: Places) -> list[Column]:
+        """Returns the columns of some records, one at least.
+
+        Args:
+          data: A buffer that holds them.
+          starts: Where each begins; shape [n].
+          stops: The position after each.
+
+        Raises:
+          UncommonError: They do not look alike.
+        """
+        sizes = stops - starts
+        if (sizes == sizes[0]).all():
+            return self._of_one_size(data, starts, stops)
+        found = np.unique(sizes)
+        _require(len(found) <= _MOST_SIZES)
+        rows = [np.flatnonzero(sizes == size) for size in found]
+        parts = [self._of_one_size(data, starts[some], stops[some]) for some in rows]
+        return [_merged(columns, rows) for columns in zip(*parts, strict=True)]
+
+    def _of_one_size(self, data: Bytes, starts: Places, stops: Places) -> list[Column]:
+        rows = _Rows.of(data, starts, stops)
+        size = int(stops[0] - starts[0])
+        layout = self._layouts.get(size)
+        if layout is None or not rows.have(layout):
+            layout = Layout.of(data[starts[0] : stops[0]].tobytes())
+            _require(rows.have(layout))
+            if len(self._layouts) >= _MOST_LAYOUTS:
+                self._layouts.clear()
+            self._layouts[size] = layout
+        return [_column(layout, key, rows, starts) for key in self._keys]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Records of one size that lie at even distances.
+
+    Attributes:
+      data: A buffer that holds them.
+      first: Where the first one begins.
+      step: The distance from one to the next.
+      count: How many they are.
+    """
+
+    data: Bytes
+    first: int
+    step: int
+    count: int
+
+    @classmethod
+    def of(cls, data: Bytes, starts: Places, stops: Places) -> "_Rows":
+        """Returns records of one size; those at uneven distances are put side by side."""
+        n, first = len(starts), int(starts[0])
+        step = int(starts[1]) - first if n > 1 else 0
+        if step >= 0 and (n <= 2 or (np.diff(starts) == step).all()):
+            return cls(data, first, step, n)
+        return cls(gathered(data, starts, stops), 0, int(stops[0]) - first, n)
+
+    def columns(self, begin: int, count: int, dtype: str) -> npt.NDArray[Any]:
+        """Returns what lies at the same place of each, as a view; shape [n, count].
+
+        Args:
+          begin: The first byte.
+          count: How many values.
+          dtype: Of what type.
+        """
+        width = np.dtype(dtype).itemsize
+        return np.ndarray(
+            (self.count, count), dtype, self.data, self.first + begin, (self.step, width)
+        )
+
+    def have(self, layout: Layout) -> bool:
+        """Returns whether all that is no value is as a layout has it."""
+        for begin, wanted, mask in layout.same:
+            found = self.columns(begin, len(wanted), "u1") ^ wanted
+            found &= mask
+            if found.any():
+                return False
+        return True
+
+
+def _column(layout: Layout, key: bytes, rows: _Rows, starts: Places) -> Column:
+    """Returns the values of a key."""
+    kind, n = layout.kinds.get(key), rows.count
+    if kind is None:
+        return Column(None, np.zeros(n, np.int64))
+    places = layout.places[key]
+    if kind is Kind.BYTES:
+        begins, ends = np.array(places, np.int64).T
+        at = starts[:, np.newaxis]
+        counts = np.full(n, len(places), np.int64)
+        return Column(kind, counts, None, (at + begins).reshape(-1), (at + ends).reshape(-1))
+    ((begin, end),) = places
+    if kind is Kind.FLOAT:
+        count = (end - begin) // 4
+        floats = rows.columns(begin, count, "<f4").astype(np.float32).reshape(-1)
+        return Column(kind, np.full(n, count, np.int64), floats)
+    packed = rows.columns(begin, end - begin, "u1").reshape(-1)
+    integers = varints.consecutive(packed, np.flatnonzero(packed < _GOES_ON))
+    return Column(kind, np.full(n, len(integers) // n, np.int64), integers)
+
+
+def _merged(parts: Sequence[Column], rows: Sequence[Places]) -> Column:
+    """Returns the columns of some records as one, in which each has its place.
+
+    Raises:
+      UncommonError: They have not as many values each.
+    """
+    kind, each = parts[0].kind, int(parts[0].counts[0])
+    _require(all(part.kind is kind and int(part.counts[0]) == each for part in parts))
+    counts = np.full(sum(map(len, rows)), each, np.int64)
+
+    def joined(*some: Any) -> Any:
+        if some[0] is None:
+            return None
+        found = np.empty((len(counts), each), some[0].dtype)
+        for where, one in zip(rows, some, strict=True):
+            found[where] = one.reshape(-1, each)
+        return found.reshape(-1)
+
+    values = joined(*(part.values for part in parts))
+    starts = joined(*(part.starts for part in parts))
+    stops = joined(*(part.stops for part in parts))
+    return Column(kind, counts, values, starts, stops)
+
+
+def _stretches(record: Bytes, mask: Bytes) -> list[tuple[int, Bytes, Bytes]]:
+    """Returns the parts of a record between its long values, with their masks."""
+    edges = np.flatnonzero(np.diff(mask != _NOTHING, prepend=True, append=True))
+    found, at = [], 0
+    for begin, end in edges.reshape(-1, 2).tolist():
+        if end - begin > _LONG:
+            found.append((at, begin))
+            at = end
+    return [
+        (begin, record[begin:end] & mask[begin:end], mask[begin:end])
+        for begin, end in [*found, (at, len(record))]
+        if begin < end
+    ]
+
+
+def _lists(record: bytes) -> Iterator[tuple[bytes, tuple[Kind | None, list[_Place]]]]:
+    """Yields the keys of a record, and where the values of each lie, in the record's order.
+
+    Raises:
+      UncommonError, ValueError: It is not as common writers write it.
+    """
+    seen = set()
+    for begin, end in _parts(record, (0, len(record)), most=1):
+        for entry in _parts(record, (begin, end)):
+            key, value = _entry(record, entry)
+            _require(key not in seen)
+            seen.add(key)
+            yield key, _values(record, value)
+
+
+def _entry(record: bytes, place: _Place) -> tuple[bytes, _Place]:
+    """Returns the key of an entry, and where its value lies."""
+    found = list(fields(record, *place))
+    _require([number for number, _, _ in found] == [1, 2])
+    (_, key, key_end), (_, value, value_end) = found
+    if key is None or value is None:
+        raise UncommonError
+    return record[key:key_end], (value, value_end)
+
+
+def _values(record: bytes, place: _Place) -> tuple[Kind | None, list[_Place]]:
+    """Returns of which kind the values of a feature are, and where they lie."""
+    found = list(fields(record, *place))
+    _require(len(found) <= 1)
+    for _, begin, end in found:
+        kind = _KINDS.get(record[place[0]])
+        if kind is None or begin is None:
+            raise UncommonError
+        places = _parts(record, (begin, end), most=None if kind is Kind.BYTES else 1)
+        if kind is not Kind.BYTES:
+            places = [(a, b) for a, b in places if a < b]
+            _require(kind is not Kind.FLOAT or all((b - a) % 4 == 0 for a, b in places))
+            _require(all(record[b - 1] < _GOES_ON for _, b in places) or kind is Kind.FLOAT)
+        if places:
+            return kind, places
+    return None, []
+
+
+def _parts(record: bytes, place: _Place, most: int | None = None) -> list[_Place]:
+    """Returns where the fields of a message lie, which are all messages with the number 1."""
+    found = list(fields(record, *place))
+    _require(most is None or len(found) <= most)
+    _require(all(number == 1 for number, _, _ in found))
+    places = [(begin, end) for _, begin, end in found if begin is not None]
+    _require(len(places) == len(found))
+    return places
+
+
+def _require(holds: bool | np.bool_) -> None:
+    if not holds:
+        raise UncommonError

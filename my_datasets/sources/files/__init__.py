@@ -1,0 +1,1 @@
+"""Files of a source, in folders and archives, here or in an object store."""

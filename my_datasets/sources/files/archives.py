@@ -1,0 +1,266 @@
+"""Files inside zip and tar archives, read in place: nothing is unpacked to disk.
+
+So no name in an archive, however it is written, leads out of it. What else a hostile archive could
+do (files that are links, sizes that fill the memory) is refused when its list is read.
+"""
+
+import bz2
+import functools
+import gzip
+import io
+import lzma
+import os
+import posixpath
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from my_datasets.errors import SourceError, explain
+from my_datasets.sources.files.file import File
+from my_datasets.storage.file_systems import buffered, file_system
+
+# Between the path of an archive and that of a file in it.
+SEPARATOR = "::"
+_TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+# Files of this size together, and so many times the archive's, are taken for a bomb: text shrinks
+# to a tenth or a hundredth, nothing that is meant to be read to less than a three hundredth.
+_BOMB_SIZE, _BOMB_RATIO = 4 << 30, 300
+# Their list is held in memory: about 1 KB for each.
+_MOST_FILES = 10_000_000
+# What the readers of archives raise for bytes that they cannot make sense of.
+_UNREADABLE = (
+    OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError,
+)  # fmt: skip
+# A file that is not only read from its beginning is held in memory.
+_LARGEST_IN_MEMORY = 1 << 30
+
+
+@dataclass(frozen=True)
+class Member(File):
+    """A file in an archive.
+
+    Attributes:
+      archive: The archive's path or URL; as a path of this machine, its change is one of its files.
+      at: Where in an archive that is a tar its bytes begin; None in a zip.
+      entry: Its name in the archive.
+    """
+
+    archive: str
+    at: int | None
+    entry: str
+
+    @property
+    def is_splittable(self) -> bool:
+        """It is not: only a tar without compression could be read from anywhere."""
+        return False
+
+    def open(self) -> Any:
+        """Returns the file, read into memory.
+
+        Raises:
+          SourceError: It is too large for that, or damaged.
+        """
+        if self.size > _LARGEST_IN_MEMORY:
+            raise SourceError(
+                explain(
+                    f"{self} has {self.size:,} bytes: too many to hold in memory.",
+                    f"Expected at most {_LARGEST_IN_MEMORY:,} of a file of its kind in an archive",
+                    fix="unpack the archive first",
+                )
+            )
+        with self._raw() as stream:
+            return pa.BufferReader(stream.read())
+
+    def stream(self) -> Any:
+        """Returns the file for reading from its beginning, decompressed."""
+        found = pa.PythonFile(self._raw(), mode="r")
+        return pa.CompressedInputStream(found, self.codec) if self.codec else found
+
+    def _raw(self) -> "_Bytes":
+        opened = _opened(self.archive, os.getpid())
+        if isinstance(opened, zipfile.ZipFile):
+            return _Bytes(opened.open(self.entry), None, self)
+        return _Bytes(opened, self.at, self)
+
+
+class _Bytes(io.RawIOBase):
+    """The bytes of a member, from its beginning."""
+
+    def __init__(self, stream: Any, at: int | None, member: Member) -> None:
+        """Begins to read.
+
+        Args:
+          stream: The member's own bytes, or those of the whole archive.
+          at: Where in the latter the member begins; None for its own.
+          member: The member.
+        """
+        self._stream = stream
+        self._at = at
+        self._member = member
+        self._left = member.size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), self._left)
+        try:
+            if self._at is not None:
+                self._stream.seek(self._at + self._member.size - self._left)
+            data = self._stream.read(wanted)
+        except _UNREADABLE as error:
+            raise self._damaged(str(error)) from error
+        if len(data) < wanted and not data:
+            raise self._damaged("it ends too early")
+        buffer[: len(data)] = data
+        self._left -= len(data)
+        return len(data)
+
+    def _damaged(self, reason: str) -> SourceError:
+        return SourceError(
+            explain(
+                f"{self._member} is damaged: {reason}",
+                fix="get the archive again",
+            )
+        )
+
+
+def split(path: str) -> tuple[str, str]:
+    """Returns the path of an archive, and what is meant in it: a path, a pattern, or all if empty.
+
+    The archive's path is empty if it is none.
+    """
+    archive, separator, inside = path.partition(SEPARATOR)
+    if separator or path.lower().endswith((".zip", *_TARS)):
+        return archive, inside.strip("/")
+    return "", ""
+
+
+def members(archive: str) -> list[Member]:
+    """Returns the files of an archive, in the order in which they stand there.
+
+    Raises:
+      SourceError: It is no archive, is damaged or encrypted, has two files of one name, or looks
+        like an attack.
+    """
+    system, path = file_system(archive)
+    size = system.get_file_info(path).size or 0
+    _opened.cache_clear()  # what is at this path may be another archive by now
+    try:
+        found = list(_in_tar(archive, size) if _is_tar(archive) else _in_zip(archive))
+    except _UNREADABLE as error:
+        raise SourceError(
+            explain(
+                f"{archive} is no archive that can be read: {error}",
+                "Expected a zip file, or a tar file, plain or with gzip, bzip2 or xz",
+                fix="see whether the file is whole, and what it is",
+            )
+        ) from error
+    _check_size(archive, sum(member.size for member in found), size)
+    _check_names(archive, found)
+    return found
+
+
+def _in_zip(archive: str) -> Iterator[Member]:
+    infos = _opened(archive, os.getpid()).infolist()
+    _check_count(archive, len(infos))
+    for info in infos:
+        if info.is_dir():
+            continue
+        kind = info.external_attr >> 28
+        if kind not in (0, 8):  # the file type of a Unix mode; 8 is a regular file
+            _refuse(archive, info.filename, "is a link or a device")
+        if info.flag_bits & 1:
+            _refuse(archive, info.filename, "is encrypted")
+        yield _member(archive, info.filename, info.file_size, None)
+
+
+def _in_tar(archive: str, compressed: int) -> Iterator[Member]:
+    with _decompressed(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as opened:
+        for number, info in enumerate(opened, 1):
+            _check_count(archive, number)
+            # Before what it claims to hold is read.
+            _check_size(archive, info.offset_data + info.size, compressed)
+            if info.isdir():
+                continue
+            if not info.isreg() or info.issparse():
+                _refuse(archive, info.name, "is a link, a device or a sparse file")
+            yield _member(archive, info.name, info.size, info.offset_data)
+
+
+def _member(archive: str, entry: str, size: int, at: int | None) -> Member:
+    parts = entry.replace("\\", "/").split("/")
+    if ".." in parts or not parts[0] or parts[0].endswith(":"):
+        _refuse(archive, entry, "has a name that leads out of it")
+    name = posixpath.normpath("/".join(parts))
+    return Member(f"{archive}{SEPARATOR}/{name}", name, size, archive, at, entry)
+
+
+def _refuse(archive: str, entry: str, what: str) -> None:
+    raise SourceError(
+        explain(
+            f"{archive} cannot be read in place: {entry!r} {what}.",
+            "Expected files and directories, nothing else",
+            fix="unpack it yourself, if you trust it, and give the directory",
+        )
+    )
+
+
+def _check_size(archive: str, size: int, compressed: int) -> None:
+    if size > max(_BOMB_SIZE, _BOMB_RATIO * compressed):
+        raise SourceError(
+            explain(
+                f"{archive} holds {size:,} bytes or more in {compressed:,}: it may be a bomb.",
+                f"Expected at most {_BOMB_RATIO} times its size, or {_BOMB_SIZE >> 30} GiB",
+                fix="unpack it yourself, if you trust it, and give the directory",
+            )
+        )
+
+
+def _check_names(archive: str, found: list[Member]) -> None:
+    seen = set()
+    for member in found:
+        if member.name in seen:
+            raise SourceError(
+                explain(
+                    f"{archive} holds two files called {member.name!r}.",
+                    fix="unpack it yourself, and give the directory",
+                )
+            )
+        seen.add(member.name)
+
+
+def _check_count(archive: str, count: int) -> None:
+    if count > _MOST_FILES:
+        raise SourceError(
+            explain(
+                f"{archive} holds more than {_MOST_FILES:,} files.",
+                fix="unpack it yourself, if you trust it, and give the directory",
+            )
+        )
+
+
+@functools.lru_cache(maxsize=8)
+def _opened(archive: str, process: int) -> Any:  # noqa: ARG001 - a file's position is its process's
+    """Returns a `ZipFile`, or the decompressed bytes of a tar, which are read on in its order."""
+    return _decompressed(archive) if _is_tar(archive) else zipfile.ZipFile(buffered(archive))
+
+
+def _is_tar(archive: str) -> bool:
+    return archive.lower().endswith(_TARS)
+
+
+def _decompressed(archive: str) -> Any:
+    """Returns the bytes of a tar, without its compression."""
+    name = archive.lower()
+    source = buffered(archive)
+    if name.endswith((".gz", ".tgz")):
+        return gzip.GzipFile(fileobj=source, mode="rb")
+    if name.endswith((".bz2", ".tbz2")):
+        return bz2.BZ2File(source)
+    return lzma.LZMAFile(source) if name.endswith((".xz", ".txz")) else source

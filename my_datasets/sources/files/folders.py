@@ -1,0 +1,154 @@
+"""Folders of files, each of which is an example."""
+
+import functools
+import posixpath
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from my_datasets.building.units import Misfit
+from my_datasets.errors import SourceError, explain
+from my_datasets.sources.features import label_feature
+from my_datasets.sources.files.file import File
+from my_datasets.sources.files.listing import Where, files
+from my_datasets.sources.source import Source
+
+# A unit has this many files, and about so many bytes of them are held at once.
+_FILES, _BYTES = 256, 16 << 20
+# A larger file than this is taken for a mistake.
+LARGEST_FILE = 1 << 30
+
+# Makes an example's value of a file's bytes, or says what is wrong with them.
+Convert = Callable[[bytes], Any]
+
+
+def binary_files(
+    where: Where, *, endings: Sequence[str] = (), column: str = "data", labels: bool = False
+) -> Source:
+    """Returns the contents of files; their paths below the common directory are the keys.
+
+    Args:
+      where: A directory, a pattern such as `folder/*.bin`, or several files; paths, or URLs in an
+        object store.
+      endings: Which files of a directory are meant, by the endings of their names; all if empty.
+      column: What the column of the contents is to be called. There is another one, `file_name`.
+      labels: Whether the name of the directory in which a file lies is its class: a third column.
+
+    Raises:
+      SourceError: There is no such file, or one lies in no directory that could be its class.
+    """
+    return folder(files(where, endings), column, labels=labels)
+
+
+def folder(
+    found: list[File],
+    column: str,
+    *,
+    labels: bool,
+    convert: Convert | None = None,
+    kind: pa.DataType | None = None,
+    feature: Callable[[], Any] | None = None,
+) -> Source:
+    """Returns an example for each file: its value, `file_name`, and `label` if wanted.
+
+    Args:
+      found: The files.
+      column: What the column of the values is to be called.
+      labels: Whether the name of the directory in which a file lies is its class.
+      convert: Makes the values; None for the files' bytes.
+      kind: The type of the values; None for bytes.
+      feature: Makes the feature for them; None for that of their type.
+
+    Raises:
+      SourceError: A file lies in no directory that could be its class.
+    """
+    fields = [(column, kind or pa.large_binary()), ("file_name", pa.large_string())]
+    special = {column: feature} if feature is not None else {}
+    if labels:
+        classes = [_class_of(file) for file in found]
+        if len(found) > 1 and not all(posixpath.dirname(file.name) for file in found):
+            loose = next(file for file in found if not posixpath.dirname(file.name))
+            raise SourceError(
+                explain(
+                    f"{loose} lies in no directory that could be its class.",
+                    f"Expected directories such as {classes[0]} with the files of a class each",
+                    fix="give the directory above those of the classes, or labels=False",
+                )
+            )
+        fields.append(("label", pa.large_string()))
+        special["label"] = functools.partial(label_feature, tuple(sorted(set(classes))))
+    schema = pa.schema(fields)
+    units = [found[i : i + _FILES] for i in range(0, len(found), _FILES)]
+    return Source(_FileReader(schema, convert), units, schema, special=special)
+
+
+@dataclass(frozen=True)
+class _FileReader:
+    schema: pa.Schema
+    convert: Convert | None = None
+
+    def __call__(self, group: Sequence[File]) -> Iterator[tuple[Any, Any]]:
+        column = self.schema.names[0]
+        rows: list[tuple[File, Any]] = []
+        size = 0
+        for file in group:
+            key = _name(file)
+            if file.size > LARGEST_FILE:
+                found = f"{file.size:,} bytes"
+                yield key, Misfit(column, f"at most {LARGEST_FILE:,} bytes", found)
+                continue
+            try:
+                with file.open() as stream:
+                    value = stream.read()
+            except SourceError as error:
+                yield key, caused(error, column, "a whole file", "a damaged one")
+                continue
+            if self.convert is not None:
+                value = self.convert(value)
+            if isinstance(value, Misfit):
+                yield key, value
+                continue
+            rows.append((file, value))
+            size += len(value) if isinstance(value, bytes) else value.nbytes
+            if size >= _BYTES:
+                yield self._batch(rows)
+                rows, size = [], 0
+        if rows:
+            yield self._batch(rows)
+
+    def _batch(self, rows: list[tuple[File, Any]]) -> tuple[pa.Array, pa.RecordBatch]:
+        names = [_name(file) for file, _ in rows]
+        columns = [[value for _, value in rows], names]
+        if "label" in self.schema.names:
+            columns.append([_class_of(file) for file, _ in rows])
+        keys = pa.array(names)
+        arrays = [_column(c, kind) for c, kind in zip(columns, self.schema.types, strict=True)]
+        return keys, pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if not isinstance(values[0], np.ndarray):
+        return pa.array(values, kind)
+    flat = pa.array(np.concatenate([value.reshape(-1) for value in values]))
+    if values[0].ndim == 2:
+        flat = pa.FixedSizeListArray.from_arrays(flat, values[0].shape[1])
+    ends = np.cumsum([0, *map(len, values)], dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(ends), flat)
+
+
+def caused(error: Exception, column: str, expected: str, found: str) -> Misfit:
+    """Returns what is wrong with a value, with the error by which it was found."""
+    misfit = Misfit(column, expected, found)
+    misfit.__cause__ = error
+    return misfit
+
+
+def _name(file: File) -> str:
+    return file.name or posixpath.basename(file.location)
+
+
+def _class_of(file: File) -> str:
+    return posixpath.basename(posixpath.dirname(file.location))

@@ -1,0 +1,1 @@
+"""Tables: delimited text, JSON Lines, Parquet, Feather, and in memory."""

@@ -1,0 +1,173 @@
+"""Files that hold their rows in groups of columns: Parquet and Feather."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from my_datasets.building.units import Generator
+from my_datasets.errors import SourceError, explain
+from my_datasets.sources.files.file import File
+from my_datasets.sources.files.listing import Where, files
+from my_datasets.sources.source import Source
+from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
+
+# Rows that are given at once.
+_AT_ONCE = 16_384
+# Groups of fewer rows make a unit together with those that follow.
+_LEAST = 8_192
+
+
+def parquet(where: Where, *, key: str | None = None) -> Source:
+    """Returns the rows of Parquet files; each row group is a unit, small ones go together.
+
+    Args:
+      where: A file, a directory, a pattern such as `folder/*.parquet`, or several; paths, or URLs
+        in an object store. All files have the same columns.
+      key: The column of the keys; None for the numbers of the rows, with the file's name before
+        them if there are several.
+
+    Raises:
+      SourceError: There is no such file, it is no Parquet file, or has other columns.
+    """
+    return _in_groups(
+        files(where, (".parquet", ".pq")), "a Parquet file", _row_groups, _ParquetReader, key
+    )
+
+
+def _row_groups(stream: Any) -> tuple[pa.Schema, list[int], frozenset[str]]:
+    with pq.ParquetFile(stream) as opened:
+        groups = [opened.metadata.row_group(i) for i in range(opened.num_row_groups)]
+        # Of columns that are not nested the statistics count the nulls, if there are statistics.
+        without = {
+            opened.schema.column(i).path
+            for i in range(len(opened.schema))
+            if groups and all(_has_no_null(group.column(i).statistics) for group in groups)
+        }
+        nullable = {field.name for field in opened.schema_arrow if field.nullable} - without
+        return opened.schema_arrow, [group.num_rows for group in groups], frozenset(nullable)
+
+
+def _has_no_null(statistics: Any) -> bool:
+    return statistics is not None and statistics.has_null_count and statistics.null_count == 0
+
+
+@dataclass(frozen=True)
+class _ParquetReader:
+    schema: pa.Schema
+    key: str | None
+
+    def __call__(self, unit: tuple[File, range, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        file, groups, row = unit
+        with file.open() as stream, pq.ParquetFile(stream) as opened:
+            for batch in opened.iter_batches(_AT_ONCE, row_groups=groups, use_threads=False):
+                batch = stored(batch.replace_schema_metadata(None), self.schema)
+                yield self.key or file.row_keys(row, batch.num_rows), batch
+                row += batch.num_rows
+
+
+def feather(where: Where, *, key: str | None = None) -> Source:
+    """Returns the rows of Feather (Arrow IPC) files; a unit is a record batch, or some small ones.
+
+    Args:
+      where: A file, a directory, a pattern such as `folder/*.feather`, or several; paths, or URLs
+        in an object store. All files have the same columns.
+      key: The column of the keys; None for the numbers of the rows, with the file's name before
+        them if there are several.
+
+    Raises:
+      SourceError: There is no such file, it is no Feather file, or has other columns.
+    """
+    found = files(where, (".feather", ".arrow", ".ipc"))
+    return _in_groups(found, "a Feather file of version 2", _record_batches, _FeatherReader, key)
+
+
+def _record_batches(stream: Any) -> tuple[pa.Schema, list[int], frozenset[str]]:
+    with pa.ipc.open_file(stream) as opened:
+        schema = opened.schema
+        first = opened.get_batch(0) if opened.num_record_batches else None
+        nullable = with_nulls(first) if first is not None else frozenset()
+    # One column tells how many rows a batch has; the others need not be read for it.
+    one = pa.ipc.IpcReadOptions(included_fields=[0] if schema.names else None)
+    stream.seek(0)
+    with pa.ipc.open_file(stream, options=one) as opened:
+        groups = [opened.get_batch(i).num_rows for i in range(opened.num_record_batches)]
+        return schema, groups, nullable
+
+
+@dataclass(frozen=True)
+class _FeatherReader:
+    schema: pa.Schema
+    key: str | None
+
+    def __call__(self, unit: tuple[File, range, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
+        file, groups, row = unit
+        with file.open() as stream, pa.ipc.open_file(stream) as opened:
+            for number in groups:
+                whole = opened.get_batch(number).replace_schema_metadata(None)
+                for begin in range(0, whole.num_rows, _AT_ONCE):
+                    batch = stored(whole.slice(begin, _AT_ONCE), self.schema)
+                    yield self.key or file.row_keys(row, batch.num_rows), batch
+                    row += batch.num_rows
+
+
+def _in_groups(
+    found: list[File],
+    kind: str,
+    groups_of: Callable[[Any], tuple[pa.Schema, list[int], frozenset[str]]],
+    reader: Callable[[pa.Schema, str | None], Generator],
+    key: str | None,
+) -> Source:
+    """Returns the rows of files that hold them in groups, from which units are made.
+
+    Args:
+      found: The files.
+      kind: What they are to be, for messages.
+      groups_of: Returns the columns of an open file, how many rows each of its groups has, and in
+        which columns nulls are to be expected.
+      reader: Makes what reads a unit: (file, numbers of the groups, number of the first row).
+      key: The column of the keys.
+    """
+    first: pa.Schema | None = None
+    nullable: frozenset[str] = frozenset()
+    units = []
+    for file in found:
+        try:
+            with file.open() as stream:
+                schema, groups, with_null = groups_of(stream)
+        except pa.ArrowInvalid as error:
+            raise SourceError(
+                explain(f"{file} is not {kind}: {error}", fix="see whether the file is whole")
+            ) from error
+        schema = schema.remove_metadata()
+        if first is not None and not schema.equals(first):
+            raise SourceError(
+                explain(
+                    f"{file} has other columns than {found[0]}.",
+                    f"Expected: {_listed(first)}",
+                    f"Found: {_listed(schema)}",
+                    fix="read files of different columns as different sources",
+                )
+            )
+        first = schema
+        nullable |= with_null
+        units += [(file, *unit) for unit in _units(groups)]
+    stored_as = stored_schema(first)
+    check_key(key, stored_as, found[0])
+    return Source(reader(stored_as, key), units, stored_as, nullable)
+
+
+def _units(rows: list[int]) -> Iterator[tuple[range, int]]:
+    """Yields the groups of each unit, and the number of its first row, given each group's rows."""
+    begin = first = row = 0
+    for number, count in enumerate(rows):
+        row += count
+        if row - first >= _LEAST or number == len(rows) - 1:
+            yield range(begin, number + 1), first
+            begin, first = number + 1, row
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in schema)

@@ -1,0 +1,126 @@
+"""JSON Lines: one JSON object in each line, parsed by pyarrow."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.json as pajson
+
+from my_datasets.building.units import Misfit
+from my_datasets.errors import SourceError, explain
+from my_datasets.sources.files.file import File
+from my_datasets.sources.files.listing import Where, files
+from my_datasets.sources.source import Source
+from my_datasets.sources.tables import line_ranges
+from my_datasets.sources.tables.line_ranges import Rows
+from my_datasets.sources.tables.text_rows import TextReader, parts_of, shown
+from my_datasets.sources.types import check_key, stored, stored_schema
+
+_SAMPLE = 4 << 20
+_COLUMN = re.compile(r"Column\(/?(.*?)\) (?:changed|was)")
+
+
+def json_lines(
+    where: Where, *, key: str | None = None, types: Mapping[str, pa.DataType] | None = None
+) -> Source:
+    """Returns the objects of JSON Lines files, a column for each of their names.
+
+    A name that an object lacks is null there. Large files are read in parts, in parallel;
+    compressed ones as by `csv`.
+
+    Args:
+      where: A file, a directory, a pattern such as `folder/*.jsonl`, or several; paths, or URLs in
+        an object store.
+      key: The name whose values are the examples' keys; None for the numbers of the rows, with the
+        file's name before them if there are several.
+      types: The types of some columns, or of names that the first rows lack. The others are
+        guessed from the first file's first 4 MiB; a name or type that comes later is an error.
+
+    Raises:
+      SourceError: There is no such file, or its first rows are no JSON objects.
+    """
+    found = files(where, (".jsonl", ".ndjson", ".json"))
+    schema, nullable = _guessed(found[0], types or {})
+    check_key(key, schema, found[0])
+    parser = _Parser(schema, stored_schema(schema))
+    reader = TextReader(parser, parser.misfit, key, None, 0)
+    return Source(reader, parts_of(found, quote=None, skip=0), parser.stored, nullable)
+
+
+@dataclass(frozen=True)
+class _Parser:
+    """What makes tables of lines: the columns as they are read, and as they are stored."""
+
+    schema: pa.Schema
+    stored: pa.Schema
+
+    def __call__(self, data: bytes) -> pa.Table:
+        return stored(_read(data, self.schema, "error"), self.stored)
+
+    def misfit(self, data: bytes, error: Exception | None, rows: int) -> Misfit:  # noqa: ARG002
+        """Says what is wrong with a line."""
+        column = _COLUMN.search(str(error))
+        name = column[1].partition("/")[0] if column is not None else ""
+        if name in self.schema.names:
+            expected = f"a value of type {self.schema.field(name).type}"
+            return Misfit(name, f"{expected} (types={{...}} says otherwise)", shown(data))
+        if "unexpected field" in str(error):
+            return Misfit("", f"the names {', '.join(self.schema.names)}", shown(data))
+        return Misfit("", "one JSON object in a line", shown(data))
+
+
+def _read(data: bytes, schema: pa.Schema | None, unexpected: str) -> pa.Table:
+    return pajson.read_json(
+        pa.BufferReader(data),
+        read_options=pajson.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        parse_options=pajson.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior=unexpected
+        ),
+    )
+
+
+def _guessed(file: File, types: Mapping[str, pa.DataType]) -> tuple[pa.Schema, frozenset[str]]:
+    """Returns the names with their types, and those that some of the first objects lack."""
+    rows = line_ranges.first_rows(file, _SAMPLE, quote=None, at_least=1)
+    given = pa.schema(list(types.items()))
+    try:
+        tables = list(_tables(rows, given, 0, len(rows)))
+        found = pa.unify_schemas([given, *(table.schema for table in tables)])
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise SourceError(
+            explain(
+                f"The first lines of {file} have values of different types: {error}",
+                "Expected values of one type under each name",
+                fix="give the types of such names with types={...}",
+            )
+        ) from error
+    if not found.names:
+        raise SourceError(
+            explain(
+                f"{file} has no line from which names and types could be guessed.",
+                "Expected a JSON object in each line",
+                fix="give the types of all names with types={...}; a JSON array of objects "
+                "becomes JSON Lines with `jq -c '.[]'`",
+            )
+        )
+    nullable = frozenset(
+        name
+        for name in found.names
+        for table in tables
+        if name not in table.column_names or table[name].null_count
+    )
+    return found, nullable
+
+
+def _tables(rows: Rows, given: pa.Schema, begin: int, end: int) -> Iterator[pa.Table]:
+    """Yields tables of all rows that can be read; the others are told of when all are."""
+    if begin == end:
+        return
+    try:
+        yield _read(rows.part(begin, end), given, "infer")
+    except pa.ArrowInvalid:
+        if end - begin > 1:
+            middle = (begin + end) // 2
+            yield from _tables(rows, given, begin, middle)
+            yield from _tables(rows, given, middle, end)

@@ -1,0 +1,204 @@
+"""Where the rows of a text file begin and end, so that its parts can be read in parallel.
+
+This only finds row ends; what is in a row is for a parser. A newline between quotes ends no row.
+Whether a newline is between quotes depends on how many quotes came before it in the file, which is
+counted for whole blocks at once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.errors import SourceError, explain
+from my_datasets.sources.files.file import File
+
+_NEWLINE, _RETURN = 10, 13
+_BOM = b"\xef\xbb\xbf"
+# A longer row is taken for a mistake: a quote that is never closed, or no text at all.
+LONGEST_ROW = 256 << 20
+# What the readers of compressed files raise for bytes that they cannot make sense of.
+_UNREADABLE = (OSError, EOFError, ValueError, RuntimeError)
+
+Ends = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a file that holds whole rows.
+
+    Attributes:
+      file: The file.
+      start: The first byte.
+      stop: The byte after the last; None for the whole file, which is compressed
+        or in an archive.
+      first_row: The number of its first row in the file, counted from 0, blank lines and what
+        stands before the data left out.
+      rows: How many rows it has; None if that is not known.
+    """
+
+    file: File
+    start: int
+    stop: int | None
+    first_row: int
+    rows: int | None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some whole rows of a file.
+
+    Attributes:
+      data: Their bytes.
+      ends: The position after each row that is not blank.
+      first_row: The number of the first.
+      start: Where in the file they begin, decompressed.
+    """
+
+    data: bytes
+    ends: Ends
+    first_row: int
+    start: int
+
+    def part(self, begin: int, end: int) -> bytes:
+        """Returns the bytes of the rows from `begin` up to `end`."""
+        start = int(self.ends[begin - 1]) if begin else 0
+        return self.data[start : int(self.ends[end - 1])]
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+
+def parts(file: File, *, size: int, quote: str | None, skip: int) -> list[Part]:
+    """Returns the parts in which a file is read: one, if it cannot be read from anywhere.
+
+    Args:
+      file: The file; all of it is read once, unless it is a single part.
+      size: About how many bytes each part is to have.
+      quote: The character between two of which a newline ends no row; None if there is none.
+      skip: How many rows stand before the data, such as the header.
+
+    Raises:
+      SourceError: A row is longer than `LONGEST_ROW`.
+    """
+    if not file.is_splittable:
+        return [Part(file, 0, None, 0, None)]
+    found: list[Part] = []
+    with file.read_all() as stream:
+        for rows in _pieces(stream, file, size=size, quote=quote):
+            start, stop = rows.start, rows.start + len(rows.data)
+            head = max(0, min(len(rows), skip - rows.first_row))
+            if head:
+                start += int(rows.ends[head - 1])
+            if len(rows) > head:
+                first = rows.first_row + head - skip
+                found.append(Part(file, start, stop, first, len(rows) - head))
+    return found
+
+
+def read(part: Part, *, size: int, quote: str | None, skip: int) -> Iterator[Rows]:
+    """Yields the rows of a part, about `size` bytes at a time.
+
+    Args:
+      part: The part.
+      size: How many bytes are to be held at once.
+      quote: As in `parts`.
+      skip: As in `parts`.
+
+    Raises:
+      SourceError: A row is longer than `LONGEST_ROW`, or the file changed since `parts` read it.
+    """
+    if part.stop is not None:
+        try:
+            data = part.file.read_at(part.start, part.stop - part.start)
+        except _UNREADABLE as error:
+            raise _damaged(part.file, error) from error
+        ends, _ = row_ends(data, quote)
+        if len(data) != part.stop - part.start or len(ends) != part.rows:
+            raise SourceError(explain(f"{part.file} changed while it was read.", fix="build again"))
+        yield Rows(data, ends, part.first_row, part.start)
+        return
+    with part.file.stream() as stream:
+        for rows in _pieces(stream, part.file, size=size, quote=quote):
+            head = max(0, min(len(rows), skip - rows.first_row))
+            if len(rows) > head:
+                start = int(rows.ends[head - 1]) if head else 0
+                first_row = rows.first_row + head - skip
+                ends = rows.ends[head:] - start
+                yield Rows(rows.data[start:], ends, first_row, rows.start + start)
+
+
+def first_rows(file: File, size: int, *, quote: str | None, at_least: int) -> Rows:
+    """Returns the first rows of a file: about `size` bytes, or so many rows if they are longer."""
+    found = Rows(b"", np.zeros(0, np.int64), 0, 0)
+    with file.stream() as stream:
+        for rows in _pieces(stream, file, size=size, quote=quote):
+            ends = np.concatenate([found.ends, rows.ends + len(found.data)])
+            found = Rows(found.data + rows.data, ends, 0, 0)
+            if len(found) >= at_least:
+                break
+    return found
+
+
+def row_ends(data: bytes, quote: str | None, *, is_last: bool = True) -> tuple[Ends, int]:
+    """Returns the position after each row that is not blank, and where the last whole row ends.
+
+    Args:
+      data: Begins with a row.
+      quote: As in `parts`.
+      is_last: Whether what follows the last newline is a row, too.
+    """
+    array = np.frombuffer(data, np.uint8)
+    newlines = np.flatnonzero(array == _NEWLINE)
+    if quote is not None and quote.encode() in data:
+        quotes = np.flatnonzero(array == ord(quote))
+        newlines = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
+    ends = newlines.astype(np.int64) + 1
+    whole = int(ends[-1]) if len(ends) else 0
+    if is_last and whole < len(data):
+        whole = len(data)
+        ends = np.append(ends, whole)
+    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)]
+    lengths = ends - starts
+    blank = (lengths == 1) & (array[starts] == _NEWLINE)
+    blank |= (lengths == 2) & (array[starts] == _RETURN) & (array[ends - 1] == _NEWLINE)
+    return ends[~blank], whole
+
+
+def _pieces(stream: Any, file: File, *, size: int, quote: str | None) -> Iterator[Rows]:
+    """Yields all of a stream in pieces of whole rows, without a mark of UTF-8 before them."""
+    kept, row, start, is_first = b"", 0, 0, True
+    while True:
+        try:
+            read = stream.read(size)
+        except _UNREADABLE as error:
+            raise _damaged(file, error) from error
+        data = kept + read
+        if is_first and data.startswith(_BOM):
+            data, start = data[len(_BOM) :], len(_BOM)
+        is_first = False
+        ends, whole = row_ends(data, quote, is_last=not read)
+        if whole:
+            yield Rows(data[:whole], ends, row, start)
+            row += len(ends)
+            start += whole
+        kept = data[whole:]
+        if not read:
+            return
+        if len(kept) > LONGEST_ROW:
+            raise SourceError(
+                explain(
+                    f"{file} has a row of more than {LONGEST_ROW >> 20} MiB.",
+                    f"It is row {row + 1}.",
+                    f"A {quote} before it may have no partner." if quote else "",
+                    fix="see whether this is a text file, and how its texts are quoted",
+                )
+            )
+
+
+def _damaged(file: File, error: Exception) -> SourceError:
+    return SourceError(
+        explain(f"{file} cannot be read to its end: {error}", fix="get the file again")
+    )

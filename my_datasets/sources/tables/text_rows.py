@@ -1,0 +1,91 @@
+"""Text files with a row in each line: what is common to CSV, JSON Lines and plain text."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from my_datasets.building.units import Misfit
+from my_datasets.sources.files.file import File
+from my_datasets.sources.tables import line_ranges
+from my_datasets.sources.tables.line_ranges import Part, Rows
+
+# Bytes of text that are read and parsed at once; with what they become, a worker holds some
+# times as much.
+PIECE = 8 << 20
+
+Parse = Callable[[bytes], pa.Table]
+Explain = Callable[[bytes, Exception | None, int], Misfit]
+
+
+@dataclass(frozen=True)
+class TextReader:
+    """Reads the parts of text files; the generator of their units.
+
+    Attributes:
+      parse: Makes a table from the bytes of some rows; raises `ArrowInvalid`, or `ValueError`.
+      misfit: Says what is wrong with a row, from its bytes, what `parse` raised (None if it made
+        another number of rows of it), and how many rows it made.
+      key: The column of the keys; None for the numbers of the rows.
+      quote: As in `lines.parts`.
+      skip: How many rows stand before the data.
+    """
+
+    parse: Parse
+    misfit: Explain
+    key: str | None
+    quote: str | None
+    skip: int
+
+    def __call__(self, part: Part) -> Iterator[tuple[Any, Any]]:
+        """Yields the keys and rows of a part."""
+        for rows in line_ranges.read(part, size=PIECE, quote=self.quote, skip=self.skip):
+            for begin, found in self._parsed(rows, 0, len(rows)):
+                row = rows.first_row + begin
+                if isinstance(found, Misfit):
+                    yield part.file.row_key(row), found
+                    continue
+                keys = self.key or part.file.row_keys(row, found.num_rows)
+                yield keys, found.combine_chunks().to_batches()[0]
+
+    def _parsed(self, rows: Rows, begin: int, end: int) -> Iterator[tuple[int, Any]]:
+        """Yields (first row, table) or (row, misfit).
+
+        Rows that cannot be read are found by halving; the parser's own row numbers are those of
+        its blocks.
+        """
+        if begin == end:
+            return
+        error: Exception | None = None
+        table = None
+        try:
+            table = self.parse(rows.part(begin, end))
+        except (pa.ArrowInvalid, ValueError) as raised:
+            error = raised
+        if table is not None and table.num_rows == end - begin:
+            yield begin, table
+        elif end - begin == 1:
+            data = rows.part(begin, end)
+            misfit = self.misfit(data, error, table.num_rows if table is not None else 0)
+            misfit.__cause__ = error
+            yield begin, misfit
+        else:
+            middle = (begin + end) // 2
+            yield from self._parsed(rows, begin, middle)
+            yield from self._parsed(rows, middle, end)
+
+
+def parts_of(files: list[File], *, quote: str | None, skip: int) -> list[Part]:
+    """Returns the units of some text files."""
+    return [
+        part
+        for file in files
+        for part in line_ranges.parts(file, size=PIECE, quote=quote, skip=skip)
+    ]
+
+
+def shown(data: bytes) -> str:
+    """Returns the beginning of a row, for a message."""
+    text = data.rstrip(b"\r\n").decode(errors="backslashreplace")
+    return repr(text if len(text) <= 200 else text[:197] + "...")

@@ -1,0 +1,1 @@
+"""Files under names, wherever they lie: this machine, object stores, HTTP servers."""

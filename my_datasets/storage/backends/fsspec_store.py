@@ -1,0 +1,114 @@
+"""What else fsspec reaches: Azure, Hugging Face, SFTP, WebDAV and so on; it is only read."""
+
+import contextlib
+from collections.abc import Iterator
+
+import fsspec
+
+from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError, explain
+from my_datasets.storage.backends.read_only import ReadOnlyStore
+from my_datasets.storage.store import BLOCK, Stored, too_large
+
+
+class OtherStore(ReadOnlyStore):
+    """A folder of any file system of fsspec's; see `Store`.
+
+    None of them promises the conditional writes that publishing needs, so nothing is written.
+    Credentials come from where the backend looks for them.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Takes the address, such as `abfs://CONTAINER/FOLDER`.
+
+        Raises:
+          StoreError: There is no such file system, or its backend is not installed.
+        """
+        self._url = url.rstrip("/")
+        try:
+            self._system, self._root = fsspec.core.url_to_fs(self._url)
+        except (ImportError, ValueError) as error:
+            raise StoreError(
+                explain(
+                    f"{url} cannot be read here.",
+                    f"fsspec says: {error}",
+                    fix="correct the address, or install the fsspec backend for it (adlfs, "
+                    "huggingface_hub, sshfs, ...)",
+                )
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"OtherStore({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def stat(self, path: str) -> Stored:
+        with self._explained(path):
+            found = self._system.info(self._full(path))
+            if found["type"] != "file":
+                raise FileNotFoundError
+            return Stored(path, int(found["size"]))
+
+    def list(self, folder: str) -> Iterator[Stored]:
+        root = f"{self._root.rstrip('/')}/"
+        with self._explained(folder):
+            found = self._system.find(self._full(folder), detail=True)
+        for full, one in found.items():
+            yield Stored(full.removeprefix(root), int(one["size"]))
+
+    def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+        size = self.stat(path).bytes
+        end = size if end is None else min(end, size)
+        while begin < end:
+            until = min(begin + BLOCK, end)
+            with self._explained(path):
+                data = self._system.cat_file(self._full(path), start=begin, end=until)
+            if len(data) != until - begin:
+                raise self._silent(path, f"{len(data)} of {until - begin} bytes came")
+            begin = until
+            yield data
+
+    def state(self, path: str, most: int) -> tuple[bytes, str]:
+        if self.stat(path).bytes > most:
+            raise too_large(path, most)
+        with self._explained(path):
+            return self._system.cat_file(self._full(path)), ""
+
+    def _full(self, path: str) -> str:
+        return f"{self._root.rstrip('/')}/{path}"
+
+    @contextlib.contextmanager
+    def _explained(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise NotInStoreError(
+                explain(f"{self.url} has no file {path}.", fix="see my-datasets ls")
+            ) from error
+        except PermissionError as error:
+            raise StoreError(
+                explain(
+                    f"{self.url} refuses.",
+                    f"It was about {path}",
+                    fix="see that the credentials allow it",
+                )
+            ) from error
+        except (StoreError, MemoryError):
+            raise
+        except Exception as error:  # whatever the backend's own library raises
+            raise self._silent(path, type(error).__name__) from error
+
+    def _silent(self, path: str, found: str) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            explain(
+                f"{self.url} does not answer, or not well.",
+                f"It was about {path}: {found}",
+                fix="see that the network is there, then run the same again",
+            )
+        )
+
+
+def is_known(scheme: str) -> bool:
+    """Returns whether fsspec knows file systems of a scheme, installed or not."""
+    return scheme in fsspec.available_protocols()

@@ -1,0 +1,232 @@
+"""What any HTTP server has: a store that is only read."""
+
+import email.utils
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from http import HTTPStatus
+
+import requests
+import urllib3
+
+from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError, explain
+from my_datasets.printable import clipped
+from my_datasets.storage.backends.read_only import ReadOnlyStore
+from my_datasets.storage.backends.truncation_guard import WholeAnswers
+from my_datasets.storage.opening import parts_without_secrets
+from my_datasets.storage.store import BLOCK, Stored, too_large
+
+# Statuses after which asking again may help (RFC 9110, and RFC 6585 for 429).
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+_MISSING = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+_TIMEOUT = (15.0, 60.0)
+_MOST_REDIRECTS = 5
+_PORTS = {"http": 80, "https": 443}
+
+
+class _Session(requests.Session):
+    """Of `requests`: takes no answer for a redirect, of which it would read the whole body."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:  # noqa: ARG002
+        return None
+
+
+class HttpStore(ReadOnlyStore):
+    """A directory that an HTTP server gives away as it is; see `Store`.
+
+    Certificates are verified. A name and password come from `~/.netrc`, as for other tools. A
+    server redirects to itself, or from `https` to `https`: see `_may_lead`.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Takes the address of the directory."""
+        self._url = url.rstrip("/")
+        self._sessions = threading.local()
+
+    def __repr__(self) -> str:
+        return f"HttpStore({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def stat(self, path: str) -> Stored:
+        with self._asked("HEAD", path) as response:
+            length = response.headers.get("Content-Length", "")
+            if not length.isdigit():
+                raise self._silent(path, "no size came")
+            date = email.utils.parsedate_tz(response.headers.get("Last-Modified", ""))
+            return Stored(path, int(length), email.utils.mktime_tz(date) if date else 0.0)
+
+    def list(self, folder: str) -> Iterator[Stored]:  # noqa: ARG002
+        raise StoreError(
+            explain(
+                f"{self.url} cannot be listed: HTTP has no such thing.",
+                fix="do this where the directory is that is served there",
+            )
+        )
+
+    def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+        if end is not None and end <= begin:
+            return
+        headers = {"Range": f"bytes={begin}-{'' if end is None else end - 1}"}
+        with self._asked("GET", path, headers if begin or end is not None else {}) as response:
+            if response.status_code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                return  # from its end on there is nothing
+            skip = begin
+            if response.status_code == HTTPStatus.PARTIAL_CONTENT:
+                part = response.headers.get("Content-Range")
+                if part is None:
+                    raise self._silent(path, "it did not come whole")
+                if not part.startswith(f"bytes {begin}-"):
+                    raise self._odd(path, "it gave another part than was asked for")
+                skip = 0
+            left = None if end is None else end - begin
+            for block in self._blocks(path, response):
+                data = block[skip:]
+                skip -= len(block) - len(data)
+                if left is not None:
+                    data = data[:left]
+                    left -= len(data)
+                if data:
+                    yield data
+                if left == 0:
+                    return
+
+    def state(self, path: str, most: int) -> tuple[bytes, str]:
+        # No cache on the way may give what was current an hour ago.
+        with self._asked("GET", path, {"Cache-Control": "no-cache"}) as response:
+            data = b""
+            for block in self._blocks(path, response):
+                data += block
+                if len(data) > most:
+                    raise too_large(path, most)
+            return data, response.headers.get("ETag", "")
+
+    def _asked(
+        self, method: str, path: str, headers: dict[str, str] | None = None
+    ) -> requests.Response:
+        # Bytes as they are, not as they are compressed on their way.
+        wanted = {"Accept-Encoding": "identity", **(headers or {})}
+        response = self._answer(method, path, wanted)
+        status = response.status_code
+        if status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT) or (
+            status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and "Range" in wanted
+        ):
+            return response
+        response.close()
+        if status in _MISSING:
+            raise NotInStoreError(
+                explain(f"{self.url} has no file {path}.", fix="see my-datasets ls")
+            )
+        if status in _PASSING:
+            raise self._silent(path, f"HTTP {status}")
+        raise StoreError(
+            explain(
+                f"{self.url} does not give {path}: HTTP {status}.",
+                fix="correct the address; a name and password go into ~/.netrc",
+            )
+        )
+
+    def _answer(self, method: str, path: str, headers: dict[str, str]) -> requests.Response:
+        """Returns the answer, after redirects; `requests` would follow them to anywhere."""
+        url = f"{self._url}/{urllib.parse.quote(path)}"
+        for _ in range(_MOST_REDIRECTS + 1):
+            response = self._sent(method, path, url, headers)
+            if not response.is_redirect:
+                return response
+            response.close()
+            target = _joined(url, response.headers["Location"])
+            if not _may_lead(url, target):
+                raise self._odd(
+                    path, f"a redirect to {clipped(parts_without_secrets(target))}",
+                    "if you trust what is there, give the address of that store",
+                )  # fmt: skip
+            url = target
+        raise self._odd(path, f"more than {_MOST_REDIRECTS} redirects")
+
+    def _sent(self, method: str, path: str, url: str, headers: dict[str, str]) -> requests.Response:
+        """Returns the answer to one request."""
+        try:
+            return self._session.request(
+                method, url, headers=headers, stream=True, timeout=_TIMEOUT, allow_redirects=False
+            )
+        except requests.exceptions.SSLError as error:
+            raise StoreError(
+                explain(
+                    f"The certificate of {self.url} is not to be trusted.",
+                    fix="correct the address, or the certificates of this machine",
+                )
+            ) from error
+        except requests.RequestException as error:
+            raise self._silent(path, type(error).__name__) from error
+
+    def _blocks(self, path: str, response: requests.Response) -> Iterator[bytes]:
+        length = response.headers.get("Content-Length", "")
+        came = 0
+        try:
+            for block in response.raw.stream(BLOCK, decode_content=False):
+                came += len(block)
+                yield block
+        except (urllib3.exceptions.HTTPError, requests.RequestException, OSError) as error:
+            raise self._silent(path, type(error).__name__) from error
+        if length.isdigit() and came < int(length):
+            raise self._silent(path, f"{came:,} of {length} bytes came")
+
+    @property
+    def _session(self) -> requests.Session:
+        """One for each thread: they are not made for several."""
+        found: requests.Session | None = getattr(self._sessions, "one", None)
+        if found is None:
+            found = self._sessions.one = _Session()
+            for scheme in ("https://", "http://"):
+                found.mount(scheme, WholeAnswers())
+        return found
+
+    def _silent(self, path: str, found: str) -> StoreUnavailableError:
+        return StoreUnavailableError(
+            explain(
+                f"{self.url} does not answer, or not well.",
+                f"It was about {path}: {found}",
+                fix="see that the network and the server are there, then run the same again",
+            )
+        )
+
+    def _odd(self, path: str, found: str, fix: str = "use a server for static files") -> StoreError:
+        return StoreError(
+            explain(
+                f"{self.url} cannot be used as a store.",
+                f"It was about {path}: {found}",
+                fix=fix,
+            )
+        )
+
+
+def _joined(url: str, location: str) -> str:
+    """Returns where a redirect leads."""
+    try:
+        return urllib.parse.urljoin(url, location)
+    except ValueError:
+        return location
+
+
+def _may_lead(here: str, there: str) -> bool:
+    """Returns whether a redirect may be followed.
+
+    It stays with the same server, or leads from one certified server to another, as hubs do that
+    keep large files elsewhere. So no store reaches what this machine's own network answers without
+    a certificate, and nothing that was encrypted goes on in the clear.
+    """
+    try:
+        one, other = map(urllib.parse.urlsplit, (here, there))
+        ports = one.port or _PORTS[one.scheme], other.port or _PORTS[other.scheme]
+    except (ValueError, KeyError):
+        return False
+    if "@" in other.netloc:
+        return False
+    if (one.scheme, other.scheme) == ("https", "https"):
+        return True
+    if one.hostname != other.hostname:
+        return False
+    is_upgrade = (one.scheme, other.scheme) == ("http", "https") and ports == (80, 443)
+    return is_upgrade or (one.scheme == other.scheme and ports[0] == ports[1])

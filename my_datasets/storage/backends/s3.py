@@ -1,0 +1,312 @@
+"""Amazon S3, and what speaks its protocol."""
+
+import base64
+import contextlib
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from my_datasets.dependencies import missing_dependency
+from my_datasets.errors import (
+    AlreadyInStoreError,
+    ChangedInStoreError,
+    NotInStoreError,
+    StoreError,
+    StoreUnavailableError,
+    explain,
+)
+from my_datasets.storage import server_copy
+from my_datasets.storage.backends.truncation_guard import is_whole
+from my_datasets.storage.store import BLOCK, OnBytes, Stored, altered, too_large, unreadable, untold
+
+try:
+    import boto3
+    from boto3.s3.transfer import TransferConfig
+    from botocore import UNSIGNED
+    from botocore import exceptions as failures
+    from botocore.config import Config
+    from botocore.response import StreamingBody
+except ModuleNotFoundError as missing:
+    raise missing_dependency(missing.name or "boto3", needed_for="stores in S3") from missing
+
+# Copied within the store in one request, where S3 takes up to 5 GiB: one that lasts for seconds.
+_LARGEST_COPY = 1 << 30
+# S3 takes parts of 5 MiB to 5 GiB, 10,000 at most.
+_PART = 16 << 20
+_MOST_PARTS = 10_000
+_SHA256 = "sha256"
+_CONNECTIONS = 32
+_MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
+_CHANGED = frozenset({"412", "PreconditionFailed", "409", "ConditionalRequestConflict"})
+# What boto3 itself has tried again by then; a larger patience may still help.
+_PASSING = frozenset({
+    "500", "502", "503", "504", "InternalError", "ServiceUnavailable", "SlowDown", "Throttling",
+    "RequestTimeout", "RequestTimeTooSkewed", "OperationAborted", "429", "TooManyRequests",
+})  # fmt: skip
+
+
+class S3Store:
+    """A folder of a bucket; see `Store`.
+
+    Credentials and the endpoint come from where boto3 looks for them: the environment, the
+    configuration of AWS's tools, the machine's role.
+    """
+
+    def __init__(
+        self, bucket: str, folder: str = "", *, part: int = _PART, anonymous: bool = False
+    ) -> None:
+        """Connects when something is asked for.
+
+        Args:
+          bucket: The bucket.
+          folder: What all names begin with.
+          part: From which size on files go in parts, and how large those are.
+          anonymous: Use no credentials, for what everybody may read.
+        """
+        self._bucket = bucket
+        self._folder = folder.strip("/")
+        self._part = part
+        config = Config(
+            retries={"mode": "standard", "max_attempts": 3},
+            connect_timeout=15, read_timeout=60, max_pool_connections=_CONNECTIONS,
+            # Only what we ask for: not all that speak the protocol know newer checksums.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            **({"signature_version": UNSIGNED} if anonymous else {}),
+        )  # fmt: skip
+        # A session of its own: the default one is not made for threads.
+        self._client: Any = boto3.session.Session().client("s3", config=config)
+        self._client.meta.events.register("before-parse.s3", self._refuse_cut)
+
+    def __repr__(self) -> str:
+        return f"S3Store({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self._bucket}/{self._folder}".rstrip("/")
+
+    @property
+    def is_writable(self) -> bool:
+        return True
+
+    def stat(self, path: str) -> Stored:
+        with self._explained(path):
+            found = self._client.head_object(Bucket=self._bucket, Key=self._key(path))
+            self._require(found, "ContentLength", "LastModified", "Metadata")
+        return Stored(
+            path, found["ContentLength"], found["LastModified"].timestamp(),
+            found["Metadata"].get(_SHA256),
+        )  # fmt: skip
+
+    def list(self, folder: str) -> Iterator[Stored]:
+        prefix = f"{self._key(folder)}/" if self._key(folder) else ""
+        pages = self._client.get_paginator("list_objects_v2")
+        with self._explained(folder):
+            for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
+                self._require(page, "IsTruncated")
+                for one in page.get("Contents", ()):
+                    path = one["Key"].removeprefix(f"{self._folder}/" if self._folder else "")
+                    if not path.endswith("/"):  # which consoles make for folders
+                        yield Stored(path, one["Size"], one["LastModified"].timestamp())
+
+    def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+        if end is not None and end <= begin:
+            return
+        wanted = f"bytes={begin}-{'' if end is None else end - 1}"
+        with self._explained(path):
+            try:
+                found = self._client.get_object(
+                    Bucket=self._bucket,
+                    Key=self._key(path),
+                    **({"Range": wanted} if begin or end else {}),
+                )
+            except failures.ClientError as error:
+                if error.response["Error"]["Code"] in ("InvalidRange", "416"):
+                    return  # from its end on there is nothing
+                raise
+            body: StreamingBody = found["Body"]
+            with contextlib.closing(body):
+                yield from body.iter_chunks(BLOCK)
+
+    def state(self, path: str, most: int) -> tuple[bytes, str]:
+        with self._explained(path):
+            found = self._client.get_object(Bucket=self._bucket, Key=self._key(path))
+            self._require(found, "ContentLength", "ETag")
+            with contextlib.closing(found["Body"]) as body:
+                data = body.read(most + 1) if found["ContentLength"] > most else body.read()
+        if len(data) > most:
+            raise too_large(path, most)
+        return data, found["ETag"]
+
+    def create(
+        self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = untold
+    ) -> None:
+        if isinstance(source, Path):
+            try:
+                size = source.stat().st_size
+                with self._explained(path), source.open("rb") as file:
+                    if size > self._part:
+                        self._create_in_parts(path, source, file, size, sha256, on_bytes)
+                        return
+                    source_bytes = file.read()
+            except OSError as error:
+                if isinstance(error, StoreError):
+                    raise
+                raise unreadable(source, error) from error
+        else:
+            source_bytes = source
+        found = hashlib.sha256(source_bytes).hexdigest()
+        if found != sha256:
+            raise altered(source, sha256, found)
+        with self._explained(path):
+            done = self._client.put_object(
+                Bucket=self._bucket, Key=self._key(path), Body=source_bytes, IfNoneMatch="*",
+                Metadata={_SHA256: sha256}, ChecksumSHA256=_base64(sha256),
+            )  # fmt: skip
+            self._require(done, "ETag")
+        on_bytes(len(source_bytes))
+
+    def _create_in_parts(
+        self, path: str, source: Path, file: Any, size: int, sha256: str, on_bytes: OnBytes
+    ) -> None:
+        where = {"Bucket": self._bucket, "Key": self._key(path)}
+        part = max(self._part, -(-size // _MOST_PARTS))
+        begun = self._client.create_multipart_upload(
+            **where, Metadata={_SHA256: sha256}, ChecksumAlgorithm="SHA256"
+        )
+        self._require(begun, "UploadId")
+        upload = {**where, "UploadId": begun["UploadId"]}
+        whole, told = hashlib.sha256(), 0
+        parts: list[dict[str, Any]] = []
+        try:
+            while data := file.read(part):
+                whole.update(data)
+                checksum = _base64(hashlib.sha256(data).hexdigest())
+                number = len(parts) + 1
+                done = self._client.upload_part(
+                    **upload, PartNumber=number, Body=data, ChecksumSHA256=checksum
+                )
+                self._require(done, "ETag")
+                parts.append(
+                    {"PartNumber": number, "ETag": done["ETag"], "ChecksumSHA256": checksum}
+                )
+                told += len(data)
+                on_bytes(len(data))
+            if whole.hexdigest() != sha256:
+                raise altered(source, sha256, whole.hexdigest())
+            done = self._client.complete_multipart_upload(
+                **upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*"
+            )
+            self._require(done, "ETag")
+        except BaseException:
+            on_bytes(-told)
+            with contextlib.suppress(failures.BotoCoreError, failures.ClientError):
+                self._client.abort_multipart_upload(**upload)
+            raise
+
+    def replace(self, path: str, data: bytes, tag: str | None) -> str:
+        condition = {"IfNoneMatch": "*"} if tag is None else {"IfMatch": tag}
+        try:
+            with self._explained(path):
+                done = self._client.put_object(
+                    Bucket=self._bucket, Key=self._key(path), Body=data,
+                    ContentType="application/json", CacheControl="no-cache", **condition,
+                )  # fmt: skip
+                self._require(done, "ETag")
+        except (AlreadyInStoreError, NotInStoreError) as error:
+            raise ChangedInStoreError(
+                explain(
+                    f"{path} in {self.url} was changed by somebody else.",
+                    fix="run the same again",
+                )
+            ) from error
+        return str(done["ETag"])
+
+    def move(self, source: str, target: str, last: Sequence[str]) -> None:
+        server_copy.move(self, self._copy, source, target, last)
+
+    def _copy(self, source: str, target: str) -> None:
+        origin = {"Bucket": self._bucket, "Key": self._key(source)}
+        with self._explained(source):
+            # In parts, where it is too large for one request.
+            config = TransferConfig(
+                multipart_threshold=_LARGEST_COPY, multipart_chunksize=_LARGEST_COPY,
+                use_threads=False,
+            )  # fmt: skip
+            self._client.copy(origin, self._bucket, self._key(target), Config=config)
+
+    def delete(self, path: str) -> None:
+        with self._explained(path):
+            self._client.delete_object(Bucket=self._bucket, Key=self._key(path))
+
+    def _refuse_cut(self, response_dict: dict[str, Any], **_: Any) -> None:
+        if not is_whole(response_dict["status_code"], response_dict["headers"]):
+            raise failures.ConnectionClosedError(endpoint_url=self.url)
+
+    def _require(self, found: Mapping[str, Any], *fields: str) -> None:
+        """Sees that an answer has what all such answers have; otherwise its head was cut."""
+        if not all(field in found for field in fields):
+            raise failures.ConnectionClosedError(endpoint_url=self.url)
+
+    def _key(self, path: str) -> str:
+        return "/".join(filter(None, (self._folder, path.strip("/"))))
+
+    @contextlib.contextmanager
+    def _explained(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except failures.ClientError as error:
+            raise self._told(path, error) from error
+        except (failures.NoCredentialsError, failures.PartialCredentialsError) as error:
+            raise StoreError(
+                explain(
+                    f"There are no credentials for {self.url}.",
+                    fix="give them as AWS's own tools take them: aws configure, or "
+                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+                )
+            ) from error
+        except (failures.BotoCoreError, ConnectionError) as error:
+            raise StoreUnavailableError(
+                explain(
+                    f"{self.url} does not answer, or not well.",
+                    f"It was about {path}: {type(error).__name__}",
+                    fix="see that the network and the endpoint are there, then run the same again",
+                )
+            ) from error
+
+    def _told(self, path: str, error: failures.ClientError) -> StoreError:
+        code = str(error.response["Error"].get("Code", ""))
+        status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
+        if code == "NoSuchBucket":
+            return StoreError(
+                explain(f"There is no bucket {self._bucket}.", fix="make it, or correct its name")
+            )
+        if code in _MISSING or status == "404":
+            return NotInStoreError(
+                explain(f"{self.url} has no file {path}.", fix="see my-datasets ls")
+            )
+        if code in _CHANGED or status in _CHANGED:
+            return AlreadyInStoreError(
+                explain(f"{path} is in {self.url} already.", fix="choose another name")
+            )
+        if code in _PASSING or status in _PASSING:
+            return StoreUnavailableError(
+                explain(
+                    f"{self.url} cannot answer now: {code}.",
+                    f"It was about {path}",
+                    fix="run the same again later",
+                )
+            )
+        return StoreError(
+            explain(
+                f"{self.url} refuses: {code}.",
+                f"It was about {path}, status {status}",
+                fix="see that the credentials allow it, and that the clock of this machine is "
+                "right",
+            )
+        )
+
+
+def _base64(sha256: str) -> str:
+    return base64.b64encode(bytes.fromhex(sha256)).decode()

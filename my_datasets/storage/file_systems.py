@@ -1,0 +1,97 @@
+"""The file systems that paths and URLs mean: this machine's, or those of object stores."""
+
+import functools
+import io
+import os
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from my_datasets.errors import SourceError, explain
+
+# Bytes that are asked for at once, where a reader asks for few.
+_BUFFER = 1 << 16
+# The object stores that pyarrow itself reads; fsspec is asked for all others.
+_BY_PYARROW = ("s3", "gs", "hdfs")
+
+
+def buffered(location: str) -> io.BufferedReader:
+    """Returns a file for reading from anywhere in it as it is, for what is not of pyarrow."""
+    system, path = file_system(location)
+    return io.BufferedReader(_Positioned(system.open_input_file(path)), _BUFFER)
+
+
+class _Positioned(io.RawIOBase):
+    """A file of pyarrow that goes to a position when it is read there, not before.
+
+    pyarrow asks Google's store for bytes when it goes anywhere, and fails at the end of a file,
+    where zip files and others begin to read.
+    """
+
+    def __init__(self, file: Any) -> None:
+        """Reads from the beginning; the file is closed with it."""
+        self._file = file
+        self._size = file.size()
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = max(0, origin + offset)
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        wanted = min(len(buffer), max(0, self._size - self._position))
+        data = self._file.read_at(wanted, self._position) if wanted else b""
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def file_system(location: str) -> tuple[Any, str]:
+    """Returns the file system of a location, and the path in it.
+
+    Raises:
+      SourceError: Nothing that is installed reads such a URL.
+    """
+    scheme, separator, rest = location.partition("://")
+    if not separator:
+        return pafs.LocalFileSystem(), location
+    if scheme == "file":
+        return pafs.LocalFileSystem(), rest
+    try:
+        if scheme in _BY_PYARROW:
+            # Connections do not survive a fork: each process makes its own.
+            system = _by_pyarrow(f"{scheme}://{rest.partition('/')[0]}", os.getpid())
+            # Before an `@` stand credentials, or gs://anonymous@bucket that there are none.
+            bucket, slash, path = rest.partition("/")
+            return system, bucket.rpartition("@")[2] + slash + path
+        import fsspec
+
+        system, path = fsspec.core.url_to_fs(location)
+        return pafs.PyFileSystem(pafs.FSSpecHandler(system)), str(path)
+    except (ImportError, ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SourceError(
+            explain(
+                f"{location} cannot be read here: {error}",
+                fix="install the fsspec backend for it (adlfs, huggingface_hub, ...)",
+            )
+        ) from error
+
+
+@functools.lru_cache(maxsize=32)
+def _by_pyarrow(url: str, process: int) -> Any:  # noqa: ARG001
+    return pafs.FileSystem.from_uri(url)[0]

@@ -1,0 +1,154 @@
+"""JSON that anyone may have written, parsed with limits.
+
+Python's own parser takes numbers that no other program reads, keeps the last of two members with
+one name, and ends in a `RecursionError` or a `MemoryError` where a file is made to do so. TFDS, and
+whoever compares a file with its checksum, may then read something else than we checked.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from my_datasets.printable import PrintableError, clipped
+from my_datasets.storage.regular_files import open_regular, read_beginning
+
+# No other file of metadata is larger: all of it is read into memory. `dataset_info.json` has 12 MB
+# for 700,000 shards.
+MOST_BYTES = 64 << 20
+# A manifest has several lines for each shard.
+MOST_MANIFEST_BYTES = 256 << 20
+# How many values a document may have: `[],` has three bytes, and takes 64 of memory. A manifest of
+# 700,000 shards has 4 million.
+MOST_VALUES = 8_000_000
+_BYTES_OF_VALUE = MOST_MANIFEST_BYTES // MOST_VALUES
+# What is in quotes, also where the last one is missing.
+_QUOTED = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+# TFDS's own parser of messages gives up at 100 levels.
+MOST_LEVELS = 100
+# Wider ones have no place in an array, and are beyond what a float can be told to hold.
+_MOST_BITS = 128
+
+
+class MalformedJsonError(PrintableError, ValueError):
+    """A text is not JSON, or JSON that is made to harm whoever reads it."""
+
+
+def read_json(path: Path, most_bytes: int | None = None) -> Any:
+    """Returns the JSON document in a file.
+
+    Args:
+      path: The file.
+      most_bytes: How large it may be; None for `MOST_BYTES`. It may have a
+        value for each 33 of them.
+
+    Raises:
+      OSError: It cannot be read.
+      MalformedJsonError: It is not JSON, or larger than metadata are.
+    """
+    most = MOST_BYTES if most_bytes is None else most_bytes
+    with open_regular(path) as file:
+        data = read_beginning(file, most + 1)
+    if len(data) > most:
+        raise MalformedJsonError(f"it is larger than {most:,} bytes")
+    return parse_json(data, most // _BYTES_OF_VALUE)
+
+
+def parse_json(data: str | bytes, most_values: int = MOST_VALUES) -> Any:
+    """Returns a JSON document.
+
+    Args:
+      data: The document.
+      most_values: How many values it may have.
+
+    Raises:
+      MalformedJsonError: It is not JSON in UTF-8; it has a number that is not finite or has more
+        than 128 bits, a text that UTF-8 cannot hold, two members with one name, more than 100
+        levels, or too many values.
+    """
+    try:
+        text = data if isinstance(data, str) else data.decode("utf-8")
+        _check_count(text, most_values)
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_refused_constant, parse_int=_integer,
+            parse_float=_number,
+        )  # fmt: skip
+        _check_levels_and_texts(value)
+    except MalformedJsonError:
+        raise
+    except UnicodeDecodeError as error:
+        raise MalformedJsonError(f"it is not UTF-8: byte {error.start}") from error
+    except RecursionError:
+        raise MalformedJsonError(f"it has more than {MOST_LEVELS} levels") from None
+    except ValueError as error:
+        raise MalformedJsonError(f"it is not JSON: {error}") from error
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+        raise MalformedJsonError(f"two members are called {clipped(twice)!r}")
+    return found
+
+
+def _refused_constant(text: str) -> NoReturn:
+    raise MalformedJsonError(f"{text} is not a number of JSON")
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_BITS or (found := int(text)).bit_length() > _MOST_BITS:
+        raise MalformedJsonError(f"the number {text[:20]}... has more than {_MOST_BITS} bits")
+    return found
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    if found in (float("inf"), float("-inf")):
+        raise MalformedJsonError(f"the number {text[:20]} is too large")
+    return found
+
+
+def _check_count(text: str, most: int) -> None:
+    """Refuses a document of too many values before any of them is made."""
+    if _separators(text) > most and _separators(_QUOTED.sub("", text)) > most:
+        raise MalformedJsonError(f"it has more than {most:,} values")
+
+
+def _separators(text: str) -> int:
+    return sum(map(text.count, ",[{"))
+
+
+def _check_levels_and_texts(value: Any) -> None:
+    """Looks at all that is in a document: no recursion, and no list of what is left to see."""
+    levels: list[Iterator[Any]] = [iter((value,))]
+    while levels:
+        for one in levels[-1]:
+            if isinstance(one, str):
+                _check_text(one)
+            elif isinstance(one, (dict, list)) and one:
+                if len(levels) > MOST_LEVELS:
+                    raise MalformedJsonError(f"it has more than {MOST_LEVELS} levels")
+                levels.append(iter(_inner(one)))
+                break
+        else:
+            levels.pop()
+
+
+def _inner(one: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    if isinstance(one, list):
+        return one
+    for name in one:
+        _check_text(name)
+    return one.values()
+
+
+def _check_text(text: str) -> None:
+    try:
+        if not text.isascii():
+            text.encode()
+    except UnicodeEncodeError:
+        raise MalformedJsonError("a text has half of a surrogate pair") from None

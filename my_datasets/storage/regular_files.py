@@ -1,0 +1,122 @@
+"""Files beside which others may have put links and named pipes: opened and written without harm."""
+
+import contextlib
+import errno
+import hashlib
+import io
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+_BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+# Bytes that are read at once.
+_AT_ONCE = 1 << 20
+# Of a file's name, so many characters begin the name of its unfinished form: it has at most 255 B.
+_SHOWN = 40
+
+
+def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
+    """Opens a file for reading; links are followed, as snapshots of hubs are made of them.
+
+    Never waits: a named pipe in place of a file would block whoever opens it for ever.
+
+    Raises:
+      OSError: It cannot be read, or is a named pipe, a device or a socket.
+      IsADirectoryError: It is a directory.
+    """
+    if isinstance(path, os.PathLike) and not isinstance(path, Path):
+        return cast(io.BufferedReader, cast(Any, path).open("rb"))  # in an object store
+    descriptor = os.open(path, _READ | _BINARY)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def sha256_of(path: Path) -> str:
+    """Returns the SHA-256 of a file, in hexadecimal."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def read_beginning(file: BinaryIO, most: int) -> bytes:
+    """Returns what is left of a file, so many bytes at most.
+
+    Python's own `read(most)` takes the memory of that many bytes first, however short the file is.
+    """
+    parts: list[bytes] = []
+    while most > 0 and (part := file.read(min(most, _AT_ONCE))):
+        parts.append(part)
+        most -= len(part)
+    return b"".join(parts)
+
+
+def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
+    """Returns what is in a file.
+
+    Args:
+      path: The file.
+      most: Bytes that it may have: a file without blocks on the disk has any size.
+
+    Raises:
+      OSError: As `open_regular`, or the file is larger.
+    """
+    with open_regular(path) as file:
+        data = read_beginning(file, most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"larger than {most:,} bytes", os.fspath(path))
+    return data
+
+
+@contextlib.contextmanager
+def replaced(path: Path, *, fsync: bool = True) -> Iterator[BinaryIO]:
+    """Opens a file that takes its name when all is written; before that, the old one stays.
+
+    It is written under a random name that did not exist, so nothing is written through a link.
+
+    Args:
+      path: The name in the end. A link of that name is replaced, not followed.
+      fsync: Whether the data reach the disk before the name does.
+
+    Raises:
+      OSError: The file cannot be written.
+    """
+    partial = path.with_name(f".{path.name[:_SHOWN]}.{secrets.token_hex(8)}.partial")
+    descriptor = os.open(partial, _NEW | _BINARY, 0o666)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            if fsync:
+                os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
+
+
+def write_whole(path: Path, data: str | bytes, *, fsync: bool = True) -> None:
+    """Writes a file that readers find whole or not at all; see `replaced`.
+
+    Args:
+      path: The file; its folder exists.
+      data: A text is written in UTF-8.
+      fsync: As for `replaced`.
+
+    Raises:
+      OSError: The file cannot be written.
+    """
+    with replaced(path, fsync=fsync) as file:
+        file.write(data.encode() if isinstance(data, str) else data)

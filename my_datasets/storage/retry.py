@@ -1,0 +1,125 @@
+"""A store that is asked again where it did not answer well."""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from my_datasets.errors import AlreadyInStoreError, StoreUnavailableError
+from my_datasets.storage.store import OnBytes, Store, Stored, untold
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a store is given.
+
+    Attributes:
+      tries: Answers in a row that bring nothing, before it is given up.
+      first_wait: Seconds after the first of them, at most; doubled each time, and drawn by chance.
+      longest_wait: Seconds at most.
+    """
+
+    tries: int = 6
+    first_wait: float = 0.5
+    longest_wait: float = 30.0
+
+
+class PatientStore:
+    """Another store, asked again with growing pauses; see `Store`."""
+
+    def __init__(self, store: Store, patience: Patience | None = None) -> None:
+        """Takes the store."""
+        self._store = store
+        self._patience = patience or Patience()
+
+    @property
+    def origin(self) -> Store:
+        """The store itself."""
+        return self._store
+
+    @property
+    def url(self) -> str:
+        """As the store."""
+        return self._store.url
+
+    @property
+    def is_writable(self) -> bool:
+        """As the store."""
+        return self._store.is_writable
+
+    def stat(self, path: str) -> Stored:
+        """As the store."""
+        return self._again(lambda: self._store.stat(path))
+
+    def list(self, folder: str) -> Iterator[Stored]:
+        """As the store; all at once."""
+        yield from self._again(lambda: list(self._store.list(folder)))
+
+    def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """As the store; goes on where it ended early."""
+        came, failed = begin, 0
+        while True:
+            try:
+                for data in self._store.read(path, came, end):
+                    came, failed = came + len(data), 0
+                    yield data
+                return
+            except StoreUnavailableError:
+                failed += 1
+                self._wait(failed)
+
+    def state(self, path: str, most: int) -> tuple[bytes, str]:
+        """As the store."""
+        return self._again(lambda: self._store.state(path, most))
+
+    def create(
+        self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = untold
+    ) -> None:
+        """As the store; also if an answer was lost that said that it was written."""
+        failed = False
+
+        def once() -> None:
+            nonlocal failed
+            try:
+                self._store.create(path, source, sha256, on_bytes)
+            except StoreUnavailableError:
+                failed = True
+                raise
+            except AlreadyInStoreError:
+                if not failed or self._store.stat(path).sha256 != sha256:
+                    raise
+
+        self._again(once)
+
+    def replace(self, path: str, data: bytes, tag: str | None) -> str:
+        """As the store. After a lost answer it may say that somebody else changed it: oneself."""
+        return self._again(lambda: self._store.replace(path, data, tag))
+
+    def move(self, source: str, target: str, last: Sequence[str]) -> None:
+        """As the store."""
+        self._again(lambda: self._store.move(source, target, last))
+
+    def delete(self, path: str) -> None:
+        """As the store."""
+        self._again(lambda: self._store.delete(path))
+
+    def _again(self, work: Callable[[], _Result]) -> _Result:
+        failed = 0
+        while True:
+            try:
+                return work()
+            except StoreUnavailableError:
+                failed += 1
+                self._wait(failed)
+
+    def _wait(self, failed: int) -> None:
+        """Waits after some failures in a row; raises the last one if that is enough of them."""
+        how = self._patience
+        if failed >= how.tries:
+            raise  # the failure that is being handled
+        longest = min(how.longest_wait, how.first_wait * 2 ** (failed - 1))
+        time.sleep(random.uniform(0, longest))  # noqa: S311 - so that many do not come at once

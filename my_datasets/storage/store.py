@@ -1,0 +1,191 @@
+"""What a store is: files under names, which appear whole, and of which few are ever replaced.
+
+Whoever writes a store of their own finds what it must do in `Store`, and tests of all of it in
+`my_datasets.testing.store_contract`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from my_datasets.errors import ChecksumError, StoreError, explain
+
+# The file by which a folder is a store of releases.
+MARK = "my-datasets/store.json"
+# Told of bytes as they move; of a negative number where they must move again.
+OnBytes = Callable[[int], None]
+BLOCK = 1 << 20
+# Of directories: where files lie while they are written.
+HALF_WRITTEN = "my-datasets/half-written"
+
+
+def untold(count: int) -> None:
+    """Is told of bytes where nobody wants to know."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A file in a store.
+
+    Attributes:
+      path: Its name there: parts divided by `/`, such as `digits/1.0.0/features.json`.
+      bytes: Its size.
+      modified: When it was written, in seconds since 1970, by the store's clock; 0 if unknown.
+      sha256: Of its contents, in hexadecimal; None if the store does not know it unread.
+    """
+
+    path: str
+    bytes: int
+    modified: float = 0.0
+    sha256: str | None = None
+
+
+class Store(Protocol):
+    """Files under names.
+
+    Any number of threads and processes use one at the same time, and any of them may die at any
+    instant. All methods raise `StoreUnavailableError` where asking again may help, and `StoreError`
+    for what no repetition fixes: permissions, wrong addresses. No message holds a credential.
+    """
+
+    @property
+    def url(self) -> str:
+        """Its address, without credentials."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether anything can be written there at all."""
+
+    def stat(self, path: str) -> Stored:
+        """Returns what is known of a file without reading it.
+
+        Raises:
+          NotInStoreError: There is none.
+        """
+
+    def list(self, folder: str) -> Iterator[Stored]:
+        """Yields all files below a folder, in any order; none if there is no such folder.
+
+        Raises:
+          StoreError: Stores of this kind cannot be listed.
+        """
+
+    def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """Yields the contents of a file, piece by piece.
+
+        Args:
+          path: The file.
+          begin: The first byte that is wanted; at most the size.
+          end: The byte before which to stop; None for the end of the file.
+
+        Raises:
+          NotInStoreError: There is none.
+          StoreUnavailableError: It ended early. What was given is right.
+        """
+
+    def state(self, path: str, most: int) -> tuple[bytes, str]:
+        """Returns the contents of a small file, and a tag for `replace`.
+
+        Args:
+          path: The file.
+          most: How many bytes it may have.
+
+        Raises:
+          NotInStoreError: There is none.
+          StoreError: It is larger.
+        """
+
+    def create(
+        self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = untold
+    ) -> None:
+        """Writes a file that is not there yet: whole and durable, or not at all.
+
+        Of several that write one name at the same time, one succeeds.
+
+        Args:
+          path: The file.
+          source: A file on this machine, or the contents.
+          sha256: That of the contents, in hexadecimal.
+          on_bytes: Told of bytes as they go.
+
+        Raises:
+          AlreadyInStoreError: There is such a file, whatever is in it.
+          ChecksumError: The source has other contents than its SHA-256 says; nothing is written.
+        """
+
+    def replace(self, path: str, data: bytes, tag: str | None) -> str:
+        """Replaces a small file in one step, if nobody else did so in the meantime.
+
+        Args:
+          path: The file.
+          data: Its new contents.
+          tag: That of the contents that are replaced, by `state`; None if there must be none.
+
+        Returns:
+          The new tag.
+
+        Raises:
+          ChangedInStoreError: It has other contents, or is gone, or, without a tag, is there.
+        """
+
+    def move(self, source: str, target: str, last: Sequence[str]) -> None:
+        """Moves the files of a folder, of which those named last come last, in that order.
+
+        Where a folder can be renamed, all come at once. Interrupted anywhere, it is completed by
+        the same call again, also by several at the same time; when all is done, it does nothing.
+        Files that are in the target already stay as they are.
+
+        Args:
+          source: The folder, with files only.
+          target: Where to; not there yet, or a part of the same files.
+          last: Names of files.
+        """
+
+    def delete(self, path: str) -> None:
+        """Deletes a file; nothing happens if there is none."""
+
+
+def read_only(url: str) -> StoreError:
+    """Returns the error of a store that is only read, for who wants to write."""
+    return StoreError(
+        explain(
+            f"{url} can only be read.",
+            fix="publish to the directory or bucket that is served there",
+        )
+    )
+
+
+def too_large(path: str, most: int) -> StoreError:
+    """Returns the error for a small file that is large."""
+    return StoreError(
+        explain(
+            f"{path} is larger than any such file is.",
+            f"Expected: at most {most:,} bytes",
+            fix="look what it is; it was not written by my_datasets",
+        )
+    )
+
+
+def altered(source: Path | bytes, expected: str, found: str) -> ChecksumError:
+    """Returns the error for a source that is not what it was said to be."""
+    name = str(source) if isinstance(source, Path) else "What is written"
+    return ChecksumError(
+        explain(
+            f"{name} changed while it was copied, or is damaged.",
+            f"Expected: SHA-256 {expected}",
+            f"Found: {found}",
+            fix="see my-datasets verify, and that nobody writes there",
+        )
+    )
+
+
+def unreadable(source: Path, error: OSError) -> StoreError:
+    """Returns the error for a source that cannot be read."""
+    return StoreError(
+        explain(
+            f"{source} cannot be read.",
+            f"The system said: {error.strerror or error}",
+            fix="see that nobody takes it away, and that it may be read",
+        )
+    )

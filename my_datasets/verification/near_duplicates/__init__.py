@@ -1,0 +1,1 @@
+"""Images and texts of different splits that are nearly the same."""

@@ -1,0 +1,1 @@
+"""Whether splits are what the manifest declares."""

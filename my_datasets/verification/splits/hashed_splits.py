@@ -1,0 +1,191 @@
+"""Whether splits are what hashes of groups, or of keys, make of their shares."""
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.comparison.version_metadata import ANEW
+from my_datasets.core import hash_sets
+from my_datasets.core.issue import Issue
+from my_datasets.sources import splitting
+from my_datasets.verification.splits import binomial_bounds
+from my_datasets.verification.splits.distinct_values import Column, Counts, Keys, Values
+from my_datasets.verification.splits.split_rules import Declaration, Hashed
+
+_SHOWN = 3
+_MEND = f"{ANEW}; if rows were moved on purpose, declare the rule by which they are split now"
+# Groups that lie otherwise than their texts say are told only if less than this is the chance that
+# these are other texts than the source had: as dates, which are stored as numbers, have others.
+_SURE = 1e-6
+
+
+def check_groups(
+    declaration: Declaration,
+    rule: Hashed,
+    column: Column,
+    not_checked: list[str],
+    *,
+    shares: bool = True,
+    at_once: int = hash_sets.AT_ONCE,
+) -> Iterator[Issue]:
+    """Yields groups that are in two splits, or in another one than the rule says; and shares.
+
+    Args:
+      declaration: What is declared.
+      rule: Its rule.
+      column: The groups, by splits.
+      not_checked: Gets a note if the texts of groups are not known.
+      shares: Whether the splits' shares of the groups are looked at.
+      at_once: How many bytes of notes are looked at at a time, about.
+    """
+    splits = list(declaration.splits.values())
+    shared = {pair: _Shared() for pair in itertools.combinations(splits, 2)}
+    alone = {split: _Alone() for split in splits}
+    groups = dict.fromkeys(splits, 0)
+    for found in column.pieces(at_once):
+        in_two: list[Keys] = [np.zeros(0, "S16")]
+        for (one, other), some in shared.items():
+            keys, a, b = np.intersect1d(
+                found[one].keys, found[other].keys, assume_unique=True, return_indices=True
+            )
+            in_two.append(keys)
+            some.add(found[one].first[a], found[other].first[b])
+        for part, split in declaration.splits.items():
+            values = found[split]
+            groups[split] += len(values.keys)
+            # What is in two splits is told as that.
+            alone[split].add(values, ~np.isin(values.keys, np.concatenate(in_two)), rule, part)
+    for (one, other), some in shared.items():
+        if some.count:
+            yield _in_two(column, one, other, some)
+    yield from _elsewhere(declaration, rule, column, alone, not_checked)
+    if shares:
+        yield from check_shares(declaration, rule, groups, f"groups of {column.name}")
+
+
+def check_shares(
+    declaration: Declaration, rule: Hashed, counts: Mapping[str, int], what: str
+) -> Iterator[Issue]:
+    """Yields splits whose shares are none that chance gives.
+
+    Args:
+      declaration: What is declared.
+      rule: Its rule.
+      counts: How many groups, or examples, each split has.
+      what: What they are.
+    """
+    total = sum(counts.values())
+    together = math.fsum(rule.parts[part] for part in declaration.splits)
+    for part, split in declaration.splits.items():
+        share = min(1.0, rule.parts[part] / together)
+        low, high = binomial_bounds.allowed(total, share)
+        if not low <= counts[split] <= high:
+            yield Issue(
+                "split-share", f"split {split}",
+                f"The split's share of the {what} is none that its rule gives by chance.", _MEND,
+                f"{low:,} to {high:,} of {total:,} for a share of {share:.4g} (any other number "
+                f"has a chance below {binomial_bounds.LEVEL:g})",
+                f"{counts[split]:,}, a share of {counts[split] / total:.4g}",
+            )  # fmt: skip
+
+
+class _Shared:
+    """Groups that are in two splits."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        # The first few, by the numbers of their first examples.
+        self.first: list[tuple[int, int]] = []
+
+    def add(self, one: Counts, other: Counts) -> None:
+        self.count += len(one)
+        pairs = zip(one.tolist(), other.tolist(), strict=True)
+        self.first = heapq.nsmallest(_SHOWN, [*self.first, *pairs])
+
+
+class _Alone:
+    """Groups that are in one split only, of which some may belong into another one."""
+
+    def __init__(self) -> None:
+        self.groups = 0
+        self.wrong = 0
+        # The first few, by the number of their first example, and where they belong.
+        self.first: list[tuple[int, str]] = []
+
+    def add(self, values: Values, chosen: npt.NDArray[np.bool_], rule: Hashed, part: str) -> None:
+        names = [*rule.parts, ""]
+        ends = [end for _, end in splitting.cuts(rule.parts).values() if end < 2**64]
+        belongs = np.searchsorted(np.array(ends, np.uint64), values.places, side="right")
+        wrong = np.flatnonzero(chosen & (belongs != names.index(part)))
+        self.groups += int(chosen.sum())
+        self.wrong += len(wrong)
+        first = wrong[np.argsort(values.first[wrong])[:_SHOWN]]
+        told = [(int(values.first[i]), names[belongs[i]]) for i in first]
+        self.first = heapq.nsmallest(_SHOWN, [*self.first, *told])
+
+
+def _in_two(column: Column, one: str, other: str, some: _Shared) -> Issue:
+    shown = "; ".join(
+        f"{column.value(one, a)}: {column.place(one, a)} and {column.place(other, b)}"
+        for a, b in some.first
+    )
+    more = "; ..." if some.count > _SHOWN else ""
+    return Issue(
+        "group-in-two-splits",
+        f"splits {one} and {other}, feature {column.name}, value "
+        f"{column.value(one, some.first[0][0])}",
+        f"{some.count:,} {'group is' if some.count == 1 else 'groups are'} in both splits.", _MEND,
+        f"all examples with the same {column.name} in the same split", f"{shown}{more}",
+    )  # fmt: skip
+
+
+def _elsewhere(
+    declaration: Declaration,
+    rule: Hashed,
+    column: Column,
+    alone: Mapping[str, _Alone],
+    not_checked: list[str],
+) -> Iterator[Issue]:
+    total = sum(some.groups for some in alone.values())
+    wrong = sum(some.wrong for some in alone.values())
+    if not wrong:
+        return
+    # Of groups that know nothing of the rule, so many would lie elsewhere.
+    by_chance = 1 - math.fsum(
+        alone[split].groups / total * rule.parts[part] for part, split in declaration.splits.items()
+    )
+    is_sure = binomial_bounds.log_bound(wrong, total, by_chance) < math.log(_SURE)
+    if wrong / total >= by_chance or not is_sure:
+        not_checked.append(
+            f"whether each group of {column.name} is in the split that its hash says: its values "
+            "may be stored otherwise than the source had them"
+        )
+        return
+    for split, some in alone.items():
+        if some.wrong:
+            yield _astray(declaration, column, split, some)
+
+
+def _astray(declaration: Declaration, column: Column, split: str, some: _Alone) -> Issue:
+    def place(part: str) -> str:
+        if not part:
+            return "in no split"
+        return f"in split {declaration.splits[part]}" if part in declaration.splits else part
+
+    shown = "; ".join(
+        f"{column.value(split, number)}: {column.place(split, number)}; it belongs {place(part)}"
+        for number, part in some.first
+    )
+    more = "; ..." if some.wrong > _SHOWN else ""
+    value = column.value(split, some.first[0][0])
+    return Issue(
+        "group-in-another-split", f"split {split}, feature {column.name}, value {value}",
+        f"{some.wrong:,} of its groups "
+        f"{'is' if some.wrong == 1 else 'are'} not where their hash puts them.",
+        _MEND, "the split that the hash of the group, and the declared shares, say",
+        f"{shown}{more}",
+    )  # fmt: skip

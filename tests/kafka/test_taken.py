@@ -1,0 +1,26 @@
+"""What is kept of messages."""
+
+import confluent_kafka
+
+from my_datasets.kafka.consumer.message_batch import Taken
+
+
+def message(partition, offset, value):
+    return confluent_kafka.Message(
+        topic="t", partition=partition, offset=offset, key=b"key", value=value
+    )
+
+
+def test_messages_that_come_in_pieces_are_one_after_the_other():
+    taken = Taken()
+    assert not len(taken.partitions)
+    taken.add([message(1, 5, b"abc"), message(1, 6, None)])
+    taken.add([])
+    taken.add([message(0, 2**40, b""), message(1, 7, b"de")])
+    values = taken.pieces.together()
+    assert list(values) == [b"abc", b"", b"", b"de"]
+    assert values.are_there.tolist() == [True, False, True, True]
+    assert taken.partitions.tolist() == [1, 1, 0, 1]
+    assert taken.offsets.tolist() == [5, 6, 2**40, 7]
+    assert taken.pieces.size == 5
+    assert len(taken) == 4
