@@ -661,6 +661,17 @@ def test_who_signs_now_is_known_offline(rotated, tmp_path, signers, trusted, mem
             require_signed(path, alice, seen, url)
 
 
+@pytest.mark.parametrize("changes", [7, ["a key"], [{"key": 1}]])
+def test_changes_of_keys_that_cannot_be_read_add_nobody(
+    changes, rotated, tmp_path, trusted, memory
+):
+    done = pull("released", rotated, tmp_path / "here", keys=trusted("alice"), memory=memory)
+    memory.note_facts(str(rotated), changes=changes)
+    found = check_signed(done.path, trusted("alice"), memory)
+    assert [issue.code for issue in found.issues] == ["wrong-signature"]
+    assert check_signed(done.path, trusted("bob"), memory).signed_by
+
+
 @pytest.mark.parametrize("is_down", [True, False])
 def test_offline_the_store_that_is_asked_says_whose_keys_count(
     is_down, rotated, staging, tmp_path, trusted

@@ -115,8 +115,7 @@ def _lengths(plan: Plan, found: Prepared, column: str) -> npt.NDArray[np.int64]:
     alone = Decode((column.partition("/")[0],), as_supervised=False, undecodable=undecodable)
     source = _tokenized(open_examples(found, read.split, alone, warns=False), some)
     key = (
-        found.content, str(found.modified), read.split, column, undecodable,
-        *(one.content for one in some),
+        found.content, str(found.modified), read.split, column, *(one.content for one in some)
     )  # fmt: skip
     return lengths_of(source, column, key)
 
