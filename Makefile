@@ -1,6 +1,9 @@
 # make demo   build the digits dataset, look at it and train on it, in an environment of its own
-# make test   run the tests, in an environment of its own
-# make coverage  run them once more, and print which lines of the package they reach
+# make test   run the tests that need minutes, in an environment of its own
+# make lint, docs, installs, integration, faults
+#             run the others: the linters; what the documents show; in new environments; on real
+#             servers, clusters and browsers; with kills, full disks and lost networks
+# make coverage  run all of these, and print which lines of the package they reach
 # make soak   run those that take long: many kills, much data
 # make runners  fetch what builds on other runners of Beam need: Prism, Flink and Spark, the latter
 #             two with their job servers; or one of `make prism`, `make flink`, `make spark`
@@ -26,13 +29,21 @@ $(1)/bin/uv pip install --python $(1) --constraint constraints.txt \
 @touch $@
 endef
 
-.PHONY: demo test coverage soak runners prism flink spark kafka lock clean
+# Marks of tests that have a target of their own.
+SUITES := lint docs installs integration faults
+space := $(subst ,, )
+
+.PHONY: demo test $(SUITES) coverage soak runners prism flink spark kafka lock clean
 
 demo: $(DEMO_ENV)/.installed
 	$(DEMO_ENV)/bin/my-datasets demo --data-dir .demo/tensorflow_datasets --output .demo
 
 test: $(TEST_ENV)/.installed
-	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow" $(PYTEST_ARGS)
+	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not (slow or $(subst $(space), or ,$(SUITES)))" \
+	    $(PYTEST_ARGS)
+
+$(SUITES): $(TEST_ENV)/.installed
+	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow and $@" $(PYTEST_ARGS)
 
 coverage: $(TEST_ENV)/.installed
 	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow" --cov --cov-report=term $(PYTEST_ARGS)

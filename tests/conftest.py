@@ -64,7 +64,10 @@ def gcs_bucket():
         yield url
 
 
-@pytest.fixture(params=["local", "s3", "gcs"])
+SERVERS = [pytest.param(name, marks=pytest.mark.integration) for name in ("s3", "gcs")]
+
+
+@pytest.fixture(params=["local", *SERVERS])
 def address(request, tmp_path):
     """The address of an empty store, for each kind that can be written."""
     if request.param == "local":

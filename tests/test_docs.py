@@ -46,6 +46,7 @@ def code_of(page: Path) -> str:
     return "\n".join(code for kind, code in blocks(page) if kind == "python")
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if any(kind == "python" for kind, _ in blocks(p))], ids=str
 )
@@ -59,6 +60,7 @@ def test_python_blocks_run_in_order(page, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if any(kind == "console" for kind, _ in blocks(p))], ids=str
 )

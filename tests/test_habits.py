@@ -14,6 +14,7 @@ from my_datasets import dependencies
 BIN = Path(sys.executable).parent
 
 
+@pytest.mark.lint
 @pytest.mark.parametrize(
     "command",
     [["lint-imports"], ["ruff", "check", "."], ["ruff", "format", "--check", "."], ["mypy"]],
@@ -26,6 +27,7 @@ def test_the_tools_are_content(command, root):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.lint
 def test_a_wrong_import_would_be_caught(root, tmp_path):
     """The layers contract fails on a copy in which the lowest layer reaches up."""
     import shutil

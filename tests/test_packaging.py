@@ -8,6 +8,8 @@ import pytest
 
 from tests import installs
 
+pytestmark = pytest.mark.installs
+
 
 @pytest.fixture(scope="session")
 def distributions(tmp_path_factory):

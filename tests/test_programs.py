@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.installs
+
 _TESTS = """
 import pytest
 from tests import programs

@@ -38,7 +38,7 @@ def of_kinds(*kinds: str) -> pytest.MarkDecorator:
 every_kind = of_kinds("wheel", "editable", "checkout")
 wheel_only = of_kinds("wheel")
 # Making the environments takes minutes; whoever does not make them waits for them.
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.installs, pytest.mark.timeout(1800)]
 
 READ = """
 import sys, tensorflow_datasets as tfds

@@ -36,6 +36,8 @@ from tests.building.engines.builds import build as build_here
 from tests.building.engines.test_beam_faults import Slow
 from tests.publishing.google import leading_to
 
+pytestmark = pytest.mark.integration
+
 FOLDER = "toy_engine/1.0.0"
 
 

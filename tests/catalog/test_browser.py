@@ -18,6 +18,8 @@ from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests import browsers
 
+pytestmark = pytest.mark.integration
+
 PAGES = ("index.html", *(f"datasets/{name}/index.html" for name in
                          ("hostile", "shapes", "stories", "tones", "weights")))  # fmt: skip
 REPORTS = ("statistics.html", "verification.html", "diff.html")

@@ -422,6 +422,7 @@ def test_no_file_outside_is_deleted(tmp_path):
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.faults
 def test_what_is_killed_leaves_whole_pages(data_dir, tmp_path):
     site = tmp_path / "site"
     write(collect(data_dir), site)

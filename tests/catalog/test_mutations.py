@@ -14,6 +14,8 @@ from my_datasets.metadata.manifest import FILE_NAME
 from tests.catalog.markup import HOSTILE
 from tests.catalog.test_catalog import pages_of
 
+pytestmark = pytest.mark.faults
+
 VALUES = (
     None, True, 0, -1, 10**400, 1e308, float("nan"), float("inf"), "", [], {}, [[]], {"": None},
     "1e999", "9" * 5000, *HOSTILE,

@@ -25,6 +25,8 @@ import my_datasets
 from my_datasets.cli.main import cli
 from my_datasets.errors import MyDatasetsError
 
+pytestmark = pytest.mark.faults
+
 NAME = "damaged"
 # Of all cases, `make test` tries this many.
 SAMPLE = 150

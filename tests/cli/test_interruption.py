@@ -20,6 +20,8 @@ from tests.conftest import ROOT
 from tests.file_events import Sent
 from tests.waiting import until
 
+pytestmark = pytest.mark.faults
+
 _NAME = "toy_stoppable"
 _ALONE = "MY_DATASETS_TEST_ALONE"
 CTRL_C = Sent(signal.SIGINT, to_all=True)

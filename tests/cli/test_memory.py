@@ -9,6 +9,8 @@ import pytest
 from tests import zygote
 from tests.publishing.made import NAME, make
 
+pytestmark = pytest.mark.faults
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = {
     "export": "export {version} --to parquet --output {new}",

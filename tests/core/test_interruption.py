@@ -17,6 +17,8 @@ from my_datasets.publishing.transfer import Transfer
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.store import HALF_WRITTEN
 
+pytestmark = pytest.mark.faults
+
 _WRITE = frozenset({"local.py", "interruption.py", "contextlib.py"})
 _THREADS = frozenset(
     {"transfer.py", "interruption.py", "contextlib.py", "threading.py", "thread.py"}

@@ -97,6 +97,7 @@ def test_slow_changes_of_images_are_named(data_dir):
     )  # fmt: skip
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("framework", ["tensorflow", "numpy"])
 def test_one_worker_is_named(data_dir, monkeypatch, framework):
     slowed(monkeypatch, images.Decoder, "__call__", 0.01)
@@ -114,6 +115,7 @@ def test_one_worker_is_named(data_dir, monkeypatch, framework):
     )  # fmt: skip
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("framework", ["tensorflow", "numpy"])
 def test_nothing_made_ahead_is_named(data_dir, monkeypatch, framework):
     slowed(monkeypatch, Records, "read", 0.1)

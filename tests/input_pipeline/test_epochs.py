@@ -168,6 +168,7 @@ def test_an_iterator_for_checkpoints_goes_on_to_the_next_epoch(made, epochs, tmp
     assert once(pipeline) == epochs[2]  # it counts with the others
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_worker_processes_go_on_to_the_next_epoch(made, epochs, persistent, method):

@@ -41,6 +41,7 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import index, tfrecord
 from my_datasets.resolving.lock import Lock, Locked
 from tests import servers
+from tests.conftest import SERVERS
 
 N, SHARDS = 600, 12
 SHARD = "far-train.tfrecord-00000-of-00012"
@@ -94,7 +95,7 @@ def local(tmp_path_factory):
     return root
 
 
-@pytest.fixture(scope="module", params=["s3", "gcs"])
+@pytest.fixture(scope="module", params=SERVERS)
 def store(request, local):
     """The same data directory in an object store."""
     with getattr(servers, request.param)("ours") as (url, put):

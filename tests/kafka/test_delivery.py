@@ -16,7 +16,7 @@ from tests.kafka.examples import FEATURES, ids, numbered
 from tests.kafka.kafka import DEADLINE, produce
 from tests.waiting import until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.integration, pytest.mark.kafka]
 
 
 @pytest.fixture(scope="module")

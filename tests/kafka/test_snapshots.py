@@ -27,7 +27,7 @@ from my_datasets.metadata.manifest import Manifest
 from tests.kafka.examples import FEATURES, example, numbered
 from tests.kafka.kafka import DEADLINE, produce
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.integration, pytest.mark.kafka]
 
 QUIET = BuildOptions(workers=2, report=lambda _: None)
 

@@ -31,6 +31,8 @@ from tests.publishing.faulty import Proxy
 from tests.publishing.test_puller import same_as_built
 from tests.publishing.web import serving
 
+pytestmark = pytest.mark.faults
+
 KILLS = [2, pytest.param(20, marks=pytest.mark.slow)]
 
 

@@ -13,6 +13,8 @@ from my_datasets.storage.backends.local import LocalStore
 from tests.publishing import made
 from tests.publishing.google import leading_to
 
+pytestmark = pytest.mark.faults
+
 # Says what it finds, each time: `absent`, or the sums of all numbers in both splits.
 READER = """
 import sys

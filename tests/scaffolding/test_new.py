@@ -158,6 +158,7 @@ def project(raw, tmp_path_factory):
 FEW = ("people", "photos", "sms", "people_by_url")
 
 
+@pytest.mark.installs
 @pytest.mark.parametrize(
     "names", [FEW, pytest.param((*KINDS, "people_by_url"), marks=pytest.mark.slow)]
 )

@@ -19,6 +19,8 @@ from tests import servers
 from tests.datasets.archives import photograph, zipped
 from tests.sources.reading import rows_of
 
+pytestmark = pytest.mark.integration
+
 TABLE = pa.table({"id": [f"r{i}" for i in range(30_000)], "n": np.arange(30_000)})
 
 

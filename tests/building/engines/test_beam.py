@@ -20,6 +20,8 @@ from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import THREE_SHARDS, build, hashes, records, shards
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def small(monkeypatch):

@@ -34,7 +34,7 @@ _INSIDE = {
     },
 }
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
 def _server(name: str) -> str:

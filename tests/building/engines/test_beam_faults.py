@@ -24,6 +24,8 @@ from tests.building.engines.builds import build, hashes, kill, records, run_apar
 from tests.building.engines.dask_processes import wait_for_files
 from tests.waiting import until
 
+pytestmark = pytest.mark.faults
+
 
 class Slow(toys._Toy, skip_registration=True):
     """Units that take a while, in whichever process; with a collection beside them."""

@@ -23,6 +23,8 @@ from my_datasets.building.engines.beam.workspace import build_files
 from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import build, hashes
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):

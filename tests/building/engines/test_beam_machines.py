@@ -22,7 +22,7 @@ from tests.building.engines.test_beam_clusters import _INSIDE, BEAM_FILES, _need
 from tests.building.engines.test_beam_faults import Slow
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 FOLDER = "toy_engine/1.0.0"
 
 

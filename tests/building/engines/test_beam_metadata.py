@@ -24,6 +24,8 @@ from my_datasets.builders.on_beam import BeamMetadata
 from my_datasets.building.engines.beam.pipelines import generate_stage, metadata_values, sort_stage
 from tests.building.engines.builds import build, hashes
 
+pytestmark = pytest.mark.integration
+
 
 def on_ours(cls: type, *, ours_first: bool = False) -> type:
     """The same builder, with this package's base class."""

@@ -26,6 +26,8 @@ from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import build, hashes
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.integration
+
 BEAM_FILES = ROOT / ".beam"
 
 

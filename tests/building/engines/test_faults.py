@@ -17,6 +17,8 @@ from tests.building.engines import toys
 from tests.building.engines.builds import build, hashes, kill, records, run_apart
 from tests.waiting import until
 
+pytestmark = pytest.mark.faults
+
 
 def test_a_killed_build_goes_on_where_it_was(reference, tmp_path, steer, monkeypatch, caplog):
     marker = tmp_path / "killed"

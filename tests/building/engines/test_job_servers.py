@@ -12,6 +12,8 @@ import pytest
 from my_datasets.building.engines.beam.runners import tied_process
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.integration
+
 # Seconds: more than any machine needs.
 _LONG = 120.0
 

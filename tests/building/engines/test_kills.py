@@ -13,6 +13,8 @@ from tests import file_events
 from tests.building.engines import kills, toys
 from tests.building.engines.builds import build
 
+pytestmark = pytest.mark.faults
+
 _VERSION = "toy_engine/1.0.0"
 _LOGGER = logging.getLogger(__name__)
 

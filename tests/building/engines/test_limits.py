@@ -18,6 +18,8 @@ from tests.building.engines import toys
 from tests.building.engines.builds import build, hashes, shards
 from tests.waiting import until
 
+pytestmark = pytest.mark.faults
+
 
 def _build_large(data_dir, cap, units, engine, is_warm, go):
     """Builds in a process of its own, that has loaded all it needs by a small build."""

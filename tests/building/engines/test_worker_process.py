@@ -25,6 +25,8 @@ from my_datasets.building.engines.beam.runners.runners import Submission
 from my_datasets.building.engines.beam.workers import process as worker_process
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.integration
+
 PROGRAM = Path(sysconfig.get_path("scripts"), worker_process.PROGRAM)
 # Seconds: more than any machine needs.
 _LONG = 120.0

@@ -15,6 +15,8 @@ import my_datasets
 from tests.input_pipeline.service.conftest import ROWS
 from tests.waiting import until
 
+pytestmark = pytest.mark.faults
+
 # Lists make each batch a piece: 375 of them, of which a worker has a few ahead.
 OPTIONS = {"columns": ["id", "list"], "batch_size": 8, "seed": 3}
 KILLED_AT = 60

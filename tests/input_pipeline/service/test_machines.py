@@ -8,7 +8,7 @@ from tests.conftest import ROOT
 from tests.input_pipeline.service.conftest import ROWS, START, Process
 from tests.input_pipeline.service.test_guarantees import KILLED_AT, OPTIONS, expected, same, shown
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 _PORT = 5050
 
 

@@ -17,6 +17,8 @@ from my_datasets.input_pipeline.service.server.loopback import free_port
 from tests.input_pipeline.service.conftest import ROWS
 from tests.waiting import until
 
+pytestmark = pytest.mark.integration
+
 IMAGES = {"columns": ["id", "image"], "batch_size": 100}
 
 

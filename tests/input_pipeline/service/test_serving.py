@@ -17,6 +17,8 @@ from tests import programs
 from tests.input_pipeline.service.conftest import Process
 from tests.waiting import LONGEST_SECONDS, until
 
+pytestmark = pytest.mark.integration
+
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="sockets are bound to devices on Linux")
 
 
