@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from my_datasets.building.engines.beam.runners.tied_process import command_for
 from tests import programs
 
 Put = Callable[[str, bytes], object]
@@ -67,10 +68,10 @@ def gcs(bucket: str) -> Iterator[tuple[str, Put]]:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     host, _, port = address.partition(":")
     server = subprocess.Popen(
-        [
-            gcs_server(), "-scheme", "http", "-host", host, "-port", port, "-public-host", address,
-            "-backend", "memory", "-log-level", "error",
-        ],
+        command_for([
+            str(gcs_server()), "-scheme", "http", "-host", host, "-port", port,
+            "-public-host", address, "-backend", "memory", "-log-level", "error",
+        ]),
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
 

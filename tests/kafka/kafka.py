@@ -14,6 +14,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from my_datasets.building.engines.beam.runners.tied_process import command_for
 from tests import programs
 from tests.conftest import ROOT
 
@@ -69,7 +70,9 @@ class Broker:
         """Starts it, and waits until it answers."""
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._java(), "kafka.Kafka", self._file], stdout=log, stderr=log
+                command_for([*map(str, self._java()), "kafka.Kafka", str(self._file)]),
+                stdout=log,
+                stderr=log,
             )
         end = time.monotonic() + DEADLINE
         while True:

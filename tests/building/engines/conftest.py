@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from my_datasets.building.engines.beam.runners.tied_process import command_for
 from tests.building.engines import dask_processes, toys
 from tests.building.engines.builds import build, hashes
 from tests.conftest import ROOT
@@ -60,7 +61,7 @@ def worker_pool_process(tmp_path):
     script = Path(sys.executable).parent / "my-datasets"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     process = subprocess.Popen(
-        [script, "beam-worker", "--port", "0"],
+        command_for([str(script), "beam-worker", "--port", "0"]),
         env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 
+from my_datasets.building.engines.beam.runners.tied_process import command_for
 from tests.conftest import ROOT
 from tests.waiting import until
 
@@ -58,7 +59,7 @@ def started(place: Path) -> Iterator[DaskProcesses]:
         for number, command in enumerate(commands):
             log = stack.enter_context((place / f"{number}.log").open("w"))
             process = subprocess.Popen(
-                [sys.executable, "-m", "dask", *command],
+                command_for([sys.executable, "-m", "dask", *command]),
                 env=environment, cwd=place, stdout=log, stderr=log,
             )  # fmt: skip
             stack.callback(_stop, process)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import psutil
 
+from my_datasets.building.engines.beam.runners.tied_process import command_for
+
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _WORKERS = 2
@@ -63,7 +65,7 @@ def started(jars: Path, place: Path) -> Iterator[SparkProcesses]:
         def start(name: str, *command: str) -> subprocess.Popen:
             log = stack.enter_context((place / f"{name}.log").open("w"))
             process = subprocess.Popen(
-                [*java, *command, "--host", "127.0.0.1", "--webui-port", "0"],
+                command_for([*java, *command, "--host", "127.0.0.1", "--webui-port", "0"]),
                 env=environment, cwd=place, stdout=log, stderr=log,
             )  # fmt: skip
             stack.callback(_stop, process)

@@ -14,6 +14,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 import my_datasets
+from my_datasets.building.engines.beam.runners.tied_process import command_for
 from my_datasets.building.options import BuildOptions
 from my_datasets.input_pipeline.service.server.loopback import free_port
 
@@ -24,12 +25,16 @@ START = 300.0
 MOST_KILLS = 3
 
 
+def _begin_here(command, **options):
+    return subprocess.Popen(command_for(command), **options)
+
+
 class Process:
     """`my-datasets serve ...`, and the lines of JSON in which it says that it is ready."""
 
     def __init__(self, *arguments, begin=None):
         self.arguments = arguments
-        self._begin = begin or subprocess.Popen
+        self._begin = begin or _begin_here
         self.told = {}
         self._start()
 
