@@ -370,14 +370,14 @@ def test_two_configs_may_be_delivered_at_the_same_time(url, tmp_path, monkeypatc
     assert there.state("several/.config/metadata.json", 100)[0] == b"{}"
 
 
-def apart(url, home, **options):
+def apart(url, home, cls=Slow, **options):
     """Starts a build in a process of its own, with a home of its own: as on another machine."""
 
     def work():
         os.setsid()
-        os.environ["HOME"] = str(home)
+        os.environ |= {"HOME": str(home), "MY_DATASETS_HOME": str(home / ".mine")}
         tfds.disable_progress_bar()
-        build(url, Slow, **options)
+        build(url, cls, **options)
 
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
@@ -414,13 +414,29 @@ def dask_cluster_there(url, tmp_path):
         yield cluster
 
 
+class Noting(Slow, skip_registration=True):
+    """Notes each time that a unit is generated."""
+
+    name = "toy_engine"
+
+    def _slowly(self, unit):
+        with open(os.environ["NOTES"], "a") as notes:
+            notes.write(f"{unit}\n")
+        yield from super()._slowly(unit)
+
+
 def test_two_machines_build_one_version(url, tmp_path, monkeypatch):
     """The second one waits, and finds it made."""
     monkeypatch.setattr(lease, "EVERY", 0.5)
-    processes = [apart(url, tmp_path / f"home{number}", engine="beam") for number in range(2)]
+    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
+    processes = [
+        apart(url, tmp_path / f"home{number}", Noting, engine="beam") for number in range(2)
+    ]
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
+    generated = (tmp_path / "notes").read_text().split()
+    assert len(generated) == len(set(generated)) == toys.UNITS + 1
     assert Destination(url, FOLDER).is_prepared()
     assert not any("lock" in path for path in everything(url))
 

@@ -38,3 +38,13 @@ def test_what_is_allowed_is_not_everything():
     assert binomial_bounds.allowed(10_000, 0.2) == pytest.approx((1740, 2270), abs=30)
     assert binomial_bounds.allowed(5, 1.0) == (5, 5)
     assert binomial_bounds.log_bound(1, 5, 0.0) == -math.inf
+
+
+@pytest.mark.parametrize(("total", "share"), [(10_000, 0.2), (1_000_000, 0.5), (300, 0.9)])
+def test_of_a_thousand_million_good_versions_one_is_told_to_be_wrong(total, share):
+    low, high = binomial_bounds.allowed(total, share)
+    least = math.log(1e-9 / 2)  # on each side
+    for inside, outside in ((low, low - 1), (high, high + 1)):
+        assert binomial_bounds.log_bound(inside, total, share) >= least
+        if 0 <= outside <= total:
+            assert binomial_bounds.log_bound(outside, total, share) < least

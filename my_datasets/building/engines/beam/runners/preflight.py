@@ -98,7 +98,7 @@ def _check_environment(submission: Submission) -> None:
         submission.preset.name, ""
     )
     place = str(options.get(master, ""))
-    is_here = _is_here(place)
+    is_here = is_on_this_machine(place)
     if kind == "LOOPBACK" and not is_here:
         raise InvalidOptionError(
             explain(
@@ -123,7 +123,7 @@ def _check_environment(submission: Submission) -> None:
             )
 
 
-def _is_here(master: str) -> bool:
+def is_on_this_machine(master: str) -> bool:
     """Returns whether a cluster is on this machine."""
     if _STARTED_BY_JOB_SERVER.fullmatch(master):
         return True
