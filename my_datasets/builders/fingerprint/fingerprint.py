@@ -38,7 +38,7 @@ def fingerprint(builder: tfds.core.DatasetBuilder, rule: str = RULE) -> dict[str
 
     Returns:
       `version`, `config`, `features`, `checksums`, `rule`, and `source of <module>` for each module
-        of the builder's package that it uses.
+      of the builder's package that it uses.
     """
     found = {} if rule == _FIRST_RULE else {_RULE_NAME: rule}
     found |= {
