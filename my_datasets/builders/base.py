@@ -88,7 +88,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             place = refusals.source_file
             is_copy = inspect.isabstract(cls) and registry is registries[0]
             if is_copy and (place(twin), twin.__name__) == (place(cls), cls.__name__):
-                return  # has no effect on a machine that has the original
+                return  # the original is already registered
             if (place(twin), twin.__qualname__) != (place(cls), cls.__qualname__):
                 raise refusals.two_of_a_name(cls.name, twin, cls) from None
             # The same file under two module names, or reloaded: use the latest code.
@@ -356,8 +356,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 wanted = manifest_writer.wanted(self, self.CONSTRAINTS)
             self.info.set_splits(build_job.split_infos(results, self._get_filename_template))
             # Written now because the manifest records it and the version gate compares it. TFDS
-            # writes it all at the end, and saves `info.metadata` only then, once: saving may delete
-            # the files it is made from.
+            # writes it all at the end, and saves `info.metadata` only then, once: saving may
+            # consume its inputs.
             self.info.download_size = dl_manager.downloaded_size
             self.info.features.save_config(target)
             self.info.write_dataset_info_json(target)
@@ -460,7 +460,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             fresh._replaces = version_dir
             fresh.download_and_prepare(**options, build_options=self._build_options)
             staging.swap(Path(fresh.data_dir), version_dir)
-        # Not earlier: until the swap is done, a killed build can be resumed at almost no cost.
+        # Not earlier: a build killed before the swap can be resumed, losing only the metadata.
         staging.discard_work(version_dir)
 
     def _anew(self, data_dir: Path) -> "Builder":
@@ -521,7 +521,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         return checksums.load_url_infos(path) if path and path.exists() else None
 
     def _log_download_bytes(self) -> None:
-        # TFDS prints here; this package logs everywhere except in the command line.
+        # TFDS prints here; this package logs, and only its command line prints.
         _LOGGER.info("Building %s into %s", self.info.full_name, self.data_dir)
 
     def _log_download_done(self) -> None:

@@ -55,7 +55,7 @@ def check(
     if expected is not None and (size, sha256) == (expected.size, expected.sha256):
         return
     ending = posixpath.splitext(urllib.parse.urlsplit(url).path)[1].lower()
-    # A small file that differs from the recorded one may be an error page, whatever its suffix.
+    # A file smaller than the recorded one may be an error page, whatever its suffix.
     suspicious = ending not in _MAY_BE_HTML or (expected is not None and size < expected.size)
     if suspicious and is_html(path):
         raise DownloadError(

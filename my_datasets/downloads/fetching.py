@@ -150,7 +150,7 @@ class _Job:
 
 
 def _from(job: _Job) -> Fetched:
-    """Downloads from one source; retries if a resumed file does not match the checksum."""
+    """Downloads from one source; starts over once if a resumed file turns out to be wrong."""
     partial = job.partial
     while True:
         was_there = partial.size

@@ -1,4 +1,4 @@
-"""Sources: functions that read raw data in one line each, by columns if the data has them.
+"""Sources: functions that read raw data, in columns if it has any, in one line of code each.
 
 Each function returns a `Source`; return it from `_split_generators` instead of a generator:
 `{"train": sources.csv(path)}`.

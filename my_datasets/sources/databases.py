@@ -1,4 +1,4 @@
-"""Reads SQL databases by columns through ADBC."""
+"""Reads SQL databases in columns through ADBC."""
 
 import contextlib
 import importlib

@@ -19,7 +19,7 @@ def features_of(
     """Returns features that can represent all values of the columns.
 
     Args:
-      schema: The columns, with the types as which they are stored.
+      schema: The columns, with the types in which they are stored.
       labels: The columns that are class labels, with the names of their classes.
       optional: The columns that may contain nulls. TFDS does not support nulls in labels, lists of
         variable length and structs: there, a null remains an error.

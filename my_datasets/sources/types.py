@@ -12,7 +12,7 @@ MOST_COLUMNS = 10_000
 
 
 def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
-    """Returns the type as which a column is passed to its feature.
+    """Returns the type in which a column is passed to its feature.
 
     Dates and times become their integer representation in Arrow, decimals become texts, so that no
     digit is lost, and dictionaries become their values.
@@ -69,7 +69,7 @@ def _simple(kind: pa.DataType) -> pa.DataType | None:
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """Returns the columns with the types as which they are passed to their features.
+    """Returns the columns with the types in which they are passed to their features.
 
     Raises:
       SourceError: A type has no feature, there are more than `MOST_COLUMNS`, or two have the same

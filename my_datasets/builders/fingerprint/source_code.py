@@ -182,6 +182,12 @@ class SourceCode:
     """The source code that a builder's data depends on, read from the current files."""
 
     def __init__(self, package: str, start: Mapping[str, Path]) -> None:
+        """Starts with an empty set of names.
+
+        Args:
+          package: The outermost package, whose modules count.
+          start: The files of the modules of the builder's classes, which always count.
+        """
         self._package = package
         self._start = start
         self._find = functools.cache(lambda name: start.get(name) or _file_of(name))

@@ -79,7 +79,7 @@ def _reasons(builder: tfds.core.DatasetBuilder) -> list[str]:
     if manifest is None or not manifest.fingerprint:
         return []  # prepared by plain TFDS, which writes no fingerprint
     if not available_versions.of_builder(builder).builds(builder.version):
-        return []  # an older version, which necessarily has older code
+        return []  # the current code cannot build it, so different code is expected
     return fingerprint.changes_since(manifest.fingerprint, builder)
 
 

@@ -139,7 +139,7 @@ class Destination:
 
         def put(name: str) -> int:
             path = version_dir / name
-            check()  # or it could overwrite another process's file
+            check()  # without the lease, it could overwrite another process's file
             self._put(store, f"{self.folder}/{name}", path)
             return path.stat().st_size
 

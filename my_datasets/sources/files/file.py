@@ -81,7 +81,7 @@ class File:
         return system.open_input_stream(path, compression=self.codec)
 
     def row_key(self, number: int) -> str | int:
-        """Returns the key of a row without its own: its number, prefixed with the file's name.
+        """Returns the default key of a row: its number, prefixed with the file's `name` if set.
 
         Args:
           number: The row's number, counted from 0.
@@ -89,7 +89,7 @@ class File:
         return f"{self.name}:{number}" if self.name else number
 
     def row_keys(self, first: int, count: int) -> pa.Array:
-        """Returns the keys of rows without their own.
+        """Returns the default keys of consecutive rows, as `row_key` does.
 
         Args:
           first: The first row's number, counted from 0.

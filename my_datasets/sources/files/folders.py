@@ -140,7 +140,7 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def caused(error: Exception, column: str, expected: str, found: str) -> Misfit:
-    """Returns a `Misfit` for a value, with the error that it caused."""
+    """Returns a `Misfit` for a value, with the error that revealed it as its cause."""
     misfit = Misfit(column, expected, found)
     misfit.__cause__ = error
     return misfit

@@ -1,4 +1,4 @@
-"""Reads files with groups of rows stored by column: Parquet and Feather."""
+"""Reads files that store groups of rows by column: Parquet and Feather."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

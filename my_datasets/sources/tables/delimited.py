@@ -148,8 +148,8 @@ class _Parser:
 
     Attributes:
       dialect: The format of the rows.
-      schema: All columns, with the types as which pyarrow reads them.
-      stored: The same columns, with the types as which they are stored.
+      schema: All columns, with the types that pyarrow parses.
+      stored: The same columns, with the types in which they are stored.
       given: The columns whose types were given rather than inferred.
     """
 
@@ -210,7 +210,7 @@ def _names(found: list[File], dialect: _Dialect, skip_rows: int) -> list[str]:
 def _guessed(
     file: File, names: list[str], types: Mapping[str, pa.DataType], dialect: _Dialect, skip: int
 ) -> tuple[pa.Schema, frozenset[str]]:
-    """Returns all columns with their given or inferred types, and those with sampled nulls."""
+    """Returns all columns with given or inferred types, and those with nulls in the sample."""
     head = line_ranges.first_rows(file, _SAMPLE, quote=dialect.quote, at_least=skip + 1)
     found: Mapping[str, pa.DataType] = {}
     nullable: frozenset[str] = frozenset()

@@ -50,7 +50,7 @@ def json_lines(
 
 @dataclass(frozen=True)
 class _Parser:
-    """Parses lines to tables, given the schemas as which columns are read and stored."""
+    """Parses lines to tables; `schema` has the parsed types, and `stored` the stored ones."""
 
     schema: pa.Schema
     stored: pa.Schema

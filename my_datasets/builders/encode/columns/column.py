@@ -109,7 +109,7 @@ class Column:
         if isinstance(array.type, pa.FixedShapeTensorType):
             if array.null_count:
                 return None
-            tensors = np.ascontiguousarray(array.to_numpy_ndarray())  # by dimension names
+            tensors = np.ascontiguousarray(array.to_numpy_ndarray())  # in dim_names order
             return pa.array(tensors.reshape(-1)), tensors.shape[1:]
         shape = []
         while pa.types.is_fixed_size_list(array.type):
