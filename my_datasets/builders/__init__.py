@@ -1,1 +1,1 @@
-"""The base class of every builder here, and how TFDS finds them."""
+"""The base class of all builders in this package, and how TFDS finds them."""

@@ -1,7 +1,7 @@
-"""`Builder`, the base class of every builder here, and the single seam to TFDS's internals.
+"""`Builder`, the base class of all builders in this package, and the only seam to TFDS's internals.
 
-Every protected name of TFDS that this package touches is touched in this module and listed in
-`tests/builders/test_seam.py`, so that a new TFDS release fails there and nowhere else.
+Every protected TFDS name that this package uses is used in this module and listed in
+`tests/builders/test_seam.py`, so an incompatible TFDS release fails that test and nothing else.
 """
 
 import dataclasses
@@ -48,23 +48,23 @@ _LOGGER = get_logger(__name__)
 
 
 def registered_builder(name: str) -> type[tfds.core.DatasetBuilder] | None:
-    """Returns the class of a builder that is imported; None if there is none of that name."""
+    """Returns the class of an imported builder; None if no builder of that name is imported."""
     found: type[tfds.core.DatasetBuilder] | None = registered._DATASET_REGISTRY.get(name)
     return found
 
 
 class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
-    """A TFDS `GeneratorBasedBuilder` whose releases can be trusted.
+    """A TFDS `GeneratorBasedBuilder` with safe, reproducible builds.
 
-    Write `_info`, `_split_generators` and `_generate_examples` exactly as for TFDS. On top of it:
+    Write `_info`, `_split_generators` and `_generate_examples` exactly as for TFDS. In addition:
 
-    * One process builds a version at a time; others wait, then use the result.
-    * Overwriting builds beside the old data and swaps it in whole: the old version stays
-      readable until then, and survives any failure.
-    * Examples are encoded, sorted and written by this package's engine: in several processes
-      where the input is declared as `units`, sorted on disk, to the same bytes every time.
-    * A build that was killed goes on where it was; what cannot be used any more is removed.
-    * Prepared data knows which code made it; data of other code is not taken for this version's.
+    * Only one process builds a version at a time; others wait, then use the result.
+    * Overwriting builds the new version next to the old one and then swaps them in one step: the
+      old version stays readable until then and survives any failure.
+    * This package's engine encodes, sorts and writes the examples: in several processes if the
+      input is declared as `units`, sorted on disk, and always to the same bytes.
+    * A killed build is resumed; intermediate files that can no longer be used are removed.
+    * Prepared data records the code that built it; data built by different code is refused.
     * Checksums of this package's datasets live in the top-level `checksums/<name>.tsv`.
     * Mistakes raise `MyDatasetsError`s that say how to fix them.
     """
@@ -73,13 +73,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         """Registers the builder with TFDS under its name.
 
         Raises:
-          DuplicateBuilderError: A builder of that name, from another file, is registered.
+          DuplicateBuilderError: A builder of that name from another file is already registered.
         """
         try:
             super().__init_subclass__(skip_registration=skip_registration, **kwargs)
         except ValueError:
-            # A class that Beam sends to workers by value is made without its methods at first, and
-            # counts as an abstract one.
+            # Beam sends a class to workers by value and creates it without its methods at first, so
+            # TFDS treats it as abstract.
             registries = (registered._DATASET_REGISTRY, registered._ABSTRACT_DATASET_REGISTRY)
             registry = next((one for one in registries if cls.name in one), None)
             if registry is None:
@@ -88,41 +88,41 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             place = refusals.source_file
             is_copy = inspect.isabstract(cls) and registry is registries[0]
             if is_copy and (place(twin), twin.__name__) == (place(cls), cls.__name__):
-                return  # nothing comes of it where the original is
+                return  # the original is already registered
             if (place(twin), twin.__qualname__) != (place(cls), cls.__qualname__):
                 raise refusals.two_of_a_name(cls.name, twin, cls) from None
-            # One file under two module names, or reloaded: the latest code is the one meant.
+            # The same file under two module names, or reloaded: use the latest code.
             registry[cls.name] = cls
 
-    # Those of SUPPORTED_VERSIONS that this code still builds; TFDS only loads them.
+    # Those of SUPPORTED_VERSIONS that this code can still build; TFDS can only load them.
     BUILDABLE_VERSIONS: ClassVar[Sequence[tfds.core.Version]] = ()
 
-    # What to do with examples that do not fit, unless the options of a build say it: `fail`, or
-    # `quarantine` for a source that is known to hold some.
+    # What to do with invalid examples unless the build options say otherwise: `fail`, or
+    # `quarantine` for a source known to contain some.
     ON_ERROR: ClassVar[str] = "fail"
 
-    # Other addresses of the downloads, tried when an address fails: by the address, or by what
-    # several addresses begin with.
+    # Alternative addresses for downloads, tried when an address fails; keyed by the address, or by
+    # a prefix shared by several addresses.
     MIRRORS: ClassVar[Mapping[str, Sequence[str]]] = {}
 
-    # What holds for all values of a feature, by its name: a build whose values are otherwise fails.
+    # Constraints on the values of features, by feature name: a build that violates one fails.
     CONSTRAINTS: ClassVar[Mapping[str, Constraint]] = {}
 
-    # Where an overwriting build keeps its unfinished work: beside the version to be replaced.
+    # The version being replaced; an overwriting build keeps its unfinished work next to it.
     _replaces: Path | None = None
-    # Where workers of a version meet that is built here for an object store.
+    # Where workers exchange files when a version is built for an object store.
     _where: "on_beam.Where | None" = None
     _build_options: BuildOptions = BuildOptions()
 
     def __init__(self, *, data_dir: epath.PathLike | None = None, **kwargs: Any) -> None:
-        """Makes the builder, as TFDS does.
+        """Creates the builder, as TFDS does.
 
         Args:
-          data_dir: Where the data is, or is to be; TFDS's default if None.
+          data_dir: The data directory; TFDS's default if None.
           **kwargs: TFDS's other arguments: `config`, `version`, `file_format`.
 
         Raises:
-          DataDirError: It is in an object store of which TensorFlow has no file system.
+          DataDirError: It is in an object store for which TensorFlow has no file system.
           InvalidOptionError: It is neither a path nor the address of an object store.
         """
         if data_dir is not None:
@@ -136,29 +136,29 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     def units(
         self, generate: Callable[[Any], Iterable[tuple[Any, Any]]], items: Iterable[Any]
     ) -> Units:
-        """Declares a split's input as units, which are processed in parallel and resumed singly.
+        """Declares a split's input as units, processed in parallel and resumed individually.
 
-        Return it from `_split_generators` in place of a generator:
+        Return it from `_split_generators` instead of a generator:
         `{"train": self.units(self._generate_examples, paths)}`.
 
         Args:
           generate: Called with one item; yields `(key, example)` pairs, or Arrow record batches:
             `(name of the key column, batch)` or `(array of keys, batch)`. It may run in another
-            process, so it must not count on what earlier calls left behind.
+            process, so it must not rely on state from earlier calls.
           items: What each unit is generated from: a path, a range of rows, ...
         """
         return Units(generate, list(items))
 
     def embedded_file(self, name: str) -> epath.Path:
-        """Returns a source file that lies in the builder's own folder, its checksum verified.
+        """Returns a source file from the builder's own folder after verifying its checksum.
 
         Args:
-          name: The file's name; the line of the checksums file that ends with it has, in place of
-            a download's URL, where the file comes from.
+          name: The file's name. In the checksums file, the line that ends with this name gives the
+            file's origin in place of a download URL.
 
         Raises:
-          SourceError: The file is not there, or not recorded.
-          ChecksumError: The file's size or SHA-256 is not the recorded one.
+          SourceError: The file is missing, or its checksum is not recorded.
+          ChecksumError: The file's size or SHA-256 differs from the recorded one.
         """
         records = [info for info in (self.url_infos or {}).values() if info.filename == name]
         source = refusals.source_file(type(self))
@@ -182,29 +182,31 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         permissions: file_utils.Permissions | None = None,
         build_options: BuildOptions | None = None,
     ) -> None:
-        """Builds the version if it is not there yet, or anew if the download mode overwrites.
+        """Builds the version if it does not exist, or rebuilds it if the download mode overwrites.
 
-        An unfinished build of the same is taken up where it ended.
+        Resumes an unfinished build of the same version.
 
         Args:
           download_dir: Where downloads are cached; by default `<data_dir>/downloads`.
           download_config: TFDS's download and generation options.
           file_format: The format of the shards; by default TFRecord.
-          permissions: Permissions of the made files and directory; TFDS's default if None.
-          build_options: Processes, memory, splits and what to do with examples that do not fit.
+          permissions: Permissions of the created files and directory; TFDS's default if None.
+          build_options: Processes, memory, splits and how to handle invalid examples.
 
         Raises:
-          DiskFullError: The file system filled up; no half-made version is left.
-          DataDirNotWritableError: The data directory cannot be written.
-          IncompleteVersionError: The version's directory is there, but is not a whole version.
+          DiskFullError: The file system is full; no partial version is left behind.
+          DataDirNotWritableError: The data directory is not writable.
+          IncompleteVersionError: The version's directory exists but does not contain a complete
+            version.
           OverwriteError: The version to overwrite is in an object store, or the dataset's folder is
             a link that leads out of the data directory.
-          StaleDataError: The version was prepared by other code, or with limits.
-          VersionBlockedError: The version must not be used.
-          VersionNotBuildableError: The version is only loaded by the code as it is now.
+          StaleDataError: The version was prepared by different code, or with limits.
+          VersionBlockedError: The version is blocked.
+          VersionNotBuildableError: The current code can only load the version.
           KeyboardInterrupt: Ctrl-C; a note says what is kept. SIGTERM raises `SystemExit` with 143
-            where the program does not handle it: worker processes are ended, temporary files gone.
-          MyDatasetsError: The builder or its input is wrong; see `my_datasets.errors`.
+            if the program does not handle it, after stopping worker processes and deleting
+            temporary files.
+          MyDatasetsError: The builder or its input is invalid; see `my_datasets.errors`.
         """
         self._build_options = build_options or BuildOptions()
         if self._build_options.on_error is None:
@@ -241,7 +243,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if overwrite and version_dir.exists():
             staging.require_inside(version_dir, Path(self.data_dir_root))
         if version_dir.exists() and not overwrite:
-            # Also reached by a metadata update. No lock: the data may be on a read-only disk.
+            # Metadata updates also get here. Takes no lock: the data may be on a read-only disk.
             staging.tidy(version_dir)
             refusals.check_whole(version_dir, refusals.reference_to(self))
             staleness.refuse(self, options["download_config"], self._build_options)
@@ -266,15 +268,15 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 self.info.set_file_format(
                     options["file_format"], override=True, override_if_initialized=True
                 )
-            # Else another process has built it while this one waited.
+            # Otherwise another process built it while this one waited.
             refusals.check_whole(version_dir, refusals.reference_to(self))
             self.info.read_from_directory(self.data_dir)
             if not overwrite:
                 staleness.refuse(self, options["download_config"], self._build_options)
 
     def _generate_examples(self, *args: Any, **kwargs: Any) -> Any:
-        """Yields `(key, example)` pairs; only needed where `_split_generators` calls it."""
-        inherited = super()._generate_examples  # of a builder of TFDS's that comes after this class
+        """Yields `(key, example)` pairs; only needed if `_split_generators` calls it."""
+        inherited = super()._generate_examples  # of a TFDS builder later in the MRO
         if inherited.__func__ is not tfds.core.GeneratorBasedBuilder._generate_examples:
             return inherited(*args, **kwargs)
         if hasattr(self, "_build_pcollection"):
@@ -282,17 +284,17 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         raise refusals.no_generator(type(self), self.name)
 
     def as_dataset(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the data as TFDS's `as_dataset` does; warns once if other code prepared it.
+        """Returns the data as TFDS's `as_dataset` does; warns once if different code prepared it.
 
         Raises:
-          VersionBlockedError: The version must not be used.
+          VersionBlockedError: The version is blocked.
         """
         version_select.check_not_blocked(self)
         staleness.warn_once(self)
         return super().as_dataset(*args, **kwargs)
 
     def as_data_source(self, *args: Any, **kwargs: Any) -> Any:
-        """Returns the data as TFDS's `as_data_source` does; warns and raises as `as_dataset`."""
+        """Returns the data as TFDS's `as_data_source` does; warns and raises like `as_dataset`."""
         version_select.check_not_blocked(self)
         staleness.warn_once(self)
         return super().as_data_source(*args, **kwargs)
@@ -353,8 +355,9 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                     results = local.build(job, options, journal, target)
                 wanted = manifest_writer.wanted(self, self.CONSTRAINTS)
             self.info.set_splits(build_job.split_infos(results, self._get_filename_template))
-            # What the manifest tells of it, and the gate compares. TFDS writes it all at the end,
-            # and saves `info.metadata` then, once: saving may consume what they are made of.
+            # Written now because the manifest records it and the version gate compares it. TFDS
+            # writes it all at the end, and saves `info.metadata` only then, once: saving may
+            # consume its inputs.
             self.info.download_size = dl_manager.downloaded_size
             self.info.features.save_config(target)
             self.info.write_dataset_info_json(target)
@@ -394,20 +397,20 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         download_dir: str | os.PathLike[str] | None = None,
         mirrors: Mapping[str, Sequence[str]] | None = None,
     ) -> dict[str, checksums.UrlInfo]:
-        """Downloads the files of this dataset, and records their sizes and SHA-256.
+        """Downloads the files of this dataset and records their sizes and SHA-256 hashes.
 
-        They are written into the checksums file, and kept in the cache for the next build.
+        Writes them to the checksums file, and keeps the downloads in the cache for the next build.
 
         Args:
           download_dir: Where downloads are cached; by default `<data_dir>/downloads`.
           mirrors: Addresses to try first, as in `BuildOptions`.
 
         Returns:
-          What was recorded, by the address.
+          The recorded entries, by address.
 
         Raises:
           BuilderError: The builder runs on Beam.
-          DownloadError: A file could not be got; those that were are recorded.
+          DownloadError: A file could not be downloaded; files that were downloaded are recorded.
         """
         if build_job.wants_beam(self._split_generators):
             raise refusals.beam_is_not_recorded(self.name)
@@ -449,14 +452,15 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if options["download_config"].max_examples_per_split == 0:
             raise refusals.empty_overwrite(version_dir)
         with staging.beside(version_dir) as directory:
-            # A second builder, because this one's `info` describes the data to be replaced.
+            # A second builder is needed because this one's `info` describes the data being
+            # replaced.
             fresh = self._anew(directory)
             options["download_dir"] = options["download_dir"] or self.data_dir_root / "downloads"
             options["file_format"] = options["file_format"] or self.info.file_format
             fresh._replaces = version_dir
             fresh.download_and_prepare(**options, build_options=self._build_options)
             staging.swap(Path(fresh.data_dir), version_dir)
-        # Not before: until then a kill costs no more than the metadata.
+        # Not earlier: a build killed before the swap can be resumed, losing only the metadata.
         staging.discard_work(version_dir)
 
     def _anew(self, data_dir: Path) -> "Builder":
@@ -469,7 +473,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             yield
         except ModuleNotFoundError as error:
             if not error.name or "." in error.name:
-                raise  # a package that is there lacks a part of its own: not for us to explain
+                raise  # an installed package lacks one of its own modules: not ours to explain
             raise missing_dependency(error.name, needed_for=f"building {self.name!r}") from error
 
     def _pick_version(self, requested_version: str | tfds.core.Version | None) -> tfds.core.Version:
@@ -489,7 +493,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             ) from None
 
     def _build_data_dir(self, given_data_dir: str | None) -> tuple[str, str]:
-        """Returns the root and the version's directory; TFDS reads the metadata there next."""
+        """Returns the root and the version's directory; checks the metadata TFDS reads next."""
         root, directory = super()._build_data_dir(given_data_dir)
         if not addresses.is_remote(directory):
             refusals.check_prepared(Path(directory), self.name, str(self.version))
@@ -497,8 +501,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
 
     @property
     def canonical_version(self) -> tfds.core.Version:
-        """The version that TFDS allows to be built: this one, if the code says it can."""
-        chosen = getattr(self, "version", None)  # not there yet while it is being chosen
+        """The version that TFDS allows to be built: the chosen one, if the code can build it."""
+        chosen = getattr(self, "version", None)  # unset while it is being chosen
         return chosen if chosen in self.BUILDABLE_VERSIONS else super().canonical_version
 
     @tfds.core.utils.classproperty
@@ -512,12 +516,12 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     @tfds.core.utils.classproperty
     @classmethod
     def url_infos(cls) -> dict[str, Any] | None:
-        """The recorded checksums, read each time: TFDS keeps those from before registering."""
+        """The recorded checksums, read on each access because TFDS's cached ones may be stale."""
         path = cls._checksums_path
         return checksums.load_url_infos(path) if path and path.exists() else None
 
     def _log_download_bytes(self) -> None:
-        # TFDS prints here; below the command line this package logs.
+        # TFDS prints here; this package logs, and only its command line prints.
         _LOGGER.info("Building %s into %s", self.info.full_name, self.data_dir)
 
     def _log_download_done(self) -> None:

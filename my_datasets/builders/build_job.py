@@ -1,4 +1,4 @@
-"""From what a builder declares to a job for the engine, and back to what TFDS records."""
+"""Converts a builder's declarations to an engine job, and the results to what TFDS records."""
 
 import hashlib
 import inspect
@@ -27,9 +27,10 @@ from my_datasets.errors import BuilderError, SplitNotFoundError, explain
 
 _LOGGER = get_logger(__name__)
 
-# Records in a row group of a Parquet shard: a few MB of usual records.
+# Records per row group of a Parquet shard: a few MB for records of usual size.
 _PARQUET_BATCH = 1000
-# Formats whose positions TFDS records by itself, or that this package does not know.
+# Formats that this package's engine writes. TFDS writes the others: those whose positions it
+# records itself, and those that this package does not know.
 ENGINE_FORMATS = frozenset(
     {
         file_adapters.FileFormat.TFRECORD,
@@ -40,11 +41,11 @@ ENGINE_FORMATS = frozenset(
 
 
 def split_inputs(generators: Any, builder: tfds.core.DatasetBuilder) -> list[SplitInput]:
-    """Returns what `_split_generators` returned as the engine's input.
+    """Converts what `_split_generators` returned to the engine's input.
 
     Args:
-      generators: A dict of split names to generators, `Units` or what is of Beam, or TFDS's older
-        list.
+      generators: A dict from split names to generators, `Units`, or Beam transforms or collections;
+        or TFDS's older list of `SplitGenerator`s.
       builder: The builder.
 
     Raises:
@@ -59,7 +60,7 @@ def split_inputs(generators: Any, builder: tfds.core.DatasetBuilder) -> list[Spl
         if isinstance(builder, tfds.core.BeamBasedBuilder) or hasattr(
             builder, "_build_pcollection"
         ):
-            # It takes a pipeline first.
+            # Its first argument is a pipeline.
             import apache_beam
 
             generate = apache_beam.ptransform_fn(generate)
@@ -102,7 +103,7 @@ def split_inputs(generators: Any, builder: tfds.core.DatasetBuilder) -> list[Spl
 
 
 def _is_of_beam(generator: Any) -> bool:
-    """Returns whether it is a `PCollection` or `PTransform`, without loading Beam to know."""
+    """Returns whether it is a `PCollection` or `PTransform`, without importing Beam."""
     return any(kind.__module__.partition(".")[0] == "apache_beam" for kind in type(generator).mro())
 
 
@@ -112,10 +113,10 @@ def _shortly(value: Any) -> str:
 
 
 def chosen(inputs: Sequence[SplitInput], options: BuildOptions) -> list[SplitInput]:
-    """Returns the splits that are to be built.
+    """Returns the splits to build.
 
     Raises:
-      SplitNotFoundError: A wanted split is not among them.
+      SplitNotFoundError: A requested split does not exist.
     """
     if options.splits is None:
         return list(inputs)
@@ -167,19 +168,20 @@ def work_identity(
     downloads: Mapping[str, Any],
     manual_dir: epath.Path | None,
 ) -> dict[str, Any]:
-    """Returns all that finished units and shards depend on, for the journal.
+    """Returns everything that finished units and shards depend on, for the journal.
 
     Args:
-      job: What is built.
+      job: The job.
       config: TFDS's options.
-      options: Ours.
-      fingerprint: That of the builder.
+      options: This package's options.
+      fingerprint: The builder's fingerprint.
       form: The format of the shards.
-      downloads: TFDS's record of each file that was downloaded, by its address.
-      manual_dir: Where files lie that the user has got by hand; None if the builder wants none.
+      downloads: TFDS's record of each downloaded file, by address.
+      manual_dir: The folder of files that the user downloaded manually; None if the builder needs
+        none.
     """
     return {
-        # Other releases may encode, sort or name in another way.
+        # Other releases may encode, sort or name files differently.
         "software": {"my_datasets": __version__, "journal": 4, "zlib": zlib.ZLIB_RUNTIME_VERSION},
         "fingerprint": dict(fingerprint),
         "options": {
@@ -193,7 +195,7 @@ def work_identity(
         "downloads": sorted(
             (url, str(info.size), info.checksum) for url, info in downloads.items()
         ),
-        # Units name their files themselves; what a generator or a collection reads is not known.
+        # Units identify their own files; what a generator or a collection reads is unknown.
         "manual files": _manual_files(manual_dir) if any(map(_is_opaque, job.inputs)) else "",
     }
 
@@ -201,10 +203,10 @@ def work_identity(
 def split_infos(
     results: Sequence[SplitResult], template: Callable[[str], Any]
 ) -> tfds.core.splits.SplitDict:
-    """Returns what TFDS records of the splits.
+    """Returns TFDS's record of the splits.
 
     Args:
-      results: What the engine made.
+      results: The engine's results.
       template: Returns a split's filename template.
     """
     return tfds.core.splits.SplitDict(
@@ -226,7 +228,7 @@ def wants_beam(split_generators: Callable[..., Any]) -> bool:
 
 
 def _manual_files(directory: epath.Path | None) -> str:
-    """Returns a hash that changes if a file does that the user has downloaded by hand."""
+    """Returns a hash of the paths, sizes and modification times of manually downloaded files."""
     if directory is None or not directory.is_dir():
         return ""
     found = hashlib.sha256()
@@ -237,7 +239,7 @@ def _manual_files(directory: epath.Path | None) -> str:
             try:
                 stat = path.stat()
             except OSError:
-                continue  # a link to nowhere
+                continue  # a dangling link
             said = f"{path.relative_to(directory)}\0{stat.st_size} {stat.st_mtime_ns}\n"
             found.update(said.encode(errors="surrogateescape"))
     return found.hexdigest()
@@ -279,8 +281,8 @@ def _write_shard(form: file_adapters.FileFormat) -> WriteShard | None:
 def _write_parquet(path: Path, examples: Iterable[tuple[int, bytes]]) -> None:
     """Writes a shard as TFDS's Parquet adapter reads it: records in a binary column `data`.
 
-    Not by TFDS's own: in 4.9.10 it skips ever more records after the first hundred of a shard,
-    because it slices an iterator as if it were a list.
+    TFDS 4.9.10's own writer cannot be used: it skips ever more records after the first hundred of a
+    shard, because it slices an iterator as if it were a list.
     """
     schema = pa.schema({"data": pa.binary()})
     rest = iter(examples)

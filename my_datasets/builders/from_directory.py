@@ -1,7 +1,7 @@
-"""Every way from metadata into TFDS: what it reads is checked before.
+"""Passes metadata to TFDS after checking it.
 
 TFDS imports the modules that `features.json` names, and formats the templates in
-`dataset_info.json`. No other module calls its readers of them.
+`dataset_info.json`. Only this module may call its readers for these files.
 """
 
 import os
@@ -32,12 +32,14 @@ from my_datasets.storage import addresses
 
 
 def check_metadata(version_dir: Path) -> None:
-    """Sees that TFDS may read the metadata of a prepared version.
+    """Checks that it is safe for TFDS to read the metadata of a prepared version.
 
     Raises:
-      FileNotFoundError: There are none.
-      UnregisteredFeatureError: They name a feature class that is neither TFDS's nor registered.
-      IncompleteVersionError: They are not what TFDS writes, or name files outside of the directory.
+      FileNotFoundError: The metadata is missing.
+      UnregisteredFeatureError: The metadata names a feature class that is neither TFDS's nor
+        registered.
+      IncompleteVersionError: The metadata is not what TFDS writes, or names files outside the
+        directory.
     """
     dataset_info(version_dir)
     read_features(version_dir)
@@ -45,10 +47,11 @@ def check_metadata(version_dir: Path) -> None:
 
 
 def builder_from_directory(version_dir: str | os.PathLike[str]) -> tfds.core.DatasetBuilder:
-    """Returns TFDS's builder of a prepared version, which only reads.
+    """Returns TFDS's read-only builder for a prepared version.
 
     Raises:
-      UnregisteredFeatureError, IncompleteVersionError: As `check_metadata`; or there are none.
+      UnregisteredFeatureError, IncompleteVersionError: As for `check_metadata`; also if metadata is
+        missing.
     """
     try:
         check_metadata(addresses.as_path(version_dir))
@@ -64,11 +67,11 @@ def builder_from_directory(version_dir: str | os.PathLike[str]) -> tfds.core.Dat
 
 
 def features_from_directory(directory: str | os.PathLike[str]) -> Any:
-    """Returns the `FeatureConnector` that a `features.json` describes, to encode examples with.
+    """Returns the `FeatureConnector` that a `features.json` describes, for encoding examples.
 
     Raises:
-      FeatureError: It gives arguments to ffmpeg, which writes the files that they name.
-      UnregisteredFeatureError, IncompleteVersionError: As `check_metadata`.
+      FeatureError: It passes arguments to ffmpeg, which could write any files they name.
+      UnregisteredFeatureError, IncompleteVersionError: As for `check_metadata`.
     """
     read_features(addresses.as_path(directory))
     with _explained(directory):
@@ -90,7 +93,6 @@ def features_from_directory(directory: str | os.PathLike[str]) -> Any:
 
 
 def _videos(feature: Any) -> Iterator[tfds.features.Video]:
-    """Yields all videos among features."""
     if isinstance(feature, tfds.features.Video):
         yield feature
     elif isinstance(feature, tfds.features.FeaturesDict):
@@ -104,17 +106,18 @@ def _videos(feature: Any) -> Iterator[tfds.features.Video]:
 def builder(
     reference: str, *, data_dir: str | None, builder_kwargs: Mapping[str, Any]
 ) -> tfds.core.DatasetBuilder:
-    """Returns what `tfds.builder` does, from prepared data or from code.
+    """Returns what `tfds.builder` returns, from prepared data or from code.
 
-    Prepared data whose features only the dataset's own code knows are read by that code.
+    If the features of prepared data are only defined in the dataset's own code, that code reads
+    them.
 
     Args:
       reference: The dataset, with an exact version or none.
       data_dir: The data directory; TFDS's default if None.
-      builder_kwargs: Further arguments of the builder's constructor.
+      builder_kwargs: Further arguments for the builder's constructor.
 
     Raises:
-      UnregisteredFeatureError, IncompleteVersionError: As `check_metadata`.
+      UnregisteredFeatureError, IncompleteVersionError: As for `check_metadata`.
     """
     name, given = naming.parse_builder_name_kwargs(reference, data_dir=data_dir, **builder_kwargs)
     try:
@@ -131,7 +134,7 @@ def builder(
                     raise
                 try:
                     return _from_code(code, given)
-                except AssertionError:  # of another version
+                except AssertionError:  # the code is of another version
                     raise error from None
     if code is None:
         raise missing
@@ -139,13 +142,13 @@ def builder(
 
 
 def _from_code(code: Any, given: Mapping[str, Any]) -> tfds.core.DatasetBuilder:
-    """Returns a builder of a class, whose features are its own; TFDS reads what is prepared."""
+    """Returns a builder whose features come from code; TFDS reads the prepared metadata."""
     try:
         made = code(**given)
     except MyDatasetsError:
         raise
     except Exception:
-        # TFDS reads what is prepared of the version, and may have ended in it.
+        # TFDS reads the metadata of a prepared version here, and may have failed because of it.
         wanted = str(given.get("version") or code.VERSION)
         for root in file_utils.list_data_dirs(given.get("data_dir")):
             for one in layout.prepared_versions_of(addresses.as_path(root) / code.name):
@@ -159,7 +162,7 @@ def _from_code(code: Any, given: Mapping[str, Any]) -> tfds.core.DatasetBuilder:
 
 @contextmanager
 def _explained(version_dir: str | os.PathLike[str]) -> Iterator[None]:
-    """Explains what TFDS raises where it cannot read metadata that are no danger."""
+    """Explains the errors that TFDS raises for metadata that is safe but unreadable."""
     try:
         yield
     except (MyDatasetsError, DatasetVariantBlockedError):

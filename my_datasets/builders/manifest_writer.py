@@ -1,4 +1,4 @@
-"""What a build records of a version: its manifest, made in one pass over the examples."""
+"""Collects what a build records in a version's manifest, in one pass over the examples."""
 
 import re
 import shutil
@@ -33,29 +33,29 @@ from my_datasets.statistics import constraints as declared_of
 from my_datasets.statistics.constraints import Constraint
 from my_datasets.statistics.feature import FeatureStatistics
 
-# Parameters of addresses that let somebody in.
+# Query parameters that hold credentials.
 _SECRET = re.compile(r"token|signature|^sig$|credential|secret|password|^key$|api_?key|^se$", re.I)
-# Of what is not as it was declared so many are told.
+# How many constraint violations an error lists.
 _MOST_TOLD = 5
-# What a process takes that examines, in bytes.
+# The memory that one process needs to examine shards, in bytes.
 _MEMORY = 64 << 20
-# Brings what was found in a shard: gets its name, and an empty folder for the files of it.
+# Fetches the findings for a shard, given its name and an empty folder for their files.
 Findings = Callable[[str, Path], Found]
-# So many are brought at a time.
+# How many findings are fetched at a time.
 _AT_ONCE = 16
 
 
 def check_constraints(
     builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]
 ) -> None:
-    """Looks, before anything is built, whether what a builder declares can be said of its features.
+    """Checks, before anything is built, that a builder's constraints can apply to its features.
 
     Args:
       builder: The builder.
-      declared: What it declares, by the names of features.
+      declared: Its constraints, by feature name.
 
     Raises:
-      BuilderError: It cannot.
+      BuilderError: A constraint cannot apply.
     """
     if not declared:
         return
@@ -66,11 +66,11 @@ def check_constraints(
 
 
 def wanted(builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]) -> Wanted:
-    """Returns what is looked for in the examples of a builder.
+    """Returns what to look for in a builder's examples.
 
     Args:
-      builder: The builder, which knows all names of its labels by now.
-      declared: What it declares of its features, by their names.
+      builder: The builder; it must know all label names by now.
+      declared: Its constraints, by feature name.
     """
     with _saved_features(builder) as directory:
         return Wanted(schema.known_leaves(directory), declared, is_canonical=True)
@@ -92,23 +92,23 @@ def examined(
     options: BuildOptions,
     findings: Findings | None = None,
 ) -> tuple[Content, dict[str, Any]]:
-    """Returns what is in a version that was built, and the statistics of its splits.
+    """Returns the content of a built version and the statistics of its splits.
 
     Args:
-      version_dir: Its directory, with the metadata.
-      results: What the engine made.
-      scratch: A directory for what is needed only now; it is removed.
-      wanted: What is looked for.
-      options: Those of the build.
-      findings: Brings what was found in a shard where it was made; None to look here.
+      version_dir: The version's directory, with the metadata.
+      results: The engine's results.
+      scratch: A directory for temporary files; it is removed afterwards.
+      wanted: What to look for in the examples.
+      options: The build's options.
+      findings: Fetches the findings of the worker that wrote a shard; None to examine shards here.
 
     Raises:
-      ConstraintError: Values are not what was declared of them.
+      ConstraintError: Values violate the builder's constraints.
     """
     meter = Meter(options.report or log_progress)
     total = sum(shard.bytes for result in results for shard in result.shards)
     meter.begin("examining", expected_bytes=total)
-    shutil.rmtree(scratch, ignore_errors=True)  # of a build that was killed
+    shutil.rmtree(scratch, ignore_errors=True)  # left by a killed build
     scratch.mkdir(parents=True)
 
     def report(split: str, size: int) -> None:
@@ -167,12 +167,12 @@ def _refuse_violations(found: Mapping[str, Examined], declared: Mapping[str, Con
 def provenance(
     builder: tfds.core.DatasetBuilder, downloads: Mapping[str, Any], reproduce: str
 ) -> dict[str, Any]:
-    """Returns where a version comes from and with what it was made, for its manifest.
+    """Returns the origin of a version and the software that built it, for its manifest.
 
     Args:
       builder: The builder.
-      downloads: TFDS's record of each file that was downloaded, by its address.
-      reproduce: The command that makes it again.
+      downloads: TFDS's record of each downloaded file, by address.
+      reproduce: The command that rebuilds the version.
     """
     notes = builder.info.release_notes or {}
     return {
@@ -192,11 +192,11 @@ def provenance(
 
 
 def files_of(version_dir: Path, results: Sequence[SplitResult]) -> dict[str, Any]:
-    """Returns what the manifest records of files beside the shards of a version.
+    """Returns the manifest's record of the files other than a version's shards.
 
     Args:
-      version_dir: Its directory.
-      results: What the engine made.
+      version_dir: The version's directory.
+      results: The engine's results.
     """
     shards = {shard.name for one in results for shard in one.shards}
     made_elsewhere = {name: said for one in results for name, said in one.sidecars.items()}
@@ -204,10 +204,10 @@ def files_of(version_dir: Path, results: Sequence[SplitResult]) -> dict[str, Any
 
 
 def renew_copy(version_dir: Path) -> None:
-    """Records `dataset_info.json` as it is now in the manifest, where that has a copy of it.
+    """Updates the manifest's copy of `dataset_info.json`, if it has one.
 
     Args:
-      version_dir: The version's directory, of which TFDS has updated the file.
+      version_dir: The version's directory, in which TFDS has updated the file.
     """
     made = Manifest.read(version_dir)
     if made is not None and made.metadata_copy:
@@ -224,7 +224,7 @@ def configs(builder: tfds.core.DatasetBuilder) -> dict[str, Any]:
 
 
 def _without_secrets(url: str) -> str:
-    """Returns an address without a password, and without what signs a request."""
+    """Returns an address without passwords and request signatures."""
     parts = urllib.parse.urlsplit(url)
     query = [
         (name, value)
@@ -236,6 +236,6 @@ def _without_secrets(url: str) -> str:
 
 
 def declared_splits(inputs: Iterable[SplitInput]) -> dict[str, Any]:
-    """Returns by which rule the rows of each split were chosen, where that was declared."""
+    """Returns the rules by which rows were assigned to splits, for splits that declare one."""
     declared = {item.name: dict(getattr(item.units, "declared", {})) for item in inputs}
     return {name: rule for name, rule in declared.items() if rule}

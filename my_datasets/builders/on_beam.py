@@ -1,4 +1,4 @@
-"""A builder's way to the engine on Beam; Beam itself is loaded only if it is wanted."""
+"""Connects a builder to the Beam engine; imports Beam only if it is needed."""
 
 import functools
 import os
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Where:
-    """Where workers and the building process meet.
+    """Where workers and the building process exchange files.
 
     Attributes:
-      place: The place.
-      check: Raises if it may be another process by now that builds the version.
+      place: The directory or bucket.
+      check: Raises if another process may be building the version by now.
     """
 
     place: "Place"
@@ -36,20 +36,20 @@ class Where:
 
 
 class BeamMetadata(tfds.core.BeamMetadataDict):  # type: ignore[misc]
-    """TFDS's dict of metadata whose values a pipeline may compute; they are kept with the work.
+    """TFDS's metadata dict for values that a pipeline computes, kept in the work directory.
 
-    TFDS's own has them in a temporary folder of the building process's machine, which goes with
-    the first saving: no worker elsewhere could write there, and no build could be resumed.
+    TFDS's own `BeamMetadataDict` keeps them in a local temporary folder that it deletes on the
+    first save: workers on other machines could not write there, and a build could not be resumed.
     """
 
     def __init__(self, given: Mapping[Any, Any]) -> None:
-        """Takes over what a builder has put into TFDS's."""
+        """Copies what a builder has put into TFDS's dict."""
         dict.__init__(self, given)
-        # Lists of the values that the pipeline computes, by their keys.
+        # The values that the pipeline computes, as single-element lists, by key.
         self.computed: dict[Any, Any] = {}
 
     def __setitem__(self, key: Any, item: Any) -> None:
-        """Takes a value, or a collection that will have one element."""
+        """Sets a value, or a collection that will have one element."""
         import apache_beam as beam
 
         if not isinstance(item, beam.pvalue.PValue):
@@ -61,15 +61,16 @@ class BeamMetadata(tfds.core.BeamMetadataDict):  # type: ignore[misc]
         dict.__setitem__(self, key, item)
 
     def save_metadata(self, data_dir: os.PathLike[str]) -> None:
-        """Saves the values; nothing is removed by it."""
+        """Saves the values, without deleting anything."""
         tfds.core.MetadataDict.save_metadata(self, data_dir)
 
 
 class OnBeam:
-    """Where the build of a version runs, if it is on Beam.
+    """Runs a version's build on Beam, if the builder or the options ask for it.
 
     Attributes:
-      arguments: What `_split_generators` gets beside the downloads: a pipeline if it asks for one.
+      arguments: Arguments of `_split_generators` besides the downloads: a pipeline if it asks for
+        one.
     """
 
     def __init__(
@@ -78,15 +79,15 @@ class OnBeam:
         config: tfds.download.DownloadConfig,
         options: BuildOptions,
     ) -> None:
-        """Looks at what was asked for.
+        """Checks whether the options or the builder ask for Beam.
 
         Args:
           split_generators: The builder's method.
           config: TFDS's options.
-          options: Ours.
+          options: This package's options.
 
         Raises:
-          InvalidOptionError: An option of Beam's is missing, unknown, or would lose examples.
+          InvalidOptionError: A Beam option is missing, unknown, or would lose examples.
         """
         self._config = config
         self._options = options
@@ -107,11 +108,11 @@ class OnBeam:
             self.arguments = {"pipeline": self._pipeline}
 
     def is_wanted(self, job: Job, metadata: Any) -> bool:
-        """Returns whether a job is for Beam.
+        """Returns whether a job must run on Beam.
 
         Args:
-          job: What to build.
-          metadata: That of the builder's info, which a pipeline may have to compute.
+          job: The job.
+          metadata: The metadata of the builder's info, which a pipeline may have to compute.
         """
         computes = isinstance(metadata, BeamMetadata) and bool(metadata.computed)
         collections = any(item.collection is not None for item in job.inputs)
@@ -121,18 +122,19 @@ class OnBeam:
         self, job: Job, elsewhere: Where | None, work: Path, identity: Mapping[str, Any],
         target: Path, module: str, wanted: Wanted, metadata: Any, ended: Callable[[Any], None],
     ) -> list[SplitResult]:  # fmt: skip
-        """Builds all splits of a version, and hands over the shards.
+        """Builds all splits of a version and hands over the shards.
 
         Args:
-          job: What to build.
-          elsewhere: Where workers and this process meet, if not in the work directory.
+          job: The job.
+          elsewhere: Where workers and this process exchange files; None for the work directory.
           work: The work directory.
-          identity: What the work depends on.
+          identity: Everything that the work depends on.
           target: The version's directory on this machine.
-          module: The builder's.
-          wanted: What workers look for in examples.
-          metadata: That of the builder's info; values that the pipeline computes are put into it.
-          ended: Called with the result of each pipeline with transforms of the builder's.
+          module: The builder's module.
+          wanted: What workers look for in the examples.
+          metadata: The metadata of the builder's info; updated with the values that the pipeline
+            computes.
+          ended: Called with the result of each pipeline that has transforms of the builder.
         """
         from my_datasets.building.engines.beam import engine
         from my_datasets.building.engines.beam.pipelines import stage
@@ -158,7 +160,7 @@ class OnBeam:
 
     @property
     def findings(self) -> Findings | None:
-        """What brings what workers found in shards; None if there were none."""
+        """Fetches what workers found in the shards; None if the build did not run on Beam."""
         if self._driver is None:
             return None
         from my_datasets.building.engines.beam import engine
@@ -166,7 +168,7 @@ class OnBeam:
         return functools.partial(engine.findings, self._driver)
 
     def close(self) -> None:
-        """Lets go of the runner."""
+        """Closes the connection to the runner."""
         if self._submission is not None:
             self._submission.close()
 

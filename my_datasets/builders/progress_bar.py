@@ -1,4 +1,4 @@
-"""The progress of a build as TFDS shows its own: by a tqdm bar, unless the user switched it off."""
+"""Shows the progress of a build with TFDS's tqdm bar, unless the user disabled it."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from my_datasets.building.progress import Progress
 
 
 class ProgressBar:
-    """Shows a build's progress; `tfds.disable_progress_bar()` silences it, too."""
+    """Shows a build's progress; `tfds.disable_progress_bar()` also disables it."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -16,7 +16,7 @@ class ProgressBar:
         self._shown = 0
 
     def __call__(self, progress: Progress) -> None:
-        """Shows how far the build is."""
+        """Updates the bar."""
         if progress.stage != self._stage:
             self.close()
             self._stage, self._shown = progress.stage, 0
@@ -34,6 +34,6 @@ class ProgressBar:
         self._shown = done
 
     def close(self) -> None:
-        """Takes the bar away."""
+        """Removes the bar."""
         if self._bar is not None:
             self._bar.close()

@@ -1,4 +1,4 @@
-"""The command that makes a version again, for its manifest."""
+"""The command that rebuilds a version, for its manifest."""
 
 import shlex
 
@@ -18,22 +18,23 @@ def command(
     options: BuildOptions,
     file_format: str | file_adapters.FileFormat | None = None,
 ) -> str:
-    """Returns the command that makes the same bytes, of the same input and code.
+    """Returns the command that rebuilds the same bytes from the same input and code.
 
-    What decides nothing about them is left out: workers, memory, engine, places. So is what only
-    Python can say: a size of shards that is not of whole MiB, duplicates that are passed over.
+    Leaves out options that do not affect the bytes: workers, memory, engine, paths. Also leaves out
+    what can only be set from Python: a shard size that is not in whole MiB, and ignoring
+    duplicates.
 
     Args:
       builder: The builder.
-      config: How it builds, as TFDS has it.
-      options: And as this package has it.
-      file_format: That of the shards, if it is not the one that `builder.info` tells.
+      config: TFDS's build options.
+      options: This package's build options.
+      file_format: The format of the shards, if it differs from that of `builder.info`.
     """
     form = file_adapters.FileFormat.from_value(file_format or builder.info.file_format).value
     name = "/".join(filter(None, (builder.name, builder.builder_config_name)))
     words = ["my-datasets", "build", f"{name}:{builder.version}"]
     module = type(builder).__module__
-    # Of a module that was typed in nothing can be said.
+    # A module typed into an interpreter cannot be imported.
     if module.partition(".")[0] not in (_OURS, "__main__"):
         words += ["--imports", module]
     if form != "tfrecord":

@@ -1,4 +1,4 @@
-"""What a builder refuses to do, in words: the errors of `my_datasets.builders.base`."""
+"""The errors that `my_datasets.builders.base` raises."""
 
 import inspect
 from pathlib import Path
@@ -28,7 +28,7 @@ def source_file(cls: type) -> Path | None:
 
 
 def two_of_a_name(name: str, first: type, second: type) -> DuplicateBuilderError:
-    """Returns the error for two builders of one name."""
+    """Returns the error for two builders of the same name."""
     return DuplicateBuilderError(
         explain(
             f"Two builders are called {name!r}.",
@@ -41,7 +41,7 @@ def two_of_a_name(name: str, first: type, second: type) -> DuplicateBuilderError
 
 
 def no_generator(cls: type, name: str) -> BuilderError:
-    """Returns the error for a builder whose `_generate_examples` is called, and is not there."""
+    """Returns the error for a builder that uses `_generate_examples` but does not define it."""
     return BuilderError(
         explain(
             f"The builder of {name!r} has no _generate_examples.",
@@ -91,7 +91,7 @@ def remote_overwrite(data_dir: str) -> OverwriteError:
 
 
 def not_read_by_tensorflow(data_dir: str) -> DataDirError:
-    """Returns the error for a builder whose data directory only this package reads and writes."""
+    """Returns the error for a data directory that this package can access but TensorFlow cannot."""
     return DataDirError(
         explain(
             f"{data_dir} cannot be the data directory of a builder: TensorFlow does not read it.",
@@ -103,7 +103,7 @@ def not_read_by_tensorflow(data_dir: str) -> DataDirError:
 
 
 def empty_overwrite(version_dir: Path) -> OverwriteError:
-    """Returns the error for overwriting a version by one without examples."""
+    """Returns the error for overwriting a version with one that has no examples."""
     return OverwriteError(
         explain(
             f"{version_dir} is not overwritten by a version without any example.",
@@ -114,14 +114,14 @@ def empty_overwrite(version_dir: Path) -> OverwriteError:
 
 
 def check_whole(version_dir: Path, reference: str) -> None:
-    """Sees that a version's directory holds a whole one.
+    """Checks that a directory contains a complete version.
 
     Args:
       version_dir: The directory.
-      reference: What builds it.
+      reference: The reference that builds it, for the error message.
 
     Raises:
-      IncompleteVersionError: It does not.
+      IncompleteVersionError: The version is not complete.
     """
     if not layout.is_prepared(version_dir):
         raise IncompleteVersionError(
@@ -148,7 +148,7 @@ def _described(cls: type) -> str:
 
 
 def check_prepared(version_dir: Path, name: str, version: str) -> None:
-    """Sees that TFDS can read what a builder finds prepared in its version's directory.
+    """Checks that TFDS can read the metadata in the directory of a builder's version.
 
     Args:
       version_dir: The directory; it may not exist.
@@ -156,7 +156,8 @@ def check_prepared(version_dir: Path, name: str, version: str) -> None:
       version: The version.
 
     Raises:
-      IncompleteVersionError: Its `dataset_info.json` is damaged, or of something else.
+      IncompleteVersionError: `dataset_info.json` is damaged, or describes another dataset or
+        version.
     """
     try:
         declared = Declared.read(version_dir).name

@@ -1,1 +1,1 @@
-"""Downloads: files from HTTP servers, resumed, from mirrors if need be, and verified."""
+"""Downloads files over HTTP: resumes, falls back to mirrors and verifies."""

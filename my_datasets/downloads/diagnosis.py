@@ -1,4 +1,4 @@
-"""What is wrong with a file that is not the expected one."""
+"""Diagnoses downloaded files that are not the expected ones."""
 
 import posixpath
 import urllib.parse
@@ -7,20 +7,20 @@ from pathlib import Path
 
 from my_datasets.errors import ChecksumError, DownloadError, explain
 
-# What a page of HTML begins with, after white space and a byte order mark.
+# How an HTML page begins, after white space and a byte order mark.
 _HTML = (b"<!doctype html", b"<html", b"<head", b"<script", b"<body")
-# Files with these endings may well be HTML.
+# Files with these suffixes may legitimately be HTML.
 _MAY_BE_HTML = ("", ".html", ".htm", ".xhtml", ".php", ".asp", ".aspx", ".jsp", ".txt")
 _LOOKED_AT = 1024
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What was recorded of a file.
+    """The recorded size and checksum of a file.
 
     Attributes:
-      size: In bytes.
-      sha256: In hexadecimal.
+      size: The size in bytes.
+      sha256: The SHA-256, in hexadecimal.
     """
 
     size: int
@@ -28,7 +28,7 @@ class Expected:
 
 
 def is_html(path: Path) -> bool:
-    """Returns whether a file begins as a web page does."""
+    """Returns whether a file begins like a web page."""
     with path.open("rb") as file:
         begin = file.read(_LOOKED_AT)
     return begin.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_HTML)
@@ -37,25 +37,25 @@ def is_html(path: Path) -> bool:
 def check(
     path: Path, url: str, *, sha256: str, expected: Expected | None, declared: int | None, fix: str
 ) -> None:
-    """Sees whether a file that was downloaded is what it should be.
+    """Checks that a downloaded file is the expected one.
 
     Args:
       path: The file.
-      url: Where it came from.
+      url: The address it was downloaded from.
       sha256: Its SHA-256, in hexadecimal.
-      expected: What was recorded of it; None if nothing was.
-      declared: The size that the server gave; None if it gave none.
-      fix: The command by which the user accepts another file.
+      expected: The recorded size and checksum; None if not recorded.
+      declared: The size that the server declared; None if it declared none.
+      fix: The command with which the user accepts a changed file.
 
     Raises:
-      DownloadError: It is a web page in place of the file, or its end is missing.
-      ChecksumError: It is another file than the recorded one.
+      DownloadError: It is a web page instead of the file, or it is truncated.
+      ChecksumError: It differs from the recorded file.
     """
     size = path.stat().st_size
     if expected is not None and (size, sha256) == (expected.size, expected.sha256):
         return
     ending = posixpath.splitext(urllib.parse.urlsplit(url).path)[1].lower()
-    # A recorded file that differs: a page is one, whatever it is called, if it is small.
+    # A file smaller than the recorded one may be an error page, whatever its suffix.
     suspicious = ending not in _MAY_BE_HTML or (expected is not None and size < expected.size)
     if suspicious and is_html(path):
         raise DownloadError(

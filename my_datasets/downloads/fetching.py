@@ -1,4 +1,4 @@
-"""A file from an HTTP server: resumed after a drop, from a mirror if need be, and verified."""
+"""Downloads a file over HTTP: resumes, falls back to mirrors and verifies."""
 
 import contextlib
 import email.utils
@@ -21,22 +21,22 @@ from my_datasets.errors import DownloadError, MyDatasetsError, explain
 from my_datasets.printable import PrintableError
 
 _BLOCK = 1 << 18
-# Statuses after which asking again may help (RFC 9110, and RFC 6585 for 429).
+# Status codes after which a retry may succeed (RFC 9110, and RFC 6585 for 429).
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
-# A name that nobody knows is asked for once more only.
+# An unresolvable host name is retried only once.
 _NAMELESS_TRIES = 2
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a server is given.
+    """How long to wait for a server.
 
     Attributes:
-      tries: Answers in a row that bring no byte more, before it is given up.
-      first_wait: Seconds after the first of them; doubled each time.
-      longest_wait: Seconds at most, also if the server asks for more by `Retry-After`.
-      connect: Seconds for a connection.
-      silence: Seconds without a byte.
+      tries: How many consecutive attempts may fail to bring any more bytes.
+      first_wait: Seconds to wait after the first such attempt; doubled each time.
+      longest_wait: Maximum wait in seconds, even if the server's `Retry-After` asks for more.
+      connect: Connection timeout in seconds.
+      silence: Read timeout in seconds.
     """
 
     tries: int = 6
@@ -48,14 +48,14 @@ class Patience:
 
 @dataclass(frozen=True)
 class Fetched:
-    """A file that is whole.
+    """A completely downloaded file.
 
     Attributes:
-      path: Where it is.
-      size: In bytes.
-      sha256: In hexadecimal.
-      file_name: What the server calls it.
-      url: Which address it came from.
+      path: The file's path.
+      size: The size in bytes.
+      sha256: The SHA-256, in hexadecimal.
+      file_name: The file's name according to the server.
+      url: The address it was downloaded from.
     """
 
     path: Path
@@ -66,7 +66,7 @@ class Fetched:
 
 
 class _NotWholeError(PrintableError):
-    """An answer ended early, or did not come; what came is kept."""
+    """The response ended early or failed; the bytes received so far are kept."""
 
     def __init__(
         self, reason: str, wait: float | None = None, *, is_nameless: bool = False
@@ -87,24 +87,24 @@ def fetch(
     on_bytes: Callable[[int], None] = lambda _: None,
     fix: str = "record it",
 ) -> Fetched:
-    """Downloads a file into a directory, whole and verified; what an earlier call got is kept.
+    """Downloads a file completely and verifies it; resumes an earlier partial download.
 
-    Call it within `alone`, if others may fetch the same into that directory.
+    Call it within `alone` if other processes may download the same file to that directory.
 
     Args:
-      url: Its address, and its identity.
-      directory: Where it is put, under a name of its own.
-      sources: The addresses to ask, in this order; by default only `url`.
-      expected: What was recorded of it. Without it only obvious mistakes are found.
-      verify_ssl: Whether certificates are verified.
-      patience: How long servers are given.
-      on_bytes: Told of bytes as they come, also of those that are there already; of a negative
-        number where they are given up.
-      fix: The command by which the user accepts another file.
+      url: The file's address, which also identifies it.
+      directory: The target directory; the file gets a generated name.
+      sources: The addresses to try, in order; by default only `url`.
+      expected: The recorded size and checksum. Without it, only obvious errors are detected.
+      verify_ssl: Whether to verify certificates.
+      patience: How long to wait for servers.
+      on_bytes: Progress callback, called with the number of new bytes; this includes bytes from an
+        earlier download, and is negative if bytes are discarded.
+      fix: The command with which the user accepts a changed file.
 
     Raises:
-      DownloadError: No source gave the whole file.
-      ChecksumError: It is another file than the recorded one.
+      DownloadError: No source provided the complete file.
+      ChecksumError: The file differs from the recorded one.
     """
     directory.mkdir(parents=True, exist_ok=True)
     partial = Partial(directory, url)
@@ -120,12 +120,12 @@ def fetch(
 
 
 def alone(url: str, directory: Path) -> contextlib.AbstractContextManager[None]:
-    """Waits until nobody else fetches the same file into the same directory."""
+    """Waits until no other process downloads the same file to the same directory."""
     return Partial(directory, url).alone()
 
 
 class _Counted:
-    """Tells how many bytes there are by differences."""
+    """Converts sizes to differences for the progress callback."""
 
     def __init__(self, on_bytes: Callable[[int], None]) -> None:
         self._on_bytes = on_bytes
@@ -138,7 +138,7 @@ class _Counted:
 
 @dataclass(frozen=True)
 class _Job:
-    """One file from one source; see `fetch`."""
+    """A download of one file from one source; see `fetch`."""
 
     source: str
     partial: Partial
@@ -150,7 +150,7 @@ class _Job:
 
 
 def _from(job: _Job) -> Fetched:
-    """Returns the file from one source; if pieces of two files were put together, once more."""
+    """Downloads from one source; starts over once if a resumed file turns out to be wrong."""
     partial = job.partial
     while True:
         was_there = partial.size
@@ -169,7 +169,7 @@ def _from(job: _Job) -> Fetched:
             partial.discard()
             job.counted.now(0)
             if was_there:
-                continue  # its beginning may have been another file's
+                continue  # the resumed bytes may have come from another file
             raise
         target = partial.path.with_suffix(".whole")
         size = partial.size
@@ -178,7 +178,7 @@ def _from(job: _Job) -> Fetched:
 
 
 def _complete(job: _Job) -> tuple[Origin, int | None]:
-    """Asks until the file is whole; returns where it came from, and the size the server gave."""
+    """Retries until the file is complete; returns its origin and the size the server declared."""
     partial, patience = job.partial, job.patience
     farthest, tries, wait = partial.size, 0, patience.first_wait
     with requests.Session() as session:
@@ -205,14 +205,14 @@ def _complete(job: _Job) -> tuple[Origin, int | None]:
 
 
 def _ask(session: requests.Session, job: _Job) -> tuple[Origin, int | None]:
-    """Asks once, for what is missing; returns as `_complete`."""
+    """Requests the missing bytes once; returns what `_complete` does."""
     partial = job.partial
     begin, known = partial.size, partial.origin
-    # Bytes as they are, not as they are compressed on their way.
+    # Without compression in transit: ranges must refer to the file's own bytes.
     headers = {"Accept-Encoding": "identity"}
     same = known is not None and known.url == job.source and known.validator
     if known is None or not (same or job.expected):
-        begin = 0  # what is there may be the beginning of another file
+        begin = 0  # the existing bytes may belong to another file
     if begin:
         headers["Range"] = f"bytes={begin}-"
         if known is not None and same:
@@ -226,7 +226,7 @@ def _ask(session: requests.Session, job: _Job) -> tuple[Origin, int | None]:
             declared = _begin(response, job.source, partial, begin, known)
             job.counted.now(partial.size)
             origin = partial.origin
-            if origin is None:  # taken away by somebody else
+            if origin is None:  # deleted by another process
                 raise _NotWholeError("what had come was taken away")
             if response.status_code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 _receive(response, partial, job.counted)
@@ -238,7 +238,7 @@ def _ask(session: requests.Session, job: _Job) -> tuple[Origin, int | None]:
 def _begin(
     response: requests.Response, source: str, partial: Partial, begin: int, known: Origin | None
 ) -> int | None:
-    """Looks at the head of an answer; returns the size of the whole file, None if unknown."""
+    """Checks the response's headers; returns the size of the whole file, None if unknown."""
     status = response.status_code
     if status == HTTPStatus.PARTIAL_CONTENT and begin:
         found = re.fullmatch(
@@ -251,14 +251,14 @@ def _begin(
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and begin:
         whole = re.fullmatch(r"bytes \*/(\d+)", response.headers.get("Content-Range", "").strip())
         if known is not None and whole is not None and int(whole[1]) == begin:
-            return begin  # nothing was missing but the knowledge of it
+            return begin  # the file was already complete
         partial.discard()
         raise _NotWholeError("what had come is no beginning of the file", 0.0)
     if status != HTTPStatus.OK:
         raise _refused(response, source)
     partial.begin(Origin(source, _validator(response), _file_name(response)))
     if response.headers.get("Content-Encoding", "identity") != "identity":
-        return None  # it is decompressed as it comes
+        return None  # it is decompressed while it is received
     length = response.headers.get("Content-Length", "")
     return int(length) if length.isdigit() else None
 
@@ -291,7 +291,7 @@ def _receive(response: requests.Response, partial: Partial, counted: _Counted) -
 
 @contextlib.contextmanager
 def _explained(partial: Partial) -> Iterator[None]:
-    """Turns what a network does into one kind of error; what came is kept."""
+    """Converts network errors to `_NotWholeError`, or to `DownloadError` if a retry cannot help."""
     try:
         yield
     except (requests.exceptions.SSLError, requests.exceptions.InvalidURL) as error:
@@ -312,19 +312,19 @@ def _explained(partial: Partial) -> Iterator[None]:
 
 
 def _is_nameless(error: BaseException) -> bool:
-    """Returns whether the server's name is not known: a mistake, or there is no network."""
+    """Returns whether the host name cannot be resolved: it is wrong, or there is no network."""
     reason = getattr(error.args[0], "reason", None) if error.args else None
     return isinstance(reason, urllib3.exceptions.NameResolutionError)
 
 
 def _validator(response: requests.Response) -> str:
-    """Returns what `If-Range` takes (RFC 9110, section 13.1.5): no weak ETag."""
+    """Returns the validator for `If-Range` (RFC 9110, section 13.1.5): no weak ETag."""
     tag = response.headers.get("ETag", "")
     return tag if tag and not tag.startswith("W/") else response.headers.get("Last-Modified", "")
 
 
 def _retry_after(response: requests.Response) -> float | None:
-    """Returns the seconds that a server asks to wait (RFC 9110, section 10.2.3)."""
+    """Returns how many seconds the server asks to wait (RFC 9110, section 10.2.3)."""
     asked = response.headers.get("Retry-After", "").strip()
     if asked.isdigit():
         return float(asked)

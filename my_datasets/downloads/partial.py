@@ -1,4 +1,4 @@
-"""A download that is not whole yet: its bytes, and what they are the beginning of."""
+"""A partial download: its bytes, and the file that they come from."""
 
 import contextlib
 import hashlib
@@ -16,13 +16,13 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the bytes come from.
+    """The origin of a download.
 
     Attributes:
-      url: The address that was asked.
-      validator: The server's strong ETag, or its date of modification: the same as long as the
-        file is. Empty if it gave none.
-      file_name: What the server, or the address, calls the file.
+      url: The requested address.
+      validator: The server's strong ETag, or its modification date, which change when the file
+        does. Empty if the server sent neither.
+      file_name: The file's name according to the server or the address.
     """
 
     url: str
@@ -31,14 +31,14 @@ class Origin:
 
 
 class Partial:
-    """The file in which a download grows; it survives this process."""
+    """The file that a download is written to; it persists after this process ends."""
 
     def __init__(self, directory: Path, url: str) -> None:
-        """Looks for what an earlier process has left.
+        """Opens the partial download that an earlier process may have left.
 
         Args:
-          directory: Where it lies.
-          url: The address, which is also the file's identity, whatever mirror it comes from.
+          directory: The directory of the file.
+          url: The address, which also identifies the file if it comes from a mirror.
         """
         self._stem = hashlib.sha256(url.encode()).hexdigest()[:32]
         self._directory = directory
@@ -47,38 +47,38 @@ class Partial:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Waits until no other process downloads the same."""
+        """Waits until no other process downloads the same file."""
         self._directory.mkdir(parents=True, exist_ok=True)
         lock = self._directory / f"{self._stem}.partial.lock"
-        # The lock's file stays: another process may be waiting for it.
+        # The lock file is never deleted: another process may be waiting for it.
         with filelock.FileLock(lock):
             yield
 
     @property
     def size(self) -> int:
-        """Returns how many bytes are there."""
+        """How many bytes have been downloaded."""
         return self.path.stat().st_size if self.path.exists() else 0
 
     @property
     def origin(self) -> Origin | None:
-        """Returns where they come from; None if that is not known."""
+        """The origin of the bytes; None if unknown."""
         try:
             return Origin(**json.loads(self._facts.read_text("utf-8")))
         except (OSError, ValueError, TypeError):
             return None
 
     def begin(self, origin: Origin) -> None:
-        """Starts anew: what is there is given up."""
+        """Starts from scratch and discards the existing bytes."""
         self.path.unlink(missing_ok=True)
         self._facts.write_text(json.dumps(vars(origin)), "utf-8")
         self.path.touch()
 
     def append(self) -> Any:
-        """Returns the file, open for more bytes."""
+        """Opens the file for appending."""
         return self.path.open("ab")
 
     def sha256(self) -> str:
-        """Returns the SHA-256 of what is there."""
+        """Returns the SHA-256 of the downloaded bytes, in hexadecimal."""
         found = hashlib.sha256()
         with self.path.open("rb") as file:
             while block := file.read(_BLOCK):
@@ -86,13 +86,13 @@ class Partial:
         return found.hexdigest()
 
     def finish(self, target: Path) -> None:
-        """Moves the whole file to where it is wanted."""
+        """Moves the complete file to its target."""
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
         self.path.replace(target)
         self.discard()
 
     def discard(self) -> None:
-        """Takes away what is there."""
+        """Deletes the partial download."""
         self.path.unlink(missing_ok=True)
         self._facts.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Sources: what raw data is read from, in columns wherever it has some, one line each.
+"""Sources: functions that read raw data, in columns if it has any, in one line of code each.
 
-Each function returns a `Source`, which is returned from `_split_generators` in place of a
-generator: `{"train": sources.csv(path)}`.
+Each function returns a `Source`; return it from `_split_generators` instead of a generator:
+`{"train": sources.csv(path)}`.
 """
 
 from my_datasets.sources.databases import sql

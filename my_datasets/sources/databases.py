@@ -1,4 +1,4 @@
-"""SQL databases, read in columns through ADBC."""
+"""Reads SQL databases in columns through ADBC."""
 
 import contextlib
 import importlib
@@ -18,9 +18,9 @@ from my_datasets.errors import SourceError, explain
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
 
-# Rows from which SQLite's types are guessed, and nulls expected.
+# How many rows SQLite's types and nullable columns are inferred from.
 _SAMPLE = 10_000
-# SQLite knows the types of values only: those of a column are guessed from so many rows at a time.
+# SQLite only types individual values: ADBC infers a column's type from this many rows at a time.
 _SQLITE_ROWS = 8192
 _PASSWORD = re.compile(r"(?<=:)[^:@/]+(?=@)|(?<=password=)[^&\s]+")
 
@@ -36,24 +36,24 @@ def sql(
 ) -> Source:
     """Returns the rows of a query.
 
-    Each part is read by a query and a connection of its own. What they read together is one state
-    of the database only if nobody changes it while the dataset is built.
+    Each part is read with its own query and connection. They see the same state of the database
+    only if it is not modified during the build.
 
     Args:
       query: A `SELECT` statement.
       database: A SQLite file, or a URL: `postgresql://user@host/database` as libpq takes it, or
-        `bigquery://project/dataset`. A password had better be where the driver looks for it
-        (`PGPASSWORD`, `~/.pgpass`) than in the URL.
-      key: The column whose values are the examples' keys. A database promises no order, so a row's
-        number would not identify it.
-      split_by: A column of integers by whose ranges large results are read in parts, in parallel;
-        one with an index, or all of the table is read for each part.
-      parts: Into how many ranges of equal width.
-      types: The types of some columns; those of others are the database's, or, as SQLite has none,
-        those of the first 10,000 rows.
+        `bigquery://project/dataset`. Keep passwords where the driver looks for them (`PGPASSWORD`,
+        `~/.pgpass`) rather than in the URL.
+      key: The column whose values are the examples' keys. Databases do not guarantee an order, so a
+        row's number would not identify it.
+      split_by: A column of integers; large results are read in parallel, by ranges of its values.
+        It should have an index, or each part reads the whole table.
+      parts: The number of ranges, of equal width.
+      types: The types of some columns; the others have the database's types, or with SQLite, which
+        has none, those of the first 10,000 rows.
 
     Raises:
-      SourceError: There is no such database or column, or it does not understand the query.
+      SourceError: There is no such database or column, or the query is invalid.
       MissingDependencyError: The driver is not installed.
     """
     where = _Database.of(database)
@@ -82,13 +82,13 @@ def sql(
 
 @dataclass(frozen=True)
 class _Database:
-    """Where rows are read from.
+    """A database to read rows from.
 
     Attributes:
       driver: The module of its ADBC driver.
-      shown: What messages call it.
-      file: The file that it is, whose change tells that of the data; None for a server.
-      arguments: What the driver connects with; there may be a password in it.
+      shown: Its name in messages.
+      file: The database's file, which changes when the data does; None for a server.
+      arguments: The driver's connection arguments, which may contain a password.
     """
 
     driver: str
@@ -131,7 +131,7 @@ class _Database:
         """Opens the result of a query.
 
         Raises:
-          SourceError: The database cannot be reached, or does not understand the query.
+          SourceError: The database cannot be reached, or the query is invalid.
           MissingDependencyError: The driver is not installed.
         """
         try:
@@ -139,7 +139,7 @@ class _Database:
         except ModuleNotFoundError as error:
             raise missing_dependency(self.driver, needed_for=f"reading {self.shown}") from error
         try:
-            # A connection does not survive a fork: each process makes its own.
+            # A connection does not survive a fork: each process opens its own.
             with dbapi.connect(**self.arguments) as connection, connection.cursor() as cursor:
                 if self.driver == "adbc_driver_sqlite":
                     rows = {"adbc.sqlite.query.batch_rows": str(_SQLITE_ROWS)}
@@ -157,17 +157,17 @@ class _Database:
                     if "mismatch" in reason
                     else "see whether the database is there, and try the query in its own shell",
                 )
-            ) from None  # the original may show the password
+            ) from None  # the original may contain the password
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Some rows of a query's result: a unit.
+    """A unit: some rows of a query's result.
 
     Attributes:
-      query: What selects them.
-      file: The SQLite file, as its change is one of the unit.
-      all_rows: What tells the result from one of other rows, as far as a server tells it.
+      query: The query that selects them.
+      file: The SQLite file; if it changes, so does the unit.
+      all_rows: Counts and bounds of the result, by which changes on a server can be detected.
     """
 
     query: str
@@ -207,12 +207,12 @@ def _ranges(
 
 
 def _selecting(columns: str, query: str, condition: str = "") -> str:
-    # The query is of who runs it. In lines of its own, so that a comment at its end ends there.
+    # The query is the user's own. It has its own lines so that a trailing comment ends there.
     return f"SELECT {columns} FROM (\n{query}\n) AS source {condition}"  # noqa: S608
 
 
 def sqlite_uri(path: str | os.PathLike[str]) -> str:
-    """Returns the URI by which SQLite opens a file to read it, whatever characters are in its path.
+    """Returns the read-only SQLite URI of a file, whatever characters its path contains.
 
     Args:
       path: The file.
@@ -221,7 +221,7 @@ def sqlite_uri(path: str | os.PathLike[str]) -> str:
 
 
 def quoted(name: str) -> str:
-    """Returns a name as SQL has it: between quotes."""
+    """Returns a name as a quoted SQL identifier."""
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
@@ -238,7 +238,7 @@ class _QueryReader:
                 yield from self._stored(batch)
 
     def _stored(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, Any]]:
-        """Yields the rows in the types of the schema; those with another value by halving."""
+        """Yields the rows with the types of the schema; finds invalid rows by bisection."""
         try:
             yield self.key, stored(batch, self.schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -16,14 +16,14 @@ def features_of(
     optional: Collection[str] = (),
     special: Mapping[str, Callable[[], Any]] | None = None,
 ) -> tfds.features.FeaturesDict:
-    """Returns features that hold all that the columns can hold.
+    """Returns features that can represent all values of the columns.
 
     Args:
-      schema: The columns, in the types in which they are stored.
+      schema: The columns, with the types in which they are stored.
       labels: The columns that are class labels, with the names of their classes.
-      optional: The columns that may hold nulls. TFDS knows none in labels, lists of any length
-        and structs: there a null stays an error.
-      special: What makes the features of some columns.
+      optional: The columns that may contain nulls. TFDS does not support nulls in labels, lists of
+        variable length and structs: there, a null remains an error.
+      special: Creates the features of some columns.
 
     Raises:
       SourceError: There is no such column.
@@ -50,22 +50,22 @@ def features_of(
 
 
 def label_feature(names: Sequence[str]) -> tfds.features.ClassLabel:
-    """Returns the feature for one of some classes."""
+    """Returns the feature for class labels with these names."""
     return tfds.features.ClassLabel(names=list(names))
 
 
 def image_feature() -> tfds.features.Image:
-    """Returns the feature for images of any size and kind, stored as their files."""
+    """Returns the feature for images of any size and kind, stored as encoded files."""
     return tfds.features.Image()
 
 
 def video_feature(encoding_format: str) -> tfds.features.Video:
-    """Returns the feature for films of any size, stored as the files of their frames."""
+    """Returns the feature for videos of any size, stored as one encoded image per frame."""
     return tfds.features.Video(shape=(None, None, None, 3), encoding_format=encoding_format)
 
 
 def audio_feature(sample_rate: int, channels: int, dtype: str) -> tfds.features.Audio:
-    """Returns the feature for recordings of any length, stored as their samples."""
+    """Returns the feature for recordings of any length, stored as samples."""
     shape = (None,) if channels == 1 else (None, channels)
     return tfds.features.Audio(shape=shape, dtype=np.dtype(dtype), sample_rate=sample_rate)
 
@@ -75,10 +75,10 @@ def feature_of(kind: pa.DataType, *, optional: bool = False) -> tfds.features.Fe
 
     Args:
       kind: The type.
-      optional: Whether it is to take nulls, where TFDS knows such a feature.
+      optional: Whether to allow nulls, if TFDS supports them for this type.
     """
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        # Text itself does not write into the metadata that it is optional: it cannot be read then.
+        # Text does not record in the metadata that it is optional, so nulls could not be read back.
         return tfds.features.Scalar(np.str_, optional=True) if optional else tfds.features.Text()
     if pa.types.is_large_binary(kind):
         return tfds.features.Scalar(np.object_, optional=optional)

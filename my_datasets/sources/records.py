@@ -1,4 +1,4 @@
-"""TFRecord files from elsewhere: `tf.Example`s that any program wrote."""
+"""Reads TFRecord files of `tf.Example`s written by any program."""
 
 import struct
 from collections.abc import Iterator, Mapping
@@ -17,11 +17,11 @@ from my_datasets.sources.files.listing import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored_schema
 
-# Records from which the columns are known.
+# How many records are read to infer the columns.
 _LOOKED_AT = 100
-# Records, or about so many bytes of them, that are given at once.
+# Maximum number of records per batch, and their approximate size in bytes.
 _ROWS, _BYTES = 4096, 16 << 20
-# A longer record than this is taken for damage.
+# A record longer than this is considered corrupt.
 _LONGEST = 1 << 31
 
 _KINDS: dict[str, pa.DataType] = {
@@ -38,16 +38,16 @@ def tfrecords(
 
     Args:
       where: A file, a directory, a pattern such as `folder/train.tfrecord-*`, or several; paths, or
-        URLs in an object store; also compressed by gzip, if their names end so.
-      columns: The features that are read, and their types: `pa.large_string()` and
-        `pa.large_binary()` for bytes, `pa.int64()` or `pa.bool_()` and so on for integers,
-        `pa.float32()`; `pa.list_(...)` of them for any number of values. None for all that the
-        first 100 records have: a list, unless each of them has just one value.
-      key: The column of the keys; None for the numbers of the records, with the file's name before
-        them if there are several.
+        URLs in an object store; may be compressed with gzip, if their names say so.
+      columns: The features to read, and their types: `pa.large_string()` and `pa.large_binary()`
+        for bytes, `pa.int64()`, `pa.bool_()` and so on for integers, `pa.float32()`;
+        `pa.list_(...)` of them for any number of values. None for all features in the first 100
+        records: a list, unless each of these records has exactly one value.
+      key: The column of the keys; None for the record numbers, prefixed with the file's name if
+        there are several files.
 
     Raises:
-      SourceError: There is no such file, it holds no `tf.Example`s, or has no such feature.
+      SourceError: There is no such file, it does not contain `tf.Example`s, or has no such feature.
     """
     found = files(where)
     schema = stored_schema(pa.schema(list(columns.items())) if columns else _looked_at(found[0]))
@@ -102,7 +102,7 @@ class _Reader:
     def _batches(
         self, file: File, first: int, rows: list[Mapping[str, Any]]
     ) -> Iterator[tuple[Any, Any]]:
-        """Yields rows as one batch; where one of them does not fit, each by itself."""
+        """Yields rows as one batch; if any of them does not fit, each as a batch of its own."""
         keys = file.row_keys(first, len(rows))
         try:
             arrays = [self._column(field, rows) for field in self.schema]
@@ -147,10 +147,10 @@ def _list_of(kind: pa.DataType) -> str:
 
 
 def examples(file: File) -> Iterator[tuple[int, Any]]:
-    """Yields the size of each record, and the `tf.Example` that it is.
+    """Yields each record's size in bytes, and its `tf.Example`.
 
     Raises:
-      SourceError: The file is damaged, or holds other messages.
+      SourceError: The file is corrupt, or contains other messages.
     """
     from google.protobuf.message import DecodeError
     from tensorflow.core.example import example_pb2
@@ -169,7 +169,7 @@ def examples(file: File) -> Iterator[tuple[int, Any]]:
 
 
 def _records(file: File) -> Iterator[tuple[int, bytes]]:
-    """Yields where each record begins in the file, and its bytes; both checksums are compared."""
+    """Yields each record's offset in the file and its bytes, after verifying both checksums."""
     at = 0
     with file.stream() as stream:
         while header := stream.read(tfrecord.HEADER):

@@ -1,4 +1,4 @@
-"""`Source`: a split's input that knows its columns."""
+"""`Source`: a split's input with known columns."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from my_datasets.sources.types import with_nulls
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
-# Rows of a mapped source from which its columns are known.
+# How many rows of a mapped source are read to infer its columns.
 _LOOKED_AT = 1000
 
 
@@ -25,18 +25,18 @@ _LOOKED_AT = 1000
 class Source(Units):
     """Units whose examples come as columns.
 
-    Return it from `_split_generators` in place of a generator: `{"train": sources.csv(path)}`.
+    Return it from `_split_generators` instead of a generator: `{"train": sources.csv(path)}`.
 
     Attributes:
-      generate: Yields `(keys, record batch)` of one unit, and `(key, Misfit)` for a row that
-        cannot be read: an error at build, or set aside with `on_error="quarantine"`.
+      generate: Yields `(keys, record batch)` of one unit, and `(key, Misfit)` for an unreadable
+        row, which fails the build, or is quarantined with `on_error="quarantine"`.
       items: The units.
       schema: The columns, as Arrow types.
-      nullable: The columns in which nulls are to be expected: there are some in the rows that were
-        looked at when the source was made, or nobody knows.
-      special: What makes the feature of a column, where its type alone does not tell: an image's
-        bytes are a binary.
-      declared: By which rule these rows were chosen from another source, for the manifest.
+      nullable: The columns that may contain nulls: because the sampled rows do, or because it is
+        not known.
+      special: Creates the features of columns whose type is ambiguous: an image's bytes are a
+        binary.
+      declared: The rule by which these rows were selected from another source, for the manifest.
     """
 
     schema: pa.Schema
@@ -53,7 +53,7 @@ class Source(Units):
 
         Args:
           labels: The columns that are class labels, with the names of the classes.
-          optional: The columns in which a null is no error; None for those of `nullable`.
+          optional: The columns in which nulls are allowed; None for those in `nullable`.
         """
         from my_datasets.sources.features import features_of
 
@@ -61,7 +61,7 @@ class Source(Units):
         return features_of(self.schema, labels or {}, chosen, self.special)
 
     def head(self, rows: int = 10) -> pa.Table:
-        """Returns the first rows that can be read, as they are given to the features."""
+        """Returns the first readable rows, as they are passed to the features."""
         batches: list[pa.RecordBatch] = []
         for _, batch in self:
             if isinstance(batch, pa.RecordBatch):
@@ -74,8 +74,8 @@ class Source(Units):
         """Returns the source with some of its columns.
 
         Args:
-          columns: Their names; a mapping of new names to present ones renames them. The column of
-            the keys may be left out.
+          columns: Their names; a mapping from new to existing names renames them. The key column
+            may be left out.
 
         Raises:
           SourceError: There is no such column.
@@ -97,28 +97,28 @@ class Source(Units):
         stratify: str | None = None,
         salt: str = "",
     ) -> dict[str, "Source"]:
-        """Returns parts of the rows, as `_split_generators` returns them.
+        """Splits the rows into parts, in the form that `_split_generators` returns.
 
-        A row's side is decided by the MD5 of its key, or of its group: it stays where it is when
-        rows are added or taken away, and is the same on every machine. Each part reads the whole
-        source, and keeps its rows.
+        A row is assigned by the MD5 of its key, or of its group: the assignment does not change
+        when rows are added or removed, and is the same on every machine. Each part reads the whole
+        source and keeps its own rows.
 
         Args:
-          parts: Each split's share of the rows, from 0 to 1: `{"train": 0.8, "test": 0.2}`. If
-            they are less than 1 together, some rows are left out.
-          group: A column; rows with the same value in it are on the same side. The shares are
-            those of the groups, then.
-          stratify: A column; each split has its share of the rows of each value, to a row. Adding
-            rows may then move others, a few at each cut. The keys and this column are read once
-            when the source is made.
-          salt: Another text makes another choice of rows.
+          parts: Each split's share of the rows, from 0 to 1: `{"train": 0.8, "test": 0.2}`. If they
+            add up to less than 1, some rows are left out.
+          group: A column; rows with the same value in it go to the same split. The shares are then
+            shares of the groups.
+          stratify: A column; each split gets its exact share of the rows of each value, to the row.
+            Adding rows may then move others, a few at each cut. The keys and this column are read
+            once when the source is created.
+          salt: A different text gives a different assignment of rows.
 
         Raises:
-          SourceError: There is no such column, or the shares are none; or a part is split again
-            with its salt.
+          SourceError: There is no such column, the shares are invalid, or a part is split again
+            with the same salt.
         """
         cuts = splitting.cuts(parts)
-        # The cuts follow from the order, which a JSON object may lose.
+        # The cuts depend on the order of the parts, which a JSON object may not preserve.
         rule = {
             "parts": dict(parts), "order": list(parts), "group": group, "stratify": stratify,
             "salt": salt,
@@ -162,22 +162,22 @@ class Source(Units):
     def folds(
         self, number: int, *, group: str | None = None, salt: str = ""
     ) -> dict[str, "Source"]:
-        """Returns the rows in parts of about the same size: `fold_0`, `fold_1`, ...
+        """Splits the rows into parts of about the same size: `fold_0`, `fold_1`, ...
 
         Args:
-          number: How many.
-          group: A column; rows with the same value in it are in the same fold.
-          salt: Another text makes another choice of rows.
+          number: The number of folds, at least 2.
+          group: A column; rows with the same value in it go to the same fold.
+          salt: A different text gives a different assignment of rows.
 
         Raises:
-          SourceError: There is no such column, or fewer than two folds are asked for.
+          SourceError: There is no such column, or `number` is less than 2.
         """
         if number < 2:
             raise SourceError(explain(f"{number} folds are none.", fix="ask for two at least"))
         return self.split({f"fold_{i}": 1 / number for i in range(number)}, group=group, salt=salt)
 
     def split_by(self, column: str, groups: Mapping[str, Sequence[Any]]) -> dict[str, "Source"]:
-        """Returns the rows by the values of a column.
+        """Splits the rows by the values of a column.
 
         Args:
           column: The column.
@@ -230,10 +230,11 @@ class Source(Units):
                 yield shuffle_order.key_array(given), batch.column(column)
 
     def map(self, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> "Source":
-        """Returns the source with each of its record batches changed.
+        """Returns the source with a function applied to each of its record batches.
 
         Args:
-          function: Returns a record batch of as many rows. It runs in the processes that build.
+          function: Returns a record batch with the same number of rows. It runs in the build
+            processes.
         """
         mapped = self._with(function, self.schema, self.nullable)
         sample = mapped.head(_LOOKED_AT)

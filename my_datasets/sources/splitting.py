@@ -1,4 +1,4 @@
-"""Splits of one source: which rows are on which side, decided by the rows alone."""
+"""Splits a source: rows are assigned to splits by their own contents only."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,20 +15,20 @@ from my_datasets.errors import SourceError, explain
 from my_datasets.records import shuffle_order
 
 Mask = npt.NDArray[np.bool_]
-# Places of rows on a line of 64-bit numbers.
+# Positions of rows on a line of 64-bit numbers.
 Places = npt.NDArray[np.uint64]
 _SALT = "my_datasets split "
 _WHOLE = 1 << 64
 
 
 class Rule(Protocol):
-    """Which rows belong to one of some splits."""
+    """Decides which rows belong to a split."""
 
     def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:
-        """Returns which of some rows do, given their keys and columns."""
+        """Returns a mask of the rows that belong to the split, given their keys and columns."""
 
     def has_key(self, key: Any) -> bool:
-        """Returns whether a row that cannot be read does: it belongs to one of the splits."""
+        """Returns whether an unreadable row belongs to the split: it must belong to exactly one."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class Part:
 
     Attributes:
       generate: Yields all rows of a unit.
-      rule: Which of the rows.
+      rule: Selects the rows.
     """
 
     generate: Generator
     rule: "Rule"
 
     def __call__(self, item: Any) -> Iterator[tuple[Any, Any]]:
-        """Yields those rows of a unit."""
+        """Yields the selected rows of a unit."""
         for keys, batch in self.generate(item):
             if isinstance(batch, Misfit):
                 if self.rule.has_key(keys):
@@ -59,13 +59,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Between:
-    """Rows whose place lies between two: that of their keys, or of the groups they are of.
+    """Selects rows by the position of their keys, or of their groups.
 
     Attributes:
-      salt: Makes another choice.
-      first: The least place.
-      end: The place after the last one.
-      group: The column whose values stay together; None to go by the keys.
+      salt: A different text gives a different assignment.
+      first: The first position.
+      end: The position after the last.
+      group: The column whose values stay together; None to use the keys.
     """
 
     salt: str
@@ -74,18 +74,18 @@ class Between:
     group: str | None = None
 
     def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:
-        """Returns which rows they are."""
+        """Returns a mask of the rows that belong to the split."""
         texts = keys if self.group is None else _texts(batch.column(self.group))
         return self._within(places(self.salt, texts))
 
     def has_key(self, key: Any) -> bool:
-        """Returns whether a row of this key, of which nothing else is known, is one of them."""
+        """Returns whether an unreadable row with this key belongs to the split."""
         if self.group is not None:
             return self.first == 0
         return bool(self._within(places(self.salt, shuffle_order.key_array([key])))[0])
 
     def _within(self, found: Places) -> Mask:
-        # Beyond the last number there is none, and nothing to compare with.
+        # 2**64 does not fit into uint64, and no position reaches it.
         at_least = found >= np.uint64(self.first) if self.first < _WHOLE else np.zeros_like(found)
         mask: Mask = at_least.astype(np.bool_)
         if self.end < _WHOLE:
@@ -95,13 +95,13 @@ class Between:
 
 @dataclass(frozen=True)
 class Stratum:
-    """Rows that are as many of each class as asked for.
+    """Selects an exact share of the rows of each class.
 
     Attributes:
-      salt: Makes another choice.
+      salt: A different text gives a different assignment.
       column: The column of the classes.
-      bounds: The least place, and that after the last one, for each class.
-      takes_unread: Whether rows that cannot be read are among them.
+      bounds: The first position and the position after the last, for each class.
+      takes_unread: Whether unreadable rows belong to the split.
     """
 
     salt: str
@@ -110,7 +110,7 @@ class Stratum:
     takes_unread: bool
 
     def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:
-        """Returns which rows they are."""
+        """Returns a mask of the rows that belong to the split."""
         found = places(self.salt, keys)
         mask = np.zeros(len(found), np.bool_)
         for name, rows in _classes(batch.column(self.column)):
@@ -118,18 +118,18 @@ class Stratum:
         return mask
 
     def has_key(self, _key: Any) -> bool:
-        """Returns whether rows that cannot be read are among them."""
+        """Returns whether unreadable rows belong to the split."""
         return self.takes_unread
 
 
 @dataclass(frozen=True)
 class Valued:
-    """Rows that have one of some values in a column.
+    """Selects rows by their values in a column.
 
     Attributes:
       column: The column.
       values: The values.
-      takes_unread: Whether rows that cannot be read are among them.
+      takes_unread: Whether unreadable rows belong to the split.
     """
 
     column: str
@@ -137,19 +137,19 @@ class Valued:
     takes_unread: bool
 
     def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:  # noqa: ARG002
-        """Returns which rows they are."""
+        """Returns a mask of the rows that belong to the split."""
         column = batch.column(self.column)
         chosen = pc.is_in(column, pa.array(self.values, column.type))
         mask: Mask = chosen.to_numpy(zero_copy_only=False)
         return mask
 
     def has_key(self, _key: Any) -> bool:
-        """Returns whether rows that cannot be read are among them."""
+        """Returns whether unreadable rows belong to the split."""
         return self.takes_unread
 
 
 def places(salt: str, texts: pa.LargeBinaryArray) -> Places:
-    """Returns the place of each text: the upper half of the MD5 of the salt and the text."""
+    """Returns the position of each text: the upper half of the MD5 of the salt and the text."""
     return salted(salt, texts)[0]
 
 
@@ -162,10 +162,10 @@ def cuts(parts: Mapping[str, float]) -> dict[str, tuple[int, int]]:
     """Returns where each part begins and ends, from 0 to 2**64.
 
     Args:
-      parts: Their shares of the rows, from 0 to 1, by their names.
+      parts: Each part's share of the rows, from 0 to 1, by name.
 
     Raises:
-      SourceError: The shares are none.
+      SourceError: The shares are invalid.
     """
     total = math.fsum(parts.values())
     if not parts or min(parts.values()) <= 0 or total > 1 + 1e-9:
@@ -188,11 +188,11 @@ def cuts(parts: Mapping[str, float]) -> dict[str, tuple[int, int]]:
 
 
 def renamed(declared: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
-    """Returns what is declared of a split after its columns got other names.
+    """Updates the declared rule of a split after its columns were renamed.
 
     Args:
-      declared: What was declared; `stored` is the name of the column by which rows were split, if
-        that is another one now, and None if it is gone.
+      declared: The declared rule. Its `stored` entry is the current name of the column by which
+        rows were split, if it was renamed, or None if it was dropped.
       columns: The old names of the columns, by their new ones.
     """
     rule = dict(declared)
@@ -209,12 +209,12 @@ def strata(
     parts: Mapping[str, float],
     salt: str,
 ) -> dict[str, dict[str, tuple[int, int]]]:
-    """Returns the bounds of each class in each part, so that each has its share of every class.
+    """Returns each class's bounds in each part, so that each part gets its share of every class.
 
     Args:
       read: Yields the keys and the classes of all rows.
-      parts: The shares.
-      salt: Makes another choice.
+      parts: Each part's share, by name.
+      salt: A different text gives a different assignment.
     """
     cuts(parts)
     found: dict[str, list[Places]] = {}
@@ -236,7 +236,7 @@ def strata(
 
 
 def _classes(column: pa.Array) -> Iterator[tuple[str, Mask]]:
-    """Yields each class, by its `repr`, and which rows are of it: no value is one, and NaN, too."""
+    """Yields each class's `repr` and the mask of its rows; null and NaN are classes, too."""
     encoded = column.dictionary_encode(null_encoding="encode")
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     for code, value in enumerate(encoded.dictionary.to_pylist()):
@@ -244,14 +244,14 @@ def _classes(column: pa.Array) -> Iterator[tuple[str, Mask]]:
 
 
 def _texts(column: pa.Array) -> pa.LargeBinaryArray:
-    """Returns the groups of rows as texts, those of none as an empty one."""
+    """Returns the rows' groups as texts; null becomes an empty text."""
     if pa.types.is_large_binary(column.type) or pa.types.is_binary(column.type):
         return pc.fill_null(column.cast(pa.large_binary()), b"")
     return pc.fill_null(column.cast(pa.large_string()), "").cast(pa.large_binary())
 
 
 def named(column: str, groups: Mapping[str, Sequence[Any]]) -> dict[str, Valued]:
-    """Returns the rows of each split, given the values of a column that make it up.
+    """Returns the rule of each split, given the values that belong to it.
 
     Raises:
       SourceError: A value is in two splits.

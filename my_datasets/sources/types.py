@@ -1,4 +1,4 @@
-"""Arrow types as TFDS can store them; `docs/sources.md` has the table."""
+"""Converts Arrow types to those that TFDS can store; `docs/sources.md` has the table."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,19 +7,19 @@ import pyarrow as pa
 
 from my_datasets.errors import SourceError, explain
 
-# More columns are taken for a mistake: a wrong delimiter, or rows and columns exchanged.
+# More columns are considered an error: a wrong delimiter, or swapped rows and columns.
 MOST_COLUMNS = 10_000
 
 
 def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
-    """Returns the type in which a column is given to its feature.
+    """Returns the type in which a column is passed to its feature.
 
-    Dates and times become the integers that Arrow holds for them, decimals become texts, so that
-    no digit is lost, and dictionaries become their values.
+    Dates and times become their integer representation in Arrow, decimals become texts, so that no
+    digit is lost, and dictionaries become their values.
 
     Args:
       kind: The type.
-      column: The column's name, for messages.
+      column: The column's name, for error messages.
 
     Raises:
       SourceError: TFDS has no feature for it.
@@ -53,7 +53,7 @@ def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
 
 
 def _simple(kind: pa.DataType) -> pa.DataType | None:
-    """Returns the stored type of what is not nested."""
+    """Returns the stored type of a type that is not nested."""
     t = pa.types
     if t.is_boolean(kind) or t.is_integer(kind) or t.is_floating(kind):
         return kind
@@ -69,17 +69,18 @@ def _simple(kind: pa.DataType) -> pa.DataType | None:
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """Returns the columns in the types in which they are given to their features.
+    """Returns the columns with the types in which they are passed to their features.
 
     Raises:
-      SourceError: One of them has none, or there are more than `MOST_COLUMNS`, or two of a name.
+      SourceError: A type has no feature, there are more than `MOST_COLUMNS`, or two have the same
+        name.
     """
     check_names(schema.names)
     return pa.schema([field.with_type(stored_type(field.type, field.name)) for field in schema])
 
 
 def stored(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> Any:
-    """Returns a batch or table in the types of a `stored_schema`."""
+    """Returns a batch or table cast to the types of a `stored_schema`."""
     if batch.schema.equals(schema):
         return batch
     for i, field in enumerate(batch.schema):
@@ -90,7 +91,7 @@ def stored(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> Any:
 
 
 def with_nulls(rows: pa.RecordBatch | pa.Table) -> frozenset[str]:
-    """Returns the columns that hold a null."""
+    """Returns the columns that contain nulls."""
     return frozenset(
         name for name, column in zip(rows.schema.names, rows.columns, strict=True)
         if column.null_count
@@ -98,10 +99,10 @@ def with_nulls(rows: pa.RecordBatch | pa.Table) -> frozenset[str]:
 
 
 def check_key(key: str | None, schema: pa.Schema, where: object) -> None:
-    """Sees that the column of the keys is there; None needs none.
+    """Checks that the key column exists; None needs no column.
 
     Raises:
-      SourceError: It is not.
+      SourceError: It does not exist.
     """
     if key is not None and key not in schema.names:
         raise SourceError(
@@ -114,10 +115,10 @@ def check_key(key: str | None, schema: pa.Schema, where: object) -> None:
 
 
 def check_names(names: Iterable[str], where: object = "The source") -> None:
-    """Sees that the columns can be those of a dataset.
+    """Checks that the columns are valid for a dataset.
 
     Raises:
-      SourceError: There are too many, two have one name, or one has none.
+      SourceError: There are too many, two have the same name, or a name is empty.
     """
     names = list(names)
     found = ""

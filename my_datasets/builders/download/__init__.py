@@ -1,1 +1,1 @@
-"""TFDS's download manager, with files fetched by this package."""
+"""A TFDS download manager whose files are fetched by this package."""

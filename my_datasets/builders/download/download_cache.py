@@ -1,4 +1,4 @@
-"""Files fetched into TFDS's download cache, under the names by which TFDS looks for them."""
+"""Fetches files into TFDS's download cache, under the names that TFDS expects."""
 
 import dataclasses
 import threading
@@ -15,9 +15,9 @@ from tensorflow_datasets.core.utils import tqdm_utils
 from my_datasets.downloads.diagnosis import Expected
 from my_datasets.downloads.fetching import Fetched, Patience, alone, fetch
 
-# Files that are fetched at the same time.
+# Files that are fetched concurrently.
 _AT_ONCE = 8
-# Google's drive asks for a consent, which TFDS knows how to give.
+# Google Drive asks for confirmation, which TFDS can handle.
 _LEFT_TO_TFDS = ("https://drive.google.com/", "https://drive.usercontent.google.com/")
 
 
@@ -26,16 +26,16 @@ class Plan:
     """How the files of a dataset are fetched.
 
     Attributes:
-      dataset: Its name.
-      records: What is recorded of each address.
-      mirrors: Other addresses, by those that they stand for, or by what those begin with: tried
-        after them.
-      preferred: The same, tried before them.
-      manual_dir: Where files lie that the user has got by hand.
-      at_once: Files that are fetched at the same time; None for the default.
+      dataset: The dataset's name.
+      records: The recorded checksums, by address.
+      mirrors: Alternative addresses, by the address or the prefix that they replace: tried after
+        it.
+      preferred: The same, but tried before it.
+      manual_dir: The folder of files that the user downloaded manually.
+      at_once: How many files are fetched concurrently; None for the default.
       verify_ssl: Whether certificates are verified.
-      force: Whether TFDS is to download everything again, by itself.
-      patience: How long servers are given; None for the default.
+      force: Whether TFDS itself downloads everything again.
+      patience: How long to wait for servers; None for the default.
     """
 
     dataset: str
@@ -49,18 +49,18 @@ class Plan:
     patience: Patience | None = None
 
     def sources(self, url: str) -> list[str]:
-        """Returns the addresses to ask for a file, in the order in which they are asked."""
+        """Returns the addresses to try for a file, in order."""
         found = [*_moved(url, self.preferred), url, *_moved(url, self.mirrors)]
         return list(dict.fromkeys(found))
 
     @property
     def fix(self) -> str:
-        """Returns the command that accepts another file."""
+        """Returns the command that accepts a changed file."""
         return f"accept it with my-datasets checksums {self.dataset} --update"
 
 
 def _moved(url: str, mirrors: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    # The longest beginning says most.
+    # The longest prefix is the most specific.
     for begin in sorted(mirrors, key=len, reverse=True):
         if url.startswith(begin):
             for other in mirrors[begin]:
@@ -68,7 +68,7 @@ def _moved(url: str, mirrors: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def is_ours(url: str) -> bool:
-    """Returns whether this package fetches such an address; TFDS does others."""
+    """Returns whether this package fetches an address; TFDS fetches the others."""
     return url.startswith(("http://", "https://")) and not url.startswith(_LEFT_TO_TFDS)
 
 
@@ -80,18 +80,18 @@ def fetch_all(
     checked: bool,
     is_missing: Callable[[str], bool] = lambda _: True,
 ) -> None:
-    """Fetches files, some at the same time, with a progress bar.
+    """Fetches files concurrently, with a progress bar.
 
     Args:
-      folders: Where each address's file is put, by the address.
+      folders: The folder for each file, by address.
       plan: How they are fetched.
-      put: Called with the address and the file as one is whole, one call at a time.
-      checked: Whether they are to be what was recorded of them.
-      is_missing: Returns whether nobody else has put an address's file there meanwhile.
+      put: Called with the address and the file when a file is complete, one call at a time.
+      checked: Whether to verify the files against the recorded checksums.
+      is_missing: Returns whether a file is still missing, as another process may have fetched it.
 
     Raises:
-      DownloadError: A file could not be got; those that were are kept.
-      ChecksumError: A file is another one than was recorded.
+      DownloadError: A file could not be downloaded; completed downloads are kept.
+      ChecksumError: A file differs from the recorded one.
     """
     if not folders:
         return
@@ -113,7 +113,7 @@ def fetch_all(
             folder = Path(folders[url])
             with alone(url, folder):
                 if not is_missing(url):
-                    return  # another process got it while this one waited
+                    return  # another process fetched it while this one waited
                 fetched = fetch(
                     url,
                     folder,
@@ -132,25 +132,25 @@ def fetch_all(
                 for task in [pool.submit(get, url) for url in folders]:
                     task.result()
             except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)  # those under way come to their end
+                pool.shutdown(wait=False, cancel_futures=True)  # lets running downloads finish
                 raise
 
 
 def into_cache(
     folder: epath.Path, url: str, fetched: Fetched, dataset: str, checksum: str | None
 ) -> tuple[checksums.UrlInfo, epath.Path]:
-    """Moves a file to where TFDS's cache expects it; returns what it is, and where.
+    """Moves a file to where TFDS's cache expects it; returns its record and its path.
 
     Args:
       folder: The folder of the cache.
-      url: Its address.
-      fetched: The file.
-      dataset: For whom it was fetched.
-      checksum: The file's SHA-256 if it is recorded, None if it is not.
+      url: The file's address.
+      fetched: The downloaded file.
+      dataset: The dataset that it was downloaded for.
+      checksum: The file's SHA-256 if it is recorded, otherwise None.
     """
     info = url_info(fetched)
     path = folder / resource.get_dl_fname(url, checksum)
-    # What an earlier file of that address left would contradict this one.
+    # A stale info file from an earlier download of the address would contradict this one.
     resource.get_info_path(path).unlink(missing_ok=True)
     fetched.path.replace(path)
     resource.write_info_file(
@@ -160,7 +160,7 @@ def into_cache(
 
 
 def url_info(fetched: Fetched) -> checksums.UrlInfo:
-    """Returns what TFDS records of a file."""
+    """Returns TFDS's record of a file."""
     size = tfds.core.utils.Size(fetched.size)
     return checksums.UrlInfo(size=size, checksum=fetched.sha256, filename=fetched.file_name)
 
@@ -180,7 +180,7 @@ def leaves(urls: Any) -> Iterator[tfds.download.Resource]:
 
 
 def mapped(function: Callable[[tfds.download.Resource], Any], urls: Any) -> Any:
-    """Returns what a function makes of each address, nested as the addresses are."""
+    """Applies a function to each address; the results are nested as the addresses are."""
     if isinstance(urls, Mapping):
         return {key: mapped(function, value) for key, value in urls.items()}
     if isinstance(urls, (list, tuple)):

@@ -1,8 +1,8 @@
-"""TFDS's download manager, with files fetched by this package.
+"""A TFDS download manager whose files are fetched by this package.
 
-Files are put into TFDS's own cache, as TFDS would have put them there, before TFDS looks for
-them; so its cache, `--manual_dir` and its extraction work as ever. What is no HTTP address, and
-downloads that TFDS is told to repeat or to register anew, are left to TFDS.
+Files are put into TFDS's own cache, where TFDS would have put them, before TFDS looks for them; so
+its cache, `--manual_dir` and its extraction work as usual. TFDS itself handles addresses other than
+HTTP, and downloads that it is told to repeat or to register again.
 """
 
 import contextlib
@@ -33,10 +33,10 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """A TFDS download manager whose files this package fetches."""
 
     def __init__(self, wrapped: tfds.download.DownloadManager, plan: Plan) -> None:
-        """Wraps TFDS's.
+        """Wraps TFDS's manager.
 
         Args:
-          wrapped: TFDS's manager, which keeps the cache, and extracts.
+          wrapped: TFDS's manager, which manages the cache and extracts archives.
           plan: How files are fetched.
         """
         super().__init__(wrapped)
@@ -44,11 +44,11 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
 
     @property
     def plan(self) -> Plan:
-        """Returns how files are fetched."""
+        """How files are fetched."""
         return self._self_plan
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Lets Beam send it to its workers."""
+        """Supports pickling, so that Beam can send it to its workers."""
         return type(self), (self.__wrapped__, self._self_plan)
 
     def download(self, url_or_urls: Any) -> Any:
@@ -58,8 +58,8 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
           url_or_urls: An address, a `tfds.download.Resource`, or lists and dicts of them.
 
         Raises:
-          DownloadError: A file could not be got.
-          ChecksumError: A file is another one than was recorded.
+          DownloadError: A file could not be downloaded.
+          ChecksumError: A file differs from the recorded one.
         """
         self._fetch_missing(url_or_urls)
         with _checksums_explained():
@@ -72,8 +72,8 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
           url_or_urls: An address, a `tfds.download.Resource`, or lists and dicts of them.
 
         Raises:
-          DownloadError: A file could not be got.
-          ChecksumError: A file is another one than was recorded.
+          DownloadError: A file could not be downloaded.
+          ChecksumError: A file differs from the recorded one.
         """
         self._fetch_missing(url_or_urls)
         with _checksums_explained():
@@ -81,8 +81,8 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
 
     def _fetch_missing(self, url_or_urls: Any) -> None:
         if type(self.__wrapped__).download is not _BY_TFDS:
-            return  # a test, or a subclass, gets files in its own way
-        # By its address: twice the same is one file.
+            return  # a test or a subclass downloads in its own way
+        # Keyed by address: duplicates are downloaded once.
         wanted = {item.url: item for item in leaves(url_or_urls)}
         missing = {url: item for url, item in wanted.items() if self._is_missing(item)}
         plan = self._self_plan
@@ -101,7 +101,7 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
         )
 
     def _is_missing(self, item: tfds.download.Resource) -> bool:
-        """Returns whether a file is to be fetched, by the rules by which TFDS looks for it."""
+        """Returns whether a file must be fetched, by the same rules by which TFDS looks for it."""
         expected = self._self_plan.records.get(item.url)
         by_tfds = self._self_plan.force or addresses.is_remote(self.download_dir)
         if by_tfds or not is_ours(item.url):
@@ -129,16 +129,16 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
         return bool((directory / expected.filename).exists())
 
     def _folders(self, item: tfds.download.Resource) -> list[epath.Path]:
-        """Returns where TFDS looks for a file: in the dataset's folder, and where it once was."""
+        """Returns where TFDS looks for a file: the dataset's folder and the legacy location."""
         top, below = epath.Path(self.download_dir), item.relative_download_dir
         return [top / self._self_plan.dataset / below, top / below]
 
 
 class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[type-arg]
-    """A TFDS download manager that fetches each file anew, and notes what it is."""
+    """A TFDS download manager that downloads each file again and records its checksum."""
 
     def __init__(self, wrapped: tfds.download.DownloadManager, plan: Plan) -> None:
-        """Wraps TFDS's, which only extracts.
+        """Wraps TFDS's manager, which only extracts archives.
 
         Args:
           wrapped: TFDS's manager.
@@ -150,7 +150,7 @@ class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[type-arg]
 
     @property
     def found(self) -> dict[str, checksums.UrlInfo]:
-        """Returns what each file is that was asked for so far, by its address."""
+        """The checksums of the files downloaded so far, by address."""
         return self._self_found
 
     def download(self, url_or_urls: Any) -> Any:
@@ -177,7 +177,7 @@ class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[type-arg]
         return mapped(lambda item: paths[item.url], url_or_urls)
 
     def download_and_extract(self, url_or_urls: Any) -> Any:
-        """Downloads and extracts files, and returns the paths of what was in them."""
+        """Downloads and extracts files, and returns the paths of the extracted contents."""
         paths = {item.url: self.download(item) for item in leaves(url_or_urls)}
 
         def extracted(item: tfds.download.Resource) -> Any:
@@ -189,7 +189,7 @@ class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[type-arg]
 
 @contextlib.contextmanager
 def _checksums_explained() -> Iterator[None]:
-    """Explains what TFDS finds wrong with files that were got by hand, or by itself."""
+    """Explains TFDS's checksum errors for files fetched by TFDS or downloaded manually."""
     try:
         yield
     except download_manager.NonMatchingChecksumError as error:

@@ -13,11 +13,11 @@ def verify(path: Path, *, size: int, sha256: str, recorded_in: str) -> None:
       path: The file.
       size: Recorded size, in bytes.
       sha256: Recorded SHA-256, in hexadecimal.
-      recorded_in: The file that records them, to name in the error.
+      recorded_in: The file with the record, to name in the error.
 
     Raises:
-      SourceError: The file is not there.
-      ChecksumError: One of the two differs.
+      SourceError: The file is missing.
+      ChecksumError: The size or the SHA-256 differs.
     """
     if not path.is_file():
         raise SourceError(

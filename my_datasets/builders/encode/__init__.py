@@ -1,1 +1,1 @@
-"""From a builder's examples to records."""
+"""Encodes a builder's examples as records."""

@@ -1,8 +1,8 @@
-"""From the examples of a builder to `tf.Example` records, many at a time.
+"""Encodes a builder's examples as `tf.Example` records, many at a time.
 
-Common features are encoded a column at a time (`my_datasets.records.tf_example.encoding`). A value
-or a feature that this module does not know is given to TFDS's own connector and serialiser, one at
-a time, so that everything TFDS accepts is accepted, and encoded to the same content.
+Common features are encoded a column at a time (`my_datasets.records.tf_example.encoding`). Values
+and features that this module does not know are passed to TFDS's own connector and serialiser one at
+a time, so everything TFDS accepts is accepted, and encoded to the same content.
 """
 
 from collections.abc import Collection, Sequence
@@ -20,11 +20,11 @@ from my_datasets.records import tfrecord
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece
 
-# Rows of a record batch that are encoded at once: enough to spread the cost of a call,
+# Rows of a record batch encoded at once: enough to amortize the cost of a call,
 _ROWS = 8192
-# ... of about so many bytes,
+# ... of about this many bytes in total,
 _BYTES = 4 << 20
-# ... or so many if their values may be files that are read then.
+# ... or this many rows if their values may be paths of files to read.
 _FILES = 64
 
 
@@ -32,7 +32,7 @@ class ExampleEncoder:
     """Encodes the examples of one dataset, given its features."""
 
     def __init__(self, features: tfds.features.FeatureConnector) -> None:
-        """Plans the columns.
+        """Creates a column for each feature.
 
         Args:
           features: `builder.info.features`.
@@ -45,20 +45,20 @@ class ExampleEncoder:
 
     @property
     def names(self) -> Collection[str]:
-        """The names of the top-level features; none if the features are not a dict."""
+        """The names of the top-level features; empty if the features are not a dict."""
         return self._columns.keys() if self._columns else ()
 
     def own(self, item: Any) -> Any:
-        """Returns an example that no later change of `item` reaches, as `rows` takes it.
+        """Returns a copy of an example, in the form that `rows` takes, unaffected by later changes.
 
-        Values are copied, and files read; what only TFDS encodes is encoded at once. None if the
-        example is not what the features are, which `row` tells.
+        Copies values, reads files and immediately encodes what only TFDS can encode. Returns None
+        if the example does not match the features; `row` then reports why.
         """
         if self._columns is None:
             return self._whole.own(item)
         if not isinstance(item, dict) or item.keys() != self._columns.keys():
             return None
-        # Most examples: a copy of the dict is enough, and no call for each value is needed.
+        # The common case: copying the dict is enough and avoids a call per value.
         if not self._reads_files and all(map(is_constant, set(map(type, item.values())))):
             return dict(item)
         return {name: column.own(item[name]) for name, column in self._columns.items()}
@@ -70,7 +70,7 @@ class ExampleEncoder:
           examples: Values nested as the features are.
 
         Raises:
-          Exception: One of them does not fit; `row` tells which, and why.
+          Exception: One of them does not fit its feature; `row` reports which one, and why.
         """
         if self._columns is None:
             return _framed(self._whole.encode(list(examples)), len(examples))
@@ -82,7 +82,7 @@ class ExampleEncoder:
         return _framed(pieces, len(examples))
 
     def row(self, item: Any) -> pa.LargeBinaryArray:
-        """Returns one example's framed record, as an array of one.
+        """Returns one example's framed record, as an array of length one.
 
         Raises:
           Misfit: The example does not fit the features.
@@ -108,7 +108,7 @@ class ExampleEncoder:
         return located(self._features, item, error)
 
     def rows_at_once(self, batch: pa.RecordBatch) -> int:
-        """Returns how many rows of a record batch are to be encoded at once, for its memory."""
+        """Returns how many rows of a record batch to encode at once, to limit memory use."""
         for field in batch.schema:
             column = (self._columns or {}).get(field.name)
             if column is not None and column.may_read_files and is_text(field.type):
@@ -121,11 +121,12 @@ class ExampleEncoder:
         """Returns the framed records of the rows of an Arrow record batch.
 
         Args:
-          batch: A column for each feature, of its name: numbers, texts, binaries, fixed-size
+          batch: One column per feature, of the same name: numbers, texts, binaries, fixed-size
             lists for tensors, lists for sequences.
 
         Raises:
-          Misfit: A column is missing, superfluous, or holds what its feature does not take.
+          Misfit: A column is missing, unexpected, or contains values that its feature does not
+            accept.
         """
         if self._columns is None or set(batch.schema.names) != self._columns.keys():
             expected = sorted(self._columns or ())

@@ -1,4 +1,4 @@
-"""What is wrong with a value that does not fit its feature; and what is no fault of a value."""
+"""Describes values that do not fit their features; tells them apart from other failures."""
 
 import errno
 import os
@@ -15,11 +15,11 @@ from my_datasets.building.units import Misfit
 from my_datasets.dependencies import missing_dependency, missing_program
 from my_datasets.errors import MissingDependencyError, MyDatasetsError, explain
 
-# What the system says of a path that is no file's: the example names a wrong one.
+# Errors for a path that is not a readable file: the example names a wrong path.
 _WRONG_PATHS = frozenset(
     {errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL}
 )
-# TensorFlow's classes for what its file systems cannot do now.
+# TensorFlow's errors for operations that its file systems cannot do at the moment.
 _OF_TENSORFLOW = frozenset(
     {
         "AbortedError", "CancelledError", "DeadlineExceededError", "PermissionDeniedError",
@@ -29,16 +29,16 @@ _OF_TENSORFLOW = frozenset(
 
 
 def raise_if_not_of_the_example(error: Exception, feature: str) -> None:
-    """Raises what no example is to blame for, and none may be set aside for.
+    """Raises errors that are not the example's fault, for which none may be quarantined.
 
     Args:
-      error: What encoding a value raised.
-      feature: The name of its feature.
+      error: The error raised while encoding a value.
+      feature: The name of the value's feature.
 
     Raises:
       MissingDependencyError: A program or a module is not installed.
-      Exception: The error itself, if the machine has no memory, no room or no permission, or a
-        network failed; or if it is one of ours already.
+      Exception: The error itself, if the machine lacks memory, disk space or permission, if a
+        network failed, or if it is already an error of this package.
     """
     needed_for = f"encoding the feature {feature!r}" if feature else "encoding examples"
     for link in _chain(error):
@@ -69,7 +69,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _program(error: BaseException) -> str | None:
-    """Returns the program that could not be started; None if it was about something else."""
+    """Returns the program that could not be started; None if the error has another cause."""
     if not isinstance(error, FileNotFoundError) or not error.filename:
         return None
     frames = traceback.walk_tb(error.__traceback__)
@@ -80,10 +80,10 @@ def _program(error: BaseException) -> str | None:
 
 def _is_of_the_machine(error: BaseException) -> bool:
     if isinstance(error, subprocess.CalledProcessError):
-        return error.returncode < 0  # a signal ended it, as when memory runs out
+        return error.returncode < 0  # killed by a signal, for example when out of memory
     if isinstance(error, OSError):
         if error.errno is None:
-            # Libraries raise it without a number for files that they do not understand.
+            # Libraries raise it without an errno for files that they do not understand.
             is_of_library = type(error) is OSError or type(error).__module__.startswith("PIL")
             return not (is_of_library or isinstance(error, FileNotFoundError))
         return error.errno not in _WRONG_PATHS
@@ -96,7 +96,7 @@ def _is_of_the_machine(error: BaseException) -> bool:
 def located(
     feature: tfds.features.FeatureConnector, value: Any, error: Exception, path: str = ""
 ) -> Misfit:
-    """Returns what is wrong with a value, as deep in the features as it can be told."""
+    """Describes what is wrong with a value, at the innermost feature that can be identified."""
     if isinstance(feature, tfds.features.FeaturesDict):
         if not isinstance(value, dict) or value.keys() != feature.keys():
             is_dict = isinstance(value, dict)

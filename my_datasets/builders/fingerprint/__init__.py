@@ -1,1 +1,1 @@
-"""What determines a builder's data, and whether it changed."""
+"""Fingerprints: what determines a builder's data, and whether it changed."""

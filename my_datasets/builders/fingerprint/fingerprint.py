@@ -1,7 +1,7 @@
-"""The fingerprint of a builder: a hash of each thing that determines its data.
+"""The fingerprint of a builder: a hash of everything that determines its data.
 
-Source code counts as what it means: comments, formatting and docstrings do not. Of what a builder
-uses, only what is in its own package counts: a new release of NumPy is not a new dataset.
+Source code is hashed by its syntax tree: comments, formatting and docstrings do not count. Only
+code in the builder's own package counts: a new release of NumPy does not make a new dataset.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ import tensorflow_datasets as tfds
 from my_datasets.builders.fingerprint import source_code
 from my_datasets.builders.fingerprint.source_code import Part, SourceCode
 
-# How source code counts; a fingerprint says it under this name. By the first rule, of which
-# fingerprints say nothing, each module counted whole that a builder's modules import.
+# The rule by which source code is hashed, stored in the fingerprint under this name. Rule 1, which
+# fingerprints do not record, hashes in full every module that a builder's modules import.
 RULE = "2"
 _RULE_NAME = "rule"
 _FIRST_RULE = "1"
-# The attributes of a config that are documentation, or stand in the fingerprint by themselves.
+# Config attributes that are documentation, or that have their own entry in the fingerprint.
 _FOR_READERS = ("description", "release_notes", "tags", "version", "supported_versions")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -34,11 +34,11 @@ def fingerprint(builder: tfds.core.DatasetBuilder, rule: str = RULE) -> dict[str
 
     Args:
       builder: The builder.
-      rule: How source code counts.
+      rule: The rule by which source code is hashed.
 
     Returns:
       `version`, `config`, `features`, `checksums`, `rule`, and `source of <module>` for each module
-      of the builder's package of which it uses something.
+      of the builder's package that it uses.
     """
     found = {} if rule == _FIRST_RULE else {_RULE_NAME: rule}
     found |= {
@@ -60,11 +60,11 @@ def fingerprint(builder: tfds.core.DatasetBuilder, rule: str = RULE) -> dict[str
 
 
 def changes_since(old: Mapping[str, str], builder: tfds.core.DatasetBuilder) -> list[str]:
-    """Returns what differs between a fingerprint and a builder as it is now, in words.
+    """Returns the differences between a fingerprint and the current builder, as readable messages.
 
     Args:
-      old: The fingerprint, by any rule. Of a rule that this release does not know, source code is
-        not compared.
+      old: The fingerprint, by any rule. Source code is not compared if this release does not know
+        the rule.
       builder: The builder.
     """
     rule = old.get(_RULE_NAME, _FIRST_RULE)
@@ -82,7 +82,7 @@ def _without_source(found: Mapping[str, str]) -> dict[str, str]:
 
 
 def changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
-    """Returns what differs between two fingerprints, in words."""
+    """Returns the differences between two fingerprints, as readable messages."""
     said = []
     for name in sorted({*old, *new}):
         if name not in new:
@@ -95,13 +95,13 @@ def changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
 
 
 def _config(config: tfds.core.BuilderConfig) -> str:
-    """Returns what a config says of the data; what it says to readers does not count."""
+    """Returns the config's name and a hash of the attributes that affect the data."""
     values = {name: value for name, value in vars(config).items() if name not in _FOR_READERS}
     return f"{config.name}: {_hash(_stable(values))}"
 
 
 def _stable(value: Any) -> str:
-    """Returns a text for a value that is the same in each process."""
+    """Returns a text for a value that is the same in every process."""
     if isinstance(value, Mapping):
         return (
             "{" + ", ".join(sorted(f"{_stable(k)}: {_stable(v)}" for k, v in value.items())) + "}"
@@ -119,13 +119,13 @@ def _stable(value: Any) -> str:
     text = ascii(value)
     if not _ADDRESS.search(text):
         return text
-    # An object that does not say what it is: its address would be another one in each process.
+    # The default repr contains the object's address, which differs between processes.
     fields = getattr(value, "__dict__", {})
     return f"{type(value).__module__}.{type(value).__qualname__} {_stable(fields)}"
 
 
 def _sources(cls: type, rule: str) -> dict[str, str]:
-    """Returns the hash of the code of each module that counts, by its name."""
+    """Returns the hash of each module's relevant code, by module name."""
     if rule == RULE:
         return {part.module: part.sha256 for part in source_parts(cls)}
     start = _start(cls)
@@ -139,7 +139,7 @@ def _sources(cls: type, rule: str) -> dict[str, str]:
 
 
 def source_parts(cls: type) -> list[Part]:
-    """Returns what source code a builder's data depend on, module by module.
+    """Returns the source code that a builder's data depends on, one entry per module.
 
     Args:
       cls: The builder's class.
@@ -164,7 +164,7 @@ def source_parts(cls: type) -> list[Part]:
 
 
 def _start(cls: type) -> dict[str, Path]:
-    """Returns the files of the modules of a builder's classes that are of its package."""
+    """Returns the files of the modules in the class's own package that define it and its bases."""
     package = cls.__module__.partition(".")[0]
     found: dict[str, Path] = {}
     for one in cls.mro():
@@ -181,7 +181,7 @@ def _start(cls: type) -> dict[str, Path]:
 
 
 def _typed_in(cls: type) -> list[Part]:
-    """Returns the code of a class that was typed into an interpreter; nothing if it keeps none."""
+    """Returns the code of a class typed into an interpreter; empty if its source is unavailable."""
     try:
         text = source_code.meaning(inspect.getsource(cls))
     except (OSError, TypeError):

@@ -1,8 +1,8 @@
-"""Which source code a builder's data depend on: what its class uses, name by name.
+"""Finds the source code that a builder's data depends on: what its class uses, name by name.
 
-Only modules of the builder's own package count. From the class, names lead to what defines them, in
-its module and in others: functions, classes, values, whichever way they were imported. A module
-counts whole where it cannot be known which of its names are used.
+Only modules of the builder's own package count. Starting from the class, each name is followed to
+its definition, in the same module or in others: functions, classes and values, however they were
+imported. A module counts in full if the names used from it cannot be determined.
 """
 
 import ast
@@ -18,33 +18,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-# This package's own layers make the same data from the same builder; its tests hold that.
+# This package's own layers make the same data from the same builder; its tests guarantee that.
 _FRAMEWORK = "my_datasets"
 _FRAMEWORKS_DATASETS = "my_datasets.datasets"
-# What takes names that only a run knows.
+# Functions that look up names at run time.
 _DYNAMIC = frozenset({"globals", "locals", "vars", "eval", "exec"})
-# A file that is younger may change again without another time of change.
+# A file modified more recently may change again without a new modification time.
 _SETTLED_NS = 2_000_000_000
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
 _IMPORTS = (ast.Import, ast.ImportFrom)
 _COMPOUND = (ast.If, ast.For, ast.While, ast.With, ast.Try)
 
-# A module and a name in it; None for all of the module, "" for what it does when it is imported.
+# A module and a name in it; None for the whole module, "" for its import-time side effects.
 Target = tuple[str, str | None]
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
 class Part:
-    """What of a module counts.
+    """The part of a module that counts.
 
     Attributes:
-      module: Its name.
-      file: Its file.
+      module: The module's name.
+      file: The module's file.
       names: The names that count, sorted; all of them if `is_whole`.
-      left_out: The names that do not.
-      is_whole: Whether all of it counts.
+      left_out: The names that do not count.
+      is_whole: Whether the whole module counts.
       sha256: The hash of what counts.
     """
 
@@ -57,14 +57,15 @@ class Part:
 
 
 class _Statement:
-    """A statement of a module, but no import.
+    """A top-level statement of a module other than an import.
 
     Attributes:
-      names: What it defines or may change.
+      names: The names it defines or may change.
       uses: The names it uses, each with the attributes that follow: `a.b.c` as `("a", "b", "c")`.
-      imports: What is imported inside of it, with the names it gets there.
-      is_definition: Whether it is a function or a class, which may stand anywhere in a module.
-      always: Whether it does something when the module is imported, as one that registers.
+      imports: The imports inside it, with the names they bind.
+      is_definition: Whether it is a function or a class, whose position in the module does not
+        matter.
+      always: Whether it has an effect when the module is imported, such as registering something.
     """
 
     def __init__(self, node: ast.stmt, module: "Module") -> None:
@@ -85,19 +86,19 @@ class _Statement:
 
     @functools.cached_property
     def said(self) -> str:
-        """What it does, without comments and formatting."""
+        """The statement's syntax tree as text, without comments and formatting."""
         return _dumped(self._node)
 
     @property
     def texts(self) -> Iterator[str]:
-        """Its literals, which may name modules."""
+        """Its string literals, which may name modules."""
         for one in ast.walk(self._node):
             if isinstance(one, ast.Constant) and isinstance(one.value, str):
                 yield one.value
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether it takes names that only a run knows."""
+        """Whether it uses names that are only known at run time."""
         return (
             any(len(chain) == 1 and chain[0] in _DYNAMIC for chain in self.uses)
             or any("__subclasses__" in chain for chain in self.uses)
@@ -109,14 +110,14 @@ class _Statement:
 
 
 class Module:
-    """The code of a module, by names."""
+    """The statements and imports of a module, indexed by name."""
 
     def __init__(self, name: str, path: Path) -> None:
-        """Reads it.
+        """Parses the module.
 
         Args:
-          name: Its name.
-          path: Its file.
+          name: The module's dotted name.
+          path: The module's file.
         """
         self.name = name
         self.path = path
@@ -138,7 +139,7 @@ class Module:
                 self.by_name.setdefault(one, []).append(number)
 
     def loads(self, node: ast.AST) -> Iterator[tuple[str, Target]]:
-        """Yields what an import loads, with the name that it binds."""
+        """Yields the targets of an import statement, each with the name it binds."""
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.asname or alias.name.partition(".")[0], (alias.name, None)
@@ -148,9 +149,9 @@ class Module:
                 yield alias.asname or alias.name, (base, alias.name)
 
     def for_its_effects(self) -> Iterator[Target]:
-        """Yields what it imports and never uses by name: for what importing that does."""
+        """Yields imports whose names are never used, so they were made for their side effects."""
         if self.path.name == "__init__.py" or isinstance(self.code, str):
-            return  # which imports for others
+            return  # re-exports names for other modules
         used = {node.id for node in ast.walk(self.code) if isinstance(node, ast.Name)}
         used |= {text for i in self.by_name.get("__all__", ()) for text in self.statements[i].texts}
         for statement in self.code.body:
@@ -162,7 +163,7 @@ class Module:
                         yield target
 
     def is_own(self, decorator: ast.expr) -> bool:
-        """Returns whether a decorator is of this package: it may register what it gets."""
+        """Returns whether a decorator is from this package: it may register what it decorates."""
         root: ast.expr = decorator.func if isinstance(decorator, ast.Call) else decorator
         while isinstance(root, ast.Attribute):
             root = root.value
@@ -178,14 +179,14 @@ class Module:
 
 
 class SourceCode:
-    """What source code the data of a builder depend on, as its files are now."""
+    """The source code that a builder's data depends on, read from the current files."""
 
     def __init__(self, package: str, start: Mapping[str, Path]) -> None:
-        """Begins with nothing.
+        """Starts with an empty set of names.
 
         Args:
           package: The outermost package, whose modules count.
-          start: The files of the modules of the builder's classes, which count in any case.
+          start: The files of the modules of the builder's classes, which always count.
         """
         self._package = package
         self._start = start
@@ -198,12 +199,12 @@ class SourceCode:
         self._waiting: list[Target] = []
 
     def add_class(self, module: str, name: str) -> None:
-        """Adds a class, and all that it leads to.
+        """Adds a class and everything it leads to.
 
         Args:
-          module: Its module.
-          name: Its name, or that of the function that it is defined in; the module counts whole if
-            that has no such name.
+          module: The module's dotted name.
+          name: The name of the class, or of the function it is defined in; the whole module counts
+            if it has no such name.
         """
         found = self._module(module)
         is_known = found is not None and name in found.by_name
@@ -224,7 +225,7 @@ class SourceCode:
                 self._add_name(found, target[1])
 
     def parts(self) -> list[Part]:
-        """Returns what counts, in the order of the modules' names."""
+        """Returns what counts, sorted by module name."""
         found = []
         for name, module in sorted(self._modules.items()):
             is_whole = name in self._whole
@@ -248,7 +249,7 @@ class SourceCode:
         return found
 
     def files(self) -> list[Path]:
-        """Returns the files that were looked into."""
+        """Returns the files that were read."""
         return [module.path for module in self._modules.values()]
 
     def _is_own(self, name: str) -> bool:
@@ -266,7 +267,7 @@ class SourceCode:
             self._whole.add(name)
         self._waiting.append((name, ""))
         parent = name.rpartition(".")[0]
-        if parent:  # which runs before it
+        if parent:  # which is imported first
             self._waiting.append((parent, ""))
         return module
 
@@ -308,7 +309,8 @@ class SourceCode:
         if statement.is_dynamic:
             self._waiting.append((module.name, None))
         used = {chain[0] for chain in statement.uses}
-        # A module that a function imports is followed by what is used of it, or it counts whole.
+        # If the names used from a module imported in a function cannot be followed, all of it
+        # counts.
         self._waiting += [
             target
             for local, target in statement.imports
@@ -333,7 +335,7 @@ class SourceCode:
             self._waiting += [(base, root) for base, _ in module.bindings.get("*", ())]
 
     def _bind(self, module: Module, name: str, target: Target) -> None:
-        """Notes what an imported name stands for: from elsewhere it would mean another thing."""
+        """Records an imported name's target: importing it from elsewhere is a change."""
         self._bound.setdefault(module.name, set()).add(f"{name}: {target[0]} {target[1] or ''}")
 
     def _follow(self, target: Target, rest: list[str]) -> None:
@@ -356,19 +358,19 @@ class SourceCode:
 
 
 def is_framework(name: str) -> bool:
-    """Returns whether a module is of this package's own layers."""
+    """Returns whether a module belongs to this package's own layers."""
     return name.partition(".")[0] == _FRAMEWORK and not name.startswith(_FRAMEWORKS_DATASETS)
 
 
 def whole_modules(start: Mapping[str, Path], package: str) -> tuple[dict[str, str], list[Path]]:
-    """Returns modules with all modules of their package that they import: the first rule.
+    """Hashes modules and all modules of their package that they import, as rule 1 does.
 
     Args:
-      start: Files of modules, by their names.
+      start: Files of modules, by module name.
       package: The outermost package.
 
     Returns:
-      The SHA-256 of each module's code, and their files.
+      The SHA-256 of each module's code, and the files of the modules.
     """
     waiting = list(start.items())
     found: dict[str, str] = {}
@@ -395,7 +397,7 @@ def whole_modules(start: Mapping[str, Path], package: str) -> tuple[dict[str, st
 
 
 def meaning(source: str) -> str:
-    """Returns what code does, whatever it looks like."""
+    """Returns code as a normalized text that ignores comments, formatting and docstrings."""
     code = _parsed(source)
     return code if isinstance(code, str) else _dumped(code)
 
@@ -404,11 +406,11 @@ _cached: dict[Hashable, tuple[dict[Path, tuple[int, ...]], Any]] = {}
 
 
 def cached(key: Hashable, compute: Callable[[], tuple[_Value, Collection[Path]]]) -> _Value:
-    """Returns what was computed from files, computed again only when one of them has changed.
+    """Returns a value computed from files, recomputing it only if one of them has changed.
 
     Args:
-      key: What it is.
-      compute: Computes it; returns it with the files that it was made from.
+      key: The cache key.
+      compute: Returns the value and the files it was computed from.
     """
     known = _cached.get(key)
     if known is not None and _states(known[0]) == known[0]:
@@ -417,14 +419,14 @@ def cached(key: Hashable, compute: Callable[[], tuple[_Value, Collection[Path]]]
     begun = time.time_ns()
     value, files = compute()
     states = _states(files)
-    # A file that has just changed may change again without another time of change.
+    # A recently modified file may change again without a new modification time.
     if all(state and begun - max(state[:2]) > _SETTLED_NS for state in states.values()):
         _cached[key] = (states, value)
     return value
 
 
 def _states(files: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
-    """Returns what changes when files do: their times, sizes, and which files they are."""
+    """Returns a tuple for each file that changes when the file does: times, size and inode."""
     found: dict[Path, tuple[int, ...]] = {}
     for path in files:
         try:
@@ -437,7 +439,7 @@ def _states(files: Iterable[Path]) -> dict[Path, tuple[int, ...]]:
 
 
 def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yields the statements of a module that count: no imports, documentation or scripts."""
+    """Yields the statements of a module that count: no imports, docstrings or `__main__` blocks."""
     for node in body:
         if isinstance(node, _IMPORTS) or _is_text(node):
             continue
@@ -447,7 +449,7 @@ def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _changed(node: ast.stmt) -> set[str]:
-    """Returns the names that a statement which is no definition binds or may change."""
+    """Returns the names that a statement other than a definition binds or may change."""
     found: set[str] = set()
     for one in ast.walk(node):
         if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store | ast.Del):
@@ -486,14 +488,14 @@ def _uses(node: ast.AST) -> Iterator[tuple[str, ...]]:
         waiting += [
             inner
             for inner in ast.iter_child_nodes(root)
-            # Annotations of functions do nothing.
+            # Function annotations do not affect the data.
             if not (isinstance(root, _FUNCTIONS) and inner is root.returns)
             and not (isinstance(root, ast.arg) and inner is root.annotation)
         ]
 
 
 def _said(module: Module, numbers: set[int], bound: Iterable[str]) -> str:
-    """Returns what of a module counts, as a text; where a definition stands does not."""
+    """Returns the part of a module that counts, as text; ignores the order of definitions."""
     chosen = [module.statements[number] for number in sorted(numbers)]
     defined = sorted(one.said for one in chosen if one.is_definition)
     done = [one.said for one in chosen if not one.is_definition]
@@ -501,7 +503,7 @@ def _said(module: Module, numbers: set[int], bound: Iterable[str]) -> str:
 
 
 def _base(node: ast.ImportFrom, module: str, path: Path) -> str:
-    """Returns the module that names are imported from; an empty text if there is none such."""
+    """Returns the module that names are imported from; an empty string if it cannot be resolved."""
     parent = module if path.name == "__init__.py" else module.rpartition(".")[0]
     try:
         return importlib.util.resolve_name("." * node.level + (node.module or ""), parent)
@@ -510,10 +512,10 @@ def _base(node: ast.ImportFrom, module: str, path: Path) -> str:
 
 
 def _file_of(module: str) -> Path | None:
-    """Returns the file of a module whose outermost package was imported; None if it is none.
+    """Returns the file of a module whose outermost package is imported; None if there is none.
 
-    It is looked for as a file: some are imported only while the data are generated, and must count
-    before that, too.
+    The module is located on disk because some modules are imported only while the data is
+    generated, and must count before that, too.
     """
     package, _, rest = module.partition(".")
     roots = [Path(root) for root in getattr(sys.modules.get(package), "__path__", ())]
@@ -527,7 +529,7 @@ def _file_of(module: str) -> Path | None:
 
 
 def _parsed(source: str) -> ast.Module | str:
-    """Returns the syntax tree of a source without its documentation; a text if it is no Python."""
+    """Returns the syntax tree without docstrings, or the source itself if it cannot be parsed."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):  # the latter for null bytes
@@ -541,10 +543,10 @@ def _parsed(source: str) -> ast.Module | str:
 
 
 def _dumped(node: object) -> str:
-    """Returns a syntax tree as a text.
+    """Returns a syntax tree as text.
 
-    Not by `ast.dump`: what that says of the same code changes from one Python to the next, as
-    fields are added. Those are left out here while they are empty.
+    Unlike `ast.dump`, whose output for the same code changes between Python versions as fields are
+    added, this leaves out empty fields.
     """
     if isinstance(node, ast.AST):
         fields = ((name, getattr(node, name, None)) for name in node._fields if name != "ctx")

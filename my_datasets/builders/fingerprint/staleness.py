@@ -1,4 +1,4 @@
-"""Whether prepared data is what the builder, as it is now, would make."""
+"""Checks whether prepared data is what the current builder would produce."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ _warned: set[str] = set()
 
 
 def limits(config: tfds.download.DownloadConfig, options: BuildOptions) -> dict[str, Any]:
-    """Returns the options that make a version other than the whole dataset, for its manifest."""
+    """Returns the options that limit a version to less than the whole dataset, for its manifest."""
     found = dict(options.affecting_data)
     if config.max_examples_per_split is not None:
         found["max_examples_per_split"] = config.max_examples_per_split
@@ -34,10 +34,11 @@ def refuse(
     config: tfds.download.DownloadConfig,
     options: BuildOptions,
 ) -> None:
-    """Raises an error if prepared data must not pass for what is to be built.
+    """Refuses prepared data that differs from what would be built now.
 
     Raises:
-      StaleDataError: Other code or input made it, or it was made with limits not asked for now.
+      StaleDataError: The data was built from other code or input, or with limits that were not
+        requested now.
     """
     reasons = _reasons(builder)
     manifest = _manifest(builder)
@@ -59,7 +60,7 @@ def refuse(
 
 
 def warn_once(builder: tfds.core.DatasetBuilder) -> None:
-    """Warns, once in a process for each version, if other code prepared what is loaded."""
+    """Warns, once per process and version, if the loaded data was prepared by different code."""
     directory = str(builder.data_dir)
     if directory in _warned:
         return
@@ -76,9 +77,9 @@ def warn_once(builder: tfds.core.DatasetBuilder) -> None:
 def _reasons(builder: tfds.core.DatasetBuilder) -> list[str]:
     manifest = _manifest(builder)
     if manifest is None or not manifest.fingerprint:
-        return []  # as TFDS, which has none, prepared it
+        return []  # prepared by plain TFDS, which writes no fingerprint
     if not available_versions.of_builder(builder).builds(builder.version):
-        return []  # the code of another time made it, as it must
+        return []  # the current code cannot build it, so different code is expected
     return fingerprint.changes_since(manifest.fingerprint, builder)
 
 

@@ -1,1 +1,1 @@
-"""Builds whose version lies in an object store."""
+"""Builds versions in an object store."""

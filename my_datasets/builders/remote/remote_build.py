@@ -1,4 +1,4 @@
-"""Versions that are made in an object store: whole there, or not to be seen."""
+"""Builds versions in an object store, where they become visible only once they are complete."""
 
 import hashlib
 import shutil
@@ -30,29 +30,30 @@ _LOGGER = get_logger(__name__)
 
 
 def scratch_of(url: str) -> Path:
-    """Returns where what is made in an object store is prepared: downloads, unfinished work.
+    """Returns the local scratch directory of a remote build, for downloads and unfinished work.
 
     Args:
-      url: The data directory there.
+      url: The data directory in the object store.
     """
     name = hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
     return cache_folder("builds", name)
 
 
 def build(builder: "Builder", url: str, options: dict[str, Any], how: BuildOptions) -> None:
-    """Builds a version in an object store, if it is not there yet.
+    """Builds a version in an object store, if it does not exist there.
 
-    Nobody finds it before all of it is there. Interrupted at any instant, the next call goes on.
+    The version becomes visible only once all of it is uploaded. An interrupted build is resumed by
+    the next call.
 
     Args:
-      builder: The builder; its `info` tells of the version in the end.
-      url: The data directory there.
+      builder: The builder; its `info` describes the version afterwards.
+      url: The data directory in the object store.
       options: TFDS's options of `download_and_prepare`.
-      how: Ours.
+      how: This package's options.
 
     Raises:
-      OverwriteError: It is there, and is to be overwritten.
-      MyDatasetsError: As `Builder.download_and_prepare`.
+      OverwriteError: The version exists and should be overwritten.
+      MyDatasetsError: As `Builder.download_and_prepare` raises.
     """
     destination = remote_target.destination_of(builder, url)
     destination.check_usable()
@@ -78,10 +79,10 @@ def build(builder: "Builder", url: str, options: dict[str, Any], how: BuildOptio
             fresh.download_and_prepare(**options, build_options=how)
             if config.max_examples_per_split == 0:
                 shutil.rmtree(version_dir, ignore_errors=True)
-                return  # only downloads were wanted
+                return  # only the downloads were requested
             _deliver(destination, version_dir, lease, how)
             builder.info.read_from_directory(version_dir)
-        # Also what a build has left that was killed when the version was whole.
+        # Also removes what is left by a build that was killed after the version was complete.
         destination.place.discard_work()
         staging.discard_work(version_dir)
         shutil.rmtree(version_dir, ignore_errors=True)
@@ -94,14 +95,14 @@ def _is_wanted(
     options: dict[str, Any],
     how: BuildOptions,
 ) -> bool:
-    """Returns whether a version that was built here, and not delivered, is what is wanted now."""
+    """Returns whether a version built locally but not yet uploaded matches the current request."""
     config = options["download_config"]
     if config.download_mode.overwrite_dataset or not how.resume:
         return False
     made = Manifest.read(version_dir)
     said = made.provenance.get("reproduce") if made is not None else None
     if said != rebuild_command.command(builder, config, how, options["file_format"]):
-        return False  # in another format, for one, or as other shards
+        return False  # such as another format or number of shards
     return not _is_stale(builder._anew(scratch), config, how)
 
 

@@ -1,4 +1,4 @@
-"""Where a version that is made in an object store comes to lie, and how it gets there."""
+"""The destination of a version in an object store, and the upload to it."""
 
 import functools
 import os
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 _LOGGER = get_logger(__name__)
 
-# Files that go at the same time.
+# Files that are uploaded concurrently.
 _AT_ONCE = 8
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a version comes to lie.
+    """The destination of a version.
 
     Attributes:
       url: The data directory: `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
-      folder: The version's in it: `name/[config/]version`.
+      folder: The version's folder in it: `name/[config/]version`.
     """
 
     url: str
@@ -60,7 +60,7 @@ class Destination:
 
     @property
     def place(self) -> Bucket:
-        """Where workers and the building process meet: beside the version."""
+        """Where workers and the building process exchange files: next to the version."""
         return Bucket(self.url, self._beside("work"), self.folder)
 
     def _beside(self, what: str) -> str:
@@ -68,10 +68,10 @@ class Destination:
         return f"{parent}/.{version}.{what}"
 
     def is_prepared(self) -> bool:
-        """Returns whether the version is there.
+        """Returns whether the version exists there.
 
         Raises:
-          StoreError: The store cannot be used.
+          StoreError: The store cannot be accessed.
         """
         try:
             for name in METADATA_FILES:
@@ -81,11 +81,11 @@ class Destination:
         return True
 
     def check_usable(self) -> None:
-        """Sees that versions may be built there.
+        """Checks that versions may be built there.
 
         Raises:
-          StoreError: The store cannot be used.
-          DataDirError: It holds releases.
+          StoreError: The store cannot be accessed.
+          DataDirError: It contains releases.
         """
         with suppress(NotInStoreError):
             self._store.stat(MARK)
@@ -98,13 +98,13 @@ class Destination:
 
     @contextmanager
     def held(self, here: Path) -> Iterator[Lease]:
-        """Holds the right to build the version, which only one process on all machines has."""
+        """Holds the lease for building the version; only one process on any machine can have it."""
         with lease.held(self._store, self._beside("lock"), _mark_of(here)) as found:
             yield found
 
     @contextmanager
     def metadata_in(self, version_dir: Path) -> Iterator[None]:
-        """Gives a copy of what TFDS and this package say of the version, without its shards."""
+        """Downloads the version's metadata, without its shards, for the duration of the context."""
         shutil.rmtree(version_dir, ignore_errors=True)
         version_dir.mkdir(parents=True)
         store = self._store
@@ -115,22 +115,22 @@ class Destination:
                     (version_dir / name).write_bytes(b"".join(store.read(one.path)))
             yield
         finally:
-            # Nobody takes it for a version that was built here.
+            # Otherwise it could be mistaken for a version built locally.
             shutil.rmtree(version_dir, ignore_errors=True)
 
     def deliver(
         self, version_dir: Path, check: Callable[[], None], report: Callable[[str, int], None]
     ) -> None:
-        """Brings there what is not there yet; that by which it is found comes last.
+        """Uploads missing files; the metadata that makes the version visible comes last.
 
         Args:
-          version_dir: The version as it was built here: all of it, or without its shards.
-          check: Called before each step: raises if it must not be done.
-          report: Told the name and the bytes of each file.
+          version_dir: The locally built version, with or without its shards.
+          check: Called before each step; raises if the step must not be taken.
+          report: Called with the name and the size in bytes of each file.
 
         Raises:
-          BuildInterruptedError: Shards are missing there.
-          StoreError: The store cannot be used.
+          BuildInterruptedError: Shards are missing at the destination.
+          StoreError: The store cannot be accessed.
         """
         store = self._store
         there = {one.path.removeprefix(f"{self.folder}/"): one for one in store.list(self.folder)}
@@ -139,12 +139,12 @@ class Destination:
 
         def put(name: str) -> int:
             path = version_dir / name
-            check()  # else it may be in the place of somebody else's
+            check()  # without the lease, it could overwrite another process's file
             self._put(store, f"{self.folder}/{name}", path)
             return path.stat().st_size
 
         if names & shards.keys():
-            # The next build on Beam would take these for shards that it has handed over itself.
+            # The next Beam build would mistake these for shards that it uploaded itself.
             self.place.discard_work()
         rest = sorted(names - set(METADATA_FILES))
         for name, size in zip(rest, ordered_pool.results(put, rest, _AT_ONCE), strict=True):
@@ -157,7 +157,7 @@ class Destination:
             report(name, put(name))
 
     def _put(self, store: PatientStore, path: str, source: Path) -> None:
-        # What is there otherwise is of a build that did not come to its end: nobody has seen it.
+        # A different file there is left by an unfinished build: it was never visible.
         upsert.put(store, path, source, regular_files.sha256_of(source))
 
     def _check_whole(
@@ -178,7 +178,7 @@ class Destination:
             )
 
     def _tidy(self, shards: Iterable[str], names: set[str], there: Iterable[str]) -> None:
-        """Removes what builds that did not come to their end have left in the version's folder."""
+        """Removes files in the version's folder that unfinished builds left behind."""
         known = names | {path.name for name in shards for path in shard_files.beside(Path(name))}
         for name in sorted(set(there) - known):
             _LOGGER.warning("Removing %s/%s, left behind by an interrupted build.", self, name)
@@ -208,23 +208,23 @@ def _shards(version_dir: Path) -> dict[str, ShardContent]:
 
 
 def _mark_of(scratch: Path) -> str:
-    """Returns what tells a scratch directory from those of all other machines."""
+    """Returns a random mark that identifies a scratch directory among those of all machines."""
     path, mark = scratch / ".mark", secrets.token_hex(8)
     if not path.exists():
         partial = scratch / f".mark-{mark}"
         partial.write_text(mark)
-        with suppress(FileExistsError):  # another process was first
+        with suppress(FileExistsError):  # another process was faster
             os.link(partial, path)
         partial.unlink()
     return path.read_text()
 
 
 def destination_of(builder: "Builder", url: str) -> Destination:
-    """Returns where a builder's version comes to lie.
+    """Returns the destination of a builder's version.
 
     Args:
       builder: The builder.
-      url: The data directory there.
+      url: The data directory in the object store.
     """
     parts = (builder.name, builder.builder_config_name, str(builder.version))
     return Destination(url, "/".join(filter(None, parts)))

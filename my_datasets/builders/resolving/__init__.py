@@ -1,1 +1,1 @@
-"""From a reference to a builder, or to a prepared version."""
+"""Resolves references to builders and to prepared versions."""

@@ -1,4 +1,4 @@
-"""Which versions the code of a builder offers: known from its class, or from its source alone."""
+"""The versions that a builder's code offers, read from its class or from its source alone."""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,14 +11,14 @@ from my_datasets.resolving.blocked import Blocked
 
 @dataclass(frozen=True)
 class Offer:
-    """The versions of a dataset, as its code declares them.
+    """The versions of a dataset that its code declares.
 
     Attributes:
-      current: `VERSION`: what is meant if no version is named; None if it is not known.
-      others: `SUPPORTED_VERSIONS`, the newest first.
-      buildable: Those of `others` that the code also builds, the newest first.
+      current: `VERSION`, the default if no version is named; None if unknown.
+      others: `SUPPORTED_VERSIONS`, newest first.
+      buildable: Those of `others` that the code also builds, newest first.
       blocked: `BLOCKED_VERSIONS`.
-      is_sure: Whether `blocked` is known; if not, the code must be imported to know it.
+      is_sure: Whether `blocked` is known; if not, the code must be imported to find out.
     """
 
     current: Version | None = None
@@ -29,7 +29,7 @@ class Offer:
 
     @property
     def versions(self) -> tuple[Version, ...]:
-        """All versions: the current one, then those that are built, then those only loaded."""
+        """All versions: the current one, then other buildable ones, then load-only ones."""
         only_loaded = (one for one in self.others if one not in self.buildable)
         return tuple(dict.fromkeys((*self.built, *only_loaded)))
 
@@ -39,9 +39,9 @@ class Offer:
         return (*((self.current,) if self.current else ()), *self.buildable)
 
     def newest(self, pattern: VersionPattern, config: str | None) -> Version | None:
-        """Returns the version that a pattern means, if none is prepared; None if none fits.
+        """Returns the version that a pattern resolves to if none is prepared; None if none matches.
 
-        The current one is preferred, then what the code builds; what is blocked is passed over.
+        Prefers the current version, then versions that the code builds. Skips blocked versions.
         """
         return next((one for one in self.usable(config) if pattern.matches(one)), None)
 
@@ -50,7 +50,7 @@ class Offer:
         return Version.parse(str(version)) in self.built
 
     def reasons(self, pattern: VersionPattern, config: str | None) -> dict[Version, str]:
-        """Returns why versions that fit must not be used, of those that must not be."""
+        """Returns the matching versions that are blocked, with the reasons."""
         told = {one: self.blocked.reason(one, config) for one in self.versions}
         return {one: why for one, why in told.items() if why and pattern.matches(one)}
 
@@ -71,19 +71,19 @@ class Offer:
 def of_versions(
     versions: Iterable[Any], buildable: Iterable[Any], blocked: Any, *, is_sure: bool = True
 ) -> Offer:
-    """Returns what is offered.
+    """Builds an `Offer` from the versions that a builder declares.
 
     Args:
       versions: The current version, which may be None, and the supported ones.
-      buildable: Which of these are built beside the current one.
+      buildable: The supported versions that are built besides the current one.
       blocked: TFDS's `BlockedVersions`, or None.
-      is_sure: Whether it is known what is blocked.
+      is_sure: Whether it is known which versions are blocked.
     """
     current, *others = [_version(one) for one in versions]
     known = sorted({one for one in others if one is not None}, reverse=True)
     also = {_version(one) for one in buildable}
     if known and current is not None:
-        also.add(max(current, known[0]))  # TFDS builds the newest one on request, too
+        also.add(max(current, known[0]))  # TFDS also builds the newest one on request
     return Offer(
         current,
         tuple(known),
@@ -94,7 +94,7 @@ def of_versions(
 
 
 def of_class(cls: type) -> Offer:
-    """Returns what a class of builders offers, of the default config where configs differ."""
+    """Returns what a builder class offers, using the default config where configs differ."""
     return of_versions(
         (getattr(cls, "VERSION", None), *getattr(cls, "SUPPORTED_VERSIONS", ())),
         getattr(cls, "BUILDABLE_VERSIONS", ()),
@@ -115,13 +115,13 @@ def of_builder(builder: Any) -> Offer:
 def of_source(source: bytes) -> Offer:
     """Returns what the source of a builder's module offers, without importing it.
 
-    Literals are understood, `tfds.core.Version(...)`, `BlockedVersions(...)` and names that stand
-    for these, in the class `Builder` and its base classes in the module.
+    Understands literals, `tfds.core.Version(...)`, `BlockedVersions(...)` and names bound to these,
+    in the class `Builder` and its base classes in the same module.
     """
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
-        return Offer()  # it cannot be imported either
+        return Offer()  # importing it fails as well
     classes = {one.name: one for one in tree.body if isinstance(one, ast.ClassDef)}
     found = _of_class("Builder", classes, dict(_assigned(tree.body, {})))
     blocked = found.get("BLOCKED_VERSIONS")
@@ -135,7 +135,7 @@ def of_source(source: bytes) -> Offer:
 
 
 class _Unknown:
-    """The value of an expression that is not understood."""
+    """The value of an expression that cannot be evaluated statically."""
 
 
 _UNKNOWN = _Unknown()
@@ -144,7 +144,7 @@ _UNKNOWN = _Unknown()
 def _of_class(
     name: str, classes: Mapping[str, ast.ClassDef], of_module: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Returns the values of the names that a class of a module declares, or inherits there."""
+    """Returns the values that a class declares, or inherits from classes in the same module."""
     if name not in classes:
         return dict(of_module)
     others = {other: cls for other, cls in classes.items() if other != name}

@@ -1,4 +1,4 @@
-"""From a reference to a builder: of prepared data, or of code; with errors that fit on a screen."""
+"""Resolves a reference to a builder of prepared data or of code, with short error messages."""
 
 import difflib
 import os
@@ -40,14 +40,14 @@ def find_builder(
     data_dir: str | os.PathLike[str] | None = None,
     builder_kwargs: Mapping[str, Any] | None = None,
 ) -> tfds.core.DatasetBuilder:
-    """Returns the builder of a dataset, from prepared data or from code, as TFDS chooses.
+    """Returns a dataset's builder, from prepared data or from code, as `tfds.builder` does.
 
-    But a wildcard passes over versions that are blocked.
+    Unlike TFDS, a wildcard skips blocked versions.
 
     Args:
       reference: The dataset, and optionally its config and version.
       data_dir: The data directory; TFDS's default if None.
-      builder_kwargs: Further arguments of the builder's constructor.
+      builder_kwargs: Further arguments for the builder's constructor.
 
     Raises:
       InvalidReferenceError, DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError,
@@ -55,7 +55,7 @@ def find_builder(
     """
     reference = DatasetReference.of(reference)
     with _explained(reference, data_dir):
-        # What TFDS makes with arguments of the constructor is always made from code.
+        # With constructor arguments, TFDS always creates the builder from code.
         exact = reference if builder_kwargs else _exact(reference, data_dir)
         return from_directory.builder(
             str(exact), data_dir=_expanded(data_dir), builder_kwargs=builder_kwargs or {}
@@ -67,10 +67,10 @@ def builders_from_code(
     *,
     data_dir: str | os.PathLike[str] | None = None,
 ) -> list[tfds.core.DatasetBuilder]:
-    """Returns the builders that can generate a dataset, whatever is prepared already.
+    """Returns the builders that can generate a dataset, whether or not it is already prepared.
 
     Args:
-      reference: The dataset; without a config, a builder is returned for each of its configs.
+      reference: The dataset; without a config, one builder is returned for each of its configs.
       data_dir: The data directory; TFDS's default if None.
 
     Raises:
@@ -95,20 +95,20 @@ def builders_from_code(
 
 
 def is_read_only(builder: tfds.core.DatasetBuilder) -> bool:
-    """Returns whether a builder stands for prepared data, and cannot build."""
+    """Returns whether a builder only reads prepared data and cannot build."""
     return not isinstance(builder, tfds.core.GeneratorBasedBuilder)
 
 
 def offer_of(name: str) -> Offer | None:
-    """Returns which versions the code of a dataset offers; None if there is no code of it."""
+    """Returns the versions that a dataset's code offers; None if there is no code for it."""
     cls = _code(name)
     return available_versions.of_class(cls) if cls is not None else None
 
 
 def why_blocked(builder: tfds.core.DatasetBuilder) -> str | None:
-    """Returns why what a builder stands for must not be used; None if it may be.
+    """Returns why a builder's version is blocked; None if it is not.
 
-    Both count: what the builder says, or prepared data of themselves, and what the code says.
+    A version can be blocked by the builder, by the prepared data's own metadata, or by the code.
     """
     said = version_select.reason(builder)
     if said is not None or not is_read_only(builder):
@@ -119,7 +119,7 @@ def why_blocked(builder: tfds.core.DatasetBuilder) -> str | None:
 
 
 def roots(data_dir: str | os.PathLike[str] | None) -> list[str]:
-    """Returns the directories in which prepared data is looked for."""
+    """Returns the directories that are searched for prepared data."""
     return [os.fspath(root) for root in file_utils.list_data_dirs(_expanded(data_dir))]
 
 
@@ -134,20 +134,20 @@ def _code(name: str) -> type[tfds.core.DatasetBuilder] | None:
 def _exact(
     reference: DatasetReference, data_dir: str | os.PathLike[str] | None
 ) -> DatasetReference:
-    """Returns the exact reference to the newest prepared version that a wildcard means.
+    """Returns an exact reference to the newest prepared version that a wildcard matches.
 
-    A reference without a version is such a wildcard where there is no code of the dataset. All
-    others stay as they are, and so does what nothing fits that is prepared: then TFDS asks the
-    code.
+    If the dataset has no code, a reference without a version counts as a wildcard. All other
+    references are returned unchanged, and so are those that no prepared version matches: TFDS then
+    resolves them from the code.
 
     Raises:
-      VersionBlockedError: All that fits is blocked.
+      VersionBlockedError: All matching versions are blocked.
     """
     if reference.version is not None and reference.version.is_exact:
         return reference
     cls = _code(reference.name)
     if reference.version is None and cls is not None:
-        return reference  # TFDS takes the version of the code
+        return reference  # TFDS uses the version in the code
     offer = available_versions.of_class(cls) if cls is not None else Offer()
     default = cls.default_builder_config if cls is not None else None
     there = []
@@ -158,7 +158,7 @@ def _exact(
     choice = version_select.choose(reference.version, there, offer.blocked)
     config = reference.config or (default.name if default else None)
     found = choice.version.version if choice.version else None
-    # Of blocked ones, TFDS would take one.
+    # If all matching versions are blocked, TFDS would use one of them.
     if found is None and choice.blocked and reference.version is not None:
         found = offer.newest(reference.version, config)
         if found is None:
@@ -171,7 +171,7 @@ def _exact(
 def _expanded(data_dir: str | os.PathLike[str] | None) -> str | None:
     if data_dir is None:
         return None
-    schemes = (*addresses.BY_TENSORFLOW, "s3")  # of which our builders say what else to do
+    schemes = (*addresses.BY_TENSORFLOW, "s3")  # our builders explain what to do for s3
     return os.path.expanduser(addresses.path_or_address(data_dir, "The data directory", schemes))
 
 
@@ -179,7 +179,7 @@ def _expanded(data_dir: str | os.PathLike[str] | None) -> str | None:
 def _explained(
     reference: DatasetReference, data_dir: str | os.PathLike[str] | None
 ) -> Iterator[None]:
-    """Turns TFDS's errors about a missing dataset, config or version into short ones."""
+    """Replaces TFDS's errors about a missing dataset, config or version with short ones."""
     try:
         yield
     except MyDatasetsError:
@@ -197,7 +197,7 @@ def _explained(
             raise
         # TFDS's own message lists all of its public datasets.
         raise _not_found(reference, roots(data_dir)) from error
-    except DatasetVariantBlockedError as error:  # prepared data that say so of themselves
+    except DatasetVariantBlockedError as error:  # blocked by its own metadata
         raise version_select.blocked(
             str(reference), {str(reference.version): str(error)}, ()
         ) from error
@@ -205,14 +205,14 @@ def _explained(
         if reference.config and f"BuilderConfig {reference.config} not found" in str(error):
             raise _config_not_found(reference) from error
         raise
-    except AssertionError as error:  # TFDS's own builders say so when a version is unknown
+    except AssertionError as error:  # raised by TFDS's own builders for an unknown version
         if reference.version and "cannot be loaded at version" in str(error):
             raise _version_not_found(reference, error) from error
         raise
 
 
 def _denied(reference: DatasetReference, data_dir: str | os.PathLike[str] | None) -> list[str]:
-    """Returns what of the version that a reference means cannot be read, and why."""
+    """Returns which paths of the referenced version cannot be read, and why."""
     version = [str(reference.version)] if reference.version else []
     found = []
     for root in roots(data_dir):
@@ -229,7 +229,7 @@ def _prepared(roots: Iterable[str]) -> list[layout.PreparedVersion]:
 
 
 def _no_code(reference: DatasetReference, roots: list[str]) -> MyDatasetsError:
-    """Returns the error for a dataset to build without a builder."""
+    """Returns the error for building a dataset that has no builder."""
     if not any(found.name == reference.name for found in _prepared(roots)):
         return _not_found(reference, roots)
     return DatasetNotFoundError(

@@ -1,8 +1,8 @@
-"""Finding the builders of a package of datasets without importing any of them.
+"""Finds the builders in a package of datasets without importing any of them.
 
-A package of datasets holds one folder per dataset, `<name>/<name>_dataset_builder.py`, the layout
-of `tfds new`. Names, versions and summaries are read from the files, so that listing is quick and
-a broken builder breaks only itself.
+A package of datasets has one folder per dataset, `<name>/<name>_dataset_builder.py`, the layout of
+`tfds new`. Names, versions and summaries are read from the files, so listing is fast and a broken
+builder does not affect the others.
 """
 
 import functools
@@ -28,7 +28,7 @@ DATASETS_PACKAGE = "my_datasets.datasets"
 
 @dataclass(frozen=True)
 class PackagedDataset:
-    """A dataset's builder, known by its files only.
+    """A dataset's builder, known only from its files.
 
     Attributes:
       name: The dataset's name.
@@ -47,7 +47,7 @@ class PackagedDataset:
 
     @property
     def summary(self) -> str:
-        """The first line of prose in the dataset's README.md, or an empty text."""
+        """The first line of prose in the dataset's README.md, or an empty string."""
         readme = self.folder / "README.md"
         lines = readme.read_text("utf-8").splitlines() if readme.is_file() else []
         prose = (line.strip() for line in lines if not line.startswith("#"))
@@ -55,20 +55,20 @@ class PackagedDataset:
 
     @property
     def offer(self) -> Offer:
-        """The versions that the source declares, as far as it says them in literals."""
+        """The versions that the source declares, as far as they are literals."""
         return available_versions.of_source(self.source_file.read_bytes())
 
     @property
     def version(self) -> Version | None:
-        """The `VERSION` that the source declares as a literal; None if it computes it."""
+        """The `VERSION` that the source declares as a literal; None if it is computed."""
         return self.offer.current
 
 
 class DatasetsPackage:
-    """The datasets of one package, offered to TFDS as a `DatasetBuilderProvider`."""
+    """The datasets of one package, exposed to TFDS as a `DatasetBuilderProvider`."""
 
     def __init__(self, package: str) -> None:
-        """Names the package; nothing is read or imported before it is asked for.
+        """Stores the package's name. Files are read and modules imported lazily.
 
         Args:
           package: Dotted name of a package whose folders are datasets.
@@ -99,7 +99,7 @@ class DatasetsPackage:
         """Imports a dataset's module and returns its `Builder` class (TFDS's protocol).
 
         Raises:
-          BuilderImportError: The module raised while it was imported.
+          BuilderImportError: The module raised an exception while it was imported.
           DuplicateBuilderError: Another builder of that name is already registered.
         """
         dataset = self.datasets[name]
@@ -128,18 +128,18 @@ def builder_import_error(name: str, source: object, error: Exception) -> Builder
 packaged = DatasetsPackage(DATASETS_PACKAGE)
 
 
-# Those that TFDS asks, the one that it asks first in front.
+# The packages that TFDS searches, in order.
 _packages: list[DatasetsPackage] = [packaged]
 
 
 def offer_of(name: str) -> Offer | None:
-    """Returns which versions the code of a dataset offers; None if no code of it is known.
+    """Returns the versions that a dataset's code offers; None if no code for it is known.
 
-    Known is the code that is imported, and that of this package and of those that are registered.
-    It is imported only if its source does not say in literals which versions are blocked.
+    Searches imported builders, then the datasets of registered packages and of this one. Imports a
+    builder only if its source does not list the blocked versions as literals.
 
     Raises:
-      BuilderImportError: It had to be imported, and raised.
+      BuilderImportError: The module had to be imported and raised an exception.
     """
     cls = _imported(name)
     if cls is not None:
@@ -157,25 +157,25 @@ def offer_of(name: str) -> Offer | None:
 
 def _imported(name: str) -> Any:
     if "tensorflow_datasets" not in sys.modules:
-        return None  # then no builder is imported, and TFDS need not be
-    from my_datasets.builders import base  # only here: it loads TFDS
+        return None  # no builder can be imported yet, and importing TFDS is slow
+    from my_datasets.builders import base  # imported here because it loads TFDS
 
     return base.registered_builder(name)
 
 
 def register_with_tfds() -> None:
-    """Has TFDS ask this package first, as soon as TFDS is imported."""
+    """Makes TFDS search this package first, as soon as TFDS is imported."""
     _offer(packaged)
 
 
 def register(package: str) -> None:
-    """Makes the datasets of a package known to TFDS; none of them is imported before it is needed.
+    """Registers the datasets of a package with TFDS without importing them until they are needed.
 
     Call it in the package's `__init__.py`: `my_datasets.register("ours.datasets")`.
 
     Args:
-      package: Its dotted name. Each folder `NAME` in it with a `NAME_dataset_builder.py` is a
-        dataset.
+      package: The package's dotted name. Each folder `NAME` in it with a `NAME_dataset_builder.py`
+        is a dataset.
     """
     datasets = DatasetsPackage(package)
     _packages.insert(0, datasets)
@@ -183,8 +183,8 @@ def register(package: str) -> None:
 
 
 def _offer(datasets: DatasetsPackage) -> None:
-    # TFDS's own providers import every public builder before they say that they do not know a
-    # name, so ours go to the front.
+    # TFDS's own providers import every public builder before they report an unknown name, so ours
+    # go first.
     @wrapt.when_imported("tensorflow_datasets.core.registered")
     def _add_provider(registered: ModuleType) -> None:
         registered.add_dataset_builder_provider(datasets, index=0)

@@ -1,4 +1,4 @@
-"""The prepared version that a reference means, out of a dataset's folder; no builder is made."""
+"""Resolves a reference to a prepared version in a dataset's folder, without creating a builder."""
 
 import contextlib
 import sys
@@ -16,19 +16,19 @@ from my_datasets.storage import addresses
 
 
 def look_at(reference: DatasetReference, folder: Path, searched: str) -> PreparedVersion:
-    """Returns the version that is meant by whoever looks at it, and does not use it.
+    """Returns the version to inspect, which need not be usable.
 
-    That is the newest one that fits and is not blocked; one that is asked for exactly also if it
-    is blocked.
+    This is the newest matching version that is not blocked. A version requested exactly is returned
+    even if it is blocked.
 
     Args:
-      reference: What is asked for.
+      reference: The requested dataset.
       folder: The dataset's folder in a data directory, or a mirror of its metadata.
-      searched: The data directory, for messages.
+      searched: The data directory, for error messages.
 
     Raises:
-      NotPreparedError: Nothing that is prepared fits.
-      VersionBlockedError: All that fit a wildcard are blocked.
+      NotPreparedError: No prepared version matches.
+      VersionBlockedError: All versions that match a wildcard are blocked.
     """
     return _located(reference, folder, searched, exact_is_enough=True)
 
@@ -36,17 +36,17 @@ def look_at(reference: DatasetReference, folder: Path, searched: str) -> Prepare
 def use(
     reference: DatasetReference, folder: Path, searched: str, lock: Lock | None = None
 ) -> PreparedVersion:
-    """Returns the newest version that fits, and may be used.
+    """Returns the newest matching version that is not blocked.
 
     Args:
-      reference: What is asked for.
+      reference: The requested dataset.
       folder: The dataset's folder in a data directory, or a mirror of its metadata.
-      searched: The data directory, for messages.
-      lock: The project's lock, which may say which version that is.
+      searched: The data directory, for error messages.
+      lock: The project's lock, which may pin the version.
 
     Raises:
-      NotPreparedError: Nothing that is prepared fits.
-      VersionBlockedError: All that fit are blocked.
+      NotPreparedError: No prepared version matches.
+      VersionBlockedError: All matching versions are blocked.
     """
     return _located(reference, folder, searched, lock)
 
@@ -125,7 +125,7 @@ def _not_prepared(
 
 
 def _nearest(name: str, data_dir: str) -> str:
-    """Returns which dataset is meant: of those that are prepared, else of those that are known."""
+    """Suggests a dataset of a similar name: a prepared one, or else one with a known builder."""
     prepared: set[str] = set()
     if not addresses.is_remote(data_dir):
         with contextlib.suppress(OSError):
@@ -138,7 +138,7 @@ def _nearest(name: str, data_dir: str) -> str:
 
 
 def _how_to_get(reference: DatasetReference, offer: Offer, data_dir: str) -> str:
-    """Returns the command that prepares what a reference means, or another version."""
+    """Returns the command that prepares the referenced version, or another one."""
     name = f"{reference.name}/{reference.config}" if reference.config else reference.name
     if not offer.versions:
         return f"my-datasets build {reference} --data-dir {data_dir}"

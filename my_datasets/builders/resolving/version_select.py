@@ -1,4 +1,4 @@
-"""Which version is meant where there are several, and what is said where none is left."""
+"""Selects one of several matching versions, and builds the errors for when none is usable."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ _told: set[tuple[str, str]] = set()
 
 @dataclass(frozen=True)
 class Choice:
-    """What is meant, out of what is prepared.
+    """The prepared version that was selected.
 
     Attributes:
-      version: The newest version that fits and may be used; None if there is none.
-      fitting: All that fit, the newest first.
-      blocked: Why some of those must not be used.
+      version: The newest matching version that is not blocked; None if there is none.
+      fitting: All matching versions, newest first.
+      blocked: The reasons why some of the matching versions are blocked.
     """
 
     version: PreparedVersion | None
@@ -40,25 +40,25 @@ class Choice:
     blocked: Mapping[PreparedVersion, str]
 
     def tell(self) -> None:
-        """Logs a warning of each newer version that is passed over, once in a process."""
+        """Warns about each newer blocked version that was skipped, once per process."""
         if self.version is not None:
             chosen = self.version
             reasons = {one.version: why for one, why in self.blocked.items()}
             tell(chosen.name, chosen.config, chosen.version, reasons)
 
     def reasons(self) -> dict[str, str]:
-        """Returns why some must not be used, by version."""
+        """Returns the reasons why matching versions are blocked, by version."""
         return {str(one.version): why for one, why in self.blocked.items()}
 
 
 def tell(name: str, config: str | None, chosen: Version, reasons: Mapping[Version, str]) -> None:
-    """Logs a warning of each version that is newer than the chosen one, once in a process.
+    """Warns about each blocked version that is newer than the chosen one, once per process.
 
     Args:
-      name: The dataset.
-      config: Its config.
-      chosen: The version that is taken.
-      reasons: Why others are blocked.
+      name: The dataset's name.
+      config: The dataset's config, if it has one.
+      chosen: The version that was selected.
+      reasons: The reasons why other versions are blocked.
     """
     for version, why in reasons.items():
         whole = f"{name}/{config}:{version}" if config else f"{name}:{version}"
@@ -70,12 +70,13 @@ def tell(name: str, config: str | None, chosen: Version, reasons: Mapping[Versio
 def choose(
     pattern: VersionPattern | None, there: Iterable[PreparedVersion], blocked: Blocked
 ) -> Choice:
-    """Returns what a pattern means.
+    """Selects the newest prepared version that matches a pattern and is not blocked.
 
     Args:
-      pattern: The versions that fit; all of them if None.
-      there: The versions of one dataset and config that are prepared.
-      blocked: Those that the builder blocks; what their own metadata say is added.
+      pattern: The pattern to match; None matches all versions.
+      there: The prepared versions of one dataset and config.
+      blocked: The versions that the builder blocks; those that block themselves in their metadata
+        are added.
     """
     fitting = sorted(
         (one for one in there if pattern is None or pattern.matches(one.version)),
@@ -91,15 +92,15 @@ def choose(
 
 
 def picked(builder: Any, offer: Offer, requested: str) -> str:
-    """Returns the version of the code that a wildcard means; what is no wildcard as it is.
+    """Resolves a wildcard to one of the code's versions; returns anything else unchanged.
 
     Args:
       builder: The `tfds.core.DatasetBuilder`.
-      offer: The versions that it offers.
-      requested: What was asked for.
+      offer: The versions that the builder offers.
+      requested: The requested version or pattern.
 
     Raises:
-      VersionBlockedError: All versions that fit are blocked.
+      VersionBlockedError: All matching versions are blocked.
     """
     pattern = VersionPattern.parse(requested)
     if pattern is None or pattern.is_exact:
@@ -118,14 +119,14 @@ def picked(builder: Any, offer: Offer, requested: str) -> str:
 def no_such_version(
     name: str, requested: object, offer: Offer, data_dir: str, config: str | None
 ) -> VersionNotFoundError:
-    """Returns the error for a version that the code does not have; it names those that are.
+    """Returns the error for a version that the code does not have; it lists those available.
 
     Args:
-      name: The dataset.
-      requested: The version that was asked for.
+      name: The dataset's name.
+      requested: The requested version.
       offer: The versions that the builder offers.
-      data_dir: Where versions may be prepared.
-      config: The builder config that was asked for.
+      data_dir: The data directory where versions may be prepared.
+      config: The requested builder config.
     """
     return VersionNotFoundError(
         explain(
@@ -138,11 +139,11 @@ def no_such_version(
 
 
 def not_buildable(builder: Any, offer: Offer) -> VersionNotBuildableError:
-    """Returns the error for a version that is not prepared, and that the code only loads.
+    """Returns the error for a version that is not prepared and that the code can only load.
 
     Args:
       builder: The `tfds.core.DatasetBuilder`.
-      offer: The versions that it offers.
+      offer: The versions that the builder offers.
     """
     root, config = str(builder.data_dir_root), builder.builder_config_name
     return VersionNotBuildableError(
@@ -163,13 +164,13 @@ def blocked(
     usable: Iterable[object],
     locked_by: Path | None = None,
 ) -> VersionBlockedError:
-    """Returns the error for what must not be used.
+    """Returns the error for a reference to blocked versions.
 
     Args:
-      reference: What was asked for.
-      reasons: Why, by each version that it means.
-      usable: The versions that may be used.
-      locked_by: The lock that says that the reference means that version, if one does.
+      reference: What was requested.
+      reasons: The reason for each matching version.
+      usable: The versions that are not blocked.
+      locked_by: The lock that pins the reference to the blocked version, if any.
     """
     instead = ", ".join(map(str, usable))
     fix = "ask for one of those" if instead else "wait for a version that is not blocked"
@@ -188,7 +189,7 @@ def blocked(
 
 
 def reason(builder: Any) -> str | None:
-    """Returns why what a builder stands for must not be used, as it says itself; or None.
+    """Returns why the builder itself, or its metadata, blocks its version; None if it does not.
 
     Args:
       builder: The `tfds.core.DatasetBuilder`.
@@ -197,13 +198,13 @@ def reason(builder: Any) -> str | None:
 
 
 def check_not_blocked(builder: Any) -> None:
-    """Sees that what a builder builds or loads may be used.
+    """Checks that a builder's version is not blocked.
 
     Args:
       builder: The `tfds.core.DatasetBuilder`.
 
     Raises:
-      VersionBlockedError: It must not be.
+      VersionBlockedError: The version is blocked.
     """
     why = reason(builder)
     if why:
@@ -212,13 +213,13 @@ def check_not_blocked(builder: Any) -> None:
 
 
 def check_buildable(builder: Any) -> None:
-    """Sees that the code builds a version, and does not only load it.
+    """Checks that the code can build a builder's version, not only load it.
 
     Args:
       builder: The `tfds.core.DatasetBuilder`.
 
     Raises:
-      VersionNotBuildableError: It only loads it.
+      VersionNotBuildableError: The code can only load it.
     """
     offer = available_versions.of_builder(builder)
     if not offer.builds(builder.version):
@@ -226,13 +227,13 @@ def check_buildable(builder: Any) -> None:
 
 
 def prepared(name: str, config: str | None, data_dir: str) -> str:
-    """Returns the versions of a dataset and config that are prepared, for a message."""
+    """Returns the prepared versions of a dataset and config, formatted for a message."""
     found = layout.prepared_versions_of(addresses.as_path(data_dir) / name)
     return ", ".join(str(one.version) for one in found if one.config == config) or "none"
 
 
 def _ask_for_another(name: str, config: str | None, offer: Offer) -> str:
-    """Returns how to get a version that the code builds."""
+    """Returns a fix that names a version that the code builds."""
     usable = [one for one in offer.usable(config) if one in offer.built]
     if not usable:
         return "ask for one that is prepared; all that the code builds are blocked"

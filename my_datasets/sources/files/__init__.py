@@ -1,1 +1,1 @@
-"""Files of a source, in folders and archives, here or in an object store."""
+"""Files of a source, in folders and archives, on this machine or in an object store."""

@@ -1,7 +1,7 @@
-"""Files inside zip and tar archives, read in place: nothing is unpacked to disk.
+"""Reads files inside zip and tar archives in place, without unpacking anything to disk.
 
-So no name in an archive, however it is written, leads out of it. What else a hostile archive could
-do (files that are links, sizes that fill the memory) is refused when its list is read.
+No name in an archive can therefore lead out of it. Other attacks by a hostile archive (links, sizes
+that exhaust memory) are refused when its file list is read.
 """
 
 import bz2
@@ -24,19 +24,19 @@ from my_datasets.errors import SourceError, explain
 from my_datasets.sources.files.file import File
 from my_datasets.storage.file_systems import buffered, file_system
 
-# Between the path of an archive and that of a file in it.
+# Separates the path of an archive from that of a file in it.
 SEPARATOR = "::"
 _TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
-# Files of this size together, and so many times the archive's, are taken for a bomb: text shrinks
-# to a tenth or a hundredth, nothing that is meant to be read to less than a three hundredth.
+# An archive is considered a bomb if its files exceed this total size and this multiple of its own
+# size: text compresses to a tenth or a hundredth, and no legitimate data to less than 1/300.
 _BOMB_SIZE, _BOMB_RATIO = 4 << 30, 300
-# Their list is held in memory: about 1 KB for each.
+# The list of files is kept in memory: about 1 KB for each.
 _MOST_FILES = 10_000_000
-# What the readers of archives raise for bytes that they cannot make sense of.
+# Errors that archive readers raise for corrupt data.
 _UNREADABLE = (
     OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError,
 )  # fmt: skip
-# A file that is not only read from its beginning is held in memory.
+# Files that need random access are read into memory.
 _LARGEST_IN_MEMORY = 1 << 30
 
 
@@ -45,8 +45,8 @@ class Member(File):
     """A file in an archive.
 
     Attributes:
-      archive: The archive's path or URL; as a path of this machine, its change is one of its files.
-      at: Where in an archive that is a tar its bytes begin; None in a zip.
+      archive: The archive's path or URL; a change of a local archive is a change of its files.
+      at: The offset of its bytes in a tar archive; None in a zip.
       entry: Its name in the archive.
     """
 
@@ -56,14 +56,14 @@ class Member(File):
 
     @property
     def is_splittable(self) -> bool:
-        """It is not: only a tar without compression could be read from anywhere."""
+        """Always False: only an uncompressed tar would allow random access."""
         return False
 
     def open(self) -> Any:
         """Returns the file, read into memory.
 
         Raises:
-          SourceError: It is too large for that, or damaged.
+          SourceError: It is too large for that, or corrupt.
         """
         if self.size > _LARGEST_IN_MEMORY:
             raise SourceError(
@@ -77,7 +77,7 @@ class Member(File):
             return pa.BufferReader(stream.read())
 
     def stream(self) -> Any:
-        """Returns the file for reading from its beginning, decompressed."""
+        """Opens the file for sequential reading, decompressed."""
         found = pa.PythonFile(self._raw(), mode="r")
         return pa.CompressedInputStream(found, self.codec) if self.codec else found
 
@@ -89,14 +89,14 @@ class Member(File):
 
 
 class _Bytes(io.RawIOBase):
-    """The bytes of a member, from its beginning."""
+    """The bytes of a member, read sequentially."""
 
     def __init__(self, stream: Any, at: int | None, member: Member) -> None:
-        """Begins to read.
+        """Opens the member.
 
         Args:
           stream: The member's own bytes, or those of the whole archive.
-          at: Where in the latter the member begins; None for its own.
+          at: The member's offset in the archive; None if `stream` has the member's own bytes.
           member: The member.
         """
         self._stream = stream
@@ -131,9 +131,9 @@ class _Bytes(io.RawIOBase):
 
 
 def split(path: str) -> tuple[str, str]:
-    """Returns the path of an archive, and what is meant in it: a path, a pattern, or all if empty.
+    """Splits a path into the archive and a path or pattern in it, which is empty for all files.
 
-    The archive's path is empty if it is none.
+    The archive is empty if the path does not lead to one.
     """
     archive, separator, inside = path.partition(SEPARATOR)
     if separator or path.lower().endswith((".zip", *_TARS)):
@@ -142,15 +142,15 @@ def split(path: str) -> tuple[str, str]:
 
 
 def members(archive: str) -> list[Member]:
-    """Returns the files of an archive, in the order in which they stand there.
+    """Returns the files of an archive, in archive order.
 
     Raises:
-      SourceError: It is no archive, is damaged or encrypted, has two files of one name, or looks
-        like an attack.
+      SourceError: It is not an archive, is corrupt or encrypted, has two files of the same name, or
+        may be an attack.
     """
     system, path = file_system(archive)
     size = system.get_file_info(path).size or 0
-    _opened.cache_clear()  # what is at this path may be another archive by now
+    _opened.cache_clear()  # the archive at this path may have been replaced
     try:
         found = list(_in_tar(archive, size) if _is_tar(archive) else _in_zip(archive))
     except _UNREADABLE as error:
@@ -184,7 +184,7 @@ def _in_tar(archive: str, compressed: int) -> Iterator[Member]:
     with _decompressed(archive) as stream, tarfile.open(fileobj=stream, mode="r:") as opened:
         for number, info in enumerate(opened, 1):
             _check_count(archive, number)
-            # Before what it claims to hold is read.
+            # Before reading as much as it claims to contain.
             _check_size(archive, info.offset_data + info.size, compressed)
             if info.isdir():
                 continue
@@ -247,7 +247,7 @@ def _check_count(archive: str, count: int) -> None:
 
 @functools.lru_cache(maxsize=8)
 def _opened(archive: str, process: int) -> Any:  # noqa: ARG001 - a file's position is its process's
-    """Returns a `ZipFile`, or the decompressed bytes of a tar, which are read on in its order."""
+    """Returns a `ZipFile`, or the decompressed bytes of a tar, which are read in archive order."""
     return _decompressed(archive) if _is_tar(archive) else zipfile.ZipFile(buffered(archive))
 
 
@@ -256,7 +256,7 @@ def _is_tar(archive: str) -> bool:
 
 
 def _decompressed(archive: str) -> Any:
-    """Returns the bytes of a tar, without its compression."""
+    """Returns the bytes of a tar, decompressed."""
     name = archive.lower()
     source = buffered(archive)
     if name.endswith((".gz", ".tgz")):

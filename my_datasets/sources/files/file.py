@@ -1,4 +1,4 @@
-"""A file of a source, wherever it lies: this machine, or an object store."""
+"""A file of a source, on this machine or in an object store."""
 
 import posixpath
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from my_datasets.sources.files import seekable
 from my_datasets.storage.file_systems import buffered, file_system
 
-# File name endings of streams that pyarrow decompresses on the fly.
+# File name suffixes of streams that pyarrow decompresses on the fly.
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
@@ -21,10 +21,9 @@ class File:
 
     Attributes:
       location: Its path, or its URL in an object store.
-      name: What tells it from the other files of the source, whatever directory they all lie in;
-        empty if it is the only one.
+      name: Its path below the common directory of the source's files; empty if it is the only file.
       size: Its size in bytes.
-      modified: When it was changed last, in nanoseconds since 1970; None if nobody knows.
+      modified: The modification time, in nanoseconds since 1970; None if unknown.
     """
 
     location: str
@@ -34,7 +33,7 @@ class File:
 
     @property
     def codec(self) -> str | None:
-        """How it is compressed, by the ending of its name; None if it is not."""
+        """Its compression, by the suffix of its name; None if it is not compressed."""
         return CODECS.get(posixpath.splitext(self.location)[1].lower())
 
     @property
@@ -43,7 +42,7 @@ class File:
         return self.codec is None or seekable.is_possible(self.codec, self.size)
 
     def read_all(self) -> Any:
-        """Returns the file for reading once from its beginning to its end, decompressed."""
+        """Opens the file for reading it once from beginning to end, decompressed."""
         if self.codec is not None and self.is_splittable:
             return seekable.read_all(self._snapshot, self.codec, self._raw)
         return self.stream()
@@ -52,8 +51,8 @@ class File:
         """Returns some bytes of the file, decompressed; it must be splittable.
 
         Args:
-          start: Where they begin.
-          size: How many; fewer come at the end.
+          start: The offset of the first byte.
+          size: The number of bytes; fewer are returned at the end of the file.
         """
         if self.codec is not None:
             found = seekable.anywhere(self._snapshot, self.codec, self._raw)
@@ -72,29 +71,29 @@ class File:
         return buffered(self.location) if "://" in self.location else self.location
 
     def open(self) -> Any:
-        """Returns the file for reading from anywhere in it as it is, a `pyarrow.NativeFile`."""
+        """Opens the file for random access, without decompressing it, as a `pyarrow.NativeFile`."""
         system, path = file_system(self.location)
         return system.open_input_file(path)
 
     def stream(self) -> Any:
-        """Returns the file for reading from its beginning, decompressed."""
+        """Opens the file for sequential reading, decompressed."""
         system, path = file_system(self.location)
         return system.open_input_stream(path, compression=self.codec)
 
     def row_key(self, number: int) -> str | int:
-        """Returns the key of a row that has none of its own: its number, after the file's name.
+        """Returns the default key of a row: its number, prefixed with the file's `name` if set.
 
         Args:
-          number: Counted from 0.
+          number: The row's number, counted from 0.
         """
         return f"{self.name}:{number}" if self.name else number
 
     def row_keys(self, first: int, count: int) -> pa.Array:
-        """Returns the keys of rows that have none of their own.
+        """Returns the default keys of consecutive rows, as `row_key` does.
 
         Args:
           first: The first row's number, counted from 0.
-          count: How many rows.
+          count: The number of rows.
         """
         numbers = pa.array(np.arange(first, first + count))
         if not self.name:

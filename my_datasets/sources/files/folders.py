@@ -1,4 +1,4 @@
-"""Folders of files, each of which is an example."""
+"""Reads folders of files, each of which is an example."""
 
 import functools
 import posixpath
@@ -16,29 +16,29 @@ from my_datasets.sources.files.file import File
 from my_datasets.sources.files.listing import Where, files
 from my_datasets.sources.source import Source
 
-# A unit has this many files, and about so many bytes of them are held at once.
+# Files per unit, and the approximate number of their bytes that are kept in memory at once.
 _FILES, _BYTES = 256, 16 << 20
-# A larger file than this is taken for a mistake.
+# A larger file is considered an error.
 LARGEST_FILE = 1 << 30
 
-# Makes an example's value of a file's bytes, or says what is wrong with them.
+# Converts a file's bytes to an example's value, or describes what is wrong with them.
 Convert = Callable[[bytes], Any]
 
 
 def binary_files(
     where: Where, *, endings: Sequence[str] = (), column: str = "data", labels: bool = False
 ) -> Source:
-    """Returns the contents of files; their paths below the common directory are the keys.
+    """Returns the contents of files, with their paths below the common directory as keys.
 
     Args:
       where: A directory, a pattern such as `folder/*.bin`, or several files; paths, or URLs in an
         object store.
-      endings: Which files of a directory are meant, by the endings of their names; all if empty.
-      column: What the column of the contents is to be called. There is another one, `file_name`.
-      labels: Whether the name of the directory in which a file lies is its class: a third column.
+      endings: The file name suffixes to include from a directory; all files if empty.
+      column: The name of the column of the contents. There is a second column, `file_name`.
+      labels: Whether the name of a file's directory is its class, in a third column.
 
     Raises:
-      SourceError: There is no such file, or one lies in no directory that could be its class.
+      SourceError: There is no such file, or one is in no directory that could be its class.
     """
     return folder(files(where, endings), column, labels=labels)
 
@@ -52,18 +52,18 @@ def folder(
     kind: pa.DataType | None = None,
     feature: Callable[[], Any] | None = None,
 ) -> Source:
-    """Returns an example for each file: its value, `file_name`, and `label` if wanted.
+    """Returns an example for each file: its value, `file_name`, and `label` if requested.
 
     Args:
       found: The files.
-      column: What the column of the values is to be called.
-      labels: Whether the name of the directory in which a file lies is its class.
-      convert: Makes the values; None for the files' bytes.
+      column: The name of the column of the values.
+      labels: Whether the name of a file's directory is its class.
+      convert: Converts a file's bytes to its value; None to use the bytes.
       kind: The type of the values; None for bytes.
-      feature: Makes the feature for them; None for that of their type.
+      feature: Creates the feature of the values; None for the default of their type.
 
     Raises:
-      SourceError: A file lies in no directory that could be its class.
+      SourceError: A file is in no directory that could be its class.
     """
     fields = [(column, kind or pa.large_binary()), ("file_name", pa.large_string())]
     special = {column: feature} if feature is not None else {}
@@ -140,7 +140,7 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def caused(error: Exception, column: str, expected: str, found: str) -> Misfit:
-    """Returns what is wrong with a value, with the error by which it was found."""
+    """Returns a `Misfit` for a value, with the error that revealed it as its cause."""
     misfit = Misfit(column, expected, found)
     misfit.__cause__ = error
     return misfit

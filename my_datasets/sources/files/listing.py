@@ -1,4 +1,4 @@
-"""Which files are meant: by paths, directories, patterns, and in archives."""
+"""Lists the files of a source: from paths, directories, patterns and archives."""
 
 import dataclasses
 import fnmatch
@@ -20,15 +20,15 @@ _WILDCARDS = frozenset("*?[")
 
 
 def files(where: Where, endings: Iterable[str] = ()) -> list[File]:
-    """Returns the files of a source, in the order of their names.
+    """Returns the files of a source, sorted by name.
 
     Args:
-      where: A file, a directory (with all below it; names that start with `.` or `_` are left
-        out), a pattern with `*`, `?` or `[...]` in its last parts, or several of those: paths of
-        this machine, or URLs such as `s3://bucket/folder` and `gs://bucket/folder`. A zip or tar
-        archive counts as a directory; `photos.zip::cats/*.jpg` are some of the files in it.
-      endings: Which files of a directory are meant, by the endings of their names, compressed or
-        not; all if empty.
+      where: A file, a directory (recursively, without names that start with `.` or `_`), a pattern
+        with `*`, `?` or `[...]` in its last parts, or several of those: local paths, or URLs such
+        as `s3://bucket/folder` and `gs://bucket/folder`. A zip or tar archive counts as a
+        directory; `photos.zip::cats/*.jpg` selects some of its files.
+      endings: The file name suffixes to include from a directory, compressed or not; all files if
+        empty.
 
     Raises:
       SourceError: There is no such file, or an archive cannot be read.
@@ -58,7 +58,7 @@ def files(where: Where, endings: Iterable[str] = ()) -> list[File]:
 
 
 def _order(file: File) -> tuple[str, int, str]:
-    # Compressed tars can only be read on, not from anywhere: in the order of their files.
+    # Compressed tars can only be read sequentially, so their files stay in archive order.
     if isinstance(file, archives.Member) and file.at is not None:
         return file.archive, file.at, ""
     return "", 0, file.name
@@ -93,7 +93,7 @@ def _matches(text: str, endings: tuple[str, ...]) -> Iterator[File]:
 
 
 def _is_wanted(relative: str, pattern: str | None, endings: tuple[str, ...]) -> bool:
-    """Returns whether a file, named from its directory, is meant: by a pattern, or its ending."""
+    """Returns whether a file matches the pattern, or without one, the suffixes."""
     if pattern is not None:
         return fnmatch.fnmatchcase(relative, pattern) and relative.count("/") == pattern.count("/")
     return not _is_hidden(relative) and _ends(relative, endings)
@@ -118,7 +118,7 @@ def _ends(name: str, endings: tuple[str, ...]) -> bool:
 
 
 def _common_directory(locations: Iterable[str]) -> str:
-    """Returns how the directory above all locations begins each of them; they may be URLs."""
+    """Returns the common directory prefix of all locations, which may be URLs."""
     parts = zip(*(location.split("/")[:-1] for location in locations), strict=False)
     common = itertools.takewhile(lambda same: len(set(same)) == 1, parts)
     return "".join(f"{same[0]}/" for same in common)

@@ -1,8 +1,7 @@
-"""Compressed files read from anywhere in them, so that their parts can be read in parallel.
+"""Reads compressed files from any offset, so that their parts can be read in parallel.
 
-rapidgzip decompresses gzip and bzip2 with several threads, and notes on the way where one can begin
-in between. Its notes are kept for the processes that are forked from this one; a process that does
-not have them makes them again.
+rapidgzip decompresses gzip and bzip2 with several threads and builds an index of seek points on the
+way. The index is kept for processes forked from this one; a process without the index rebuilds it.
 """
 
 import atexit
@@ -15,23 +14,23 @@ from typing import Any
 
 from my_datasets.core.machine import cores
 
-# What rapidgzip reads.
+# The codecs that rapidgzip supports.
 _CODECS = ("gzip", "bz2")
-# A smaller file, in bytes, is decompressed as a whole in less time than others take to begin.
+# Smaller files, in bytes, are decompressed as a whole before parallel readers would have started.
 SMALLEST = 8 << 20
 _CORES_TO_GAIN = 4
-# Notes of so many files are kept. Those of one are about a fiftieth of it.
+# The number of indexes that are kept. Each is about 1/50 of the size of its file.
 _MOST_NOTES = 16
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A file as it was when it was found: another may be in its place later.
+    """Identifies the state of a file when it was listed: it may be replaced later.
 
     Attributes:
       location: Its path or URL.
       size: Its size in bytes.
-      modified: When it was changed last, in nanoseconds since 1970; None if nobody knows.
+      modified: The modification time, in nanoseconds since 1970; None if unknown.
     """
 
     location: str
@@ -47,17 +46,17 @@ class _Opened:
 
 
 _notes: dict[Snapshot, Any] = {}
-# One stays open: to begin with the notes costs as much as to read many parts.
+# One file stays open: loading an index takes as long as reading many parts.
 _opened: _Opened | None = None
-# Those of the process that this one was forked from: to close them would wait for its threads.
+# Files opened by the process this one was forked from: closing them would wait for its threads.
 _inherited: list[_Opened] = []
 
 
 def is_possible(codec: str | None, size: int) -> bool:
-    """Returns whether a compressed file can be, and is worth to be, read from anywhere.
+    """Returns whether random access to a compressed file is possible and worthwhile.
 
     Args:
-      codec: How it is compressed.
+      codec: Its compression.
       size: Its size in bytes.
     """
     return (
@@ -66,25 +65,25 @@ def is_possible(codec: str | None, size: int) -> bool:
 
 
 def read_all(snapshot: Snapshot, codec: str, raw: Callable[[], Any]) -> "_Noting":
-    """Returns the decompressed file for reading from its beginning to its end, with all cores.
+    """Opens a file for reading it once from beginning to end, decompressed with all cores.
 
-    What is known of it from before is forgotten: not every store tells when a file was changed.
+    Discards the index of an earlier read: not every store reports when a file was modified.
 
     Args:
       snapshot: The file.
-      codec: How it is compressed.
+      codec: Its compression.
       raw: Opens it.
     """
     close()
     _notes.pop(snapshot, None)
-    # Threads that begin amid a gzip file do not know what came before, and take more than twice as
-    # long as one that does: on two cores, 0.8 s against 0.5 for 184 MB.
+    # Threads that start inside a gzip file lack the preceding window and take more than twice as
+    # long as a single thread: on two cores, 0.8 s rather than 0.5 s for 184 MB.
     threads = cores() if codec == "bz2" or cores() >= _CORES_TO_GAIN else 1
     return _Noting(snapshot, codec, _decompressed(codec, raw(), threads))
 
 
 def anywhere(snapshot: Snapshot, codec: str, raw: Callable[[], Any]) -> io.RawIOBase:
-    """Returns the decompressed file for reading from anywhere; it belongs to this module.
+    """Returns the decompressed file for random access; the caller must not close it.
 
     The arguments are those of `read_all`.
     """
@@ -101,7 +100,7 @@ def anywhere(snapshot: Snapshot, codec: str, raw: Callable[[], Any]) -> io.RawIO
 
 
 def close() -> None:
-    """Closes what is open: rapidgzip aborts the process if its threads outlive Python."""
+    """Closes the open file: rapidgzip aborts the process if its threads outlive Python."""
     global _opened
     if _opened is not None and _opened.process == os.getpid():
         _opened.stream.close()
@@ -114,10 +113,10 @@ atexit.register(close)
 
 
 class _Noting:
-    """A decompressed file whose notes are kept when it has been read to its end."""
+    """A decompressed file whose index is kept once it has been read to its end."""
 
     def __init__(self, snapshot: Snapshot, codec: str, stream: Any) -> None:
-        """Begins to read; the stream is closed with it."""
+        """Takes ownership of the stream, which is closed with this object."""
         self._snapshot = snapshot
         self._codec = codec
         self._stream = stream

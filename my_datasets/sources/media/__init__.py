@@ -1,1 +1,1 @@
-"""Folders of images, recordings and films."""
+"""Folders of images, audio and videos."""

@@ -1,4 +1,4 @@
-"""Folders of recordings: WAV, FLAC, OGG and MP3, decoded by libsndfile."""
+"""Reads folders of audio files: WAV, FLAC, OGG and MP3, decoded by libsndfile."""
 
 import functools
 import importlib.util
@@ -20,7 +20,7 @@ from my_datasets.sources.source import Source
 
 _ENDINGS = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff")
 _DTYPES = ("int16", "int32", "float32")
-# What libsndfile notes of a WAV file that ends before its header says.
+# What libsndfile reports for a WAV file that is shorter than its header says.
 _CUT_OFF = re.compile(r"^\s*data\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE)
 
 
@@ -33,24 +33,25 @@ def audio_folder(
     dtype: str = "int16",
     max_seconds: float = 3600,
 ) -> Source:
-    """Returns the recordings of a folder: `audio`, `file_name`, and `label` if wanted.
+    """Returns the recordings in a folder: columns `audio`, `file_name`, and `label` if requested.
 
-    They are decoded: `audio` holds the samples, for `tfds.features.Audio`. A recording that cannot
-    be decoded, or is of another rate or number of channels, is an error, or set aside.
+    Recordings are decoded: `audio` contains the samples, for `tfds.features.Audio`. A recording
+    that cannot be decoded, or has another sample rate or number of channels, fails the build or is
+    quarantined.
 
     Args:
       where: A directory, a pattern such as `folder/*/*.wav`, or several files; paths, or URLs in an
         object store.
-      labels: Whether the name of the directory in which a recording lies is its class.
+      labels: Whether the name of a recording's directory is its class.
       sample_rate: Samples per second and channel of all recordings; None for that of the first.
-      channels: Of all recordings; None for those of the first. One gives samples of shape
-        (length,), more give (length, channels).
-      dtype: Of the samples: `int16`, `int32`, both from the least to the greatest number of that
-        type, or `float32`, from -1 to 1.
-      max_seconds: The longest recording.
+      channels: The number of channels of all recordings; None for that of the first. With one
+        channel, samples have shape (length,), otherwise (length, channels).
+      dtype: The dtype of the samples: `int16` or `int32`, both using the full range of the type, or
+        `float32`, from -1 to 1.
+      max_seconds: The maximum length of a recording, in seconds.
 
     Raises:
-      SourceError: There is no such file, the first one is no recording, or a recording lies in no
+      SourceError: There is no such file, the first one is not a recording, or a recording is in no
         directory that could be its class.
       MissingDependencyError: soundfile is not installed.
     """
@@ -105,7 +106,7 @@ class _Decoder:
     max_seconds: float
 
     def __call__(self, data: bytes) -> Any:
-        """Returns the samples of a recording, shape (length,) or (length, channels), or why not."""
+        """Returns the samples, shape (length,) or (length, channels), or a `Misfit`."""
         import soundfile
 
         if not data:
@@ -116,7 +117,7 @@ class _Decoder:
                 if found is not None:
                     return found
                 samples = file.read(dtype=self.dtype)
-                # The header of a compressed stream only estimates how many there are.
+                # The header of a compressed stream only estimates the number of samples.
                 if len(samples) < file.frames and file.format in ("FLAC", "WAV", "AIFF"):
                     return self._cut_off(f"{len(samples):,}", f"{file.frames:,} samples")
         except (soundfile.LibsndfileError, RuntimeError) as error:

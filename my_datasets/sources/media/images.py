@@ -1,4 +1,4 @@
-"""Folders of images."""
+"""Reads folders of images."""
 
 import importlib.util
 import io
@@ -13,9 +13,10 @@ from my_datasets.sources.files.folders import caused, folder
 from my_datasets.sources.files.listing import Where, files
 from my_datasets.sources.source import Source
 
-# What TFDS reads as images, by Pillow's names. A GIF is a film to it, of one dimension more.
+# The formats that TFDS reads as images, by Pillow's names. A GIF is a video to TFDS, with one more
+# dimension.
 _FORMATS = {"JPEG", "MPO", "PNG", "BMP"}
-# Of images that are made smaller: what is lost cannot be seen.
+# JPEG quality of downscaled images: the loss is not visible.
 _QUALITY = 95
 _ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
 
@@ -28,24 +29,24 @@ def image_folder(
     max_pixels: int = 150_000_000,
     shortest_side: int | None = None,
 ) -> Source:
-    """Returns the images of a folder: the columns `image`, `file_name`, and `label` if wanted.
+    """Returns the images in a folder: columns `image`, `file_name`, and `label` if requested.
 
-    What is no image that TFDS reads as one (JPEG, PNG, BMP) is an error, or set aside. The
-    files' bytes are stored as they are, unless the images are made smaller.
+    Files that TFDS does not read as images (JPEG, PNG, BMP) fail the build or are quarantined. The
+    files' bytes are stored unchanged, unless the images are downscaled.
 
     Args:
       where: A directory, a pattern such as `folder/*/*.jpg`, or several files; paths, or URLs in an
         object store.
-      labels: Whether the name of the directory in which an image lies is its class.
-      decode: Whether to decode each image wholly, to find those that are damaged after their
-        header; as slow as decoding is.
-      max_pixels: The most pixels that an image may have by its header.
-      shortest_side: Make larger images smaller, so that their shortest side has so many pixels,
-        and store them as JPEG files of quality 95: once for all, not in each epoch. None to leave
-        them as they are.
+      labels: Whether the name of an image's directory is its class.
+      decode: Whether to decode each image completely, to find those that are corrupt after their
+        header; as slow as decoding.
+      max_pixels: The maximum number of pixels of an image, by its header.
+      shortest_side: Downscale larger images so that their shortest side has this many pixels, and
+        store them as JPEG files of quality 95: once, rather than in each epoch. None to leave
+        images unchanged.
 
     Raises:
-      SourceError: There is no such file, or an image lies in no directory that could be its class.
+      SourceError: There is no such file, or an image is in no directory that could be its class.
       MissingDependencyError: Pillow is not installed.
     """
     if importlib.util.find_spec("PIL") is None:
@@ -57,12 +58,12 @@ def image_folder(
 
 @dataclass(frozen=True)
 class _ImageCheck:
-    """Sees that bytes are an image that TFDS reads.
+    """Checks that bytes are an image that TFDS can read.
 
     Attributes:
-      decode: Whether to decode it wholly.
-      max_pixels: The most pixels it may have.
-      shortest_side: How many pixels its shortest side may have before it is made smaller.
+      decode: Whether to decode it completely.
+      max_pixels: The maximum number of pixels.
+      shortest_side: Images whose shortest side has more pixels are downscaled.
     """
 
     decode: bool
@@ -70,14 +71,14 @@ class _ImageCheck:
     shortest_side: int | None = None
 
     def __call__(self, data: bytes) -> bytes | Misfit:
-        """Returns an image as it is to be stored, or what is wrong with it."""
+        """Returns the image as it is stored, or what is wrong with it."""
         import PIL.Image
 
         if not data:
             return Misfit("image", "an image", "an empty file")
         try:
             with warnings.catch_warnings():
-                # Its own limit is only a warning; ours is below.
+                # Pillow's own limit is only a warning; ours is below.
                 warnings.simplefilter("ignore", PIL.Image.DecompressionBombWarning)
                 image = PIL.Image.open(io.BytesIO(data))
             width, height = image.size
@@ -104,7 +105,7 @@ def _smaller(image: Any, side: int) -> bytes:
     scale = side / min(image.size)
     size = tuple(max(side, round(length * scale)) for length in image.size)
     out = io.BytesIO()
-    # Not turned by what its EXIF data say: TensorFlow does not turn images, either.
+    # EXIF orientation is not applied, because TensorFlow does not apply it either.
     small = image.convert("RGB").resize(size, PIL.Image.Resampling.LANCZOS)
     small.save(out, "JPEG", quality=_QUALITY)
     return out.getvalue()

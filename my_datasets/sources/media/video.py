@@ -1,4 +1,4 @@
-"""Folders of films: whatever FFmpeg's libraries decode."""
+"""Reads folders of videos in any format that FFmpeg's libraries decode."""
 
 import functools
 import importlib.util
@@ -16,7 +16,7 @@ from my_datasets.sources.files.listing import Where, files
 from my_datasets.sources.source import Source
 
 _ENDINGS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg")
-# Of frames, which are stored as JPEG: what is lost cannot be seen.
+# JPEG quality of the stored frames: the loss is not visible.
 _QUALITY = 95
 
 
@@ -29,23 +29,23 @@ def video_folder(
     shortest_side: int | None = None,
     max_pixels: int = 50_000_000,
 ) -> Source:
-    """Returns the films of a folder: the columns `video`, `file_name`, and `label` if wanted.
+    """Returns the videos in a folder: columns `video`, `file_name`, and `label` if requested.
 
-    Films are decoded; TFDS stores their frames one by one, here as JPEG files of quality 95. What
-    cannot be decoded is an error, or set aside.
+    Videos are decoded; TFDS stores their frames individually, here as JPEG files of quality 95. A
+    video that cannot be decoded fails the build or is quarantined.
 
     Args:
       where: A directory, a pattern such as `folder/*/*.mp4`, or several files; paths, or URLs in an
         object store.
-      labels: Whether the name of the directory in which a film lies is its class.
-      every: Keep each n-th frame, beginning with the first.
-      max_frames: The most frames that are kept of a film.
-      shortest_side: Make larger frames smaller, so that their shortest side has so many pixels;
-        None to leave them as they are.
-      max_pixels: The most pixels that a frame may have.
+      labels: Whether the name of a video's directory is its class.
+      every: Keep every n-th frame, starting with the first.
+      max_frames: The maximum number of frames kept of a video; more are an error.
+      shortest_side: Downscale larger frames so that their shortest side has this many pixels; None
+        to leave them unchanged.
+      max_pixels: The maximum number of pixels of a frame.
 
     Raises:
-      SourceError: There is no such file, or a film lies in no directory that could be its class.
+      SourceError: There is no such file, or a video is in no directory that could be its class.
       MissingDependencyError: PyAV or Pillow is not installed.
     """
     for module in ("av", "PIL"):
@@ -62,11 +62,11 @@ def video_folder(
 
 
 class Frames(list[bytes]):
-    """The frames of a film, each an image file."""
+    """The frames of a video, each an encoded image."""
 
     @property
     def nbytes(self) -> int:
-        """Returns how many bytes they have together."""
+        """Their total size in bytes."""
         return sum(map(len, self))
 
 
@@ -78,7 +78,7 @@ class _Decoder:
     max_pixels: int
 
     def __call__(self, data: bytes) -> Frames | Misfit:
-        """Returns the frames of a film, or what is wrong with it."""
+        """Returns the frames of a video, or what is wrong with it."""
         import av
 
         if not data:

@@ -1,1 +1,1 @@
-"""Tables: delimited text, JSON Lines, Parquet, Feather, and in memory."""
+"""Tables: delimited text, JSON Lines, Parquet, Feather, and tables in memory."""

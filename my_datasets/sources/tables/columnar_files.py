@@ -1,4 +1,4 @@
-"""Files that hold their rows in groups of columns: Parquet and Feather."""
+"""Reads files that store groups of rows by column: Parquet and Feather."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,23 +14,23 @@ from my_datasets.sources.files.listing import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
 
-# Rows that are given at once.
+# Maximum number of rows per batch.
 _AT_ONCE = 16_384
-# Groups of fewer rows make a unit together with those that follow.
+# Groups of fewer rows are combined with the following ones into a unit.
 _LEAST = 8_192
 
 
 def parquet(where: Where, *, key: str | None = None) -> Source:
-    """Returns the rows of Parquet files; each row group is a unit, small ones go together.
+    """Returns the rows of Parquet files; each row group is a unit, and small ones are combined.
 
     Args:
       where: A file, a directory, a pattern such as `folder/*.parquet`, or several; paths, or URLs
-        in an object store. All files have the same columns.
-      key: The column of the keys; None for the numbers of the rows, with the file's name before
-        them if there are several.
+        in an object store. All files must have the same columns.
+      key: The column of the keys; None for the row numbers, prefixed with the file's name if there
+        are several files.
 
     Raises:
-      SourceError: There is no such file, it is no Parquet file, or has other columns.
+      SourceError: There is no such file, it is not a Parquet file, or its columns differ.
     """
     return _in_groups(
         files(where, (".parquet", ".pq")), "a Parquet file", _row_groups, _ParquetReader, key
@@ -40,7 +40,7 @@ def parquet(where: Where, *, key: str | None = None) -> Source:
 def _row_groups(stream: Any) -> tuple[pa.Schema, list[int], frozenset[str]]:
     with pq.ParquetFile(stream) as opened:
         groups = [opened.metadata.row_group(i) for i in range(opened.num_row_groups)]
-        # Of columns that are not nested the statistics count the nulls, if there are statistics.
+        # Statistics, if there are any, count the nulls of columns that are not nested.
         without = {
             opened.schema.column(i).path
             for i in range(len(opened.schema))
@@ -69,16 +69,16 @@ class _ParquetReader:
 
 
 def feather(where: Where, *, key: str | None = None) -> Source:
-    """Returns the rows of Feather (Arrow IPC) files; a unit is a record batch, or some small ones.
+    """Returns the rows of Feather (Arrow IPC) files; record batches are units, small ones combined.
 
     Args:
       where: A file, a directory, a pattern such as `folder/*.feather`, or several; paths, or URLs
-        in an object store. All files have the same columns.
-      key: The column of the keys; None for the numbers of the rows, with the file's name before
-        them if there are several.
+        in an object store. All files must have the same columns.
+      key: The column of the keys; None for the row numbers, prefixed with the file's name if there
+        are several files.
 
     Raises:
-      SourceError: There is no such file, it is no Feather file, or has other columns.
+      SourceError: There is no such file, it is not a Feather file, or its columns differ.
     """
     found = files(where, (".feather", ".arrow", ".ipc"))
     return _in_groups(found, "a Feather file of version 2", _record_batches, _FeatherReader, key)
@@ -89,7 +89,7 @@ def _record_batches(stream: Any) -> tuple[pa.Schema, list[int], frozenset[str]]:
         schema = opened.schema
         first = opened.get_batch(0) if opened.num_record_batches else None
         nullable = with_nulls(first) if first is not None else frozenset()
-    # One column tells how many rows a batch has; the others need not be read for it.
+    # One column is enough to count the rows of a batch; the others need not be read.
     one = pa.ipc.IpcReadOptions(included_fields=[0] if schema.names else None)
     stream.seek(0)
     with pa.ipc.open_file(stream, options=one) as opened:
@@ -120,14 +120,14 @@ def _in_groups(
     reader: Callable[[pa.Schema, str | None], Generator],
     key: str | None,
 ) -> Source:
-    """Returns the rows of files that hold them in groups, from which units are made.
+    """Returns the rows of files that store them in groups, from which units are made.
 
     Args:
       found: The files.
-      kind: What they are to be, for messages.
-      groups_of: Returns the columns of an open file, how many rows each of its groups has, and in
-        which columns nulls are to be expected.
-      reader: Makes what reads a unit: (file, numbers of the groups, number of the first row).
+      kind: The expected file type, for error messages.
+      groups_of: Returns the columns of an open file, the number of rows in each group, and the
+        columns that may contain nulls.
+      reader: Creates the reader of units: (file, group numbers, number of the first row).
       key: The column of the keys.
     """
     first: pa.Schema | None = None
@@ -160,7 +160,7 @@ def _in_groups(
 
 
 def _units(rows: list[int]) -> Iterator[tuple[range, int]]:
-    """Yields the groups of each unit, and the number of its first row, given each group's rows."""
+    """Yields each unit's groups and the number of its first row, given each group's row count."""
     begin = first = row = 0
     for number, count in enumerate(rows):
         row += count

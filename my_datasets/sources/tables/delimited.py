@@ -1,4 +1,4 @@
-"""CSV and TSV files, parsed by pyarrow."""
+"""Reads CSV and TSV files with pyarrow."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from my_datasets.sources.tables import line_ranges
 from my_datasets.sources.tables.text_rows import TextReader, parts_of, shown
 from my_datasets.sources.types import MOST_COLUMNS, check_names, stored, stored_schema, with_nulls
 
-# What types are guessed from: the beginning of the first file.
+# How many bytes at the beginning of the first file types are inferred from.
 _SAMPLE = 4 << 20
 _CONVERSION = re.compile(r"In CSV column #(\d+):.*?conversion error to ([^:]+): (.*)", re.DOTALL)
 _COUNTS = re.compile(r"Expected (\d+) columns, got (\d+)")
@@ -37,27 +37,27 @@ def csv(
 ) -> Source:
     """Returns the rows of CSV files.
 
-    Large files are read in parts, in parallel: plain ones, and with the extra `compressed` also
-    those that end in `.gz` and `.bz2`. Other compressed ones (`.zst`, `.lz4`) are read as a whole,
-    each in one process.
+    Large files are read in parts, in parallel: uncompressed files, and with the extra `compressed`
+    also those that end in `.gz` and `.bz2`. Other compressed files (`.zst`, `.lz4`) are read as a
+    whole, each in one process.
 
     Args:
       where: A file, a directory, a pattern such as `folder/*.csv`, or several; paths, or URLs in an
-        object store. All files have the same columns.
-      key: The column whose values are the examples' keys; None for the numbers of the rows, with
-        the file's name before them if there are several.
+        object store. All files must have the same columns.
+      key: The column whose values are the examples' keys; None for the row numbers, prefixed with
+        the file's name if there are several files.
       columns: The names of the columns, for files without a header.
-      types: The types of some columns. Those of others are guessed from the first file's first
-        4 MiB; a later value of another type is an error.
-      delimiter: What stands between two values, one character.
-      quote: What stands around a value that holds a delimiter or newline; None if nothing does.
-      encoding: The encoding of the text; one in which newlines are those of ASCII.
-      skip_rows: How many rows stand above the header, or above the data if there is none.
-      null_values: Texts that stand for nothing, in columns of all types; None for pyarrow's own
-        (empty, `NA`, `null`, ...), which in a column of texts are texts.
+      types: The types of some columns. Others are inferred from the first 4 MiB of the first file;
+        a later value of another type is an error.
+      delimiter: The character between values.
+      quote: The character around values that contain a delimiter or newline; None for no quoting.
+      encoding: The text encoding; its newlines must be those of ASCII.
+      skip_rows: The number of rows above the header, or above the data if there is no header.
+      null_values: Texts that mean null, in columns of all types; None for pyarrow's defaults
+        (empty, `NA`, `null`, ...), which are not nulls in columns of texts.
 
     Raises:
-      SourceError: There is no such file, or it has no columns that could be a dataset's.
+      SourceError: There is no such file, or its columns are not valid for a dataset.
     """
     nulls = tuple(null_values) if null_values is not None else None
     dialect = _Dialect(delimiter, quote, encoding, nulls)
@@ -83,13 +83,13 @@ def csv(
 
 
 def tsv(where: Where, **options: Any) -> Source:
-    """Returns the rows of TSV files; the options are those of `csv`, but for `delimiter`."""
+    """Returns the rows of TSV files; takes the options of `csv`, except `delimiter`."""
     return csv(where, delimiter="\t", **options)
 
 
 @dataclass(frozen=True)
 class _Dialect:
-    """How the files are written."""
+    """The format of the files."""
 
     delimiter: str
     quote: str | None
@@ -97,10 +97,10 @@ class _Dialect:
     null_values: tuple[str, ...] | None
 
     def check(self) -> None:
-        """Sees that files so written can be read.
+        """Checks that files in this format can be read.
 
         Raises:
-          SourceError: They cannot.
+          SourceError: They cannot be read.
         """
         for name, mark in (("delimiter", self.delimiter), ("quote", self.quote)):
             if mark is not None and not (len(mark) == 1 and mark.isascii()):
@@ -127,7 +127,7 @@ class _Dialect:
         nulls = {} if self.null_values is None else {"null_values": list(self.null_values)}
         return pacsv.read_csv(
             pa.BufferReader(data),
-            # One block: where they could end is known to `lines` only.
+            # One block, because only `line_ranges` knows where blocks may end.
             read_options=pacsv.ReadOptions(
                 use_threads=False, block_size=len(data) + 1, column_names=names,
                 encoding=self.encoding,
@@ -144,13 +144,13 @@ class _Dialect:
 
 @dataclass(frozen=True)
 class _Parser:
-    """What makes tables of rows.
+    """Parses rows to tables.
 
     Attributes:
-      dialect: How they are written.
-      schema: All columns, in the types in which pyarrow is to read them.
-      stored: The same in the types in which they are stored.
-      given: The columns whose types were given, not guessed.
+      dialect: The format of the rows.
+      schema: All columns, with the types that pyarrow parses.
+      stored: The same columns, with the types in which they are stored.
+      given: The columns whose types were given rather than inferred.
     """
 
     dialect: _Dialect
@@ -163,7 +163,7 @@ class _Parser:
         return stored(self.dialect.read(data, self.schema.names, types), self.stored)
 
     def misfit(self, data: bytes, error: Exception | None, rows: int) -> Misfit:
-        """Says what is wrong with a row."""
+        """Describes what is wrong with a row."""
         found = _CONVERSION.search(str(error))
         if found is not None:
             field = self.schema.field(int(found[1]))
@@ -177,7 +177,7 @@ class _Parser:
 
 
 def _names(found: list[File], dialect: _Dialect, skip_rows: int) -> list[str]:
-    """Returns the columns that the headers of all files name."""
+    """Returns the column names, which must be the same in the headers of all files."""
     first: list[str] = []
     for file in found:
         head = line_ranges.first_rows(file, 1 << 16, quote=dialect.quote, at_least=skip_rows + 1)
@@ -190,7 +190,7 @@ def _names(found: list[File], dialect: _Dialect, skip_rows: int) -> list[str]:
             )
         header = head.part(skip_rows, skip_rows + 1)
         many = header.count(dialect.delimiter.encode(dialect.encoding)) + 1
-        if many > 2 * MOST_COLUMNS:  # before an object is made of each of a million
+        if many > 2 * MOST_COLUMNS:  # before creating a million Python objects
             check_names(map(str, range(many)), file)
         names = [str(name) for name in dialect.read(header, None, {}).column_names]
         check_names(names, file)
@@ -210,16 +210,13 @@ def _names(found: list[File], dialect: _Dialect, skip_rows: int) -> list[str]:
 def _guessed(
     file: File, names: list[str], types: Mapping[str, pa.DataType], dialect: _Dialect, skip: int
 ) -> tuple[pa.Schema, frozenset[str]]:
-    """Returns all columns with the types that were given or that the first rows have.
-
-    And which of them hold nulls in those rows.
-    """
+    """Returns all columns with given or inferred types, and those with nulls in the sample."""
     head = line_ranges.first_rows(file, _SAMPLE, quote=dialect.quote, at_least=skip + 1)
     found: Mapping[str, pa.DataType] = {}
     nullable: frozenset[str] = frozenset()
     if len(head) > skip:
-        # A row of other columns is told of when it is read, and so is a value of another type
-        # than the given one: all are guessed here.
+        # Rows with another number of columns are reported when they are read, and so are values
+        # that do not have the given type: here, all types are inferred.
         table = dialect.read(
             head.part(skip, len(head)), names, {}, invalid_row_handler=lambda _: "skip"
         )

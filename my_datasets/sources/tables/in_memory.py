@@ -1,4 +1,4 @@
-"""Tables in memory, and arrays: Arrow, pandas, NumPy."""
+"""Tables and arrays in memory: Arrow, pandas, NumPy."""
 
 import hashlib
 import io
@@ -19,9 +19,9 @@ from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
 from my_datasets.storage.file_systems import buffered
 
-# Rows that make a unit: enough units that processes end together, and none without need.
+# Rows per unit: enough units that processes finish at about the same time, but no more than needed.
 _LEAST, _MOST, _UNITS = 1024, 65_536, 64
-# Rows that are given at once.
+# Maximum number of rows per batch.
 _AT_ONCE = 16_384
 
 
@@ -29,9 +29,9 @@ def table(data: Any, *, key: str | None = None) -> Source:
     """Returns the rows of a table in memory.
 
     Args:
-      data: A `pyarrow.Table` or record batch, a pandas `DataFrame` (without its index), or anything
-        with the Arrow PyCapsule interface (polars, DuckDB, ...).
-      key: The column of the keys; None for the numbers of the rows.
+      data: A `pyarrow.Table` or record batch, a pandas `DataFrame` (without its index), or any
+        object with the Arrow PyCapsule interface (polars, DuckDB, ...).
+      key: The column of the keys; None for the row numbers.
 
     Raises:
       SourceError: It is something else, or has a column that TFDS cannot store.
@@ -65,13 +65,13 @@ def table(data: Any, *, key: str | None = None) -> Source:
 
 @dataclass(frozen=True)
 class _Range:
-    """Rows of data in memory.
+    """A range of rows of data in memory.
 
     Attributes:
-      begin: The first.
-      end: The one after the last.
-      content: What tells them from rows of other data, so that no build goes on with what was made
-        of those: the files they are from, or their digest.
+      begin: The first row.
+      end: The row after the last.
+      content: Identifies the data, so that a build is never resumed with results of other data: the
+        files it comes from, or its digest.
     """
 
     begin: int
@@ -80,7 +80,7 @@ class _Range:
 
 
 class _Hashing(io.RawIOBase):
-    """A file that only remembers the digest of what was written."""
+    """A file that only computes the digest of what is written."""
 
     def __init__(self) -> None:
         self.digest = hashlib.blake2b(digest_size=16)
@@ -119,15 +119,15 @@ class _TableReader:
 
 
 def arrays(data: Mapping[str, npt.NDArray[Any]] | Where, *, key: str | None = None) -> Source:
-    """Returns the rows of NumPy arrays: the first dimension of each is that of the examples.
+    """Returns the rows of NumPy arrays, whose first dimension is the number of examples.
 
     Args:
-      data: Arrays by the names of their columns; or an `.npz` file; or a directory of `.npy` files,
-        a column of its name each, which are mapped into memory if they lie on this machine.
-      key: The column of the keys; None for the numbers of the rows.
+      data: Arrays by column name; an `.npz` file; or a directory of `.npy` files, one per column
+        and named after it, which are memory-mapped if they are local.
+      key: The column of the keys; None for the row numbers.
 
     Raises:
-      SourceError: The arrays have different lengths, or hold what TFDS cannot store.
+      SourceError: The arrays have different lengths, or contain values that TFDS cannot store.
     """
     of_kind = [] if isinstance(data, Mapping) else files(data, (".npz", ".npy"))
     found = dict(data) if isinstance(data, Mapping) else _load(of_kind)
@@ -177,11 +177,11 @@ class _ArrayReader:
 
 
 def column(name: str, array: npt.NDArray[Any]) -> pa.Array:
-    """Returns an array as an Arrow column: tensors as fixed-size lists, one for each dimension.
+    """Returns an array as an Arrow column: tensors as nested fixed-size lists, one per dimension.
 
     Args:
-      name: The column's name, for messages.
-      array: Of shape (rows, ...).
+      name: The column's name, for error messages.
+      array: Shape (rows, ...).
 
     Raises:
       SourceError: Arrow has no such type.
@@ -203,7 +203,6 @@ def column(name: str, array: npt.NDArray[Any]) -> pa.Array:
 
 
 def _load(found: list[File]) -> dict[str, npt.NDArray[Any]]:
-    """Returns the arrays of `.npz` and `.npy` files."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     for file in found:
         try:
@@ -211,7 +210,7 @@ def _load(found: list[File]) -> dict[str, npt.NDArray[Any]]:
             if path.suffix.lower() == ".npy" and path.is_file():
                 loaded: Any = {path.stem: np.lib.format.open_memmap(path, mode="r")}
             else:
-                # Of an .npz, it must not be a path: tests of TFDS refuse that.
+                # An .npz must not be passed as a path: TFDS's test mocks refuse that.
                 loaded = np.load(buffered(file.location), allow_pickle=False)
                 if isinstance(loaded, np.ndarray):
                     loaded = {path.stem: loaded}

@@ -1,4 +1,4 @@
-"""JSON Lines: one JSON object in each line, parsed by pyarrow."""
+"""Reads JSON Lines with pyarrow: one JSON object per line."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -24,21 +24,21 @@ _COLUMN = re.compile(r"Column\(/?(.*?)\) (?:changed|was)")
 def json_lines(
     where: Where, *, key: str | None = None, types: Mapping[str, pa.DataType] | None = None
 ) -> Source:
-    """Returns the objects of JSON Lines files, a column for each of their names.
+    """Returns the objects of JSON Lines files, with one column per name.
 
-    A name that an object lacks is null there. Large files are read in parts, in parallel;
-    compressed ones as by `csv`.
+    A name missing from an object is null. Large files are read in parts, in parallel; compressed
+    files as by `csv`.
 
     Args:
       where: A file, a directory, a pattern such as `folder/*.jsonl`, or several; paths, or URLs in
         an object store.
-      key: The name whose values are the examples' keys; None for the numbers of the rows, with the
-        file's name before them if there are several.
-      types: The types of some columns, or of names that the first rows lack. The others are
-        guessed from the first file's first 4 MiB; a name or type that comes later is an error.
+      key: The name whose values are the examples' keys; None for the row numbers, prefixed with the
+        file's name if there are several files.
+      types: The types of some columns, or of names that the first rows lack. Others are inferred
+        from the first 4 MiB of the first file; a name or type that first appears later is an error.
 
     Raises:
-      SourceError: There is no such file, or its first rows are no JSON objects.
+      SourceError: There is no such file, or its first rows are not JSON objects.
     """
     found = files(where, (".jsonl", ".ndjson", ".json"))
     schema, nullable = _guessed(found[0], types or {})
@@ -50,7 +50,7 @@ def json_lines(
 
 @dataclass(frozen=True)
 class _Parser:
-    """What makes tables of lines: the columns as they are read, and as they are stored."""
+    """Parses lines to tables; `schema` has the parsed types, and `stored` the stored ones."""
 
     schema: pa.Schema
     stored: pa.Schema
@@ -59,7 +59,7 @@ class _Parser:
         return stored(_read(data, self.schema, "error"), self.stored)
 
     def misfit(self, data: bytes, error: Exception | None, rows: int) -> Misfit:  # noqa: ARG002
-        """Says what is wrong with a line."""
+        """Describes what is wrong with a line."""
         column = _COLUMN.search(str(error))
         name = column[1].partition("/")[0] if column is not None else ""
         if name in self.schema.names:
@@ -81,7 +81,7 @@ def _read(data: bytes, schema: pa.Schema | None, unexpected: str) -> pa.Table:
 
 
 def _guessed(file: File, types: Mapping[str, pa.DataType]) -> tuple[pa.Schema, frozenset[str]]:
-    """Returns the names with their types, and those that some of the first objects lack."""
+    """Returns the names with their types, and the names that are missing or null in the sample."""
     rows = line_ranges.first_rows(file, _SAMPLE, quote=None, at_least=1)
     given = pa.schema(list(types.items()))
     try:
@@ -114,7 +114,7 @@ def _guessed(file: File, types: Mapping[str, pa.DataType]) -> tuple[pa.Schema, f
 
 
 def _tables(rows: Rows, given: pa.Schema, begin: int, end: int) -> Iterator[pa.Table]:
-    """Yields tables of all rows that can be read; the others are told of when all are."""
+    """Yields tables of all valid rows; the others are reported when the data is read."""
     if begin == end:
         return
     try:

@@ -1,8 +1,8 @@
-"""Where the rows of a text file begin and end, so that its parts can be read in parallel.
+"""Finds where the rows of a text file begin and end, so that its parts can be read in parallel.
 
-This only finds row ends; what is in a row is for a parser. A newline between quotes ends no row.
-Whether a newline is between quotes depends on how many quotes came before it in the file, which is
-counted for whole blocks at once.
+This module only finds the ends of rows; parsers read their contents. A newline inside quotes does
+not end a row. Whether a newline is inside quotes depends on the number of quotes before it in the
+file, which are counted for whole blocks at once.
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from my_datasets.sources.files.file import File
 
 _NEWLINE, _RETURN = 10, 13
 _BOM = b"\xef\xbb\xbf"
-# A longer row is taken for a mistake: a quote that is never closed, or no text at all.
+# A longer row is considered an error: a quote that is never closed, or a file that is not text.
 LONGEST_ROW = 256 << 20
-# What the readers of compressed files raise for bytes that they cannot make sense of.
+# Errors that readers of compressed files raise for corrupt data.
 _UNREADABLE = (OSError, EOFError, ValueError, RuntimeError)
 
 Ends = npt.NDArray[np.int64]
@@ -27,16 +27,16 @@ Ends = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a file that holds whole rows.
+    """A part of a file that contains whole rows.
 
     Attributes:
       file: The file.
-      start: The first byte.
-      stop: The byte after the last; None for the whole file, which is compressed
-        or in an archive.
-      first_row: The number of its first row in the file, counted from 0, blank lines and what
-        stands before the data left out.
-      rows: How many rows it has; None if that is not known.
+      start: The offset of the first byte.
+      stop: The offset after the last byte; None for a whole file that is compressed or in an
+        archive.
+      first_row: The number of its first row in the file, counted from 0, without blank lines and
+        the rows before the data.
+      rows: The number of rows; None if unknown.
     """
 
     file: File
@@ -53,8 +53,8 @@ class Rows:
     Attributes:
       data: Their bytes.
       ends: The position after each row that is not blank.
-      first_row: The number of the first.
-      start: Where in the file they begin, decompressed.
+      first_row: The number of the first row.
+      start: Their offset in the decompressed file.
     """
 
     data: bytes
@@ -72,13 +72,14 @@ class Rows:
 
 
 def parts(file: File, *, size: int, quote: str | None, skip: int) -> list[Part]:
-    """Returns the parts in which a file is read: one, if it cannot be read from anywhere.
+    """Returns the parts in which to read a file: a single one if it is not seekable.
 
     Args:
-      file: The file; all of it is read once, unless it is a single part.
-      size: About how many bytes each part is to have.
-      quote: The character between two of which a newline ends no row; None if there is none.
-      skip: How many rows stand before the data, such as the header.
+      file: The file; it is read completely once, unless it is a single part.
+      size: The approximate size of each part, in bytes.
+      quote: The quote character; newlines between two of them do not end a row. None for no
+        quoting.
+      skip: The number of rows before the data, such as the header.
 
     Raises:
       SourceError: A row is longer than `LONGEST_ROW`.
@@ -103,12 +104,12 @@ def read(part: Part, *, size: int, quote: str | None, skip: int) -> Iterator[Row
 
     Args:
       part: The part.
-      size: How many bytes are to be held at once.
+      size: How many bytes to keep in memory at once.
       quote: As in `parts`.
       skip: As in `parts`.
 
     Raises:
-      SourceError: A row is longer than `LONGEST_ROW`, or the file changed since `parts` read it.
+      SourceError: A row is longer than `LONGEST_ROW`, or the file changed after `parts` read it.
     """
     if part.stop is not None:
         try:
@@ -131,7 +132,7 @@ def read(part: Part, *, size: int, quote: str | None, skip: int) -> Iterator[Row
 
 
 def first_rows(file: File, size: int, *, quote: str | None, at_least: int) -> Rows:
-    """Returns the first rows of a file: about `size` bytes, or so many rows if they are longer."""
+    """Returns the first rows of a file: about `size` bytes, but no fewer than `at_least` rows."""
     found = Rows(b"", np.zeros(0, np.int64), 0, 0)
     with file.stream() as stream:
         for rows in _pieces(stream, file, size=size, quote=quote):
@@ -146,9 +147,9 @@ def row_ends(data: bytes, quote: str | None, *, is_last: bool = True) -> tuple[E
     """Returns the position after each row that is not blank, and where the last whole row ends.
 
     Args:
-      data: Begins with a row.
+      data: Starts at the beginning of a row.
       quote: As in `parts`.
-      is_last: Whether what follows the last newline is a row, too.
+      is_last: Whether bytes after the last newline are also a row.
     """
     array = np.frombuffer(data, np.uint8)
     newlines = np.flatnonzero(array == _NEWLINE)
@@ -168,7 +169,7 @@ def row_ends(data: bytes, quote: str | None, *, is_last: bool = True) -> tuple[E
 
 
 def _pieces(stream: Any, file: File, *, size: int, quote: str | None) -> Iterator[Rows]:
-    """Yields all of a stream in pieces of whole rows, without a mark of UTF-8 before them."""
+    """Yields a whole stream in pieces of whole rows, without a UTF-8 byte order mark."""
     kept, row, start, is_first = b"", 0, 0, True
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Plain text: an example for each line."""
+"""Reads plain text: one example per line."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,15 @@ from my_datasets.sources.tables.text_rows import TextReader, parts_of, shown
 
 
 def text_lines(where: Where, *, column: str = "text", encoding: str = "utf8") -> Source:
-    """Returns the lines of text files that are not empty, without their ends.
+    """Returns the non-empty lines of text files, without their line endings.
 
-    Large files are read in parts, in parallel, compressed ones as by `csv`.
+    Large files are read in parts, in parallel; compressed files as by `csv`.
 
     Args:
       where: A file, a directory, a pattern such as `folder/*.txt`, or several; paths, or URLs in an
         object store.
-      column: What the column is to be called.
-      encoding: The encoding of the text; one in which newlines are those of ASCII.
+      column: The name of the column.
+      encoding: The text encoding; its newlines must be those of ASCII.
 
     Raises:
       SourceError: There is no such file.
@@ -42,5 +42,5 @@ class _Parser:
         return pa.table([pa.array(texts, pa.large_string())], schema=self.schema)
 
     def misfit(self, data: bytes, error: Exception | None, rows: int) -> Misfit:  # noqa: ARG002
-        """Says what is wrong with a line."""
+        """Describes what is wrong with a line."""
         return Misfit(self.schema.names[0], f"text in {self.encoding}", shown(data))

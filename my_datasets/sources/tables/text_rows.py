@@ -1,4 +1,4 @@
-"""Text files with a row in each line: what is common to CSV, JSON Lines and plain text."""
+"""Reads text files with one row per line: the common part of CSV, JSON Lines and plain text."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,8 +11,7 @@ from my_datasets.sources.files.file import File
 from my_datasets.sources.tables import line_ranges
 from my_datasets.sources.tables.line_ranges import Part, Rows
 
-# Bytes of text that are read and parsed at once; with what they become, a worker holds some
-# times as much.
+# Bytes of text that are read and parsed at once; parsing takes several times as much memory.
 PIECE = 8 << 20
 
 Parse = Callable[[bytes], pa.Table]
@@ -21,15 +20,15 @@ Explain = Callable[[bytes, Exception | None, int], Misfit]
 
 @dataclass(frozen=True)
 class TextReader:
-    """Reads the parts of text files; the generator of their units.
+    """Reads parts of text files; the generator of their units.
 
     Attributes:
-      parse: Makes a table from the bytes of some rows; raises `ArrowInvalid`, or `ValueError`.
-      misfit: Says what is wrong with a row, from its bytes, what `parse` raised (None if it made
-        another number of rows of it), and how many rows it made.
-      key: The column of the keys; None for the numbers of the rows.
-      quote: As in `lines.parts`.
-      skip: How many rows stand before the data.
+      parse: Parses the bytes of some rows to a table; raises `ArrowInvalid` or `ValueError`.
+      misfit: Describes an invalid row, given its bytes, the error that `parse` raised (None if it
+        returned a wrong number of rows), and the number of rows it returned.
+      key: The column of the keys; None for the row numbers.
+      quote: As in `line_ranges.parts`.
+      skip: The number of rows before the data.
     """
 
     parse: Parse
@@ -52,8 +51,8 @@ class TextReader:
     def _parsed(self, rows: Rows, begin: int, end: int) -> Iterator[tuple[int, Any]]:
         """Yields (first row, table) or (row, misfit).
 
-        Rows that cannot be read are found by halving; the parser's own row numbers are those of
-        its blocks.
+        Finds invalid rows by bisection, because the parser's row numbers are relative to its own
+        blocks.
         """
         if begin == end:
             return
@@ -86,6 +85,6 @@ def parts_of(files: list[File], *, quote: str | None, skip: int) -> list[Part]:
 
 
 def shown(data: bytes) -> str:
-    """Returns the beginning of a row, for a message."""
+    """Returns the beginning of a row, for an error message."""
     text = data.rstrip(b"\r\n").decode(errors="backslashreplace")
     return repr(text if len(text) <= 200 else text[:197] + "...")

@@ -1,5 +1,5 @@
-"""Columns: a top-level feature's values, many at a time, as the map entries of `tf.Example`s.
+"""Columns: encode many values of a top-level feature at once as map entries of `tf.Example`s.
 
-Each kind of column encodes what it knows in bulk. A value or a feature that it does not know is
-given to TFDS's own connector and serialiser, one at a time.
+Each kind of column encodes the values it knows in bulk. Other values and features are passed to
+TFDS's own connector and serialiser, one at a time.
 """

@@ -1,4 +1,4 @@
-"""Which column is whose: from features to columns."""
+"""Chooses the column that encodes each feature."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,8 +19,8 @@ from my_datasets.builders.encode.columns.texts import Texts
 def columns_of(features: tfds.features.FeatureConnector) -> dict[str, Column] | None:
     """Returns a column for each top-level feature, in the order of their entries.
 
-    None if the features are no dict, or if the sorted entries of one feature would not stand
-    together; then whole examples are encoded by TFDS.
+    Returns None if the features are not a dict, or if the entries of one feature would not be
+    adjacent when sorted; TFDS then encodes whole examples.
     """
     if type(features) is not tfds.features.FeaturesDict:
         return None
@@ -69,7 +69,7 @@ def _column(name: str, feature: tfds.features.FeatureConnector) -> Column:
 
 
 def _maybe_optional(name: str, feature: tfds.features.Tensor, of: Column) -> Column:
-    # What TFDS itself encodes is so with its nulls.
+    # TFDS's own encoder also handles nulls.
     optional = type(of) is not Column and feature.get_serialized_info().optional
     return Optionals(name, feature, of) if optional else of
 

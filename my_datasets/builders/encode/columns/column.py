@@ -1,4 +1,4 @@
-"""A top-level feature, encoded by TFDS one value at a time: what the others fall back on."""
+"""The base class of columns, which passes values to TFDS one at a time."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,41 +18,41 @@ from my_datasets.records.tf_example.pieces import Piece
 
 @dataclass(frozen=True)
 class Done:
-    """A value that was encoded already."""
+    """A value that is already encoded."""
 
     entries: bytes
     misfit: Misfit | None = None
 
     @property
     def nbytes(self) -> int:
-        """How much memory it takes, for those who gather a batch."""
+        """Its size in memory, for the size limit of batches."""
         return len(self.entries)
 
 
-# Values that nobody can change.
+# Types whose values are immutable.
 _CONSTANT = frozenset({bool, int, float, str, bytes, type(None)})
 
 
 def is_constant(kind: type) -> bool:
-    """Returns whether no value of a type can be changed."""
+    """Returns whether values of a type are immutable."""
     return kind in _CONSTANT or issubclass(kind, np.generic)
 
 
 class Column:
-    """A top-level feature, encoded by TFDS one value at a time: what the others fall back on."""
+    """Encodes a top-level feature with TFDS, one value at a time: the fallback of other columns."""
 
-    # Whether a text may be the path of a file whose contents are the value.
+    # Whether a text may be the path of a file that contains the value.
     may_read_files = True
 
     def __init__(
         self, name: str, feature: tfds.features.FeatureConnector, *, is_whole: bool = False
     ) -> None:
-        """Plans the encoding.
+        """Prepares TFDS's serialiser.
 
         Args:
           name: The feature's name.
-          feature: Its connector.
-          is_whole: Whether it is no feature among others, but all there is.
+          feature: The feature's connector.
+          is_whole: Whether the feature is the whole example, rather than an entry of a dict.
         """
         self.name = name
         self.feature = feature
@@ -61,10 +61,10 @@ class Column:
         self._serializer = example_serializer.ExampleSerializer(info if is_whole else {name: info})
 
     def own(self, value: Any) -> Any:
-        """Returns a value that no later change of the given one reaches, as `encode` takes it.
+        """Returns a copy of a value, in the form that `encode` takes, unaffected by later changes.
 
-        Here it is encoded at once, and once only: it may be a generator, an open file, or the name
-        of one that is about to go.
+        The base class encodes it immediately, and only once: it may be a generator, an open file,
+        or the path of a file that is about to be removed.
         """
         try:
             return Done(self._entries(value))
@@ -75,7 +75,7 @@ class Column:
             return Done(b"", misfit)
 
     def encode(self, values: list[Any]) -> list[Piece]:
-        """Returns the map entries of a list of values, as they were yielded."""
+        """Returns the map entries of a list of values, as the builder yielded them."""
         return self.quickly(values) or self._one_by_one(values)
 
     def encode_arrow(self, array: pa.Array) -> list[Piece]:
@@ -83,7 +83,7 @@ class Column:
         return self.encode(array.to_pylist())
 
     def quickly(self, values: list[Any]) -> list[Piece] | None:  # noqa: ARG002
-        """Returns the same as `_one_by_one`, sooner, or None if these values are not for it."""
+        """Returns what `_one_by_one` does, but faster; None if it does not support these values."""
         return None
 
     def _one_by_one(self, values: list[Any]) -> list[Piece]:
@@ -104,12 +104,12 @@ class Column:
     def _uniform(self, array: pa.Array) -> tuple[pa.Array, tuple[int, ...]] | None:
         """Returns the values of a column of tensors of one shape, and that shape.
 
-        None if the column's type does not say that they have one.
+        Returns None if the column's type does not guarantee a single shape.
         """
         if isinstance(array.type, pa.FixedShapeTensorType):
             if array.null_count:
                 return None
-            tensors = np.ascontiguousarray(array.to_numpy_ndarray())  # in the order of the names
+            tensors = np.ascontiguousarray(array.to_numpy_ndarray())  # in dim_names order
             return pa.array(tensors.reshape(-1)), tensors.shape[1:]
         shape = []
         while pa.types.is_fixed_size_list(array.type):
@@ -123,11 +123,11 @@ class Column:
     def _flattened(
         self, array: pa.Array
     ) -> tuple[pa.Array, npt.NDArray[np.int64] | None, list[npt.NDArray[np.int64]]]:
-        """Returns what is in the nested lists of a column without nulls.
+        """Flattens the nested lists of a column without nulls.
 
         Returns:
-          The values; how many each row has, None if it holds no lists; the sizes of the lists of
-          each level.
+          The values; the number of values in each row, or None if the column has no lists; the list
+          sizes at each level.
         """
         lengths: npt.NDArray[np.int64] | None = None
         levels = []
@@ -152,7 +152,7 @@ class Column:
 
 
 def _entries_of(serializer: example_serializer.ExampleSerializer, encoded: Any) -> bytes:
-    """Returns the map entries of a value that TFDS encoded, in the order of their keys."""
+    """Returns the map entries of a value that TFDS encoded, sorted by key."""
     features = serializer.get_tf_example(encoded).features.feature
     return b"".join(
         encoding.entry(key, features[key].SerializeToString())

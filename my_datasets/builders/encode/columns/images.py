@@ -1,4 +1,4 @@
-"""Images: arrays that become PNG files, files already encoded, and their paths."""
+"""Images: arrays (encoded as PNG), encoded files, and paths of files."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ from my_datasets.records.tf_example.pieces import Piece
 
 
 class Images(Column):
-    """Images: arrays that become PNG files, files already encoded, and their paths."""
+    """Encodes images: arrays (as PNG), encoded files, and paths of files."""
 
     def own(self, value: Any) -> Any:
         if type(value) is np.ndarray:
@@ -26,7 +26,8 @@ class Images(Column):
         return value if type(value) is bytes else super().own(value)
 
     def encode(self, values: list[Any]) -> list[Piece]:
-        # Each value by itself decides who encodes it: bytes never depend on what is beside it.
+        # How a value is encoded depends on that value only, so its bytes never depend on its
+        # neighbours.
         files = self._as_files(values)
         if all(type(file) is bytes for file in files):
             return encoding.binaries(self.name, pa.array(files, pa.large_binary()))
@@ -45,12 +46,12 @@ class Images(Column):
         return super().encode_arrow(array)
 
     def _cast(self, flat: pa.Array) -> npt.NDArray[Any]:
-        # Which checks the range: lists of other integers may hold pixels, too.
+        # The cast checks the range, so lists of other integer types may contain pixels, too.
         pixels: npt.NDArray[Any] = flat.cast(pa.from_numpy_dtype(self.feature.np_dtype)).to_numpy()
         return pixels
 
     def _as_files(self, values: list[Any]) -> list[Any]:
-        """Returns values with arrays and paths as bytes of files; others are left to TFDS."""
+        """Returns arrays and paths as the bytes of image files; leaves other values to TFDS."""
         files: list[Any] = [
             _contents(os.fspath(value))
             if isinstance(value, (str, os.PathLike)) and "://" not in os.fspath(value)
@@ -62,7 +63,7 @@ class Images(Column):
             if not self._becomes_png(files[begin]):
                 begin += 1
                 continue
-            end = begin + 1  # images of one size that follow each other go together
+            end = begin + 1  # consecutive images of the same size are encoded together
             while (
                 end < len(files)
                 and self._becomes_png(files[end])
@@ -74,7 +75,7 @@ class Images(Column):
         return files
 
     def _becomes_png(self, value: Any) -> bool:
-        """Returns whether a value is an array that fits, and is not to be a JPEG file."""
+        """Returns whether a value is an array that fits the feature and is not to become a JPEG."""
         shape, dtype = self.feature.shape, self.feature.np_dtype
         return (
             type(value) is np.ndarray

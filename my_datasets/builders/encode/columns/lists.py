@@ -14,16 +14,16 @@ from my_datasets.records.tf_example.pieces import Piece
 
 
 class Elements(Protocol):
-    """The column of what the sequences hold."""
+    """The column of the sequences' elements."""
 
     def are_safe(self, kinds: set[type]) -> bool:
-        """Returns whether a list of such scalars can be encoded as a whole."""
+        """Returns whether a list of scalars of these types can be encoded as a whole."""
 
     def is_exact(self, values: npt.NDArray[Any]) -> bool:
-        """Returns whether an array has just the feature's dtype."""
+        """Returns whether an array has exactly the feature's dtype."""
 
     def cast(self, array: pa.Array) -> Any:
-        """Returns an Arrow column as `in_lists` takes it; raises `Misfit`."""
+        """Converts an Arrow column to the form that `in_lists` takes, or raises `Misfit`."""
 
     def in_lists(self, values: Any, lengths: npt.NDArray[np.int64]) -> list[Piece]:
         """Returns the map entries of rows that hold `lengths[i]` of the flat `values` each."""

@@ -15,7 +15,7 @@ from my_datasets.records.tf_example.pieces import Piece
 
 
 class Numbers(Column):
-    """Scalars, and tensors of a fixed shape or with one unknown dimension."""
+    """Encodes scalars, and tensors of a fixed shape or with one unknown dimension."""
 
     may_read_files = False
 
@@ -61,7 +61,7 @@ class Numbers(Column):
         if lengths is None:
             raise Misfit(self.name, repr(self.feature), f"one {array.type} for each row")
         if len(sizes) == len(self._shape):
-            # As deep as the tensor: each list is as long as its dimension.
+            # As deeply nested as the tensor: each list must be as long as its dimension.
             for side, found in zip(self._shape, sizes, strict=True):
                 if side is not None and (found != side).any():
                     wrong = int(found[np.argmax(found != side)])
@@ -84,7 +84,7 @@ class Numbers(Column):
         return self._ragged(np.asarray(values, self._dtype), lengths)
 
     def _is_safe(self, kind: type) -> bool:
-        """Whether a list of such scalars becomes an array exactly as each one by itself would."""
+        """Returns whether a list of such scalars converts exactly as each one alone would."""
         if kind is bool:
             return self._dtype.kind in "biu"
         if kind is int:
@@ -104,7 +104,7 @@ class Numbers(Column):
         if not (is_whole or (is_float and self._is_float)):
             raise Misfit(self.name, repr(self.feature), f"values of type {array.type}")
         if not self._is_float and self._dtype.kind != "b":
-            array = array.cast(pa.from_numpy_dtype(self._dtype))  # which checks the range
+            array = array.cast(pa.from_numpy_dtype(self._dtype))  # checks the range
         numbers: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
         return numbers.astype(self._dtype, copy=False)
 

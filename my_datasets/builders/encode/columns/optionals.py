@@ -1,4 +1,4 @@
-"""Features that may lack a value, which TFDS then leaves out of the record."""
+"""Features that may have no value, in which case TFDS leaves them out of the record."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from my_datasets.records.tf_example.pieces import Piece, spread
 
 
 class Optionals(Column):
-    """Another kind of column, in which None and null stand for no value."""
+    """Wraps another column; None and null stand for no value."""
 
     may_read_files = False
 
@@ -41,17 +41,17 @@ class Optionals(Column):
 
 
 def check_readable(features: tfds.features.FeatureConnector, dataset: str) -> None:
-    """Sees that TFDS reads what it writes of examples that lack values.
+    """Checks that TFDS can read what it writes for examples with missing values.
 
-    Its readers know the features from the code, or from `features.json`. Both must say that a value
-    may be missing, and what stands for it.
+    TFDS's readers know the features from the code or from `features.json`. Both must say that a
+    value may be missing, and what stands for it.
 
     Args:
-      features: Those of a dataset.
-      dataset: Its name, for messages.
+      features: The features of a dataset.
+      dataset: The dataset's name, for error messages.
 
     Raises:
-      BuilderError: A feature is optional in a way that TFDS writes, and does not read.
+      BuilderError: A feature is optional in a way that TFDS can write but not read.
     """
     for path, feature, in_sequence in _tensors("", features, in_sequence=False):
         if not getattr(feature, "_optional", False):
@@ -104,7 +104,7 @@ def _tensors(
         for name, inner in feature.items():
             below = f"{path}/{name}" if path else name
             yield from _tensors(below, inner, in_sequence=in_sequence)
-    elif isinstance(feature, tfds.features.Sequence):  # or a Dataset, which is one
+    elif isinstance(feature, tfds.features.Sequence):  # or its subclass Dataset
         yield from _tensors(path, feature.feature, in_sequence=True)
 
 

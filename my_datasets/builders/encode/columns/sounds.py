@@ -1,4 +1,4 @@
-"""Recordings: arrays of samples, or what TFDS decodes by itself."""
+"""Audio: arrays of samples, or files that TFDS decodes itself."""
 
 from typing import Any
 
@@ -9,10 +9,11 @@ from my_datasets.builders.encode.columns.numbers import Numbers
 
 
 class Sounds(Numbers):
-    """Recordings: arrays of samples, or what TFDS decodes by itself."""
+    """Encodes audio: arrays of samples, or files that TFDS decodes itself."""
 
     may_read_files = True
 
     def own(self, value: Any) -> Any:
-        # Anything else is a file, or its name, which TFDS reads now: it may be about to go.
+        # Anything else is a file or its path, which TFDS reads now because the file may be removed
+        # soon.
         return value.copy() if type(value) is np.ndarray else Column.own(self, value)

@@ -32,7 +32,7 @@ class Texts(Column):
         return kinds <= {str, bytes}
 
     def is_exact(self, values: npt.NDArray[Any]) -> bool:  # noqa: ARG002
-        return False  # arrays of texts are rare, and of several kinds
+        return False  # arrays of texts are rare, and come in several kinds
 
     def cast(self, array: pa.Array) -> pa.LargeBinaryArray:
         if pa.types.is_dictionary(array.type):
@@ -47,7 +47,7 @@ class Texts(Column):
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Returns whether a column of an Arrow type holds texts or binaries."""
+    """Returns whether an Arrow type is a string or binary type."""
     return any(
         test(kind)
         for test in (
