@@ -73,7 +73,7 @@ def _checksums(subject: Subject) -> Iterator[Issue]:
         found = ""
         if len(parts) not in (3, 4):
             found = f"{len(parts)} columns"
-        elif not parts[1].isdigit() or not int(parts[1]):
+        elif not parts[1].isdecimal() or not int(parts[1]):
             found = f"the size {parts[1]!r}"
         elif not _SHA256.fullmatch(parts[2]):
             found = f"the SHA-256 {parts[2]!r}"

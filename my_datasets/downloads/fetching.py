@@ -260,7 +260,7 @@ def _begin(
     if response.headers.get("Content-Encoding", "identity") != "identity":
         return None  # it is decompressed while it is received
     length = response.headers.get("Content-Length", "")
-    return int(length) if length.isdigit() else None
+    return int(length) if length.isdecimal() else None
 
 
 def _refused(response: requests.Response, source: str) -> Exception:
@@ -326,7 +326,7 @@ def _validator(response: requests.Response) -> str:
 def _retry_after(response: requests.Response) -> float | None:
     """Returns how many seconds the server asks to wait (RFC 9110, section 10.2.3)."""
     asked = response.headers.get("Retry-After", "").strip()
-    if asked.isdigit():
+    if asked.isdecimal():
         return float(asked)
     date = email.utils.parsedate_tz(asked)
     return max(0.0, email.utils.mktime_tz(date) - time.time()) if date else None

@@ -110,10 +110,23 @@ class Stratum:
     takes_unread: bool
 
     def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:
-        """Returns a mask of the rows that belong to the split."""
+        """Returns a mask of the rows that belong to the split.
+
+        Raises:
+          SourceError: A row has a class that no row had when the split was computed.
+        """
         found = places(self.salt, keys)
         mask = np.zeros(len(found), np.bool_)
         for name, rows in _classes(batch.column(self.column)):
+            if name not in self.bounds:
+                raise SourceError(
+                    explain(
+                        f"Column {self.column!r} has the class {name}, which it did not have when "
+                        "the split was computed.",
+                        f"Classes then: {', '.join(sorted(self.bounds))}",
+                        fix="the data changed while it was read: run the build again",
+                    )
+                )
             mask |= rows & Between(self.salt, *self.bounds[name])._within(found)
         return mask
 

@@ -18,6 +18,7 @@ class Page:
       body: The bytes.
       drops: Bytes of an answer after which the connection is cut, for each answer in turn.
       fails: Statuses of the first answers.
+      retry_after: The header `Retry-After` of those.
       ranges: Whether parts can be asked for.
       tagged: Whether there is an ETag.
       length: Whether the length is told.
@@ -29,6 +30,7 @@ class Page:
     body: bytes = b""
     drops: list[int] = field(default_factory=list)
     fails: list[int] = field(default_factory=list)
+    retry_after: str = "0"
     ranges: bool = True
     tagged: bool = True
     length: bool = True
@@ -79,7 +81,7 @@ def serving():
             if page is None:
                 self.answer(404, b"not here")
             elif page.fails:
-                self.answer(page.fails.pop(0), b"later", {"Retry-After": "0"})
+                self.answer(page.fails.pop(0), b"later", {"Retry-After": page.retry_after})
             elif page.redirect:
                 self.answer(302, b"", {"Location": page.redirect})
             else:

@@ -83,8 +83,10 @@ def test_a_beginning_of_another_file_is_found_out_by_the_checksum(server, tmp_pa
     assert [asked for _, asked in server.asked] == [None, "bytes=300000-", None]
 
 
-def test_a_server_that_is_busy_is_asked_again(server, tmp_path):
-    url = server.put("/x.bin", BODY, fails=[503, 429])
+@pytest.mark.parametrize("seconds", ["0", "-1", "\u00b2", "soon"])
+def test_a_server_that_is_busy_is_asked_again(server, tmp_path, seconds):
+    """Also one that says something else than seconds."""
+    url = server.put("/x.bin", BODY, fails=[503, 429], retry_after=seconds)
     assert get(url, tmp_path).path.read_bytes() == BODY
     assert server.count["/x.bin"] == 3
 

@@ -87,6 +87,15 @@ def test_strata_have_their_shares_to_a_row():
             assert abs(of_it.count(name) - share * len(of_it)) <= 1
 
 
+def test_a_class_that_is_new_after_the_split_was_computed_is_told(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("label\na\nb\na\nb\n")
+    split = sources.csv(path).split({"train": 0.5, "test": 0.5}, stratify="label")
+    path.write_text("label\na\nb\nc\na\n")
+    with pytest.raises(SourceError, match=r"the class 'c', which it did not have"):
+        sides(split)
+
+
 @pytest.mark.parametrize("labels", [["a", None, "b"], [1.0, float("nan"), 2.0], [1, None, 3]])
 @pytest.mark.parametrize("how", [{"stratify": "label"}, {"group": "label"}])
 def test_rows_without_a_class_or_a_group_are_in_one_split_too(labels, how):

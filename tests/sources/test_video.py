@@ -6,6 +6,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets import sources
+from my_datasets.errors import SourceError
 from tests.datasets.archives import SHADES, film
 from tests.sources.reading import misfit, rows_of
 
@@ -67,3 +68,9 @@ def test_what_is_wrong_is_said(films):
         "b/long.mp4": ("video", "at most 10 frames", "more"),
         "b/wide.mp4": ("video", "frames of at most 100,000 pixels", "640 x 480 pixels"),
     }
+
+
+@pytest.mark.parametrize("name", ["every", "max_frames", "max_pixels"])
+def test_numbers_below_one_are_refused(films, name):
+    with pytest.raises(SourceError, match=f"{name} is 0"):
+        sources.video_folder(films, **{name: 0})

@@ -102,7 +102,7 @@ def _not_prepared(
     near = _nearest(reference.name, searched) if not there and not offer.versions else ""
     how = _how_to_get(reference, offer, searched)
     config = reference.config or ""
-    if reference.version is None and config.replace(".", "").isdigit():
+    if reference.version is None and config.replace(".", "").isdecimal():
         near = f"Did you mean '{reference.name}:{config}'? A version follows a colon."
     elif near:
         how = f"name that one; or write a builder for {reference.name!r}: my-datasets new"

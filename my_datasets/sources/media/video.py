@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from my_datasets.building.units import Misfit
 from my_datasets.dependencies import missing_dependency
+from my_datasets.errors import SourceError, explain
 from my_datasets.sources.features import video_feature
 from my_datasets.sources.files.folders import caused, folder
 from my_datasets.sources.files.listing import Where, files
@@ -45,9 +46,15 @@ def video_folder(
       max_pixels: The maximum number of pixels of a frame.
 
     Raises:
-      SourceError: There is no such file, or a video is in no directory that could be its class.
+      SourceError: There is no such file, a video is in no directory that could be its class, or a
+        number is less than 1.
       MissingDependencyError: PyAV or Pillow is not installed.
     """
+    for name, value in (("every", every), ("max_frames", max_frames), ("max_pixels", max_pixels)):
+        if value < 1:
+            raise SourceError(
+                explain(f"video_folder: {name} is {value}.", fix=f"pass {name}=1 or more")
+            )
     for module in ("av", "PIL"):
         if importlib.util.find_spec(module) is None:
             raise missing_dependency(module, needed_for="reading films")

@@ -53,7 +53,7 @@ class HttpStore(ReadOnlyStore):
     def stat(self, path: str) -> Stored:
         with self._asked("HEAD", path) as response:
             length = response.headers.get("Content-Length", "")
-            if not length.isdigit():
+            if not length.isdecimal():
                 raise self._silent(path, "no size came")
             date = email.utils.parsedate_tz(response.headers.get("Last-Modified", ""))
             return Stored(path, int(length), email.utils.mktime_tz(date) if date else 0.0)
@@ -170,7 +170,7 @@ class HttpStore(ReadOnlyStore):
                 yield block
         except (urllib3.exceptions.HTTPError, requests.RequestException, OSError) as error:
             raise self._silent(path, type(error).__name__) from error
-        if length.isdigit() and came < int(length):
+        if length.isdecimal() and came < int(length):
             raise self._silent(path, f"{came:,} of {length} bytes came")
 
     @property
