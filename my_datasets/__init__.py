@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from my_datasets import errors
 from my_datasets._version import __version__
-from my_datasets.builders.resolving.registry import register, register_with_tfds
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import MyDatasetsError
 from my_datasets.metadata.feature_classes import register_feature
 from my_datasets.records import shard_provider
+from my_datasets.resolving.registry import register, register_with_tfds
 
 if TYPE_CHECKING:
     from my_datasets import sources as sources

@@ -7,17 +7,15 @@ from typing import Any
 
 import tensorflow_datasets as tfds
 
-from my_datasets.builders.from_directory import builder_from_directory
-from my_datasets.builders.refusals import reference_to
-from my_datasets.builders.resolving import version_select
-from my_datasets.builders.resolving.find_builder import (
+from my_datasets.builders.find_builder import (
     builders_from_code,
     find_builder,
     is_read_only,
     offer_of,
     why_blocked,
 )
-from my_datasets.core.reference import DatasetReference
+from my_datasets.builders.from_directory import builder_from_directory
+from my_datasets.core.reference import DatasetReference, reference_to
 from my_datasets.errors import (
     InvalidOptionError,
     NotPreparedError,
@@ -34,6 +32,7 @@ from my_datasets.publishing.model.trust import keys_for, require_signed
 from my_datasets.publishing.pull.fetch_or_stream import at_hand
 from my_datasets.publishing.stream.attach import CACHE_BYTES
 from my_datasets.records.shard_provider import origin_of
+from my_datasets.resolving import version_select
 from my_datasets.resolving.lock import Lock
 from my_datasets.storage import addresses
 from my_datasets.storage.opening import open_store

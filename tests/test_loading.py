@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets import errors
-from my_datasets.builders.resolving.find_builder import builders_from_code, find_builder
+from my_datasets.builders.find_builder import builders_from_code, find_builder
 from tests.builders import toy
 
 

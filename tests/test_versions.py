@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 import my_datasets
 from my_datasets import errors
-from my_datasets.builders.resolving import version_select
-from my_datasets.builders.resolving.find_builder import builders_from_code, find_builder
+from my_datasets.builders.find_builder import builders_from_code, find_builder
 from my_datasets.building.options import BuildOptions
 from my_datasets.cli.main import cli
 from my_datasets.metadata import layout
+from my_datasets.resolving import version_select
 from my_datasets.storage import addresses
 
 NAME = "several_versions"

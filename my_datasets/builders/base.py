@@ -28,7 +28,6 @@ from my_datasets.builders.fingerprint import staleness
 from my_datasets.builders.fingerprint.fingerprint import fingerprint
 from my_datasets.builders.progress_bar import ProgressBar
 from my_datasets.builders.remote import remote_build
-from my_datasets.builders.resolving import available_versions, version_select
 from my_datasets.building import disk_errors, staging
 from my_datasets.building.engines import local
 from my_datasets.building.journal import Journal
@@ -37,20 +36,16 @@ from my_datasets.building.units import Units
 from my_datasets.comparison import gate
 from my_datasets.core import interruption
 from my_datasets.core.logs import get_logger
+from my_datasets.core.reference import reference_to
 from my_datasets.dependencies import missing_dependency
 from my_datasets.metadata import layout, recorded_files
 from my_datasets.metadata.dataset_info import essentials
 from my_datasets.metadata.manifest import Manifest
+from my_datasets.resolving import available_versions, version_select
 from my_datasets.statistics.constraints import Constraint
 from my_datasets.storage import addresses
 
 _LOGGER = get_logger(__name__)
-
-
-def registered_builder(name: str) -> type[tfds.core.DatasetBuilder] | None:
-    """Returns the class of an imported builder; None if no builder of that name is imported."""
-    found: type[tfds.core.DatasetBuilder] | None = registered._DATASET_REGISTRY.get(name)
-    return found
 
 
 class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type: ignore[call-arg]
@@ -245,7 +240,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if version_dir.exists() and not overwrite:
             # Metadata updates also get here. Takes no lock: the data may be on a read-only disk.
             staging.tidy(version_dir)
-            refusals.check_whole(version_dir, refusals.reference_to(self))
+            refusals.check_whole(version_dir, reference_to(self))
             staleness.refuse(self, options["download_config"], self._build_options)
             super().download_and_prepare(**options)
             if options["download_config"].download_mode is tfds.GenerateMode.UPDATE_DATASET_INFO:
@@ -269,7 +264,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                     options["file_format"], override=True, override_if_initialized=True
                 )
             # Otherwise another process built it while this one waited.
-            refusals.check_whole(version_dir, refusals.reference_to(self))
+            refusals.check_whole(version_dir, reference_to(self))
             self.info.read_from_directory(self.data_dir)
             if not overwrite:
                 staleness.refuse(self, options["download_config"], self._build_options)

@@ -2,7 +2,6 @@
 
 import inspect
 from pathlib import Path
-from typing import Any
 
 from my_datasets.errors import (
     BuilderError,
@@ -60,12 +59,6 @@ def no_version(cls: type, name: str) -> BuilderError:
             fix="give the class VERSION = tfds.core.Version('1.0.0')",
         )
     )
-
-
-def reference_to(builder: Any) -> str:
-    """Returns the exact reference to what a builder builds, such as `name/config:1.0.0`."""
-    config = f"/{builder.builder_config.name}" if builder.builder_config else ""
-    return f"{builder.name}{config}:{builder.version}"
 
 
 def unrecorded(name: str, file: str, checksums: object) -> SourceError:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from my_datasets import resources
-from my_datasets.builders.resolving.registry import packaged
 from my_datasets.core.issue import Issue
 from my_datasets.errors import DatasetNotFoundError, explain
+from my_datasets.resolving.registry import packaged
 
 SUFFIX = "_dataset_builder.py"
 

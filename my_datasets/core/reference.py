@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from my_datasets.core.version import VersionPattern
 from my_datasets.errors import InvalidReferenceError, explain
@@ -78,6 +79,12 @@ class DatasetReference:
         config = f"/{self.config}" if self.config else ""
         version = f":{self.version}" if self.version else ""
         return f"{self.name}{config}{version}"
+
+
+def reference_to(builder: Any) -> str:
+    """Returns the exact reference to what a builder builds, such as `name/config:1.0.0`."""
+    config = f"/{builder.builder_config.name}" if builder.builder_config else ""
+    return f"{builder.name}{config}:{builder.version}"
 
 
 def _invalid(text: str, fact: str, fix: str) -> InvalidReferenceError:

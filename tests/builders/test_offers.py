@@ -6,10 +6,10 @@ import textwrap
 
 import pytest
 
-from my_datasets.builders.resolving import available_versions, registry
-from my_datasets.builders.resolving.registry import DatasetsPackage
 from my_datasets.core.version import Version, VersionPattern
+from my_datasets.resolving import available_versions, registry
 from my_datasets.resolving.blocked import Blocked
+from my_datasets.resolving.registry import DatasetsPackage
 
 HEAD = """
 import tensorflow_datasets as tfds

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from my_datasets import errors
-from my_datasets.builders.resolving.registry import DatasetsPackage, packaged
 from my_datasets.core.version import Version
+from my_datasets.resolving.registry import DatasetsPackage, packaged
 from tests import zygote
 from tests.conftest import ROOT
 

@@ -6,12 +6,12 @@ from typing import Any
 import tensorflow_datasets as tfds
 
 from my_datasets.builders.fingerprint import fingerprint
-from my_datasets.builders.refusals import reference_to
-from my_datasets.builders.resolving import available_versions
 from my_datasets.building.options import BuildOptions
 from my_datasets.core.logs import get_logger
+from my_datasets.core.reference import reference_to
 from my_datasets.errors import StaleDataError, explain
 from my_datasets.metadata.manifest import Manifest
+from my_datasets.resolving import available_versions
 from my_datasets.storage import addresses
 
 _LOGGER = get_logger(__name__)

@@ -6,8 +6,8 @@ from typing import Any
 
 import rich_click as click
 
-from my_datasets.builders.resolving.registry import builder_import_error
 from my_datasets.errors import BuilderImportError, MyDatasetsError, explain
+from my_datasets.resolving.registry import builder_import_error
 
 
 def _import(_context: Any, _option: Any, modules: str | None) -> None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from my_datasets.builders.resolving import resolve_prepared
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (
     DataDirError,
@@ -24,6 +23,7 @@ from my_datasets.metadata.features import Schema
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.records.random_access import Records, Shard
 from my_datasets.records.shard_provider import Origin, origin_of
+from my_datasets.resolving import resolve_prepared
 from my_datasets.resolving.lock import Lock
 from my_datasets.storage import addresses
 from my_datasets.storage.user_folders import cache_folder

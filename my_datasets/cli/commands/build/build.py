@@ -228,9 +228,9 @@ def _targets(
     reference: DatasetReference, data_dir: str | None
 ) -> Iterator[tuple[Any, "Destination | None"]]:
     """Yields builders, and where their versions come to lie if that is an object store."""
-    from my_datasets.builders.refusals import reference_to
+    from my_datasets.builders.find_builder import builders_from_code
     from my_datasets.builders.remote import remote_build, remote_target
-    from my_datasets.builders.resolving.find_builder import builders_from_code
+    from my_datasets.core.reference import reference_to
 
     if data_dir is None or not addresses.is_remote(data_dir):
         yield from ((one, None) for one in builders_from_code(reference, data_dir=data_dir))

@@ -52,7 +52,7 @@ def command(
     reference = DatasetReference.parse(name)
     quiet_tensorflow()
     import_modules(imports)
-    from my_datasets.builders.resolving.find_builder import builders_from_code
+    from my_datasets.builders.find_builder import builders_from_code
 
     builders = list(builders_from_code(reference, data_dir=data_dir))
     before = _recorded(builders[0])

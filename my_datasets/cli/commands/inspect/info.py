@@ -75,7 +75,7 @@ def command(
         reading_dir(data_dir)
     quiet_tensorflow()
     import_modules(imports)
-    from my_datasets.builders.resolving.find_builder import find_builder
+    from my_datasets.builders.find_builder import find_builder
 
     builder = find_builder(parsed, data_dir=data_dir)
     if fingerprint:
@@ -176,8 +176,8 @@ def _facts(builder: Any) -> dict[str, Any]:
 
 def _versions(builder: Any, data_dir: str | None) -> list[dict[str, Any]]:
     """Returns all versions of a dataset and config: prepared, or in code; the newest first."""
-    from my_datasets.builders.resolving.available_versions import Offer
-    from my_datasets.builders.resolving.find_builder import offer_of, roots
+    from my_datasets.builders.find_builder import offer_of, roots
+    from my_datasets.resolving.available_versions import Offer
 
     config = builder.builder_config_name
     offer = offer_of(builder.name) or Offer()

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.builders.resolving.available_versions import Offer
-from my_datasets.builders.resolving.registry import packaged
 from my_datasets.cli.render.output import (
     PathOrAddress,
     console,
@@ -18,7 +16,9 @@ from my_datasets.cli.render.output import (
     reading_dir,
 )
 from my_datasets.metadata import layout
+from my_datasets.resolving.available_versions import Offer
 from my_datasets.resolving.blocked import reason_in_metadata
+from my_datasets.resolving.registry import packaged
 
 
 @dataclass(frozen=True)

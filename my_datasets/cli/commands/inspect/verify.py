@@ -210,7 +210,7 @@ def _resume_dir() -> Path | None:
 def _rebuilt(path: Path) -> "list[Issue]":
     """Returns where a version is another one when it is built again."""
     quiet_tensorflow()
-    from my_datasets.builders.resolving.find_builder import builders_from_code
+    from my_datasets.builders.find_builder import builders_from_code
     from my_datasets.metadata.dataset_info import Declared
     from my_datasets.metadata.manifest import Manifest
     from my_datasets.verification.rebuild import compare, rebuild

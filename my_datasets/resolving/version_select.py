@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from my_datasets.builders.refusals import reference_to
-from my_datasets.builders.resolving import available_versions
-from my_datasets.builders.resolving.available_versions import Offer
 from my_datasets.core.logs import get_logger
+from my_datasets.core.reference import reference_to
 from my_datasets.core.version import Version, VersionPattern
 from my_datasets.errors import (
     VersionBlockedError,
@@ -18,6 +16,8 @@ from my_datasets.errors import (
 )
 from my_datasets.metadata import layout
 from my_datasets.metadata.layout import PreparedVersion
+from my_datasets.resolving import available_versions
+from my_datasets.resolving.available_versions import Offer
 from my_datasets.resolving.blocked import Blocked, reason_in_metadata
 from my_datasets.storage import addresses
 

@@ -5,12 +5,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from my_datasets.builders.resolving import registry, version_select
-from my_datasets.builders.resolving.available_versions import Offer
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import NotPreparedError, VersionBlockedError, explain, nearest
 from my_datasets.metadata import layout
 from my_datasets.metadata.layout import PreparedVersion
+from my_datasets.resolving import registry, version_select
+from my_datasets.resolving.available_versions import Offer
 from my_datasets.resolving.lock import Lock
 from my_datasets.storage import addresses
 

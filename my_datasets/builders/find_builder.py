@@ -14,9 +14,6 @@ from tensorflow_datasets.core.utils import file_utils
 from tensorflow_datasets.core.utils.version import DatasetVariantBlockedError
 
 from my_datasets.builders import from_directory
-from my_datasets.builders.resolving import available_versions, version_select
-from my_datasets.builders.resolving.available_versions import Offer
-from my_datasets.builders.resolving.registry import packaged
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.version import VersionPattern
 from my_datasets.errors import (
@@ -28,7 +25,10 @@ from my_datasets.errors import (
     explain,
 )
 from my_datasets.metadata import layout
+from my_datasets.resolving import available_versions, version_select
+from my_datasets.resolving.available_versions import Offer
 from my_datasets.resolving.blocked import reason_in_metadata
+from my_datasets.resolving.registry import packaged
 from my_datasets.storage import addresses
 
 _SHOWN = 5  # how many names of a long list an error shows

@@ -17,11 +17,11 @@ from typing import Any
 
 import wrapt
 
-from my_datasets.builders.resolving import available_versions
-from my_datasets.builders.resolving.available_versions import Offer
 from my_datasets.core.version import Version
 from my_datasets.dependencies import install_command
 from my_datasets.errors import BuilderImportError, MyDatasetsError, explain
+from my_datasets.resolving import available_versions
+from my_datasets.resolving.available_versions import Offer
 
 DATASETS_PACKAGE = "my_datasets.datasets"
 
@@ -156,11 +156,11 @@ def offer_of(name: str) -> Offer | None:
 
 
 def _imported(name: str) -> Any:
-    if "tensorflow_datasets" not in sys.modules:
-        return None  # no builder can be imported yet, and importing TFDS is slow
-    from my_datasets.builders import base  # imported here because it loads TFDS
-
-    return base.registered_builder(name)
+    tfds = sys.modules.get("tensorflow_datasets")
+    if tfds is None:  # then no builder is imported, and importing TFDS is slow
+        return None
+    # TFDS's public functions import all of its builders first.
+    return tfds.core.registered._DATASET_REGISTRY.get(name)
 
 
 def register_with_tfds() -> None:

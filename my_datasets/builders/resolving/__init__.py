@@ -1,1 +1,0 @@
-"""Resolves references to builders and to prepared versions."""
