@@ -25,7 +25,7 @@ from my_datasets.errors import (
 )
 from my_datasets.input_pipeline.frameworks.streamed_dataset import OnDemandBuilder
 from my_datasets.input_pipeline.plan.options import checked
-from my_datasets.input_pipeline.read.prepared import find, find_directory
+from my_datasets.input_pipeline.read.prepared import find
 from my_datasets.metadata import layout
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.trust import keys_for, require_signed
@@ -33,7 +33,8 @@ from my_datasets.publishing.pull.fetch_or_stream import at_hand
 from my_datasets.publishing.stream.attach import CACHE_BYTES
 from my_datasets.records.shard_provider import origin_of
 from my_datasets.resolving import version_select
-from my_datasets.resolving.lock import Lock
+from my_datasets.resolving.request import Request
+from my_datasets.resolving.resolve_prepared import directory_of
 from my_datasets.storage import addresses
 from my_datasets.storage.opening import open_store
 
@@ -117,7 +118,9 @@ def load(
                 cache_bytes=cache_bytes, keys=keys,
             )  # fmt: skip
         else:
-            path = find_directory(reference, data_dir)
+            request = Request.of(reference)
+            path = directory_of(request, data_dir)
+            request.check(path, has_shards=True)
             trusted = keys or keys_for(store)
             if trusted is not None:
                 require_signed(path, trusted, url=open_store(store).url)
@@ -125,11 +128,9 @@ def load(
         builder = OnDemandBuilder(path, origin) if origin else builder_from_directory(path)
         options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
         return _dataset(builder, split, with_info, *options)
-    lock = Lock.find()
-    wanted = DatasetReference.of(reference)
-    exact = lock.exact(wanted) if lock is not None else wanted
-    builder = find_builder(exact, data_dir=data_dir, builder_kwargs=builder_kwargs)
-    _refuse_blocked(builder, wanted, locked_by=lock.path if lock and exact != wanted else None)
+    request = Request.of(reference)
+    builder = find_builder(request.exact, data_dir=data_dir, builder_kwargs=builder_kwargs)
+    _refuse_blocked(builder, request)
     if download and download_and_prepare_kwargs and is_read_only(builder):
         # TFDS found data and gave a builder that cannot build, but would delete if asked to.
         (builder,) = builders_from_code(reference_to(builder), data_dir=data_dir)
@@ -137,15 +138,13 @@ def load(
         builder.download_and_prepare(**(download_and_prepare_kwargs or {}))
     elif not layout.is_prepared(builder.data_path):
         raise _not_prepared(builder)
-    if lock is not None:
-        builder = _held_to(lock, wanted, builder, data_dir)
+    builder = _locked(request, builder, data_dir)
     options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
     return _dataset(builder, split, with_info, *options)
 
 
-def _held_to(
-    lock: Lock,
-    wanted: DatasetReference,
+def _locked(
+    request: Request,
     builder: tfds.core.DatasetBuilder,
     data_dir: str | os.PathLike[str] | None,
 ) -> tfds.core.DatasetBuilder | OnDemandBuilder:
@@ -155,9 +154,9 @@ def _held_to(
     are locked, copies are read that have the SHA-256 of the manifest.
     """
     if not addresses.is_remote(builder.data_dir):
-        lock.check(wanted, Path(builder.data_dir), has_shards=True)
-    elif str(wanted) in lock.datasets:
-        found = find(wanted, data_dir)  # which asks the lock
+        request.check(Path(builder.data_dir), has_shards=True)
+    elif request.is_locked:
+        found = find(request.reference, data_dir)  # which asks the lock
         if found.origin is not None:
             return OnDemandBuilder(found.path, found.origin)
     return builder
@@ -217,15 +216,13 @@ def _flat(splits: Any) -> Iterator[Any]:
         yield from _flat(one)
 
 
-def _refuse_blocked(
-    builder: tfds.core.DatasetBuilder, wanted: DatasetReference, locked_by: Path | None
-) -> None:
+def _refuse_blocked(builder: tfds.core.DatasetBuilder, request: Request) -> None:
     why = why_blocked(builder)
     if why is not None:
         offer = offer_of(builder.name)
         usable = offer.usable(builder.builder_config_name) if offer else ()
         reasons = {str(builder.version): why}
-        raise version_select.blocked(str(wanted), reasons, usable, locked_by)
+        raise version_select.blocked(str(request.reference), reasons, usable, request.locked_by)
 
 
 def _split_not_found(

@@ -12,8 +12,8 @@ from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.planner import plan
 from my_datasets.input_pipeline.plan.stages import CropKind, Remainder, Undecodable
-from my_datasets.input_pipeline.read.prepared import Reference
 from my_datasets.input_pipeline.read.source import SourceOptions, source
+from my_datasets.resolving.resolve_prepared import Reference
 
 if TYPE_CHECKING:
     from my_datasets.input_pipeline.frameworks.tf_dataset import Pipeline

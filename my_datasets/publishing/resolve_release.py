@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.publishing.catalog_client import Ledger
@@ -12,7 +11,7 @@ from my_datasets.publishing.model.record import Record
 from my_datasets.publishing.model.rollback_state import Memory
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.version_select import chosen
-from my_datasets.resolving.lock import Lock
+from my_datasets.resolving.request import Request
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import Patience, PatientStore
 from my_datasets.storage.store import Store
@@ -28,8 +27,7 @@ class Resolved:
       key: Its name among them.
       release: What the index says of it.
       record: Its files.
-      reference: As it is written in code.
-      lock: The project's lock; None if there is none, or it is ignored.
+      request: The requested dataset, with the lock that applies to it.
     """
 
     ledger: Ledger
@@ -37,26 +35,12 @@ class Resolved:
     key: str
     release: Release
     record: Record
-    reference: DatasetReference
-    lock: Lock | None = None
+    request: Request
 
     @property
     def url(self) -> str:
         """Where its files are, for people."""
         return f"{self.ledger.store.url}/{store_layout.release_of(self.record.name, self.key)}"
-
-    def check_lock(self, version_dir: Path, *, has_shards: bool) -> None:
-        """Checks that metadata of the release that came are those that are locked.
-
-        Args:
-          version_dir: Where they are, with the names of labels.
-          has_shards: Whether its shards are there, too.
-
-        Raises:
-          LockError: They are other ones.
-        """
-        if self.lock is not None:
-            self.lock.check(self.reference, version_dir, has_shards=has_shards)
 
 
 def resolved(
@@ -86,13 +70,12 @@ def resolved(
       SignatureError: A signature is missing or wrong, or the store's state is an older one.
       StoreError: The store cannot be used, or does not answer.
     """
-    lock = Lock.find() if use_lock else None
-    exact = lock.exact(reference) if lock is not None else reference
+    request = Request.of(reference, use_lock=use_lock)
+    exact = request.exact
     ledger = Ledger(PatientStore(open_store(store), patience), keys=keys, memory=memory)
     ledger.required()
     index = ledger.index(exact.name)
     key, release = chosen(index, exact, ledger.store.url)
-    if lock is not None:
-        lock.check_digest(reference, release.digest, ledger.store.url)
+    request.check_digest(release.digest, ledger.store.url)
     record = ledger.record(exact.name, key, release)
-    return Resolved(ledger, index, key, release, record, reference, lock)
+    return Resolved(ledger, index, key, release, record, request)

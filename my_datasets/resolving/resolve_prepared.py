@@ -1,66 +1,122 @@
-"""Resolves a reference to a prepared version in a dataset's folder, without creating a builder."""
+"""Resolves a reference to a prepared version, without creating a builder."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import NotPreparedError, VersionBlockedError, explain, nearest
+from my_datasets.errors import (
+    NotPreparedError,
+    VersionBlockedError,
+    explain,
+    in_an_object_store,
+    nearest,
+)
 from my_datasets.metadata import layout
 from my_datasets.metadata.layout import PreparedVersion
 from my_datasets.resolving import registry, version_select
 from my_datasets.resolving.available_versions import Offer
-from my_datasets.resolving.lock import Lock
+from my_datasets.resolving.request import Request
 from my_datasets.storage import addresses
 
+# A dataset, or the directory of a version of it.
+Reference = str | os.PathLike[str] | DatasetReference
+_DEFAULT_DATA_DIR = "~/tensorflow_datasets"
 
-def look_at(reference: DatasetReference, folder: Path, searched: str) -> PreparedVersion:
-    """Returns the version to inspect, which need not be usable.
 
-    This is the newest matching version that is not blocked. A version requested exactly is returned
-    even if it is blocked.
+def root_of(data_dir: str | os.PathLike[str] | None) -> str:
+    """Returns the data directory to use: TFDS's default if None.
+
+    Raises:
+      InvalidOptionError: It is neither a path nor an address.
+    """
+    found = data_dir or os.environ.get("TFDS_DATA_DIR") or _DEFAULT_DATA_DIR
+    return addresses.path_or_address(found, "The data directory", None)
+
+
+def version_dir(
+    reference: Reference,
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    use_lock: bool = True,
+) -> Path:
+    """Returns the directory of a prepared version on this machine, to inspect it.
 
     Args:
-      reference: The requested dataset.
-      folder: The dataset's folder in a data directory, or a mirror of its metadata.
-      searched: The data directory, for error messages.
+      reference: For example `digits:1.*.*`; or the directory of a version, whether or not its
+        metadata can be read.
+      data_dir: The data directory; TFDS's default if None.
+      use_lock: Whether the project's lock says which version a reference means. Its bytes are not
+        compared with the lock.
+
+    Raises:
+      InvalidReferenceError: `reference` is malformed.
+      NotPreparedError: No prepared version matches.
+      VersionBlockedError: All versions that match a wildcard are blocked.
+      DataDirError: The data directory is in an object store.
+    """
+    path = given_directory(reference)
+    if path is not None and path.is_dir():
+        return path
+    text = os.fspath(reference) if isinstance(reference, os.PathLike) else reference
+    return directory_of(Request.of(text, use_lock=use_lock), data_dir)
+
+
+def given_directory(reference: Reference) -> Path | None:
+    """Returns the path if the reference is a path; None if it is the name of a dataset.
+
+    A string with a slash may be either, such as `data/digits` or a dataset with a config.
+    """
+    if isinstance(reference, os.PathLike):
+        return Path(reference).expanduser()
+    text = str(reference)
+    return Path(text).expanduser() if os.sep in text else None
+
+
+def directory_of(
+    request: Request,
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    to_use: bool = False,
+) -> Path:
+    """Returns the directory of the prepared version on this machine that a request means.
+
+    Args:
+      request: The requested dataset.
+      data_dir: The data directory; TFDS's default if None.
+      to_use: Whether the version is to be used, not only inspected; see `find_version`.
 
     Raises:
       NotPreparedError: No prepared version matches.
-      VersionBlockedError: All versions that match a wildcard are blocked.
+      VersionBlockedError: The version is blocked, or all that match a wildcard are.
+      DataDirError: The data directory is in an object store.
     """
-    return _located(reference, folder, searched, exact_is_enough=True)
+    where = root_of(data_dir)
+    if addresses.is_remote(where):
+        raise in_an_object_store(where)
+    root = Path(where).expanduser()
+    return find_version(request, root / request.exact.name, str(root), to_use=to_use).path
 
 
-def use(
-    reference: DatasetReference, folder: Path, searched: str, lock: Lock | None = None
+def find_version(
+    request: Request, folder: Path, searched: str, *, to_use: bool = True
 ) -> PreparedVersion:
     """Returns the newest matching version that is not blocked.
 
     Args:
-      reference: The requested dataset.
+      request: The requested dataset.
       folder: The dataset's folder in a data directory, or a mirror of its metadata.
       searched: The data directory, for error messages.
-      lock: The project's lock, which may pin the version.
+      to_use: Whether the version is to be used. To inspect one, a version that is requested exactly
+        is returned even if it is blocked.
 
     Raises:
       NotPreparedError: No prepared version matches.
       VersionBlockedError: All matching versions are blocked.
     """
-    return _located(reference, folder, searched, lock)
-
-
-def _located(
-    reference: DatasetReference,
-    folder: Path,
-    searched: str,
-    lock: Lock | None = None,
-    *,
-    exact_is_enough: bool = False,
-) -> PreparedVersion:
-    asked = reference
-    reference = lock.exact(asked) if lock is not None else asked
+    reference = request.exact
     config = reference.config or layout.default_config(folder)
     there = list(layout.prepared_versions_of(folder))
     of_config = [one for one in there if one.config == config]
@@ -69,27 +125,22 @@ def _located(
     choice = version_select.choose(pattern, of_config, offer.blocked)
     if not choice.fitting:
         raise _not_prepared(reference, offer, there, searched, layout.unreadable_in(folder))
-    if exact_is_enough and pattern is not None and pattern.is_exact:
+    if not to_use and pattern is not None and pattern.is_exact:
         return choice.fitting[0]
     if choice.version is None:
-        locked_by = lock.path if lock is not None and reference != asked else None
-        raise _blocked(asked, choice.reasons(), offer, of_config, locked_by)
+        raise _blocked(request, choice.reasons(), offer, of_config)
     choice.tell()
     return choice.version
 
 
 def _blocked(
-    reference: DatasetReference,
-    reasons: dict[str, str],
-    offer: Offer,
-    there: Sequence[PreparedVersion],
-    locked_by: Path | None,
+    request: Request, reasons: dict[str, str], offer: Offer, there: Sequence[PreparedVersion]
 ) -> VersionBlockedError:
     config = there[0].config
     prepared = [one for one in there if version_select.choose(None, [one], offer.blocked).version]
     versions = {*offer.usable(config), *(one.version for one in prepared)}
     usable = sorted(versions, reverse=True)
-    return version_select.blocked(str(reference), reasons, usable, locked_by)
+    return version_select.blocked(str(request.reference), reasons, usable, request.locked_by)
 
 
 def _not_prepared(

@@ -35,11 +35,12 @@ from my_datasets.input_pipeline.order.permutation import Order, WindowOrder
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.planner import plan
 from my_datasets.input_pipeline.read import bucket_cache as spool_module
-from my_datasets.loading import _held_to
+from my_datasets.loading import _locked
 from my_datasets.metadata import manifest
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import index, tfrecord
 from my_datasets.resolving.lock import Lock, Locked
+from my_datasets.resolving.request import Request
 from tests import servers
 from tests.conftest import SERVERS
 
@@ -262,7 +263,7 @@ def test_the_lock_holds_in_an_object_store(store, local, tmp_path, monkeypatch, 
             return my_datasets.source("far:1.*.*", data_dir=url)[0]["number"]
         # What TFDS reads by itself: no test has a bucket for TensorFlow.
         builder = SimpleNamespace(data_dir=f"{url}/far/1.0.0")
-        found = _held_to(lock, DatasetReference.parse("far:1.*.*"), builder, url)
+        found = _locked(Request(DatasetReference.parse("far:1.*.*"), lock), builder, url)
         return next(iter(found.as_dataset(split="train[:10]")))["number"].numpy()
 
     assert first(store[0]) == my_datasets.source(version)[0]["number"]

@@ -26,9 +26,10 @@ from my_datasets.input_pipeline.plan.stages import (  # fmt: skip
     Undecodable,
 )
 from my_datasets.input_pipeline.read.length_index import is_list
-from my_datasets.input_pipeline.read.prepared import WINDOW, WINDOWS_HELD, Reference, Split, find
+from my_datasets.input_pipeline.read.prepared import WINDOW, WINDOWS_HELD, Split, find
 from my_datasets.input_pipeline.read.source import Source, check_form
 from my_datasets.input_pipeline.transform import text
+from my_datasets.resolving.resolve_prepared import Reference
 from my_datasets.storage import addresses
 
 # Batches out of which those of similar length are made.

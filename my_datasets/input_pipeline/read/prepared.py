@@ -14,7 +14,6 @@ from my_datasets.errors import (
     DataDirError,
     NotPreparedError,
     explain,
-    in_an_object_store,
 )
 from my_datasets.input_pipeline.read.bucket_cache import ObjectStore, Stored, mirror
 from my_datasets.metadata import features, layout, subsplits
@@ -24,15 +23,13 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.records.random_access import Records, Shard
 from my_datasets.records.shard_provider import Origin, origin_of
 from my_datasets.resolving import resolve_prepared
-from my_datasets.resolving.lock import Lock
+from my_datasets.resolving.request import Request
+from my_datasets.resolving.resolve_prepared import Reference, root_of
 from my_datasets.storage import addresses
 from my_datasets.storage.user_folders import cache_folder
 
-# A dataset, or the directory of a version of it.
-Reference = str | os.PathLike[str] | DatasetReference
 # A split or slice as text, or what TFDS takes for one.
 Split = Any
-_DEFAULT_DATA_DIR = "~/tensorflow_datasets"
 # Shards that come when they are read, whose examples are put into an order together; and windows of
 # them that lie here: one, one that not all threads are through with, and the next one.
 WINDOW = 4
@@ -156,91 +153,22 @@ def find(
                 fix="give the directory of a version, such as data/digits/1.0.0, or a name",
             )
         )  # fmt: skip
-    parsed = reference if isinstance(reference, DatasetReference) else DatasetReference.parse(text)
-    lock = Lock.find()
+    request = Request.of(reference if isinstance(reference, DatasetReference) else text)
     where = root_of(data_dir)
     is_remote = addresses.is_remote(where)
     if is_remote:
-        found = _remote(parsed, where, held_at, lock)
+        found = _remote(request, where, held_at)
     else:
-        folder = Path(where).expanduser() / parsed.name
-        found = _read(resolve_prepared.use(parsed, folder, str(folder.parent), lock).path)
-    if lock is not None:
-        lock.check(parsed, found.path, has_shards=not is_remote)
+        folder = Path(where).expanduser() / request.reference.name
+        found = _read(resolve_prepared.find_version(request, folder, str(folder.parent)).path)
+    request.check(found.path, has_shards=not is_remote)
     return found
 
 
-def folder_of(
-    reference: str | DatasetReference,
-    data_dir: str | os.PathLike[str] | None = None,
-    *,
-    to_use: bool = False,
-) -> Path:
-    """Returns the directory of the highest prepared version on this machine that is meant.
-
-    Args:
-      reference: Which is meant. A wildcard passes over versions that are blocked.
-      data_dir: Where prepared data is; TFDS's default if None.
-      to_use: Whether it is to be used, not only looked at: a version that is blocked is then
-        refused also if it is asked for exactly.
-
-    Raises:
-      InvalidReferenceError: `reference` is malformed.
-      NotPreparedError: There is no such version.
-      VersionBlockedError: It must not be used, or all that fit a wildcard must not.
-      DataDirError: The data directory is in an object store.
-    """
-    parsed = DatasetReference.of(reference)
-    if addresses.is_remote(root_of(data_dir)):
-        raise in_an_object_store(root_of(data_dir))
-    root = Path(root_of(data_dir)).expanduser()
-    locate = resolve_prepared.use if to_use else resolve_prepared.look_at
-    return locate(parsed, root / parsed.name, str(root)).path
-
-
-def find_directory(
-    reference: str | DatasetReference, data_dir: str | os.PathLike[str] | None = None
-) -> Path:
-    """Returns the directory of the prepared version on this machine that a reference means.
-
-    It is the one that the project's lock says, if that has the reference.
-
-    Args:
-      reference: Which is meant.
-      data_dir: Where prepared data is; TFDS's default if None.
-
-    Raises:
-      LockError: It is another one than the project's lock says.
-      InvalidReferenceError, NotPreparedError, VersionBlockedError, DataDirError: As `folder_of`.
-    """
-    parsed = DatasetReference.of(reference)
-    lock = Lock.find()
-    if lock is None:
-        return folder_of(parsed, data_dir)
-    path = folder_of(lock.exact(parsed), data_dir)
-    lock.check(parsed, path, has_shards=True)
-    return path
-
-
-def root_of(data_dir: str | os.PathLike[str] | None) -> str:
-    """Returns the data directory that is meant: TFDS's default if None.
-
-    Raises:
-      InvalidOptionError: It is neither a path nor an address.
-    """
-    found = data_dir or os.environ.get("TFDS_DATA_DIR") or _DEFAULT_DATA_DIR
-    return addresses.path_or_address(found, "The data directory", None)
-
-
-def _remote(
-    parsed: DatasetReference,
-    root: str,
-    held_at: str | os.PathLike[str] | None,
-    lock: Lock | None,
-) -> Prepared:
-    url = f"{root.rstrip('/')}/{parsed.name}"
+def _remote(request: Request, root: str, held_at: str | os.PathLike[str] | None) -> Prepared:
+    url = f"{root.rstrip('/')}/{request.reference.name}"
     folder, _ = _mirror(url, held_at)
-    found = resolve_prepared.use(parsed, folder, root, lock)
+    found = resolve_prepared.find_version(request, folder, root)
     return _remote_version(f"{url}/{found.path.relative_to(folder).as_posix()}", held_at)
 
 

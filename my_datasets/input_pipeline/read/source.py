@@ -20,13 +20,14 @@ from my_datasets.input_pipeline.decode.missing import Missing, MissingItems, ite
 from my_datasets.input_pipeline.decode.ragged import Ragged
 from my_datasets.input_pipeline.plan.option_rules import shown
 from my_datasets.input_pipeline.plan.options import checked
-from my_datasets.input_pipeline.read.prepared import Prepared, Reference, Split, find
+from my_datasets.input_pipeline.read.prepared import Prepared, Split, find
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.input_pipeline.transform import floats as images_as_floats
 from my_datasets.input_pipeline.transform.crops import Crop
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.random_access import Records
 from my_datasets.records.tf_example.columns import Places
+from my_datasets.resolving.resolve_prepared import Reference
 
 
 class Source(Protocol):

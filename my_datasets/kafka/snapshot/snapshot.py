@@ -16,7 +16,6 @@ from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import InvalidOptionError, StaleDataError, StreamError, explain
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder
-from my_datasets.input_pipeline.read.prepared import root_of
 from my_datasets.kafka.consumer import offsets
 from my_datasets.kafka.consumer.address import Address
 from my_datasets.kafka.consumer.connection import ANSWER_SECONDS, Connection, Topic, kafka
@@ -30,6 +29,7 @@ from my_datasets.kafka.stream import parser_of
 from my_datasets.metadata import layout
 from my_datasets.metadata.features import Leaf
 from my_datasets.metadata.manifest import Manifest
+from my_datasets.resolving.resolve_prepared import root_of
 from my_datasets.storage import addresses
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from my_datasets.errors import ChecksumError, PublishError, explain
-from my_datasets.input_pipeline.read.prepared import Reference
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.admin import releases
 from my_datasets.publishing.catalog_client import Ledger
@@ -15,11 +14,12 @@ from my_datasets.publishing.model.signed_json import Signs, Trusts
 from my_datasets.publishing.publish import release_gate
 from my_datasets.publishing.publish.upload import Outcome, Published, Releasing
 from my_datasets.publishing.transfer import Progress
+from my_datasets.resolving import resolve_prepared
 from my_datasets.resolving.blocked import reason_in_metadata
+from my_datasets.resolving.resolve_prepared import Reference
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import Patience, PatientStore
 from my_datasets.storage.store import Store, read_only
-from my_datasets.verification import finding
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 
@@ -82,7 +82,7 @@ def publish(
       StoreError: The store cannot be used, or does not answer.
       SignatureError: The store wants signatures, or has wrong ones.
     """
-    version_dir = finding.version_dir(reference, data_dir)
+    version_dir = resolve_prepared.version_dir(reference, data_dir)
     wanted = Record.of(version_dir)
     _refuse_unfit(version_dir)
     patient = PatientStore(open_store(store), patience)

@@ -13,7 +13,6 @@ from my_datasets.errors import (
     StoreUnavailableError,
     VersionBlockedError,
 )
-from my_datasets.input_pipeline.read.prepared import folder_of
 from my_datasets.publishing.model.rollback_state import Memory
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.trust import keys_for, require_signed
@@ -21,7 +20,8 @@ from my_datasets.publishing.pull.install import Bringing
 from my_datasets.publishing.pull.puller import pull, version_dir_of
 from my_datasets.publishing.resolve_release import resolved
 from my_datasets.publishing.stream.attach import CACHE_BYTES, Attached, attach
-from my_datasets.resolving.lock import Lock
+from my_datasets.resolving.request import Request
+from my_datasets.resolving.resolve_prepared import directory_of
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import Patience
 from my_datasets.storage.store import Store
@@ -93,18 +93,18 @@ def held(
 
     The arguments and errors are those of `pull`.
     """
-    parsed = DatasetReference.of(reference)
-    lock = Lock.find()
-    here = _here(lock.exact(parsed) if lock is not None else parsed, data_dir)
+    request = Request.of(reference)
+    here = _here(request, data_dir)
     if here is not None:
         patience = patience or _LITTLE_PATIENCE
     try:
-        return pull(parsed, store, data_dir, keys=keys, patience=patience, memory=memory).path
+        return pull(
+            request.reference, store, data_dir, keys=keys, patience=patience, memory=memory
+        ).path
     except StoreUnavailableError:
         if here is None:
             raise
-        if lock is not None:
-            lock.check(parsed, here, has_shards=True)
+        request.check(here, has_shards=True)
         trusted = keys or keys_for(store)
         if trusted is not None:
             require_signed(here, trusted, memory, open_store(store).url)
@@ -129,12 +129,12 @@ def _whole(
     except OverwriteError:
         return None
     if there is not None:
-        found.check_lock(there.path, has_shards=True)
+        found.request.check(there.path, has_shards=True)
     return there.path if there is not None else None
 
 
-def _here(reference: DatasetReference, data_dir: str | os.PathLike[str] | None) -> Path | None:
+def _here(request: Request, data_dir: str | os.PathLike[str] | None) -> Path | None:
     try:
-        return folder_of(reference, data_dir)
+        return directory_of(request, data_dir)
     except (NotPreparedError, VersionBlockedError):
         return None

@@ -8,7 +8,6 @@ from pathlib import Path
 from my_datasets.building.disk_errors import explained
 from my_datasets.building.staging import leads_outside
 from my_datasets.core.reference import DatasetReference
-from my_datasets.input_pipeline.read.prepared import root_of
 from my_datasets.publishing.model import store_layout
 from my_datasets.publishing.model.rollback_state import Memory
 from my_datasets.publishing.model.signed_json import Trusts
@@ -16,6 +15,7 @@ from my_datasets.publishing.model.trust import keep_signatures
 from my_datasets.publishing.pull.install import Bringing, Pulled
 from my_datasets.publishing.resolve_release import Resolved, resolved
 from my_datasets.publishing.transfer import Progress
+from my_datasets.resolving.resolve_prepared import root_of
 from my_datasets.storage import addresses
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.retry import Patience
@@ -78,11 +78,11 @@ def pull(
     version_dir = version_dir_of(found, data_dir)
     job = Bringing(
         found.ledger, found.record, version_dir, overwrite, workers, report,
-        check=lambda path: found.check_lock(path, has_shards=False),
+        check=lambda path: found.request.check(path, has_shards=False),
     )  # fmt: skip
     with explained(version_dir):
         done = job.run(splits)
-        found.check_lock(done.path, has_shards=True)
+        found.request.check(done.path, has_shards=True)
         keep_signatures(done.path, found.record, found.release, found.ledger.store.url)
         default = found.index.default_config
         if default is not None and found.record.config is not None:

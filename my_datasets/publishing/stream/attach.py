@@ -148,7 +148,7 @@ def attach(
                 if not _is_whole(version_dir, wanted):
                     _bring_metadata(found, version_dir, shelf, report)
                 wanted.write(version_dir)
-        found.check_lock(version_dir, has_shards=False)
+        found.request.check(version_dir, has_shards=False)
         keep_signatures(version_dir, found.record, found.release, found.ledger.store.url)
     mine = found.record
     config = f"/{mine.config}" if mine.config else ""
@@ -181,7 +181,7 @@ def _bring_metadata(
     fetch(found.ledger, found.record, work, filter(is_metadata, found.record.files))
     try:
         declared, _ = understood(found.record, work, found.ledger.store.url)
-        found.check_lock(work, has_shards=False)
+        found.request.check(work, has_shards=False)
     except (CorruptReleaseError, LockError, UnregisteredFeatureError):
         shutil.rmtree(work, ignore_errors=True)
         raise

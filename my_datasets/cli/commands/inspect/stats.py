@@ -53,16 +53,14 @@ def command(
 
     They were made when the version was built, or adopted; no shard is read.
     """
-    from my_datasets.core.reference import DatasetReference
     from my_datasets.metadata.dataset_info import Declared
     from my_datasets.metadata.manifest import Manifest
-    from my_datasets.resolving.lock import Lock
-    from my_datasets.verification.finding import version_dir
+    from my_datasets.resolving.request import Request
+    from my_datasets.resolving.resolve_prepared import version_dir
 
-    lock = Lock.find()
-    path = version_dir(version, data_dir, lock)
-    if lock is not None and path != Path(version).expanduser():
-        lock.check(DatasetReference.parse(version), path, has_shards=True)
+    path = version_dir(version, data_dir)
+    if path != Path(version).expanduser():
+        Request.of(version).check(path, has_shards=True)
     manifest = Manifest.read(path)
     if manifest is None or not manifest.statistics:
         raise NotPreparedError(

@@ -119,7 +119,7 @@ def command(
     if store is not None and rebuild:
         raise click.UsageError("--rebuild is for versions that are here: pull it, then verify it")
     from my_datasets.resolving.lock import Lock
-    from my_datasets.verification.finding import version_dir
+    from my_datasets.resolving.resolve_prepared import version_dir
     from my_datasets.verification.near_duplicates.check import NearDuplicates
     from my_datasets.verification.report import Level
     from my_datasets.verification.verifier import verify
@@ -137,7 +137,7 @@ def command(
                 path = stack.enter_context(_brought(one, store, trusted_keys, shown=not as_json))
                 resume_dir = None  # what is brought anew was not looked at before
             else:
-                path, resume_dir = version_dir(one, data_dir, lock), _resume_dir()
+                path, resume_dir = version_dir(one, data_dir), _resume_dir()
             tell = stack.enter_context(_bar(path, shown=not (as_json or fast)))
             if resume_dir is not None and not fast:
                 stack.enter_context(interruption.telling("What was verified so far is kept."))

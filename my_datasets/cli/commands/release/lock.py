@@ -119,14 +119,16 @@ def _show_keys(lock: "Lock", *, as_json: bool) -> None:
 
 def _looked_up(text: str, data_dir: str | None) -> "Locked":
     """Returns what a reference means now: the highest prepared version."""
-    from my_datasets.input_pipeline.read.prepared import folder_of
     from my_datasets.resolving.lock import Locked
+    from my_datasets.resolving.request import Request
+    from my_datasets.resolving.resolve_prepared import directory_of
 
-    return Locked.of(folder_of(text, data_dir, to_use=True))
+    return Locked.of(directory_of(Request.of(text, use_lock=False), data_dir, to_use=True))
 
 
 def _check(lock: "Lock", reference: DatasetReference, data_dir: str | None) -> None:
-    from my_datasets.input_pipeline.read.prepared import folder_of
+    from my_datasets.resolving.request import Request
+    from my_datasets.resolving.resolve_prepared import directory_of
 
     if str(reference) not in lock.datasets:
         raise LockError(
@@ -134,5 +136,5 @@ def _check(lock: "Lock", reference: DatasetReference, data_dir: str | None) -> N
                 f"{str(reference)!r} is not in {lock.path}.", fix=f"my-datasets lock {reference}"
             )
         )
-    path = folder_of(lock.exact(reference), data_dir, to_use=True)
-    lock.check(reference, path, has_shards=True)
+    request = Request(reference, lock)
+    request.check(directory_of(request, data_dir, to_use=True), has_shards=True)
