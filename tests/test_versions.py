@@ -16,6 +16,7 @@ from my_datasets.building.options import BuildOptions
 from my_datasets.cli.main import cli
 from my_datasets.metadata import layout
 from my_datasets.resolving import version_select
+from my_datasets.resolving.lock import Lock, Locked
 from my_datasets.storage import addresses
 
 NAME = "several_versions"
@@ -130,6 +131,38 @@ def test_the_newest_prepared_version_that_fits(data_dir, tmp_path, wanted, versi
     done = run("lock", reference, "--data-dir", data_dir, "--file", lock, "--json")
     assert json.loads(done.stdout)["datasets"][reference]["version"] == version
     assert there(data_dir) == ["1.0.0", "1.1.0"]
+
+
+def said_by(key, *arguments):
+    found = json.loads(run(*arguments, "--json").stdout)
+    return (found[0] if isinstance(found, list) else found)[key]
+
+
+MEANT = {
+    "load": lambda one, data, _: f"{NAME}:{loaded(one, data)}",
+    "source": lambda one, data, _: my_datasets.source(one, data_dir=data).name,
+    "plan": lambda one, data, _: my_datasets.plan(one, data_dir=data).stages[0].dataset,
+    "publish": lambda one, data, tmp_path: (
+        my_datasets.publish(one, tmp_path / "store", data_dir=data).name
+    ),
+    "verify": lambda one, data, _: said_by("name", "verify", one, "--data-dir", data),
+    "stats": lambda one, data, _: said_by("name", "stats", one, "--data-dir", data),
+    "diff": lambda one, data, _: said_by("new", "diff", f"{NAME}:1.0.0", one, "--data-dir", data),
+    "info": lambda one, data, _: f"{NAME}:{said_by('version', 'info', one, '--data-dir', data)}",
+    "export": lambda one, data, tmp_path: said_by(
+        "name", "export", one, "--data-dir", data, "--to", "parquet", "--output", tmp_path / "out"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MEANT)
+@pytest.mark.parametrize("wanted", [f"{NAME}:1.*.*", NAME])
+def test_a_lock_means_the_same_to_everything(data_dir, tmp_path, name, wanted, monkeypatch):
+    locked = Locked.of(data_dir / NAME / "1.0.0")
+    lock = Lock(tmp_path / "datasets.lock", {wanted: locked})
+    lock.write()
+    monkeypatch.setenv("MY_DATASETS_LOCK", str(lock.path))
+    assert MEANT[name](wanted, data_dir, tmp_path) == f"{NAME}:1.0.0"
 
 
 def test_without_a_version_the_code_says_which(tmp_path):

@@ -76,8 +76,9 @@ def command(
     quiet_tensorflow()
     import_modules(imports)
     from my_datasets.builders.find_builder import find_builder
+    from my_datasets.resolving.request import Request
 
-    builder = find_builder(parsed, data_dir=data_dir)
+    builder = find_builder(Request.of(parsed).exact, data_dir=data_dir)
     if fingerprint:
         counting = _fingerprint(builder)
         if as_json:
