@@ -1,1 +1,1 @@
-"""What a reference means: the lock, and versions that must not be used."""
+"""What a reference means: the lock, versions in code, blocked and prepared versions."""
