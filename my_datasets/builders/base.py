@@ -1,7 +1,7 @@
 """`Builder`, the base class of all builders in this package, and the seam to TFDS's internals.
 
-Every protected TFDS name that it uses is listed in `tests/builders/test_seam.py`, so an incompatible
-TFDS release fails that test and nothing else.
+Every protected TFDS name that it uses is listed in `tests/builders/test_seam.py`, so an
+incompatible TFDS release fails that test and nothing else.
 """
 
 import dataclasses
