@@ -8,7 +8,7 @@ from pathlib import Path
 
 from my_datasets.catalog.release_metadata import Metadata
 from my_datasets.catalog.samples.first_records import Beginning
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     CorruptReleaseError,
     DataDirNotFoundError,
@@ -51,7 +51,7 @@ class Offered:
       record: The SHA-256 of all its bytes; empty if it is only prepared.
     """
 
-    version: Version
+    version: VersionNumber
     path: Path | None
     has_shards: bool = True
     first: Beginning | None = None

@@ -15,7 +15,7 @@ from my_datasets.comparison.version_metadata import Subject
 from my_datasets.core import version_rules
 from my_datasets.core.hash_sets import Parts
 from my_datasets.core.machine import cores
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.core.version_rules import Bump, Change, Kind
 from my_datasets.errors import IncompleteVersionError, explain
 from my_datasets.metadata import content, feature_changes
@@ -44,7 +44,7 @@ class Diff:
     splits: tuple[SplitDiff, ...]
     moved: tuple[Moved, ...]
     actual: Bump | None
-    least: Version
+    least: VersionNumber
 
     @property
     def required(self) -> Bump:
@@ -127,7 +127,7 @@ class _Side(NamedTuple):
     configs: Mapping[str, Any]
     is_canonical: bool
     dataset: str
-    version: Version
+    version: VersionNumber
     # The files that the manifest lists; None of one that was written before it listed any.
     listed: frozenset[str] | None
 
@@ -135,7 +135,7 @@ class _Side(NamedTuple):
     def read(cls, path: Path) -> "_Side":
         subject = Subject.read(path.expanduser())
         name, _, text = subject.declared.name.partition(":") if subject.declared else ("", "", "")
-        version = Version.parse(text)
+        version = VersionNumber.parse(text)
         if subject.declared is None or subject.issues or version is None:
             raise IncompleteVersionError(
                 explain(

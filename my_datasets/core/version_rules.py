@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any
 
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 
 
 class Bump(IntEnum):
@@ -136,7 +136,7 @@ def required(changes: Iterable[Change]) -> Bump:
     return max((change.bump for change in changes), default=Bump.NONE)
 
 
-def between(old: Version, new: Version) -> Bump | None:
+def between(old: VersionNumber, new: VersionNumber) -> Bump | None:
     """Returns by which number a version was raised; None if it is lower than the old one."""
     if new < old:
         return None
@@ -147,10 +147,10 @@ def between(old: Version, new: Version) -> Bump | None:
     return Bump.PATCH if new.patch > old.patch else Bump.NONE
 
 
-def least(old: Version, bump: Bump) -> Version:
+def least(old: VersionNumber, bump: Bump) -> VersionNumber:
     """Returns the lowest version that is raised by as much."""
     if bump is Bump.MAJOR:
-        return Version(old.major + 1, 0, 0)
+        return VersionNumber(old.major + 1, 0, 0)
     if bump is Bump.MINOR:
-        return Version(old.major, old.minor + 1, 0)
-    return Version(old.major, old.minor, old.patch + 1) if bump is Bump.PATCH else old
+        return VersionNumber(old.major, old.minor + 1, 0)
+    return VersionNumber(old.major, old.minor, old.patch + 1) if bump is Bump.PATCH else old

@@ -1,7 +1,7 @@
 """Which release a reference means."""
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.version import Version, VersionPattern
+from my_datasets.core.version import VersionNumber, VersionPattern
 from my_datasets.errors import ReleaseNotFoundError, YankedError, explain
 from my_datasets.publishing.model.index import Index, Release, State
 from my_datasets.publishing.model.record import key_of
@@ -38,7 +38,7 @@ def chosen(index: Index, reference: DatasetReference, url: str) -> tuple[str, Re
 
 
 def _yanked(
-    dataset: str, config: str | None, yanked: dict[Version, Release], url: str
+    dataset: str, config: str | None, yanked: dict[VersionNumber, Release], url: str
 ) -> YankedError:
     name = f"{dataset}/{config}" if config else dataset
     told = [f"{name}:{version}: {one.message}" for version, one in sorted(yanked.items())]
@@ -53,7 +53,7 @@ def _yanked(
 
 def _missing(
     index: Index, reference: DatasetReference, config: str | None,
-    versions: dict[Version, Release], url: str,
+    versions: dict[VersionNumber, Release], url: str,
 ) -> ReleaseNotFoundError:  # fmt: skip
     there = [str(version) for version, one in versions.items() if one.state is State.PUBLISHED]
     placing = [str(version) for version, one in versions.items() if one.state is State.PLACING]

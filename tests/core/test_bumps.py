@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from my_datasets.core import version_rules
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.core.version_rules import RULES, Bump, Change, Kind
 
-VERSIONS = st.builds(Version, *[st.integers(0, 20)] * 3)
+VERSIONS = st.builds(VersionNumber, *[st.integers(0, 20)] * 3)
 
 
 def test_each_kind_has_a_rule_with_a_reason():
@@ -38,7 +38,7 @@ def test_what_asks_for_most_counts():
     ],
 )  # fmt: skip
 def test_by_which_number_a_version_was_raised(old, new, expected):
-    assert version_rules.between(Version.parse(old), Version.parse(new)) == expected
+    assert version_rules.between(VersionNumber.parse(old), VersionNumber.parse(new)) == expected
 
 
 @given(VERSIONS, st.sampled_from(Bump), VERSIONS)

@@ -16,7 +16,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     CorruptReleaseError,
     DataDirError,
@@ -479,7 +479,7 @@ def test_what_pull_refuses_is_refused(store, own_store, cache, tmp_path, monkeyp
         with pytest.raises(YankedError, match="labels are wrong"):
             attempt("released:1.0.0", own_store, cache)
     monkeypatch.setenv("MY_DATASETS_LOCK", str(tmp_path / "lock"))
-    Lock(tmp_path / "lock", {"released": Locked(None, Version(1, 0, 0), "0" * 64)}).write()
+    Lock(tmp_path / "lock", {"released": Locked(None, VersionNumber(1, 0, 0), "0" * 64)}).write()
     with pytest.raises(LockError):
         my_datasets.attach("released", store, cache)
 

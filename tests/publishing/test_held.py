@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import my_datasets
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     InvalidOptionError,
     LockError,
@@ -91,11 +91,11 @@ def test_a_store_that_does_not_answer(store, here, caplog, tmp_path, monkeypatch
     assert held("released:1.*.*", silent, here, patience=NO_PATIENCE) == path
     assert "does not answer; taken is what is here" in caplog.text
     monkeypatch.setenv("MY_DATASETS_LOCK", str(tmp_path / "lock"))
-    Lock(tmp_path / "lock", {"released": Locked(None, Version(1, 0, 0), "0" * 64)}).write()
+    Lock(tmp_path / "lock", {"released": Locked(None, VersionNumber(1, 0, 0), "0" * 64)}).write()
     with pytest.raises(LockError):
         held("released", silent, here, patience=NO_PATIENCE)
     digest = Manifest.read(path).content.digest
-    Lock(tmp_path / "lock", {"released": Locked(None, Version(1, 0, 0), digest)}).write()
+    Lock(tmp_path / "lock", {"released": Locked(None, VersionNumber(1, 0, 0), digest)}).write()
     assert held("released", silent, here, patience=NO_PATIENCE) == path
 
 

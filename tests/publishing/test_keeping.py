@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     InvalidReferenceError,
     PublishError,
@@ -149,7 +149,7 @@ def test_what_a_killed_writer_left_in_a_directory(tmp_path, built):
 def test_withdrawn_releases_go_if_no_lock_holds_them(ledger, tmp_path, built):
     releases.yank(ledger, "released:1.0.0", MESSAGE)
     digest = Manifest.read(built()).content.digest
-    lock = Lock(tmp_path / "lock", {"released": Locked(None, Version(1, 0, 0), digest)})
+    lock = Lock(tmp_path / "lock", {"released": Locked(None, VersionNumber(1, 0, 0), digest)})
     before = everything(ledger.store)
     assert collect(ledger, delete=True) == []
     assert collect(ledger, delete=True, yanked=True, locks=[lock]) == []

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     InvalidReferenceError,
     PublishError,
@@ -205,7 +205,7 @@ def _changed(
 ) -> Listed:  # fmt: skip
     parsed = DatasetReference.parse(reference)
     pattern = parsed.version
-    exact = Version.parse(str(pattern)) if pattern is not None else None
+    exact = VersionNumber.parse(str(pattern)) if pattern is not None else None
     if exact is None:
         raise InvalidReferenceError(
             explain(

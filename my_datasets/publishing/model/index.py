@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.publishing.model.record import Record, parse_key
 from my_datasets.publishing.model.signed_json import Signature
 
@@ -133,7 +133,7 @@ class Index:
             log=(*self.log, event),
         )
 
-    def versions(self, config: str | None) -> dict[Version, Release]:
+    def versions(self, config: str | None) -> dict[VersionNumber, Release]:
         """Returns the releases of a config, lowest version first."""
         found = {parse_key(key): one for key, one in self.releases.items()}
         mine = {version: one for (name, version), one in found.items() if name == config}

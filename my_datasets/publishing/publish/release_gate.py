@@ -5,7 +5,7 @@ from pathlib import Path
 
 from my_datasets.comparison import gate
 from my_datasets.core import version_rules
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.core.version_rules import Bump
 from my_datasets.errors import MyDatasetsError
 from my_datasets.metadata import feature_changes
@@ -65,7 +65,7 @@ def check(version_dir: Path, wanted: Record, index: Index, ledger: Ledger) -> No
         gate.check(version_dir, siblings)
 
 
-def _here(version_dir: Path, version: Version, release: Release) -> Path | None:
+def _here(version_dir: Path, version: VersionNumber, release: Release) -> Path | None:
     """Returns a directory on this machine that has the content of a release."""
     path = version_dir.resolve().parent / str(version)
     try:
@@ -78,7 +78,12 @@ def _here(version_dir: Path, version: Version, release: Release) -> Path | None:
 
 
 def _there(
-    ledger: Ledger, wanted: Record, version: Version, release: Release, new: Path, target: Path
+    ledger: Ledger,
+    wanted: Record,
+    version: VersionNumber,
+    release: Release,
+    new: Path,
+    target: Path,
 ) -> Path:
     """Returns a directory with as much of a release as is needed to compare it with another."""
     key = key_of(wanted.config, version)

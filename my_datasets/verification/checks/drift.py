@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from my_datasets.comparison.version_metadata import Subject
 from my_datasets.core.issue import Issue, Severity
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import IncompleteVersionError
 from my_datasets.metadata import layout
 from my_datasets.metadata.manifest import Manifest
@@ -20,7 +20,7 @@ def check(subject: Subject) -> Iterator[Issue]:
     if subject.manifest is None or subject.declared is None:
         return
     name, _, text = subject.declared.name.partition(":")
-    version = Version.parse(text)
+    version = VersionNumber.parse(text)
     before = _before(subject, version) if version else None
     if before is None:
         return
@@ -42,11 +42,11 @@ def check(subject: Subject) -> Iterator[Issue]:
         )
 
 
-def _before(subject: Subject, version: Version) -> tuple[Version, Manifest] | None:
+def _before(subject: Subject, version: VersionNumber) -> tuple[VersionNumber, Manifest] | None:
     config = subject.path.parent
     found = None
     for path in config.iterdir() if config.is_dir() else ():
-        other = Version.parse(path.name)
+        other = VersionNumber.parse(path.name)
         if other is None or other >= version or (found and other <= found[0]):
             continue
         if layout.is_prepared(path):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from my_datasets.comparison.version_metadata import ANEW, Subject
 from my_datasets.core.issue import Issue, Severity
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import MyDatasetsError
 from my_datasets.metadata import content, recorded_files
 from my_datasets.metadata.dataset_info import MALFORMED, essentials
@@ -100,14 +100,14 @@ def _place(subject: Subject) -> Iterator[Issue]:
         return
     name, _, version = subject.declared.name.partition(":")
     folder = subject.path.resolve()
-    if Version.parse(folder.name) is not None and folder.name != version:
+    if VersionNumber.parse(folder.name) is not None and folder.name != version:
         yield Issue(
             "other-version", "dataset_info.json",
             "The metadata are those of another version than the directory's.",
             ANEW, folder.name, version,
         )  # fmt: skip
     parent = name.rpartition("/")[2]
-    if Version.parse(folder.name) is not None and folder.parent.name != parent:
+    if VersionNumber.parse(folder.name) is not None and folder.parent.name != parent:
         yield Issue(
             "other-dataset", "dataset_info.json",
             "The metadata are those of another dataset or config than the directory's.",
