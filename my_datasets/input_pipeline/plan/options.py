@@ -275,6 +275,7 @@ _RULES_OF: dict[str, dict[str, Rule]] = {
         "batch_size": rules.whole(1, none="single examples", also=(-1,)),
         "as_supervised": rules.flag(),
     },
+    "open": {"reference": rules.no_plan},
     "plan": {"reference": rules.no_plan},
     "source": {"reference": rules.no_plan, "as_supervised": rules.flag()},
     "grain_dataset": {"reference": rules.no_plan, "as_supervised": rules.flag()},

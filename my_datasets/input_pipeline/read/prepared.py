@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (
     DataDirError,
     NotPreparedError,
@@ -136,24 +135,14 @@ def find(
       DataDirError: It cannot be read without TFDS: it is of another file format.
       LockError: It is another one than the project's lock says.
     """
-    is_path = isinstance(reference, os.PathLike)
-    text = os.fspath(reference) if isinstance(reference, os.PathLike) else str(reference)
-    if data_dir is None and addresses.is_remote(text):
-        return _remote_version(text, held_at)
-    if data_dir is None and (is_path or os.sep in text):
-        path = addresses.local_path(text, "The version")
-        if layout.is_prepared(path):
-            return replace(_read(path), origin=origin_of(path))
-    if (is_path and os.sep in text) or text.startswith((os.sep, ".", "~")):
-        raise NotPreparedError(
-            explain(
-                f"{text} is no prepared version.",
-                "A path is one of a version's directory: data_dir has no effect"
-                if data_dir is not None else "",
-                fix="give the directory of a version, such as data/digits/1.0.0, or a name",
-            )
-        )  # fmt: skip
-    request = Request.of(reference if isinstance(reference, DatasetReference) else text)
+    if data_dir is None and isinstance(reference, (str, os.PathLike)):
+        text = os.fspath(reference)
+        if addresses.is_remote(text):
+            return _remote_version(text, held_at)
+    meant = resolve_prepared.directory_or_reference(reference, data_dir)
+    if isinstance(meant, Path):
+        return replace(_read(meant), origin=origin_of(meant))
+    request = Request.of(meant)
     where = root_of(data_dir)
     is_remote = addresses.is_remote(where)
     if is_remote:
