@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from my_datasets.comparison.diff import Diff
     from my_datasets.exporting.parquet import Exported
     from my_datasets.input_pipeline.engine import Batches
-    from my_datasets.input_pipeline.entry_points import Options
+    from my_datasets.input_pipeline.entry_points import PlanOptions
     from my_datasets.input_pipeline.frameworks.tf_dataset import Pipeline
     from my_datasets.input_pipeline.plan.plan import Plan
     from my_datasets.input_pipeline.read.source import ExampleSource, SourceOptions
@@ -136,7 +136,7 @@ class Version(os.PathLike[str]):
             raise in_an_object_store(self.url)
         return self.path
 
-    def plan(self, **options: "Unpack[Options]") -> "Plan":
+    def plan(self, **options: "Unpack[PlanOptions]") -> "Plan":
         """Returns the plan of an input pipeline; see `my_datasets.plan`."""
         from my_datasets.input_pipeline.plan.planner import plan
 

@@ -4,7 +4,7 @@ import ast
 import difflib
 from collections.abc import Iterator
 
-from my_datasets.checking.target import Subject
+from my_datasets.checking.target import CheckTarget
 from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.version import VersionNumber
 
@@ -21,7 +21,7 @@ _LOCAL_ONLY = {
 }  # fmt: skip
 
 
-def issues(subject: Subject) -> Iterator[Issue]:
+def issues(subject: CheckTarget) -> Iterator[Issue]:
     """Yields what is wrong with a builder's source."""
     file = subject.source.name
     try:

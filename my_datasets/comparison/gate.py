@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from my_datasets.comparison.diff import Diff, diff
-from my_datasets.comparison.version_metadata import Subject
+from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core import version_rules
 from my_datasets.core.logs import get_logger
 from my_datasets.core.version import VersionNumber
@@ -36,7 +36,7 @@ def check(new_dir: Path, siblings: Path, blocked: Blocked | None = None) -> None
     Raises:
       VersionGateError: The number of the higher one was raised by too little for what changed.
     """
-    new = Subject.read(new_dir)
+    new = ComparedVersion.read(new_dir)
     if new.declared is None or _is_limited(new.manifest):
         return
     name, _, text = new.declared.name.rpartition(":")
@@ -75,7 +75,7 @@ def _comparable(siblings: Path, config: str | None, blocked: Blocked) -> dict[Ve
         one.version: one.path
         for one in layout.versions_in(siblings)
         if not (blocked.reason(one.version, config) or reason_in_metadata(one.path))
-        and not _is_limited(Subject.read(one.path).manifest)
+        and not _is_limited(ComparedVersion.read(one.path).manifest)
     }
 
 

@@ -3,7 +3,7 @@
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.version import VersionNumber, VersionPattern
 from my_datasets.errors import ReleaseNotFoundError, YankedError, explain
-from my_datasets.publishing.model.index import Index, Release, State
+from my_datasets.publishing.model.index import Index, Release, ReleaseState
 from my_datasets.publishing.model.record import key_of
 
 _SHOWN = 10
@@ -28,10 +28,10 @@ def chosen(index: Index, reference: DatasetReference, url: str) -> tuple[str, Re
     versions = index.versions(config)
     wanted = reference.version or VersionPattern(None, None, None)
     matching = {version: one for version, one in versions.items() if wanted.matches(version)}
-    good = [version for version, one in matching.items() if one.state is State.PUBLISHED]
+    good = [version for version, one in matching.items() if one.state is ReleaseState.PUBLISHED]
     if good:
         return key_of(config, max(good)), versions[max(good)]
-    yanked = {v: one for v, one in matching.items() if one.state is State.YANKED}
+    yanked = {v: one for v, one in matching.items() if one.state is ReleaseState.YANKED}
     if yanked:
         raise _yanked(index.dataset, config, yanked, url)
     raise _missing(index, reference, config, versions, url)
@@ -55,8 +55,12 @@ def _missing(
     index: Index, reference: DatasetReference, config: str | None,
     versions: dict[VersionNumber, Release], url: str,
 ) -> ReleaseNotFoundError:  # fmt: skip
-    there = [str(version) for version, one in versions.items() if one.state is State.PUBLISHED]
-    placing = [str(version) for version, one in versions.items() if one.state is State.PLACING]
+    there = [
+        str(version) for version, one in versions.items() if one.state is ReleaseState.PUBLISHED
+    ]
+    placing = [
+        str(version) for version, one in versions.items() if one.state is ReleaseState.PLACING
+    ]
     configs = index.configs
     return ReleaseNotFoundError(
         explain(

@@ -12,7 +12,7 @@ from my_datasets.comparison.diff import Diff
 from my_datasets.comparison.example_changes import SplitDiff
 from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.version import VersionNumber
-from my_datasets.core.version_rules import Bump, Change, Kind
+from my_datasets.core.version_rules import Bump, ChangeKind, VersionChange
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.statistics.distribution import Distribution
 from my_datasets.statistics.drift import moved
@@ -90,8 +90,8 @@ def split(**features):
 
 def test_a_difference_with_the_statistics_that_moved():
     changes = (
-        Change(Kind.EXAMPLES_ADDED, "split train", "2 examples", "1 others: train[1]"),
-        Change(Kind.FEATURE_ADDED, "feature new", "not there", "int64"),
+        VersionChange(ChangeKind.EXAMPLES_ADDED, "split train", "2 examples", "1 others: train[1]"),
+        VersionChange(ChangeKind.FEATURE_ADDED, "feature new", "not there", "int64"),
     )
     splits = (SplitDiff("train", 2, 3, added=1, moved={"test": 4}),)
     before = split(length=numbers(0, 1), kind=labels(a=250, b=250), still=numbers(0, 1))
@@ -134,7 +134,7 @@ def test_nothing_from_data_becomes_markup(text):
     after = {text: {"examples": 14, "features": {text: words, "l": labels(**{text: 1, "b": 99})}}}
     page = require_harmless(statistics_page(text, before))
     assert page.tags.count("svg") == 2
-    change = Change(Kind.FEATURE_ADDED, text, text, text)
+    change = VersionChange(ChangeKind.FEATURE_ADDED, text, text, text)
     splits = (SplitDiff(text, 1, 2, moved={text: 3}),)
     both = tuple(moved(before, after))
     found = Diff(text, text, (change,), splits, both, Bump.MINOR, VersionNumber(1, 1, 0))

@@ -9,12 +9,12 @@ import tensorflow_datasets as tfds
 from my_datasets.builders.from_directory import builder_from_directory
 from my_datasets.errors import SplitNotFoundError, explain, missing_shard
 from my_datasets.input_pipeline.frameworks.streamed_dataset import OnDemandBuilder
-from my_datasets.records.shard_provider import Origin, origin_of
+from my_datasets.records.shard_provider import ShardProvider, origin_of
 from my_datasets.storage import addresses
 
 
 def prepared_builder(
-    version_dir: Path, origin: Origin | None = None
+    version_dir: Path, origin: ShardProvider | None = None
 ) -> tfds.core.DatasetBuilder | OnDemandBuilder:
     """Returns what reads a prepared version.
 

@@ -11,15 +11,15 @@ from my_datasets.errors import MyDatasetsError
 from my_datasets.metadata import feature_changes
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
-from my_datasets.publishing.model.index import Index, Release, State
+from my_datasets.publishing.model.index import Index, Release, ReleaseState
 from my_datasets.publishing.model.record import FIRST, Record, key_of
 from my_datasets.publishing.pull.download import fetch
 from my_datasets.storage.backends.local import LocalStore
 
 
-def check(version_dir: Path, wanted: Record, index: Index, ledger: Ledger) -> None:
+def check(version_dir: Path, wanted: Record, index: Index, ledger: CatalogClient) -> None:
     """Compares a version with the releases next to it: the one below, and the one above.
 
     Where a version with the same content lies beside it on this machine, or the store is a
@@ -38,7 +38,7 @@ def check(version_dir: Path, wanted: Record, index: Index, ledger: Ledger) -> No
     there = {
         version: one
         for version, one in index.versions(wanted.config).items()
-        if one.state is State.PUBLISHED
+        if one.state is ReleaseState.PUBLISHED
     }
     below = [version for version in there if version < wanted.version]
     above = [version for version in there if version > wanted.version]
@@ -78,7 +78,7 @@ def _here(version_dir: Path, version: VersionNumber, release: Release) -> Path |
 
 
 def _there(
-    ledger: Ledger,
+    ledger: CatalogClient,
     wanted: Record,
     version: VersionNumber,
     release: Release,

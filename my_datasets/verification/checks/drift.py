@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from my_datasets.comparison.version_metadata import Subject
+from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.version import VersionNumber
 from my_datasets.errors import IncompleteVersionError
@@ -11,7 +11,7 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.statistics.drift import moved
 
 
-def check(subject: Subject) -> Iterator[Issue]:
+def check(subject: ComparedVersion) -> Iterator[Issue]:
     """Yields what moved since the nearest lower version beside it, as the manifests say.
 
     It is an error where the builder declares how far a feature may be, else a warning: data may
@@ -42,7 +42,9 @@ def check(subject: Subject) -> Iterator[Issue]:
         )
 
 
-def _before(subject: Subject, version: VersionNumber) -> tuple[VersionNumber, Manifest] | None:
+def _before(
+    subject: ComparedVersion, version: VersionNumber
+) -> tuple[VersionNumber, Manifest] | None:
     config = subject.path.parent
     found = None
     for path in config.iterdir() if config.is_dir() else ():
