@@ -3,6 +3,7 @@
 # make lint, docs, installs, integration, faults
 #             run the others: the linters; what the documents show; in new environments; on real
 #             servers, clusters and browsers; with kills, full disks and lost networks
+# make suites all of those at once
 # make coverage  run all of these, and print which lines of the package they reach
 # make soak   run those that take long: many kills, much data
 # make runners  fetch what builds on other runners of Beam need: Prism, Flink and Spark, the latter
@@ -33,7 +34,7 @@ endef
 SUITES := lint docs installs integration faults
 space := $(subst ,, )
 
-.PHONY: demo test $(SUITES) coverage soak runners prism flink spark kafka lock clean
+.PHONY: demo test $(SUITES) suites coverage soak runners prism flink spark kafka lock clean
 
 demo: $(DEMO_ENV)/.installed
 	$(DEMO_ENV)/bin/my-datasets demo --data-dir .demo/tensorflow_datasets --output .demo
@@ -44,6 +45,10 @@ test: $(TEST_ENV)/.installed
 
 $(SUITES): $(TEST_ENV)/.installed
 	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow and $@" $(PYTEST_ARGS)
+
+suites: $(TEST_ENV)/.installed
+	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow and ($(subst $(space), or ,$(SUITES)))" \
+	    $(PYTEST_ARGS)
 
 coverage: $(TEST_ENV)/.installed
 	$(TEST_ENV)/bin/python -m pytest -n 2 -m "not slow" --cov --cov-report=term $(PYTEST_ARGS)
