@@ -26,11 +26,11 @@ SIZES = {"rows": 100_000, "table": 400_000, "texts": 200_000, "images": 20_000, 
 
 def stages(kind: str, total: int, photos: Path | None) -> dict[str, float]:
     """Returns how long each stage of a build takes, in seconds."""
-    from my_datasets.building.progress import Progress
+    from my_datasets.building.progress import BuildProgress
 
     began: list[tuple[str, float]] = []
 
-    def note(progress: Progress) -> None:
+    def note(progress: BuildProgress) -> None:
         if not began or began[-1][0] != progress.stage:
             began.append((progress.stage, time.perf_counter()))
 

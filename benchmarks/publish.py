@@ -83,7 +83,7 @@ def measured(what: str, version: Path, store: str, scratch: Path) -> float:
     from my_datasets.errors import StoreError
     from my_datasets.publishing.publish.publisher import publish
     from my_datasets.publishing.pull.puller import pull
-    from my_datasets.publishing.transfer import Progress
+    from my_datasets.publishing.transfer import TransferProgress
     from my_datasets.storage.opening import open_store
 
     where = open_store(store)  # which imports what it needs
@@ -92,7 +92,7 @@ def measured(what: str, version: Path, store: str, scratch: Path) -> float:
         pull("noise", where, scratch / "here", workers=CONNECTIONS, use_lock=False)
     elif what == "resume":
 
-        def stop(now: Progress) -> None:
+        def stop(now: TransferProgress) -> None:
             if now.stage == "uploading" and now.done > now.total / 2:
                 raise StoreError("half of it is there")
 

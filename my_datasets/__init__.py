@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from my_datasets.publishing.pull.puller import pull
     from my_datasets.publishing.stream.attach import attach
     from my_datasets.statistics.constraints import Constraint
+    from my_datasets.version import Version
+    from my_datasets.version import open as open  # noqa: A004
 
 __all__ = [
     "BuildOptions",
@@ -50,6 +52,7 @@ __all__ = [
     "DatasetReference",
     "MyDatasetsError",
     "Plan",
+    "Version",
     "__version__",
     "attach",
     "batches",
@@ -81,11 +84,13 @@ _LAZY = {
     "Builder": "my_datasets.builders.base",
     "Constraint": "my_datasets.statistics.constraints",
     "Plan": "my_datasets.input_pipeline.plan.plan",
+    "Version": "my_datasets.version",
     "attach": "my_datasets.publishing.stream.attach",
     "batches": "my_datasets.input_pipeline.entry_points",
     "grain_dataset": "my_datasets.input_pipeline.entry_points",
     "load": "my_datasets.loading",
     "mix": "my_datasets.input_pipeline.plan.mixture",
+    "open": "my_datasets.version",
     "pipeline": "my_datasets.input_pipeline.entry_points",
     "plan": "my_datasets.input_pipeline.plan.planner",
     "publish": "my_datasets.publishing.publish.publisher",
@@ -109,7 +114,7 @@ shard_provider.register(_origin_of)
 
 
 def __getattr__(name: str) -> Any:
-    # Not in __all__: modules, which `import *` must not load.
+    # Not in __all__: modules, which `import *` must not load, and `open`, a builtin's name.
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     if name not in _LAZY:
@@ -120,4 +125,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "open"})

@@ -1,7 +1,7 @@
 """`load`: from a reference to a `tf.data.Dataset`, with errors that fit on a screen."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,13 @@ from my_datasets.builders.find_builder import (
     offer_of,
     why_blocked,
 )
-from my_datasets.builders.from_directory import builder_from_directory
 from my_datasets.core.reference import DatasetReference, reference_to
 from my_datasets.errors import (
     InvalidOptionError,
     NotPreparedError,
-    SplitNotFoundError,
     explain,
-    missing_shard,
 )
+from my_datasets.input_pipeline.frameworks.prepared_builder import as_dataset, prepared_builder
 from my_datasets.input_pipeline.frameworks.streamed_dataset import OnDemandBuilder
 from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.input_pipeline.read.prepared import find
@@ -31,7 +29,6 @@ from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.trust import keys_for, require_signed
 from my_datasets.publishing.pull.fetch_or_stream import at_hand
 from my_datasets.publishing.stream.attach import CACHE_BYTES
-from my_datasets.records.shard_provider import origin_of
 from my_datasets.resolving import version_select
 from my_datasets.resolving.request import Request
 from my_datasets.resolving.resolve_prepared import directory_of
@@ -124,10 +121,9 @@ def load(
             trusted = keys or keys_for(store)
             if trusted is not None:
                 require_signed(path, trusted, url=open_store(store).url)
-        origin = origin_of(path)
-        builder = OnDemandBuilder(path, origin) if origin else builder_from_directory(path)
+        builder = prepared_builder(path)
         options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
-        return _dataset(builder, split, with_info, *options)
+        return as_dataset(builder, split, with_info, *options)
     request = Request.of(reference)
     builder = find_builder(request.exact, data_dir=data_dir, builder_kwargs=builder_kwargs)
     _refuse_blocked(builder, request)
@@ -140,7 +136,7 @@ def load(
         raise _not_prepared(builder)
     builder = _locked(request, builder, data_dir)
     options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
-    return _dataset(builder, split, with_info, *options)
+    return as_dataset(builder, split, with_info, *options)
 
 
 def _locked(
@@ -162,60 +158,6 @@ def _locked(
     return builder
 
 
-def _dataset(
-    builder: tfds.core.DatasetBuilder | OnDemandBuilder,
-    split: Any,
-    with_info: bool,
-    as_supervised: bool,
-    batch_size: int | None,
-    shuffle_files: bool,
-    decoders: Any,
-    read_config: tfds.ReadConfig | None,
-) -> Any:
-    """Returns what `load` does, of a builder whose data are prepared."""
-    try:
-        if isinstance(builder, tfds.core.DatasetBuilder):
-            _require_shards(builder, split)
-        dataset = builder.as_dataset(
-            split=split,
-            as_supervised=as_supervised,
-            batch_size=batch_size,
-            shuffle_files=shuffle_files,
-            decoders=decoders,
-            read_config=read_config,
-        )
-    except ValueError as error:
-        if "Unknown split" not in str(error):
-            raise
-        raise _split_not_found(builder, split) from error
-    return (dataset, builder.info) if with_info else dataset
-
-
-def _require_shards(builder: tfds.core.DatasetBuilder, split: Any) -> None:
-    """Sees that the files of splits are there: TensorFlow says so later, and not what to do.
-
-    Raises:
-      CorruptShardError: One of them is not.
-    """
-    if addresses.is_remote(builder.data_dir):
-        return  # it costs a request for each
-    for one in _flat(list(builder.info.splits) if split is None else split):
-        for file in builder.info.splits[one].file_instructions:
-            if not Path(file.filename).exists():
-                raise missing_shard(file.filename)
-
-
-def _flat(splits: Any) -> Iterator[Any]:
-    """Yields splits, however they are nested."""
-    if isinstance(splits, Mapping):
-        splits = list(splits.values())
-    if not isinstance(splits, (list, tuple)):
-        yield splits
-        return
-    for one in splits:
-        yield from _flat(one)
-
-
 def _refuse_blocked(builder: tfds.core.DatasetBuilder, request: Request) -> None:
     why = why_blocked(builder)
     if why is not None:
@@ -223,18 +165,6 @@ def _refuse_blocked(builder: tfds.core.DatasetBuilder, request: Request) -> None
         usable = offer.usable(builder.builder_config_name) if offer else ()
         reasons = {str(builder.version): why}
         raise version_select.blocked(str(request.reference), reasons, usable, request.locked_by)
-
-
-def _split_not_found(
-    builder: tfds.core.DatasetBuilder | OnDemandBuilder, split: Any
-) -> SplitNotFoundError:
-    return SplitNotFoundError(
-        explain(
-            f"Dataset {builder.info.full_name!r} has no split {split!r}.",
-            f"Its splits, in {builder.data_dir}: {', '.join(builder.info.splits)}",
-            fix="ask for one of those, or a slice such as 'train[:80%]'",
-        )
-    )
 
 
 def _not_prepared(builder: tfds.core.DatasetBuilder) -> NotPreparedError:

@@ -22,7 +22,7 @@ from tensorflow_datasets.core.utils import file_utils
 from my_datasets import resources
 from my_datasets.builders import build_job, manifest_writer, on_beam, rebuild_command, refusals
 from my_datasets.builders.download import download_manager, embedded_files
-from my_datasets.builders.download.download_cache import Plan
+from my_datasets.builders.download.download_cache import DownloadPlan
 from my_datasets.builders.encode.columns.optionals import check_readable
 from my_datasets.builders.fingerprint import staleness
 from my_datasets.builders.fingerprint.fingerprint import fingerprint
@@ -314,7 +314,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         manifest_writer.check_constraints(self, self.CONSTRAINTS)
         if type(self.info.metadata) is tfds.core.BeamMetadataDict:
             self.info._metadata = on_beam.BeamMetadata(self.info.metadata)
-        beam = on_beam.OnBeam(self._split_generators, download_config, options)
+        beam = on_beam.BeamBuild(self._split_generators, download_config, options)
         generators = self._split_generators(downloads, **beam.arguments)
         inputs = build_job.split_inputs(generators, self)
         job = build_job.job(
@@ -426,8 +426,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         manager: tfds.download.DownloadManager,
         config: tfds.download.DownloadConfig,
         options: BuildOptions | None = None,
-    ) -> Plan:
-        return Plan(
+    ) -> DownloadPlan:
+        return DownloadPlan(
             dataset=self.name,
             records={**checksums.get_all_url_infos(), **(self.url_infos or {})},
             mirrors=self.MIRRORS,

@@ -19,7 +19,7 @@ from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter, log_progress
 from my_datasets.building.units import SplitInput
 from my_datasets.comparison import examine
-from my_datasets.comparison.examine import Found, Wanted
+from my_datasets.comparison.examine import Examination, Found
 from my_datasets.comparison.findings import Examined, violations
 from my_datasets.core import ordered_pool
 from my_datasets.errors import ConstraintError, explain
@@ -65,7 +65,7 @@ def check_constraints(
     declared_of.check_declared(declared, features, builder.name)
 
 
-def wanted(builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]) -> Wanted:
+def wanted(builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]) -> Examination:
     """Returns what to look for in a builder's examples.
 
     Args:
@@ -73,7 +73,7 @@ def wanted(builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]
       declared: Its constraints, by feature name.
     """
     with _saved_features(builder) as directory:
-        return Wanted(schema.known_leaves(directory), declared, is_canonical=True)
+        return Examination(schema.known_leaves(directory), declared, is_canonical=True)
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def examined(
     version_dir: Path,
     results: Sequence[SplitResult],
     scratch: Path,
-    wanted: Wanted,
+    wanted: Examination,
     options: BuildOptions,
     findings: Findings | None = None,
 ) -> tuple[Content, dict[str, Any]]:

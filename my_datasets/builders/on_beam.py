@@ -14,7 +14,7 @@ from my_datasets.builders.manifest_writer import Findings
 from my_datasets.building.job import Job, SplitResult
 from my_datasets.building.options import BuildOptions
 from my_datasets.comparison import examine
-from my_datasets.comparison.examine import Wanted
+from my_datasets.comparison.examine import Examination
 
 if TYPE_CHECKING:
     from my_datasets.building.engines.beam.pipelines.stage import Driver
@@ -65,7 +65,7 @@ class BeamMetadata(tfds.core.BeamMetadataDict):  # type: ignore[misc]
         tfds.core.MetadataDict.save_metadata(self, data_dir)
 
 
-class OnBeam:
+class BeamBuild:
     """Runs a version's build on Beam, if the builder or the options ask for it.
 
     Attributes:
@@ -120,7 +120,7 @@ class OnBeam:
 
     def build(
         self, job: Job, elsewhere: Where | None, work: Path, identity: Mapping[str, Any],
-        target: Path, module: str, wanted: Wanted, metadata: Any, ended: Callable[[Any], None],
+        target: Path, module: str, wanted: Examination, metadata: Any, ended: Callable[[Any], None],
     ) -> list[SplitResult]:  # fmt: skip
         """Builds all splits of a version and hands over the shards.
 
@@ -145,7 +145,7 @@ class OnBeam:
             where = elsewhere
         computing = metadata if isinstance(metadata, BeamMetadata) else None
         file_format = str(identity["options"]["file_format"])
-        how = stage.OnBeam(
+        how = stage.BeamStage(
             submission=self._submit(), pipeline=self._pipeline, ended=ended,
             metadata=None if computing is None else computing.computed,
             place=where.place, check=where.check, identity=identity,

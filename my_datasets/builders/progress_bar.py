@@ -4,7 +4,7 @@ from typing import Any
 
 from tensorflow_datasets.core import utils
 
-from my_datasets.building.progress import Progress
+from my_datasets.building.progress import BuildProgress
 
 
 class ProgressBar:
@@ -15,7 +15,7 @@ class ProgressBar:
         self._stage = ""
         self._shown = 0
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: BuildProgress) -> None:
         """Updates the bar."""
         if progress.stage != self._stage:
             self.close()

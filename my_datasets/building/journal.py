@@ -35,7 +35,7 @@ _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK
 
 
 @dataclass(frozen=True)
-class Shard:
+class FinishedShard:
     """A finished shard.
 
     Attributes:
@@ -95,7 +95,7 @@ class Journal:
         """
         self.directory = directory
         self.splits: dict[str, SplitState] = {}
-        self.shards: dict[str, Shard] = {}
+        self.shards: dict[str, FinishedShard] = {}
         self._identity = identity
         kept = self._load() if resume else False
         if not kept:
@@ -118,7 +118,7 @@ class Journal:
         self._append(entry)
         self._apply(entry)
 
-    def write_shard(self, name: str, write: Callable[[Path], Shard]) -> Shard:
+    def write_shard(self, name: str, write: Callable[[Path], FinishedShard]) -> FinishedShard:
         """Makes the files of a shard, in any process; `add_shard` then records it in this one.
 
         Args:
@@ -135,7 +135,7 @@ class Journal:
         draft.rename(finished)
         return shard
 
-    def add_shard(self, shard: Shard) -> None:
+    def add_shard(self, shard: FinishedShard) -> None:
         """Records that a shard was written and has reached the disk."""
         self._append({"shard": asdict(shard)})
         self.shards[shard.name] = shard
@@ -166,7 +166,7 @@ class Journal:
         if not any(unit.complete for unit in units):
             staging.discard(self.directory)
 
-    def intact_shard(self, name: str) -> Shard | None:
+    def intact_shard(self, name: str) -> FinishedShard | None:
         """Returns a shard that an earlier build finished, if it is there unharmed."""
         shard = self.shards.get(name)
         if shard is None or not all(
@@ -185,7 +185,7 @@ class Journal:
 
     def _apply(self, entry: dict[str, Any]) -> None:
         if "shard" in entry:
-            shard = Shard(**entry["shard"])
+            shard = FinishedShard(**entry["shard"])
             self.shards[shard.name] = shard
             return
         split = self.split(entry["split"])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from my_datasets.building.progress import Progress
+from my_datasets.building.progress import BuildProgress
 from my_datasets.core.machine import cores
 from my_datasets.errors import InvalidOptionError, explain
 
@@ -57,7 +57,7 @@ class BuildOptions:
     engine: str = "local"
     beam_options: Mapping[str, Any] = field(default_factory=dict)
     destination: str | None = None
-    report: Callable[[Progress], None] | None = None
+    report: Callable[[BuildProgress], None] | None = None
 
     def __post_init__(self) -> None:
         """Checks the values.

@@ -13,7 +13,7 @@ _LOG_EVERY = 10.0
 
 
 @dataclass
-class Progress:
+class BuildProgress:
     """How far a build is.
 
     Attributes:
@@ -75,8 +75,8 @@ class Meter:
       progress: The counts.
     """
 
-    report: Callable[[Progress], None]
-    progress: Progress = field(default_factory=lambda: Progress("generating"))
+    report: Callable[[BuildProgress], None]
+    progress: BuildProgress = field(default_factory=lambda: BuildProgress("generating"))
     every: float = 1.0
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ class Meter:
         self.report(self.progress)
 
 
-def log_progress(progress: Progress) -> None:
+def log_progress(progress: BuildProgress) -> None:
     """Logs the progress every ten seconds."""
     if progress.seconds // _LOG_EVERY != max(0.0, progress.seconds - 1.0) // _LOG_EVERY:
         _LOGGER.info("%s", progress)

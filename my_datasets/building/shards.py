@@ -70,7 +70,7 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ShardPlan:
     """What a split's shards will hold.
 
     Attributes:
@@ -86,7 +86,7 @@ class Plan:
     num_bytes: int
 
 
-def plan(sources: Sources, chunk_bytes: int) -> Plan:
+def plan(sources: Sources, chunk_bytes: int) -> ShardPlan:
     """Finds the chunks, and checks that keys are unique.
 
     Args:
@@ -105,7 +105,7 @@ def plan(sources: Sources, chunk_bytes: int) -> Plan:
             chunks.append(Chunk(begins, ends, num_examples, count))
         num_examples += count
         num_bytes += int(index["size"].sum()) - count * tfrecord.OVERHEAD
-    return Plan(sources, chunks, num_examples, num_bytes)
+    return ShardPlan(sources, chunks, num_examples, num_bytes)
 
 
 def boundaries(num_examples: int, num_shards: int) -> list[int]:
@@ -141,7 +141,7 @@ class Space:
 
 
 def records(
-    plan: Plan, begin: int, end: int, space: Space
+    plan: ShardPlan, begin: int, end: int, space: Space
 ) -> Iterator[tuple[pieces.Bytes, Columns]]:
     """Yields the framed records with places `begin` to `end` in the split, in portions.
 

@@ -10,7 +10,7 @@ from my_datasets.catalog.samples.first_records import Beginning, beginning
 from my_datasets.core.sizes import human_size
 from my_datasets.errors import CorruptReleaseError, StoreError, explain
 from my_datasets.metadata.dataset_info import is_plain_name
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
 from my_datasets.publishing.model.index import Release
 from my_datasets.publishing.model.record import FIRST, Record, ReleasedFile
@@ -32,7 +32,7 @@ class Metadata:
     """The metadata of releases: where they are, or copies of them."""
 
     def __init__(
-        self, ledger: Ledger, cache: Path | None, local: Path | None, *, is_checked: bool
+        self, ledger: CatalogClient, cache: Path | None, local: Path | None, *, is_checked: bool
     ) -> None:
         """Reads nothing yet.
 

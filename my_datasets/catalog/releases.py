@@ -8,7 +8,7 @@ from pathlib import Path
 
 from my_datasets.catalog.release_metadata import Metadata
 from my_datasets.catalog.samples.first_records import Beginning
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     CorruptReleaseError,
     DataDirNotFoundError,
@@ -17,16 +17,16 @@ from my_datasets.errors import (
 )
 from my_datasets.metadata import layout
 from my_datasets.metadata.dataset_info import MALFORMED
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
-from my_datasets.publishing.model.index import Index, Release, State
+from my_datasets.publishing.model.index import Index, Release, ReleaseState
 from my_datasets.publishing.model.record import parse_key
 from my_datasets.publishing.model.rollback_state import Memory
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.records.shard_reader import DamagedError
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import PatientStore
+from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.store import Store
 
 _AT_ONCE = 16
@@ -51,7 +51,7 @@ class Offered:
       record: The SHA-256 of all its bytes; empty if it is only prepared.
     """
 
-    version: Version
+    version: VersionNumber
     path: Path | None
     has_shards: bool = True
     first: Beginning | None = None
@@ -138,7 +138,7 @@ def collect(
     store = open_store(source)
     if isinstance(store, LocalStore) and not (Path(store.url) / store_layout.STORE).is_file():
         return _prepared(Path(store.url))
-    ledger = Ledger(PatientStore(store), keys=keys, memory=memory)
+    ledger = CatalogClient(RetryingStore(store), keys=keys, memory=memory)
     where = Metadata(
         ledger,
         None if cache is None else Path(cache),
@@ -200,7 +200,7 @@ def _offered(
 ) -> Offered:
     _, version = parse_key(key)
     signed_by = tuple(one.key for one in release.signatures)
-    is_yanked = release.state is State.YANKED
+    is_yanked = release.state is ReleaseState.YANKED
     try:
         path = where.of(dataset, key, release)
     except (SignatureError, CorruptReleaseError) as error:

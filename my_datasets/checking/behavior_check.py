@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from my_datasets.checking.target import Subject
+from my_datasets.checking.target import CheckTarget
 from my_datasets.core.issue import Issue, Severity
 
 # Examples of each split that are looked at.
@@ -32,7 +32,7 @@ class _Found(Exception):  # noqa: N818 - carries an issue to where it is noted
         self.issue = issue
 
 
-def examine(subject: Subject) -> tuple[list[Issue], Trace]:
+def examine(subject: CheckTarget) -> tuple[list[Issue], Trace]:
     """Returns what is wrong with what a builder does, and what its first examples are."""
     issues: list[Issue] = []
     trace: Trace = {}
@@ -50,7 +50,7 @@ def examine(subject: Subject) -> tuple[list[Issue], Trace]:
     return list(dict.fromkeys(issues)), trace
 
 
-def _builder_class(subject: Subject) -> Any:
+def _builder_class(subject: CheckTarget) -> Any:
     import tensorflow_datasets as tfds
 
     sys.path.insert(0, str(subject.root))
@@ -78,7 +78,7 @@ def _builder_class(subject: Subject) -> Any:
     return cls
 
 
-def _made(subject: Subject, cls: Any, config: str | None, directory: str) -> Any:
+def _made(subject: CheckTarget, cls: Any, config: str | None, directory: str) -> Any:
     try:
         builder = cls(config=config, data_dir=directory)
         if builder.info.features is None:
@@ -128,16 +128,16 @@ def _undocumented(features: Any, path: str = "") -> Iterator[Issue]:
             )  # fmt: skip
 
 
-def _run(subject: Subject, builder: Any, label: str, issues: list[Issue], trace: Trace) -> None:
+def _run(subject: CheckTarget, builder: Any, label: str, issues: list[Issue], trace: Trace) -> None:
     from my_datasets.builders import build_job
     from my_datasets.builders.encode.encoder import ExampleEncoder
     from my_datasets.errors import MyDatasetsError
 
     if build_job.wants_beam(builder._split_generators):
         return
-    from my_datasets.checking.dummy_downloads import DownloadManager, NoDummyDataError
+    from my_datasets.checking.dummy_downloads import DummyDownloadManager, NoDummyDataError
 
-    manager = DownloadManager(subject, type(builder).url_infos or {}, issues)
+    manager = DummyDownloadManager(subject, type(builder).url_infos or {}, issues)
     if hasattr(builder, "embedded_file"):
         builder.embedded_file = manager.embedded_file(builder.embedded_file)
     try:
@@ -166,7 +166,7 @@ def _run(subject: Subject, builder: Any, label: str, issues: list[Issue], trace:
 
 
 def _split(
-    subject: Subject, encoder: Any, item: Any, node: str, issues: list[Issue]
+    subject: CheckTarget, encoder: Any, item: Any, node: str, issues: list[Issue]
 ) -> list[tuple[str, str]]:
     """Returns the first examples' keys and hashes; stops at the first one with an issue."""
     from my_datasets.errors import MyDatasetsError
@@ -239,7 +239,7 @@ def _bytes(records: pa.LargeBinaryArray) -> bytes:
     return found
 
 
-def _key(key: Any, where: str, subject: Subject, known: set[str]) -> str:
+def _key(key: Any, where: str, subject: CheckTarget, known: set[str]) -> str:
     from my_datasets.errors import InvalidKeyError
     from my_datasets.records import shuffle_order
 
@@ -308,7 +308,7 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _place(subject: Subject, error: BaseException) -> str:
+def _place(subject: CheckTarget, error: BaseException) -> str:
     """Returns the builder's last line on the way to an error."""
     frames = [
         frame
@@ -325,7 +325,7 @@ def main() -> None:
     given: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     for name in ("source", "root", "checksums", "dummy_data"):
         given[name] = Path(given[name])
-    subject = Subject(**given)
+    subject = CheckTarget(**given)
     issues, trace = examine(subject)
     report = {"issues": [issue.to_json() for issue in issues], "trace": trace}
     Path(sys.argv[2]).write_text(json.dumps(report), "utf-8")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from my_datasets.checking import docs_check, source_check
-from my_datasets.checking.target import Subject, find
+from my_datasets.checking.target import CheckTarget, find
 from my_datasets.core.issue import Issue, Severity
 
 # Issues with which a builder cannot be run: they would be found again, and said less well.
@@ -89,7 +89,7 @@ def _valid_tags() -> frozenset[str]:
     return frozenset(line.partition("#")[0].strip() for line in text.splitlines())
 
 
-def _behaviour(subject: Subject, timeout: float, launch: Launch) -> Iterator[Issue]:
+def _behaviour(subject: CheckTarget, timeout: float, launch: Launch) -> Iterator[Issue]:
     with tempfile.TemporaryDirectory() as directory:
         given = Path(directory) / "subject.json"
         given.write_text(json.dumps({k: str(v) for k, v in vars(subject).items()}), "utf-8")

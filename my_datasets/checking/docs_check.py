@@ -4,14 +4,14 @@ import difflib
 import re
 from collections.abc import Iterator
 
-from my_datasets.checking.target import Subject
+from my_datasets.checking.target import CheckTarget
 from my_datasets.core.issue import Issue, Severity
 
 _ENTRY = re.compile(r"^\s*@\w+\s*\{", re.MULTILINE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def issues(subject: Subject, valid_tags: frozenset[str]) -> Iterator[Issue]:
+def issues(subject: CheckTarget, valid_tags: frozenset[str]) -> Iterator[Issue]:
     """Yields what is wrong with them.
 
     Args:
@@ -41,7 +41,7 @@ def issues(subject: Subject, valid_tags: frozenset[str]) -> Iterator[Issue]:
     yield from _checksums(subject)
 
 
-def _tags(subject: Subject, valid: frozenset[str]) -> Iterator[Issue]:
+def _tags(subject: CheckTarget, valid: frozenset[str]) -> Iterator[Issue]:
     path = subject.folder / "TAGS.txt"
     if not path.is_file():
         yield Issue(
@@ -63,7 +63,7 @@ def _tags(subject: Subject, valid: frozenset[str]) -> Iterator[Issue]:
         )
 
 
-def _checksums(subject: Subject) -> Iterator[Issue]:
+def _checksums(subject: CheckTarget) -> Iterator[Issue]:
     path = subject.checksums
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
     for number, line in enumerate(lines, 1):

@@ -7,7 +7,7 @@ from etils import epath
 from tensorflow_datasets.core.download import checksums, extractor, resource
 
 from my_datasets.builders.download.download_cache import mapped
-from my_datasets.checking.target import Subject
+from my_datasets.checking.target import CheckTarget
 from my_datasets.core.issue import Issue, Severity
 
 
@@ -15,11 +15,11 @@ class NoDummyDataError(Exception):
     """There is nothing to go on with; it has been noted."""
 
 
-class DownloadManager:  # its name stands in errors of builders that ask for too much
+class DummyDownloadManager:  # its name stands in errors of builders that ask for too much
     """Gives dummy data in place of downloads, and notes what is not recorded."""
 
     def __init__(
-        self, subject: Subject, records: Mapping[str, checksums.UrlInfo], issues: list[Issue]
+        self, subject: CheckTarget, records: Mapping[str, checksums.UrlInfo], issues: list[Issue]
     ) -> None:
         """Has downloaded nothing yet.
 

@@ -4,9 +4,9 @@ import ast
 import difflib
 from collections.abc import Iterator
 
-from my_datasets.checking.target import Subject
+from my_datasets.checking.target import CheckTarget
 from my_datasets.core.issue import Issue, Severity
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 
 _REQUIRED = {
     "_info": "returns tfds.core.DatasetInfo, with the features",
@@ -21,7 +21,7 @@ _LOCAL_ONLY = {
 }  # fmt: skip
 
 
-def issues(subject: Subject) -> Iterator[Issue]:
+def issues(subject: CheckTarget) -> Iterator[Issue]:
     """Yields what is wrong with a builder's source."""
     file = subject.source.name
     try:
@@ -114,7 +114,7 @@ def _versions(file: str, builder: ast.ClassDef) -> Iterator[Issue]:
         return
     versions = _texts(assigned["VERSION"])
     for text in versions:
-        if Version.parse(text) is None:
+        if VersionNumber.parse(text) is None:
             yield Issue(
                 "version", f"{file}:{assigned['VERSION'].lineno}", f"{text!r} is no version.",
                 "write three numbers: tfds.core.Version('1.0.0')",

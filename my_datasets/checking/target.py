@@ -14,7 +14,7 @@ SUFFIX = "_dataset_builder.py"
 
 
 @dataclass(frozen=True)
-class Subject:
+class CheckTarget:
     """A builder's files.
 
     Attributes:
@@ -39,7 +39,7 @@ class Subject:
         return self.source.parent
 
 
-def find(name_or_path: str) -> "Subject | Issue":
+def find(name_or_path: str) -> "CheckTarget | Issue":
     """Returns what is to be checked; an issue if its files are not where TFDS looks for them.
 
     Args:
@@ -53,7 +53,7 @@ def find(name_or_path: str) -> "Subject | Issue":
         dataset = packaged.datasets[name_or_path]
         source = dataset.source_file
         root = source.parents[len(dataset.module.split(".")) - 1]
-        return Subject(
+        return CheckTarget(
             dataset.name,
             source,
             root,
@@ -76,7 +76,7 @@ def find(name_or_path: str) -> "Subject | Issue":
     )
 
 
-def _in_folder(folder: Path) -> "Subject | Issue":
+def _in_folder(folder: Path) -> "CheckTarget | Issue":
     wanted = folder / f"{folder.name}{SUFFIX}"
     if wanted.is_file():
         return _subject(wanted)
@@ -91,7 +91,7 @@ def _in_folder(folder: Path) -> "Subject | Issue":
     )
 
 
-def _subject(source: Path) -> "Subject | Issue":
+def _subject(source: Path) -> "CheckTarget | Issue":
     if not source.name.endswith(SUFFIX):
         return Issue(
             "module-name",
@@ -105,7 +105,7 @@ def _subject(source: Path) -> "Subject | Issue":
     root, parts = source.parent.parent, [source.parent.name, source.stem]
     while (root / "__init__.py").is_file():
         root, parts = root.parent, [root.name, *parts]
-    return Subject(
+    return CheckTarget(
         source.name.removesuffix(SUFFIX),
         source,
         root,

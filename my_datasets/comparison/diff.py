@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 from my_datasets.comparison import example_changes
 from my_datasets.comparison.changed_examples import Keyed
-from my_datasets.comparison.examine import Wanted, examine
+from my_datasets.comparison.examine import Examination, examine
 from my_datasets.comparison.example_changes import SplitDiff
-from my_datasets.comparison.version_metadata import Subject
+from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core import version_rules
 from my_datasets.core.hash_sets import Parts
 from my_datasets.core.machine import cores
-from my_datasets.core.version import Version
-from my_datasets.core.version_rules import Bump, Change, Kind
+from my_datasets.core.version import VersionNumber
+from my_datasets.core.version_rules import Bump, ChangeKind, VersionChange
 from my_datasets.errors import IncompleteVersionError, explain
 from my_datasets.metadata import content, feature_changes
 from my_datasets.metadata.dataset_info import Declared
@@ -40,11 +40,11 @@ class Diff:
 
     old: str
     new: str
-    changes: tuple[Change, ...]
+    changes: tuple[VersionChange, ...]
     splits: tuple[SplitDiff, ...]
     moved: tuple[Moved, ...]
     actual: Bump | None
-    least: Version
+    least: VersionNumber
 
     @property
     def required(self) -> Bump:
@@ -127,15 +127,15 @@ class _Side(NamedTuple):
     configs: Mapping[str, Any]
     is_canonical: bool
     dataset: str
-    version: Version
+    version: VersionNumber
     # The files that the manifest lists; None of one that was written before it listed any.
     listed: frozenset[str] | None
 
     @classmethod
     def read(cls, path: Path) -> "_Side":
-        subject = Subject.read(path.expanduser())
+        subject = ComparedVersion.read(path.expanduser())
         name, _, text = subject.declared.name.partition(":") if subject.declared else ("", "", "")
-        version = Version.parse(text)
+        version = VersionNumber.parse(text)
         if subject.declared is None or subject.issues or version is None:
             raise IncompleteVersionError(
                 explain(
@@ -183,7 +183,7 @@ class _Side(NamedTuple):
 
     def hashes(self, directory: Path, without: frozenset[str], workers: int) -> dict[str, Parts]:
         """Returns the hashes of the examples of each split, of some of their features."""
-        wanted = Wanted(without=without, is_canonical=self.is_canonical and not without)
+        wanted = Examination(without=without, is_canonical=self.is_canonical and not without)
         found = examine(self.path, self.declared, directory, wanted, workers=workers)
         return {name: one.hashes for name, one in found.items()}
 
@@ -191,15 +191,15 @@ class _Side(NamedTuple):
         return sum(one.examples for one in self.declared.splits[split])
 
 
-def _splits(old: Declared, new: Declared) -> Iterator[Change]:
+def _splits(old: Declared, new: Declared) -> Iterator[VersionChange]:
     for name in sorted({*old.splits, *new.splits}):
         if name not in new.splits:
-            yield Change(Kind.SPLIT_REMOVED, f"split {name}", "there", "not there")
+            yield VersionChange(ChangeKind.SPLIT_REMOVED, f"split {name}", "there", "not there")
         elif name not in old.splits:
-            yield Change(Kind.SPLIT_ADDED, f"split {name}", "not there", "there")
+            yield VersionChange(ChangeKind.SPLIT_ADDED, f"split {name}", "not there", "there")
 
 
-def _configs(old: _Side, new: _Side) -> Iterator[Change]:
+def _configs(old: _Side, new: _Side) -> Iterator[VersionChange]:
     """Yields which configs of the same dataset came and went, where both manifests know them."""
     is_known = old.configs and new.configs
     if not is_known or old.dataset.partition("/")[0] != new.dataset.partition("/")[0]:
@@ -207,12 +207,14 @@ def _configs(old: _Side, new: _Side) -> Iterator[Change]:
     before, after = old.configs["names"], new.configs["names"]
     for name in sorted({*before, *after}):
         if name not in after:
-            yield Change(Kind.CONFIG_REMOVED, f"config {name}", "there", "not there")
+            yield VersionChange(ChangeKind.CONFIG_REMOVED, f"config {name}", "there", "not there")
         elif name not in before:
-            yield Change(Kind.CONFIG_ADDED, f"config {name}", "not there", "there")
+            yield VersionChange(ChangeKind.CONFIG_ADDED, f"config {name}", "not there", "there")
     defaults = old.configs["default"], new.configs["default"]
     if defaults[0] is not None and defaults[0] != defaults[1]:
-        yield Change(Kind.CONFIG_DEFAULT, "default config", *(one or "none" for one in defaults))
+        yield VersionChange(
+            ChangeKind.CONFIG_DEFAULT, "default config", *(one or "none" for one in defaults)
+        )
 
 
 def _are_proved_same(old: _Side, new: _Side, common: Sequence[str]) -> bool:
@@ -226,18 +228,20 @@ def _are_proved_same(old: _Side, new: _Side, common: Sequence[str]) -> bool:
     )
 
 
-def _stored(old: _Side, new: _Side, common: Sequence[str]) -> Iterator[Change]:
+def _stored(old: _Side, new: _Side, common: Sequence[str]) -> Iterator[VersionChange]:
     """Yields how the same examples are stored otherwise."""
     forms = old.declared.file_format, new.declared.file_format
     if forms[0] != forms[1]:
-        yield Change(Kind.FILE_FORMAT, "all splits", *forms)
+        yield VersionChange(ChangeKind.FILE_FORMAT, "all splits", *forms)
         return
     for name in common:
         shards = old.declared.splits[name], new.declared.splits[name]
         if [one.examples for one in shards[0]] != [one.examples for one in shards[1]]:
-            yield Change(Kind.SHARDS, f"split {name}", *(f"{len(some)} shards" for some in shards))
+            yield VersionChange(
+                ChangeKind.SHARDS, f"split {name}", *(f"{len(some)} shards" for some in shards)
+            )
         elif old.content is not None and new.content is not None:
             sums = [[one.sha256 for one in side.content.splits[name].shards]  # type: ignore[union-attr]
                     for side in (old, new)]  # fmt: skip
             if sums[0] != sums[1]:
-                yield Change(Kind.BYTES, f"split {name}", "these bytes", "others")
+                yield VersionChange(ChangeKind.BYTES, f"split {name}", "these bytes", "others")

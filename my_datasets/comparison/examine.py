@@ -11,7 +11,7 @@ from my_datasets.comparison import reader_pool
 from my_datasets.comparison.findings import Examined, Violated, note
 from my_datasets.comparison.shard_parts import (
     BYTES,
-    Part,
+    ShardPart,
     batches,
     check_count,
     cut,
@@ -22,7 +22,7 @@ from my_datasets.comparison.shard_parts import (
 from my_datasets.core.hash_sets import Hashes, Parts
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.features import Leaf
-from my_datasets.records.random_access import Batch
+from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.columns import UnreadableRecordError
 from my_datasets.records.tf_example.parsing import Parser
 from my_datasets.statistics.constraints import Checking, Constraint
@@ -37,7 +37,7 @@ _HASHES = "hashes"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Examination:
     """What is looked for beside hashes.
 
     Attributes:
@@ -57,7 +57,7 @@ def examine(
     version_dir: Path,
     declared: Declared,
     scratch: Path,
-    wanted: Wanted,
+    wanted: Examination,
     *,
     workers: int,
     report: Callable[[str, int], None] = lambda _split, _bytes: None,
@@ -133,7 +133,7 @@ class Found:
 
 
 def examine_shard(
-    wanted: Wanted, file_format: str, shard: Path, examples: int, of: int, folder: Path
+    wanted: Examination, file_format: str, shard: Path, examples: int, of: int, folder: Path
 ) -> Found:
     """Examines one shard, which this package has just written, on whichever machine.
 
@@ -146,14 +146,14 @@ def examine_shard(
       folder: An empty directory for the hashes; `joined` wants it.
     """
     size, target = shard.stat().st_size, folder / _HASHES
-    whole = Part(0, "", shard, file_format, target, examples, size, of)
+    whole = ShardPart(0, "", shard, file_format, target, examples, size, of)
     worker = _Worker(wanted)
     with worker.writing(whole) as files:
         parts = cut(whole, is_canonical=wanted.is_canonical)
         return Found.joined(worker.examined(part, files) for part in parts)
 
 
-def joined(shards: Iterable[tuple[Path, Found]], wanted: Wanted) -> Examined:
+def joined(shards: Iterable[tuple[Path, Found]], wanted: Examination) -> Examined:
     """Returns what was found in a split whose shards were examined one by one.
 
     Args:
@@ -167,7 +167,7 @@ def joined(shards: Iterable[tuple[Path, Found]], wanted: Wanted) -> Examined:
     return found
 
 
-def _add_files(found: Examined, target: Path, wanted: Wanted) -> None:
+def _add_files(found: Examined, target: Path, wanted: Examination) -> None:
     found.hashes.append(target)
     for number, (name, constraint) in enumerate(wanted.constraints.items()):
         if constraint.unique:
@@ -194,7 +194,7 @@ class _Files:
 class _Worker:
     """Examines parts of shards, here or in a process of its own."""
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Examination) -> None:
         self._wanted = wanted
         statistics = SplitStatistics(wanted.leaves or [])
         self._parser = Parser(statistics.keys)
@@ -206,7 +206,7 @@ class _Worker:
         ]
 
     @contextlib.contextmanager
-    def writing(self, task: Part) -> Iterator[_Files]:
+    def writing(self, task: ShardPart) -> Iterator[_Files]:
         """Gives the files that hashes of some examples are written to."""
         with contextlib.ExitStack() as stack:
             yield _Files(
@@ -218,11 +218,11 @@ class _Worker:
                 },
             )
 
-    def handle(self, task: Part) -> Found:
+    def handle(self, task: ShardPart) -> Found:
         with self.writing(task) as files:
             return self.examined(task, files)
 
-    def examined(self, task: Part, files: _Files) -> Found:
+    def examined(self, task: ShardPart, files: _Files) -> Found:
         """Returns what is found in a part; its hashes are written at the end of files."""
         wanted = self._wanted
         statistics = None if wanted.leaves is None else SplitStatistics(wanted.leaves, task.of)
@@ -239,9 +239,9 @@ class _Worker:
 
     def _look(
         self,
-        task: Part,
+        task: ShardPart,
         row: int,
-        batch: Batch,
+        batch: RecordBatch,
         hashes: Hashes,
         result: Found,
         values: Mapping[int, BinaryIO],
@@ -267,7 +267,7 @@ class _Worker:
         pass
 
 
-def _most_bytes(wanted: Wanted) -> int:
+def _most_bytes(wanted: Examination) -> int:
     """Returns how many bytes of records are taken apart together."""
     numbers = [leaf for leaf in wanted.leaves or () if leaf.form == "number"]
     has_lists = any(leaf.sequence or leaf.shape for leaf in numbers if leaf.encoding == "none")

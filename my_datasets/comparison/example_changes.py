@@ -8,8 +8,8 @@ from typing import Any
 from my_datasets.comparison.changed_examples import Keyed
 from my_datasets.comparison.multiset import Counted
 from my_datasets.core import hash_sets
-from my_datasets.core.hash_sets import Parts, Piece, Places
-from my_datasets.core.version_rules import Change, Kind
+from my_datasets.core.hash_sets import HashPart, Parts, Places
+from my_datasets.core.version_rules import ChangeKind, VersionChange
 from my_datasets.metadata import content
 
 # Examples of each kind that are named.
@@ -51,24 +51,26 @@ class SplitDiff:
         here = self.examples.get(kind, [])
         self.examples[kind] = heapq.nsmallest(_NAMED, [*here, *places.tolist()])
 
-    def changes(self) -> Iterator[Change]:
+    def changes(self) -> Iterator[VersionChange]:
         """Yields what that is."""
         node = f"split {self.name}"
         if self.added:
-            yield Change(Kind.EXAMPLES_ADDED, node, f"{self.before:,} examples",
+            yield VersionChange(ChangeKind.EXAMPLES_ADDED, node, f"{self.before:,} examples",
                          f"{self.added:,} others{self._named('added')}")  # fmt: skip
         if self.removed:
-            yield Change(Kind.EXAMPLES_REMOVED, node,
+            yield VersionChange(ChangeKind.EXAMPLES_REMOVED, node,
                          f"{self.removed:,} examples{self._named('removed')}",
                          f"{self.after:,} examples, none with those values")  # fmt: skip
         if self.changed:
-            yield Change(Kind.EXAMPLES_CHANGED, node, f"{self.changed:,} examples",
+            yield VersionChange(ChangeKind.EXAMPLES_CHANGED, node, f"{self.changed:,} examples",
                          f"other values of the same keys{self._named('changed')}")  # fmt: skip
         for source, count in sorted(self.moved.items()):
-            yield Change(Kind.EXAMPLES_MOVED, node, f"{count:,} examples in {source}",
+            yield VersionChange(ChangeKind.EXAMPLES_MOVED, node, f"{count:,} examples in {source}",
                          f"in {self.name}{self._named('moved')}")  # fmt: skip
         if self.is_reordered:
-            yield Change(Kind.EXAMPLES_REORDERED, node, "the same examples", "in another order")
+            yield VersionChange(
+                ChangeKind.EXAMPLES_REORDERED, node, "the same examples", "in another order"
+            )
 
     def _named(self, kind: str) -> str:
         """Returns the first few, behind a colon; nothing where it is not known which they are."""
@@ -97,7 +99,7 @@ def compared(
       keyed: What is known of the keys of the examples.
     """
     found = {name: SplitDiff(name, old[name].hashes, new[name].hashes) for name in common}
-    nothing = Piece.of([], 0, 0)
+    nothing = HashPart.of([], 0, 0)
     for some in hash_sets.pieces(*old.values(), *new.values()):
         before = dict(zip(old, some[: len(old)], strict=True))
         after = dict(zip(new, some[len(old) :], strict=True))

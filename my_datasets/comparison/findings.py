@@ -7,7 +7,7 @@ from my_datasets.core.hash_sets import Copies, Parts
 from my_datasets.metadata import content
 from my_datasets.metadata.content import ShardContent, SplitContent
 from my_datasets.statistics.constraints import Constraint, Violation
-from my_datasets.statistics.numbers import Labels
+from my_datasets.statistics.numbers import LabelStatistics
 from my_datasets.statistics.split import SplitStatistics
 
 # Of classes without an example so many are told.
@@ -86,7 +86,7 @@ def violations(
             yield one.feature, f"{rule}; found {there} in {name} ({place}{others})"
         for feature in split.statistics.features if split.statistics else []:
             constraint = declared.get(feature.leaf.name)
-            if constraint and constraint.all_labels and isinstance(feature.values, Labels):
+            if constraint and constraint.all_labels and isinstance(feature.values, LabelStatistics):
                 missing = feature.values.without_examples()
                 if missing:
                     told = ", ".join(missing[:_MOST_TOLD])

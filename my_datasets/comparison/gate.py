@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from my_datasets.comparison.diff import Diff, diff
-from my_datasets.comparison.version_metadata import Subject
+from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core import version_rules
 from my_datasets.core.logs import get_logger
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.core.version_rules import Bump
 from my_datasets.errors import MyDatasetsError, VersionGateError, explain
 from my_datasets.metadata import layout
@@ -36,11 +36,11 @@ def check(new_dir: Path, siblings: Path, blocked: Blocked | None = None) -> None
     Raises:
       VersionGateError: The number of the higher one was raised by too little for what changed.
     """
-    new = Subject.read(new_dir)
+    new = ComparedVersion.read(new_dir)
     if new.declared is None or _is_limited(new.manifest):
         return
     name, _, text = new.declared.name.rpartition(":")
-    version = Version.parse(text)
+    version = VersionNumber.parse(text)
     if version is None:
         return
     config = name.partition("/")[2] or None
@@ -57,7 +57,7 @@ def check(new_dir: Path, siblings: Path, blocked: Blocked | None = None) -> None
             raise _too_different(found, there[above])
 
 
-def _compared(low: tuple[Version, Path], high: tuple[Version, Path]) -> Diff | None:
+def _compared(low: tuple[VersionNumber, Path], high: tuple[VersionNumber, Path]) -> Diff | None:
     """Returns what is different between two versions; None if it may be anything, or is unknown."""
     if version_rules.between(low[0], high[0]) is Bump.MAJOR:
         return None
@@ -69,13 +69,13 @@ def _compared(low: tuple[Version, Path], high: tuple[Version, Path]) -> Diff | N
         return None
 
 
-def _comparable(siblings: Path, config: str | None, blocked: Blocked) -> dict[Version, Path]:
+def _comparable(siblings: Path, config: str | None, blocked: Blocked) -> dict[VersionNumber, Path]:
     """Returns the prepared versions that are whole and may be used."""
     return {
         one.version: one.path
         for one in layout.versions_in(siblings)
         if not (blocked.reason(one.version, config) or reason_in_metadata(one.path))
-        and not _is_limited(Subject.read(one.path).manifest)
+        and not _is_limited(ComparedVersion.read(one.path).manifest)
     }
 
 

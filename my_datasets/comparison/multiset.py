@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from my_datasets.core.hash_sets import Piece, Places, Texts
+from my_datasets.core.hash_sets import HashPart, Places, Texts
 
 
 class Counted(NamedTuple):
@@ -15,7 +15,7 @@ class Counted(NamedTuple):
     places: Places
 
     @classmethod
-    def of(cls, piece: Piece) -> "Counted":
+    def of(cls, piece: HashPart) -> "Counted":
         """Counts the hashes of a piece."""
         texts, first, counts = np.unique(piece.texts, return_index=True, return_counts=True)
         return cls(texts, counts, piece.places[first])

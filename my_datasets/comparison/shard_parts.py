@@ -11,7 +11,7 @@ from my_datasets.core.hash_sets import Hashes
 from my_datasets.errors import CorruptShardError, DataDirError, explain, missing_shard
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.records import index, shard_reader
-from my_datasets.records.random_access import Batch, Records, Shard
+from my_datasets.records.random_access import RecordBatch, RecordReader, RecordShard
 from my_datasets.records.tf_example import canonical
 from my_datasets.records.tf_example.columns import UnreadableRecordError
 
@@ -21,7 +21,7 @@ BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
-class Part:
+class ShardPart:
     """A part of a shard.
 
     Attributes:
@@ -60,7 +60,7 @@ def values_of(target: Path, feature: int) -> Path:
 
 def parts_of(
     version_dir: Path, declared: Declared, scratch: Path, *, is_canonical: bool
-) -> Iterator[Part]:
+) -> Iterator[ShardPart]:
     """Yields the parts of all shards, in their order.
 
     Args:
@@ -81,7 +81,7 @@ def parts_of(
             if not path.is_file():
                 raise missing_shard(path)
             size = path.stat().st_size
-            whole = Part(
+            whole = ShardPart(
                 number, name, path, form, scratch / str(number), shard.examples, size, total
             )
             parts = list(cut(whole, is_canonical=is_canonical))
@@ -89,7 +89,7 @@ def parts_of(
             number += len(parts)
 
 
-def cut(whole: Part, *, is_canonical: bool) -> Iterator[Part]:
+def cut(whole: ShardPart, *, is_canonical: bool) -> Iterator[ShardPart]:
     """Yields parts of a shard, in their order; only the shard decides which.
 
     Args:
@@ -114,8 +114,8 @@ def cut(whole: Part, *, is_canonical: bool) -> Iterator[Part]:
 
 
 def batches(
-    part: Part, most: int, *, is_canonical: bool, without: frozenset[str]
-) -> Iterator[tuple[Batch, Hashes]]:
+    part: ShardPart, most: int, *, is_canonical: bool, without: frozenset[str]
+) -> Iterator[tuple[RecordBatch, Hashes]]:
     """Yields records of a part, some at a time, and the hashes of what they hold.
 
     Args:
@@ -130,7 +130,7 @@ def batches(
     """
     if part.end is not None:
         step = max(1, (part.end - part.begin) * most // max(part.size, 1))
-        shard = Records([Shard(part.shard, part.examples)], [(0, part.examples)])
+        shard = RecordReader([RecordShard(part.shard, part.examples)], [(0, part.examples)])
         for begin in range(part.begin, part.end, step):
             batch = shard.read(np.arange(begin, min(begin + step, part.end)))
             view, sha256 = batch.data.data, hashlib.sha256
@@ -144,7 +144,7 @@ def batches(
                 hashes = canonical.joined([hashlib.sha256(one).digest() for one in records])
             else:
                 hashes = canonical.hashes(records, without)
-            yield Batch.of(records), hashes
+            yield RecordBatch.of(records), hashes
             row += len(records)
     except shard_reader.UnknownFormatError as error:
         raise DataDirError(

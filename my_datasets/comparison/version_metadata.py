@@ -16,7 +16,7 @@ ANEW = "build or pull the version anew"
 
 
 @dataclass
-class Subject:
+class ComparedVersion:
     """A version that is verified.
 
     Attributes:
@@ -32,7 +32,7 @@ class Subject:
     issues: list[Issue] = field(default_factory=list)
 
     @classmethod
-    def read(cls, path: Path) -> "Subject":
+    def read(cls, path: Path) -> "ComparedVersion":
         """Reads the metadata of a version; what is wrong with them is noted."""
         found = cls(path)
         try:

@@ -24,7 +24,7 @@ SIZE = 32
 AT_ONCE = 256 << 20
 
 
-def pieces(*all_parts: Sequence[Hashes], at_once: int = AT_ONCE) -> Iterator[list["Piece"]]:
+def pieces(*all_parts: Sequence[Hashes], at_once: int = AT_ONCE) -> Iterator[list["HashPart"]]:
     """Yields pieces of some collections of hashes, each with the same range of all of them.
 
     Args:
@@ -35,7 +35,7 @@ def pieces(*all_parts: Sequence[Hashes], at_once: int = AT_ONCE) -> Iterator[lis
     count = max(1, math.ceil(total / at_once))
     for number in range(count):
         low, high = (round(edge * 2**32 / count) for edge in (number, number + 1))
-        yield [Piece.of(parts, low, high) for parts in all_parts]
+        yield [HashPart.of(parts, low, high) for parts in all_parts]
 
 
 def mapped(path: Path) -> Hashes:
@@ -118,7 +118,7 @@ class Parts(Sequence[Hashes]):
         return sum(path.stat().st_size for path in self.paths) // SIZE
 
 
-class Piece:
+class HashPart:
     """Some of the hashes of a collection.
 
     Attributes:
@@ -132,7 +132,7 @@ class Piece:
         self.places = places
 
     @classmethod
-    def of(cls, parts: Sequence[Hashes], low: int, high: int) -> "Piece":
+    def of(cls, parts: Sequence[Hashes], low: int, high: int) -> "HashPart":
         """Returns the hashes whose first four bytes are a number in a range."""
         found, places, begin = [np.zeros((0, SIZE), np.uint8)], [np.zeros(0, np.int64)], 0
         for part in parts:

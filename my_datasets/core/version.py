@@ -9,7 +9,7 @@ _PATTERN = re.compile(rf"({_PART}|\*)\.({_PART}|\*)\.({_PART}|\*)")
 
 
 @dataclass(frozen=True, order=True)
-class Version:
+class VersionNumber:
     """A semantic version, ordered by its numbers."""
 
     major: int
@@ -17,7 +17,7 @@ class Version:
     patch: int
 
     @classmethod
-    def parse(cls, text: str) -> "Version | None":
+    def parse(cls, text: str) -> "VersionNumber | None":
         """Returns the version that `text` spells, or None if it spells none."""
         match = _VERSION.fullmatch(text)
         return cls(*(int(part) for part in match.groups())) if match else None
@@ -43,7 +43,7 @@ class VersionPattern:
         return cls(*(None if part == "*" else int(part) for part in match.groups()))
 
     @classmethod
-    def of(cls, version: Version) -> "VersionPattern":
+    def of(cls, version: VersionNumber) -> "VersionPattern":
         """Returns the pattern that matches one version only."""
         return cls(version.major, version.minor, version.patch)
 
@@ -57,7 +57,7 @@ class VersionPattern:
             "*" if part is None else str(part) for part in (self.major, self.minor, self.patch)
         )
 
-    def matches(self, version: Version) -> bool:
+    def matches(self, version: VersionNumber) -> bool:
         """Returns whether a version has the same numbers where there is no wildcard."""
         given = (version.major, version.minor, version.patch)
         wanted = (self.major, self.minor, self.patch)

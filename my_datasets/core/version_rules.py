@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import Any
 
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 
 
 class Bump(IntEnum):
@@ -25,7 +25,7 @@ class Bump(IntEnum):
         return self.name.lower()
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     """The kinds of changes."""
 
     EXAMPLES_ADDED = "examples-added"
@@ -60,41 +60,41 @@ class Kind(StrEnum):
 
 
 # What each kind of change asks for, and why.
-RULES: dict[Kind, tuple[Bump, str]] = {
-    Kind.EXAMPLES_ADDED: (Bump.MAJOR, "slices such as train[:10%] give other examples"),
-    Kind.EXAMPLES_REMOVED: (Bump.MAJOR, "existing examples are gone"),
-    Kind.EXAMPLES_CHANGED: (Bump.MAJOR, "existing examples have other values"),
-    Kind.EXAMPLES_MOVED: (Bump.MAJOR, "an example that was held out may now be trained on"),
-    Kind.EXAMPLES_REORDERED: (Bump.MAJOR, "slices such as train[:10%] give other examples"),
-    Kind.FEATURE_ADDED: (Bump.MINOR, "what was there is the same, and there is more"),
-    Kind.FEATURE_REMOVED: (Bump.MAJOR, "code that reads it fails"),
-    Kind.FEATURE_KIND: (Bump.MAJOR, "its values are of another kind"),
-    Kind.FEATURE_TYPE: (Bump.MAJOR, "its values are of another type"),
-    Kind.FEATURE_TYPE_WIDENED: (Bump.MAJOR, "code that was made for arrays of that type fails"),
-    Kind.FEATURE_SHAPE: (Bump.MAJOR, "batches and models that rely on the shape fail"),
-    Kind.FEATURE_SHAPE_NARROWED: (Bump.MINOR, "all values had that shape before, now it is said"),
-    Kind.FEATURE_OPTIONAL: (Bump.MAJOR, "code that relies on a value may find none"),
-    Kind.FEATURE_REQUIRED: (Bump.MINOR, "there is always a value now, as was allowed before"),
-    Kind.FEATURE_ENCODING: (Bump.PATCH, "the same values are stored in another way"),
-    Kind.FEATURE_OTHERWISE: (Bump.MAJOR, "it is declared in another way, of unknown effect"),
-    Kind.LABELS_APPENDED: (Bump.MINOR, "the numbers of all classes are as before"),
-    Kind.LABELS_CHANGED: (Bump.MAJOR, "a number means another class"),
-    Kind.LABELS_NAMED: (Bump.MINOR, "the numbers are as before, and have names now"),
-    Kind.SUPERVISED_CHANGED: (Bump.MAJOR, "as_supervised=True gives something else"),
-    Kind.SUPERVISED_ADDED: (Bump.MINOR, "as_supervised=True failed before"),
-    Kind.SPLIT_ADDED: (Bump.MINOR, "the splits that were there are as before"),
-    Kind.SPLIT_REMOVED: (Bump.MAJOR, "code that loads it fails"),
-    Kind.CONFIG_ADDED: (Bump.MINOR, "the configs that were there are as before"),
-    Kind.CONFIG_REMOVED: (Bump.MAJOR, "code that loads it fails"),
-    Kind.CONFIG_DEFAULT: (Bump.MAJOR, "code that names no config loads another one"),
-    Kind.SHARDS: (Bump.PATCH, "the same examples in the same order, cut at other places"),
-    Kind.FILE_FORMAT: (Bump.PATCH, "the same examples in the same order, in other files"),
-    Kind.BYTES: (Bump.PATCH, "the same examples in the same order, written by other bytes"),
+RULES: dict[ChangeKind, tuple[Bump, str]] = {
+    ChangeKind.EXAMPLES_ADDED: (Bump.MAJOR, "slices such as train[:10%] give other examples"),
+    ChangeKind.EXAMPLES_REMOVED: (Bump.MAJOR, "existing examples are gone"),
+    ChangeKind.EXAMPLES_CHANGED: (Bump.MAJOR, "existing examples have other values"),
+    ChangeKind.EXAMPLES_MOVED: (Bump.MAJOR, "an example that was held out may now be trained on"),
+    ChangeKind.EXAMPLES_REORDERED: (Bump.MAJOR, "slices such as train[:10%] give other examples"),
+    ChangeKind.FEATURE_ADDED: (Bump.MINOR, "what was there is the same, and there is more"),
+    ChangeKind.FEATURE_REMOVED: (Bump.MAJOR, "code that reads it fails"),
+    ChangeKind.FEATURE_KIND: (Bump.MAJOR, "its values are of another kind"),
+    ChangeKind.FEATURE_TYPE: (Bump.MAJOR, "its values are of another type"),
+    ChangeKind.FEATURE_TYPE_WIDENED: (Bump.MAJOR, "code written for arrays of that type fails"),
+    ChangeKind.FEATURE_SHAPE: (Bump.MAJOR, "batches and models that rely on the shape fail"),
+    ChangeKind.FEATURE_SHAPE_NARROWED: (Bump.MINOR, "all values had that shape; now it is said"),
+    ChangeKind.FEATURE_OPTIONAL: (Bump.MAJOR, "code that relies on a value may find none"),
+    ChangeKind.FEATURE_REQUIRED: (Bump.MINOR, "there is always a value now, as was allowed before"),
+    ChangeKind.FEATURE_ENCODING: (Bump.PATCH, "the same values are stored in another way"),
+    ChangeKind.FEATURE_OTHERWISE: (Bump.MAJOR, "it is declared in another way, of unknown effect"),
+    ChangeKind.LABELS_APPENDED: (Bump.MINOR, "the numbers of all classes are as before"),
+    ChangeKind.LABELS_CHANGED: (Bump.MAJOR, "a number means another class"),
+    ChangeKind.LABELS_NAMED: (Bump.MINOR, "the numbers are as before, and have names now"),
+    ChangeKind.SUPERVISED_CHANGED: (Bump.MAJOR, "as_supervised=True gives something else"),
+    ChangeKind.SUPERVISED_ADDED: (Bump.MINOR, "as_supervised=True failed before"),
+    ChangeKind.SPLIT_ADDED: (Bump.MINOR, "the splits that were there are as before"),
+    ChangeKind.SPLIT_REMOVED: (Bump.MAJOR, "code that loads it fails"),
+    ChangeKind.CONFIG_ADDED: (Bump.MINOR, "the configs that were there are as before"),
+    ChangeKind.CONFIG_REMOVED: (Bump.MAJOR, "code that loads it fails"),
+    ChangeKind.CONFIG_DEFAULT: (Bump.MAJOR, "code that names no config loads another one"),
+    ChangeKind.SHARDS: (Bump.PATCH, "the same examples in the same order, cut at other places"),
+    ChangeKind.FILE_FORMAT: (Bump.PATCH, "the same examples in the same order, in other files"),
+    ChangeKind.BYTES: (Bump.PATCH, "the same examples in the same order, written by other bytes"),
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Change:
+class VersionChange:
     """Something that is different in another version.
 
     Attributes:
@@ -104,7 +104,7 @@ class Change:
       after: What it is now.
     """
 
-    kind: Kind
+    kind: ChangeKind
     node: str
     before: str = ""
     after: str = ""
@@ -131,12 +131,12 @@ class Change:
         }
 
 
-def required(changes: Iterable[Change]) -> Bump:
+def required(changes: Iterable[VersionChange]) -> Bump:
     """Returns what changes ask for together: as much as the one that asks for most."""
     return max((change.bump for change in changes), default=Bump.NONE)
 
 
-def between(old: Version, new: Version) -> Bump | None:
+def between(old: VersionNumber, new: VersionNumber) -> Bump | None:
     """Returns by which number a version was raised; None if it is lower than the old one."""
     if new < old:
         return None
@@ -147,10 +147,10 @@ def between(old: Version, new: Version) -> Bump | None:
     return Bump.PATCH if new.patch > old.patch else Bump.NONE
 
 
-def least(old: Version, bump: Bump) -> Version:
+def least(old: VersionNumber, bump: Bump) -> VersionNumber:
     """Returns the lowest version that is raised by as much."""
     if bump is Bump.MAJOR:
-        return Version(old.major + 1, 0, 0)
+        return VersionNumber(old.major + 1, 0, 0)
     if bump is Bump.MINOR:
-        return Version(old.major, old.minor + 1, 0)
-    return Version(old.major, old.minor, old.patch + 1) if bump is Bump.PATCH else old
+        return VersionNumber(old.major, old.minor + 1, 0)
+    return VersionNumber(old.major, old.minor, old.patch + 1) if bump is Bump.PATCH else old

@@ -16,7 +16,7 @@ import urllib3
 
 from my_datasets.downloads import diagnosis
 from my_datasets.downloads.diagnosis import Expected
-from my_datasets.downloads.partial import Origin, Partial
+from my_datasets.downloads.partial import DownloadOrigin, Partial
 from my_datasets.errors import DownloadError, MyDatasetsError, explain
 from my_datasets.printable import PrintableError
 
@@ -28,7 +28,7 @@ _NAMELESS_TRIES = 2
 
 
 @dataclass(frozen=True)
-class Patience:
+class DownloadRetry:
     """How long to wait for a server.
 
     Attributes:
@@ -47,7 +47,7 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedFile:
     """A completely downloaded file.
 
     Attributes:
@@ -83,10 +83,10 @@ def fetch(
     sources: Sequence[str] = (),
     expected: Expected | None = None,
     verify_ssl: bool = True,
-    patience: Patience | None = None,
+    patience: DownloadRetry | None = None,
     on_bytes: Callable[[int], None] = lambda _: None,
     fix: str = "record it",
-) -> Fetched:
+) -> FetchedFile:
     """Downloads a file completely and verifies it; resumes an earlier partial download.
 
     Call it within `alone` if other processes may download the same file to that directory.
@@ -111,7 +111,7 @@ def fetch(
     failures: list[MyDatasetsError] = []
     counted = _Counted(on_bytes)
     for source in sources or (url,):
-        job = _Job(source, partial, expected, verify_ssl, patience or Patience(), counted, fix)
+        job = _Job(source, partial, expected, verify_ssl, patience or DownloadRetry(), counted, fix)
         try:
             return _from(job)
         except MyDatasetsError as error:
@@ -144,12 +144,12 @@ class _Job:
     partial: Partial
     expected: Expected | None
     verify_ssl: bool
-    patience: Patience
+    patience: DownloadRetry
     counted: _Counted
     fix: str
 
 
-def _from(job: _Job) -> Fetched:
+def _from(job: _Job) -> FetchedFile:
     """Downloads from one source; starts over once if a resumed file turns out to be wrong."""
     partial = job.partial
     while True:
@@ -174,10 +174,10 @@ def _from(job: _Job) -> Fetched:
         target = partial.path.with_suffix(".whole")
         size = partial.size
         partial.finish(target)
-        return Fetched(target, size, sha256, origin.file_name, job.source)
+        return FetchedFile(target, size, sha256, origin.file_name, job.source)
 
 
-def _complete(job: _Job) -> tuple[Origin, int | None]:
+def _complete(job: _Job) -> tuple[DownloadOrigin, int | None]:
     """Retries until the file is complete; returns its origin and the size the server declared."""
     partial, patience = job.partial, job.patience
     farthest, tries, wait = partial.size, 0, patience.first_wait
@@ -204,7 +204,7 @@ def _complete(job: _Job) -> tuple[Origin, int | None]:
             wait *= 2
 
 
-def _ask(session: requests.Session, job: _Job) -> tuple[Origin, int | None]:
+def _ask(session: requests.Session, job: _Job) -> tuple[DownloadOrigin, int | None]:
     """Requests the missing bytes once; returns what `_complete` does."""
     partial = job.partial
     begin, known = partial.size, partial.origin
@@ -236,7 +236,11 @@ def _ask(session: requests.Session, job: _Job) -> tuple[Origin, int | None]:
 
 
 def _begin(
-    response: requests.Response, source: str, partial: Partial, begin: int, known: Origin | None
+    response: requests.Response,
+    source: str,
+    partial: Partial,
+    begin: int,
+    known: DownloadOrigin | None,
 ) -> int | None:
     """Checks the response's headers; returns the size of the whole file, None if unknown."""
     status = response.status_code
@@ -256,7 +260,7 @@ def _begin(
         raise _NotWholeError("what had come is no beginning of the file", 0.0)
     if status != HTTPStatus.OK:
         raise _refused(response, source)
-    partial.begin(Origin(source, _validator(response), _file_name(response)))
+    partial.begin(DownloadOrigin(source, _validator(response), _file_name(response)))
     if response.headers.get("Content-Encoding", "identity") != "identity":
         return None  # it is decompressed while it is received
     length = response.headers.get("Content-Length", "")

@@ -15,7 +15,7 @@ _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Origin:
+class DownloadOrigin:
     """The origin of a download.
 
     Attributes:
@@ -60,14 +60,14 @@ class Partial:
         return self.path.stat().st_size if self.path.exists() else 0
 
     @property
-    def origin(self) -> Origin | None:
+    def origin(self) -> DownloadOrigin | None:
         """The origin of the bytes; None if unknown."""
         try:
-            return Origin(**json.loads(self._facts.read_text("utf-8")))
+            return DownloadOrigin(**json.loads(self._facts.read_text("utf-8")))
         except (OSError, ValueError, TypeError):
             return None
 
-    def begin(self, origin: Origin) -> None:
+    def begin(self, origin: DownloadOrigin) -> None:
         """Starts from scratch and discards the existing bytes."""
         self.path.unlink(missing_ok=True)
         self._facts.write_text(json.dumps(vars(origin)), "utf-8")

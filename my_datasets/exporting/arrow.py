@@ -18,7 +18,7 @@ from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.input_pipeline.decode.ragged import Ragged
 from my_datasets.metadata.features import Leaf
-from my_datasets.records.random_access import Batch
+from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.parsing import Parser
 
 # What an example is called that is one value.
@@ -56,7 +56,7 @@ class Columns:
         fields = [(name, _type(node, self.binary)) for name, node in whole.items()]
         return pa.schema(fields, metadata={"huggingface": noted})
 
-    def table(self, batch: Batch) -> pa.Table:
+    def table(self, batch: RecordBatch) -> pa.Table:
         """Returns records as a table.
 
         Raises:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from my_datasets.exporting.croissant import PARQUET, as_text, croissant
 from my_datasets.exporting.dataset_card import readme
 from my_datasets.exporting.parquet import ExportedFile
-from my_datasets.exporting.version_summary import About, File
+from my_datasets.exporting.version_summary import About, SummaryFile
 from my_datasets.input_pipeline.read.prepared import Prepared
 from my_datasets.metadata.features import leaves_of
 
@@ -28,7 +28,7 @@ def describe(prepared: Prepared, directory: Path, files: Sequence[ExportedFile])
         bytes_of[one.split] = bytes_of.get(one.split, 0) + one.bytes
     noted = pq.read_schema(directory / files[0].name).metadata[b"huggingface"].decode()
     (directory / "README.md").write_text(readme(about, noted, bytes_of), "utf-8")
-    listed = [File(one.name, one.name, one.bytes, one.sha256, PARQUET) for one in files]
+    listed = [SummaryFile(one.name, one.name, one.bytes, one.sha256, PARQUET) for one in files]
     made = croissant(
         replace(about, files=listed), leaves_of(prepared.schema.tree), includes="data/*.parquet",
         records="All examples.", has_splits=True,

@@ -27,7 +27,7 @@ from my_datasets.input_pipeline.decode.decoder import MisfitError
 from my_datasets.input_pipeline.read.prepared import Prepared
 from my_datasets.metadata import features
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.records.random_access import Batch
+from my_datasets.records.random_access import RecordBatch
 from my_datasets.storage import addresses, regular_files
 
 _MOST_ROWS = 8192
@@ -266,7 +266,7 @@ def _not_text(version_dir: Path, leaves: frozenset[str]) -> frozenset[str]:
     }
 
 
-def of_records(version_dir: Path, records: Batch, most_bytes: int) -> bytes | None:
+def of_records(version_dir: Path, records: RecordBatch, most_bytes: int) -> bytes | None:
     """Returns some examples as a Parquet file; None if they take too much room.
 
     Args:

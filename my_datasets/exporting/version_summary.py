@@ -15,7 +15,7 @@ from my_datasets.storage import addresses
 
 
 @dataclass(frozen=True)
-class File:
+class SummaryFile:
     """A file.
 
     Attributes:
@@ -65,7 +65,7 @@ class About:
     modalities: Sequence[str] = ()
     digest: str = ""
     published: str = ""
-    files: Sequence[File] = ()
+    files: Sequence[SummaryFile] = ()
 
     @property
     def descriptions(self) -> dict[str, str]:

@@ -22,7 +22,7 @@ from my_datasets.input_pipeline.plan.stages import (
     Stage,
 )
 from my_datasets.input_pipeline.read.opening import opened
-from my_datasets.input_pipeline.read.source import Source
+from my_datasets.input_pipeline.read.source import IndexedExamples
 
 # Of random seeds: short enough to be copied by hand.
 _SEED_BITS = 32
@@ -85,7 +85,7 @@ def _of_a_window(stages: Sequence[Stage], order: EpochOrder) -> int | None:
     return max(1, order.size * order.window // len(order.runs))
 
 
-def looked_at(stages: Sequence[Stage]) -> tuple[Source, EpochOrder]:
+def looked_at(stages: Sequence[Stage]) -> tuple[IndexedExamples, EpochOrder]:
     """Opens what is only looked at: a plan that nobody uses yet leaves nothing behind.
 
     Returns the examples and their order; the errors are those of `opened`.

@@ -75,7 +75,7 @@ class Ceiling:
 
 
 @dataclass(frozen=True)
-class Change:
+class TriedChange:
     """A change that was tried.
 
     Attributes:
@@ -114,7 +114,7 @@ class Diagnosis:
     framework: Framework
     rate: float
     ceilings: tuple[Ceiling, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[TriedChange, ...]
     bottleneck: str
 
     @property
@@ -186,7 +186,7 @@ def diagnose(
         tell(f"{option}={value}")
         before = rate if not wait else _rate(endless, augment, framework, seconds, wait)
         changes.append(
-            Change(option, value, before, _rate(other, augment, framework, seconds, wait))
+            TriedChange(option, value, before, _rate(other, augment, framework, seconds, wait))
         )
     changes.sort(key=lambda change: -change.gain)
     largest = max(ceilings, key=lambda one: one.share).stage

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from my_datasets.input_pipeline.transform.augment import Augmentation
 
 
-class Options(TypedDict, total=False):
+class PlanOptions(TypedDict, total=False):
     """The options of `plan`, which says what they mean."""
 
     split: str
@@ -58,7 +58,7 @@ class Options(TypedDict, total=False):
 Planned = Reference | Plan
 
 
-@checked(Options)
+@checked(PlanOptions)
 def pipeline(
     reference: Planned,
     *,
@@ -67,7 +67,7 @@ def pipeline(
     service: str | None = None,
     sharding: "Sharding" = "exact",
     deadline: float = 60.0,
-    **options: Unpack[Options],
+    **options: Unpack[PlanOptions],
 ) -> "Pipeline":
     """Returns a `tf.data.Dataset` of batches: for `model.fit`, or to go through by hand.
 
@@ -106,9 +106,9 @@ def pipeline(
     return Pipeline(_planned(reference, options, state), state=state, augment=augment)
 
 
-@checked(Options)
+@checked(PlanOptions)
 def batches(
-    reference: Planned, *, state: State | None = None, **options: Unpack[Options]
+    reference: Planned, *, state: State | None = None, **options: Unpack[PlanOptions]
 ) -> Batches:
     """Returns batches as NumPy arrays, for JAX and all else, without TensorFlow.
 
@@ -117,9 +117,9 @@ def batches(
     return Batches(_planned(reference, options, state), state)
 
 
-@checked(Options)
+@checked(PlanOptions)
 def torch_loader(
-    reference: Planned, *, state: State | None = None, **options: Unpack[Options]
+    reference: Planned, *, state: State | None = None, **options: Unpack[PlanOptions]
 ) -> Any:
     """Returns a `torch.utils.data.DataLoader` of batches, without TensorFlow.
 
@@ -155,7 +155,7 @@ def grain_dataset(reference: Reference, **options: Unpack[SourceOptions]) -> Any
     return grain.grain_dataset(found)
 
 
-def _planned(reference: Planned, options: Options, state: State | None) -> Plan:
+def _planned(reference: Planned, options: PlanOptions, state: State | None) -> Plan:
     if isinstance(reference, Plan):
         return reference if state is None else reference.resumed(state)
     if state is not None:
@@ -163,7 +163,7 @@ def _planned(reference: Planned, options: Options, state: State | None) -> Plan:
     return plan(reference, **options)
 
 
-def _resumed(options: Options, state: State) -> Options:
+def _resumed(options: PlanOptions, state: State) -> PlanOptions:
     """Returns options with what a saved position knows of those that were left to chance."""
     found = options.copy()
     if state.seed is not None and options.get("seed", 0) is None:

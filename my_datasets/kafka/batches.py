@@ -14,18 +14,18 @@ from my_datasets.input_pipeline.decode import pytree
 from my_datasets.kafka.consumer.connection import Connection
 from my_datasets.kafka.consumer.consumer_thread import Counts, Feed
 from my_datasets.kafka.consumer.delivery_log import Offsets
-from my_datasets.kafka.consumer.position import Position
+from my_datasets.kafka.consumer.position import TopicPosition
 from my_datasets.kafka.decode.decoder import Decoded, Decoding
 from my_datasets.kafka.decode.quarantine import Quarantine
 from my_datasets.kafka.decode_queue import Block
-from my_datasets.kafka.options import Reading
+from my_datasets.kafka.options import TopicRange
 
 # A wait is cut into pieces of so many seconds, so that a signal is noticed.
 _NOTICE = 0.5
 
 
 @dataclass(frozen=True)
-class Form:
+class MessageForm:
     """What batches look like.
 
     Attributes:
@@ -53,9 +53,9 @@ class Recipe:
     """
 
     connection: Connection
-    reading: Reading
+    reading: TopicRange
     decoding: Decoding
-    form: Form
+    form: MessageForm
     quarantine: str | None = None
     max_quarantined: float = 0.01
 
@@ -99,13 +99,13 @@ class _Part:
         return dict(zip(partitions[ends].tolist(), nexts.tolist(), strict=True))
 
 
-class Batches(Iterator[Any]):
+class MessageBatches(Iterator[Any]):
     """The batches of a topic: an iterator, and a context that closes it.
 
     A batch counts as consumed when the next one is asked for, or by `commit`.
     """
 
-    def __init__(self, recipe: Recipe, position: Position | None = None) -> None:
+    def __init__(self, recipe: Recipe, position: TopicPosition | None = None) -> None:
         """Begins; the cluster is reached when the first batch is asked for.
 
         Args:
@@ -127,7 +127,7 @@ class Batches(Iterator[Any]):
         self._is_done = self._is_closed = False
         self._closing: weakref.finalize[..., Any] | None = None
 
-    def __iter__(self) -> "Batches":
+    def __iter__(self) -> "MessageBatches":
         return self
 
     def __next__(self) -> Any:
@@ -171,7 +171,7 @@ class Batches(Iterator[Any]):
             self._feed.ledger.consume(*self._in_hand)
             self._in_hand = None
 
-    def state(self) -> Position:
+    def state(self) -> TopicPosition:
         """Returns where the iteration is: after the batch that was given last."""
         return self._opened().position()
 
@@ -198,7 +198,7 @@ class Batches(Iterator[Any]):
         if self._closing is not None:
             self._closing()
 
-    def __enter__(self) -> "Batches":
+    def __enter__(self) -> "MessageBatches":
         return self
 
     def __exit__(

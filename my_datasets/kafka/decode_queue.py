@@ -13,7 +13,7 @@ from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.ragged import Ragged
 from my_datasets.kafka.decode.decoder import Decoded, Decoding
 from my_datasets.kafka.decode.quarantine import Poison, Quarantine
-from my_datasets.kafka.decode.values import Pieces, Values
+from my_datasets.kafka.decode.values import MessageValues, Pieces
 
 Numbers = npt.NDArray[np.int64]
 
@@ -180,7 +180,7 @@ class Ahead:
                     self._held += more
                 self._changed.notify_all()
 
-    def _poison(self, block: Block, decoded: Decoded, values: Values) -> list[Poison]:
+    def _poison(self, block: Block, decoded: Decoded, values: MessageValues) -> list[Poison]:
         rows = np.array([one.row for one in decoded.misfitting], np.int64)
         poison = values[rows]
         return [

@@ -21,7 +21,7 @@ _ANSWERS, _LARGEST_ANSWER = 4, 50 << 20
 
 
 @dataclass(frozen=True)
-class Reading:
+class TopicRange:
     """What is to be read of a topic.
 
     Attributes:

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 from my_datasets.core.sizes import in_bytes
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.decode.decoder import Decoder
-from my_datasets.kafka.batches import Batches, Form, Recipe
-from my_datasets.kafka.consumer.address import Address
+from my_datasets.kafka.batches import MessageBatches, MessageForm, Recipe
+from my_datasets.kafka.consumer.address import TopicAddress
 from my_datasets.kafka.consumer.connection import Connection
 from my_datasets.kafka.consumer.offsets import When
-from my_datasets.kafka.consumer.position import Position
+from my_datasets.kafka.consumer.position import TopicPosition
 from my_datasets.kafka.decode import payloads
 from my_datasets.kafka.decode.decoder import Decoding
-from my_datasets.kafka.decode.features import Described, check_shapes, described
-from my_datasets.kafka.options import Reading
+from my_datasets.kafka.decode.features import DecodedFeatures, check_shapes, described
+from my_datasets.kafka.options import TopicRange
 
 if TYPE_CHECKING:
-    from my_datasets.kafka.tf_dataset import Stream
+    from my_datasets.kafka.tf_dataset import MessageDataset
 
 PayloadName = Literal["example", "json", "avro"]
 
 
-class Options(TypedDict, total=False):
+class StreamOptions(TypedDict, total=False):
     """The options of `stream`, which says what they mean."""
 
     features: Any
@@ -33,7 +33,7 @@ class Options(TypedDict, total=False):
     schema: Any
     start: When
     until: Literal["end"] | None
-    state: Position | str | None
+    state: TopicPosition | str | None
     shard: tuple[int, int]
     as_supervised: bool | tuple[str, str]
     columns: Sequence[str] | None
@@ -54,15 +54,19 @@ class Options(TypedDict, total=False):
 
 @overload
 def stream(
-    url: str, *, as_numpy: Literal[False] = False, **options: Unpack[Options]
-) -> "Stream": ...
+    url: str, *, as_numpy: Literal[False] = False, **options: Unpack[StreamOptions]
+) -> "MessageDataset": ...
 
 
 @overload
-def stream(url: str, *, as_numpy: Literal[True], **options: Unpack[Options]) -> Batches: ...
+def stream(
+    url: str, *, as_numpy: Literal[True], **options: Unpack[StreamOptions]
+) -> MessageBatches: ...
 
 
-def stream(url: str, *, as_numpy: bool = False, **options: Unpack[Options]) -> "Stream | Batches":
+def stream(
+    url: str, *, as_numpy: bool = False, **options: Unpack[StreamOptions]
+) -> "MessageDataset | MessageBatches":
     """Returns batches of decoded examples from a Kafka topic, without an end.
 
     Args:
@@ -122,24 +126,24 @@ def stream(url: str, *, as_numpy: bool = False, **options: Unpack[Options]) -> "
         )
     recipe, state = _recipe(url, options)
     if as_numpy:
-        return Batches(recipe, state)
+        return MessageBatches(recipe, state)
     check_shapes(recipe.decoding.decoder.tree, recipe.decoding.decoder.image_size)
-    from my_datasets.kafka.tf_dataset import Stream
+    from my_datasets.kafka.tf_dataset import MessageDataset
 
-    return Stream(recipe, state)
+    return MessageDataset(recipe, state)
 
 
-def _payload(name: str, features: Described, schema: Any) -> payloads.Payload:
+def _payload(name: str, features: DecodedFeatures, schema: Any) -> payloads.Payload:
     parser = parser_of(name, features.tree, schema)
     if parser is None:
-        return payloads.Records()
+        return payloads.ExamplePayloads()
     # It is TFDS that knows how features are encoded.
     from my_datasets.builders.encode.encoder import ExampleEncoder
 
     return payloads.Objects(parser, ExampleEncoder(features.loaded()))
 
 
-def parser_of(name: str, tree: Any, schema: Any = None) -> payloads.Parser | None:
+def parser_of(name: str, tree: Any, schema: Any = None) -> payloads.PayloadParser | None:
     """Returns what makes examples of messages; None if they are `tf.Example`s.
 
     Args:
@@ -167,8 +171,8 @@ def parser_of(name: str, tree: Any, schema: Any = None) -> payloads.Parser | Non
     return payloads.Json(tree) if name == "json" else payloads.Avro(tree, schema)
 
 
-def _recipe(url: str, options: Options) -> tuple[Recipe, Position | None]:
-    reading = Reading(
+def _recipe(url: str, options: StreamOptions) -> tuple[Recipe, TopicPosition | None]:
+    reading = TopicRange(
         batch_size=options.get("batch_size", 32),
         group=options.get("group"),
         start=options.get("start", "earliest"),
@@ -181,11 +185,11 @@ def _recipe(url: str, options: Options) -> tuple[Recipe, Position | None]:
         memory=in_bytes(options.get("memory", 128 << 20)),
         workers=options.get("workers", 1),
     )
-    connection = Connection(Address.parse(url), dict(options.get("options") or {}))
+    connection = Connection(TopicAddress.parse(url), dict(options.get("options") or {}))
     features = described(options["features"], options.get("data_dir"))
     tree = features.chosen(options.get("as_supervised", False), options.get("columns"))
     payload = _payload(options.get("payload", "example"), features, options.get("schema"))
-    form = Form(
+    form = MessageForm(
         reading.batch_size, options.get("max_wait"), bool(options.get("drop_remainder", False))
     )
     quarantine = options.get("quarantine")
@@ -198,4 +202,4 @@ def _recipe(url: str, options: Options) -> tuple[Recipe, Position | None]:
         options.get("max_quarantined", 0.01),
     )
     state = options.get("state")
-    return recipe, Position.from_json(state) if isinstance(state, str) else state
+    return recipe, TopicPosition.from_json(state) if isinstance(state, str) else state

@@ -10,12 +10,12 @@ import tensorflow as tf
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.ragged import Ragged
 from my_datasets.input_pipeline.frameworks.shutdown import calls
-from my_datasets.kafka.batches import Batches, Recipe
+from my_datasets.kafka.batches import MessageBatches, Recipe
 from my_datasets.kafka.consumer.consumer_thread import Counts
-from my_datasets.kafka.consumer.position import Position
+from my_datasets.kafka.consumer.position import TopicPosition
 
 
-class Stream(tf.data.Dataset):
+class MessageDataset(tf.data.Dataset):
     """A `tf.data.Dataset` of batches of a topic, which has no end unless one was asked for.
 
     Each iteration is a consumer of its own, and ends the one before it. A batch counts as consumed
@@ -23,7 +23,7 @@ class Stream(tf.data.Dataset):
     early.
     """
 
-    def __init__(self, recipe: Recipe, position: Position | None = None) -> None:
+    def __init__(self, recipe: Recipe, position: TopicPosition | None = None) -> None:
         """Builds the dataset; the cluster is reached when the first batch is asked for.
 
         Args:
@@ -31,7 +31,7 @@ class Stream(tf.data.Dataset):
           position: Where to begin; None for where the group is, or the start.
         """
         self._recipe, self._position = recipe, position
-        self._running: weakref.ref[Batches] | None = None
+        self._running: weakref.ref[MessageBatches] | None = None
         self._dataset = self._built()
         super().__init__(self._dataset._variant_tensor)
 
@@ -43,22 +43,22 @@ class Stream(tf.data.Dataset):
         """The form of a batch."""
         return self._dataset.element_spec
 
-    def batches(self, state: Position | None = None) -> Batches:
+    def batches(self, state: TopicPosition | None = None) -> MessageBatches:
         """Returns an iterator over the batches as NumPy arrays.
 
         Args:
           state: Where to begin; None for where this dataset does.
         """
         self.close()
-        found = Batches(self._recipe, state or self._position)
+        found = MessageBatches(self._recipe, state or self._position)
         self._running = weakref.ref(found)
         return found
 
-    def iterator(self) -> "CheckpointableIterator":
+    def iterator(self) -> "MessageIterator":
         """Returns an iterator that knows where it is, for `tf.train.Checkpoint`."""
-        return CheckpointableIterator(self)
+        return MessageIterator(self)
 
-    def state(self) -> Position:
+    def state(self) -> TopicPosition:
         """Returns where the iteration is that was begun last: after the batch given last.
 
         Raises:
@@ -87,7 +87,7 @@ class Stream(tf.data.Dataset):
         running = self._iteration()
         return Counts() if running is None else running.counts
 
-    def _iteration(self) -> Batches | None:
+    def _iteration(self) -> MessageBatches | None:
         return None if self._running is None else self._running()
 
     def _built(self) -> tf.data.Dataset:
@@ -125,19 +125,19 @@ class Stream(tf.data.Dataset):
         return dataset.with_options(options)
 
 
-class CheckpointableIterator(tf.train.experimental.PythonState):
+class MessageIterator(tf.train.experimental.PythonState):
     """Goes through a stream, and can be saved with a model: `tf.train.Checkpoint(data=iterator)`.
 
     Restored, it goes on with the message after the last one that the model had seen: each message
     goes into the model's state exactly once.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: MessageDataset) -> None:
         """Begins where the stream does."""
         self._stream = stream
         self._batches = stream.batches()
 
-    def __iter__(self) -> "CheckpointableIterator":
+    def __iter__(self) -> "MessageIterator":
         return self
 
     def __next__(self) -> Any:
@@ -146,7 +146,7 @@ class CheckpointableIterator(tf.train.experimental.PythonState):
 
         return pytree.map_columns(tensor, next(self._batches))
 
-    def state(self) -> Position:
+    def state(self) -> TopicPosition:
         """Returns where it is."""
         return self._batches.state()
 
@@ -169,7 +169,7 @@ class CheckpointableIterator(tf.train.experimental.PythonState):
           PlanError: The text is none.
         """
         text = serialized.decode() if isinstance(serialized, bytes) else str(serialized)
-        self._batches = self._stream.batches(Position.from_json(text))
+        self._batches = self._stream.batches(TopicPosition.from_json(text))
 
 
 def _specs(column: Any, size: int | None) -> list[tf.TensorSpec]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from my_datasets.core.version_rules import Change, Kind
+from my_datasets.core.version_rules import ChangeKind, VersionChange
 from my_datasets.metadata.content import NOT_FORM, is_nested_dataset, labels_of
 from my_datasets.metadata.dataset_info import dataset_info
 from my_datasets.metadata.feature_classes import read_features
@@ -51,7 +51,7 @@ class _Leaf:
         return str(self.form.get("encoding", "none")).lower()
 
 
-def changes(old: Path, new: Path) -> Iterator[Change]:
+def changes(old: Path, new: Path) -> Iterator[VersionChange]:
     """Yields what is different between the features of two versions.
 
     Args:
@@ -62,9 +62,9 @@ def changes(old: Path, new: Path) -> Iterator[Change]:
     for name in sorted({*before, *after}):
         node = f"feature {name}" if name else "the example"
         if name not in after:
-            yield Change(Kind.FEATURE_REMOVED, node, _shown(before[name]))
+            yield VersionChange(ChangeKind.FEATURE_REMOVED, node, _shown(before[name]))
         elif name not in before:
-            yield Change(Kind.FEATURE_ADDED, node, after=_shown(after[name]))
+            yield VersionChange(ChangeKind.FEATURE_ADDED, node, after=_shown(after[name]))
         else:
             yield from _of_one(node, before[name], after[name])
     yield from _supervised(old, new)
@@ -80,52 +80,64 @@ def not_in_both(old: Path, new: Path) -> frozenset[str]:
     return frozenset(set(_leaves(old)) ^ set(_leaves(new)))
 
 
-def _of_one(node: str, old: _Leaf, new: _Leaf) -> Iterator[Change]:
+def _of_one(node: str, old: _Leaf, new: _Leaf) -> Iterator[VersionChange]:
     if old.kind != new.kind:
-        yield Change(Kind.FEATURE_KIND, node, _shown(old), _shown(new))
+        yield VersionChange(ChangeKind.FEATURE_KIND, node, _shown(old), _shown(new))
         return
     if old.dtype != new.dtype:
-        kind = Kind.FEATURE_TYPE_WIDENED if _widens(old.dtype, new.dtype) else Kind.FEATURE_TYPE
-        yield Change(kind, node, old.dtype, new.dtype)
+        kind = (
+            ChangeKind.FEATURE_TYPE_WIDENED
+            if _widens(old.dtype, new.dtype)
+            else ChangeKind.FEATURE_TYPE
+        )
+        yield VersionChange(kind, node, old.dtype, new.dtype)
     for before, after in ((old.shape, new.shape), (old.sequence, new.sequence)):
         if before != after:
-            kind = Kind.FEATURE_SHAPE_NARROWED if _narrows(before, after) else Kind.FEATURE_SHAPE
-            yield Change(kind, node, str(before), str(after))
+            kind = (
+                ChangeKind.FEATURE_SHAPE_NARROWED
+                if _narrows(before, after)
+                else ChangeKind.FEATURE_SHAPE
+            )
+            yield VersionChange(kind, node, str(before), str(after))
     if old.is_optional != new.is_optional:
-        kind = Kind.FEATURE_OPTIONAL if new.is_optional else Kind.FEATURE_REQUIRED
-        yield Change(kind, node, *(("required", "optional")[one.is_optional] for one in (old, new)))
+        kind = ChangeKind.FEATURE_OPTIONAL if new.is_optional else ChangeKind.FEATURE_REQUIRED
+        yield VersionChange(
+            kind, node, *(("required", "optional")[one.is_optional] for one in (old, new))
+        )
     if old.encoding != new.encoding:
-        yield Change(Kind.FEATURE_ENCODING, node, old.encoding, new.encoding)
+        yield VersionChange(ChangeKind.FEATURE_ENCODING, node, old.encoding, new.encoding)
     yield from _labels(node, old, new)
     known = ("dtype", "shape", "optional", "encoding", "numClasses")
     rest = [{k: v for k, v in one.form.items() if k not in known} for one in (old, new)]
     if rest[0] != rest[1]:
-        yield Change(Kind.FEATURE_OTHERWISE, node, *(json.dumps(one) for one in rest))
+        yield VersionChange(ChangeKind.FEATURE_OTHERWISE, node, *(json.dumps(one) for one in rest))
 
 
-def _labels(node: str, old: _Leaf, new: _Leaf) -> Iterator[Change]:
+def _labels(node: str, old: _Leaf, new: _Leaf) -> Iterator[VersionChange]:
     counts = [int(one.form.get("numClasses", 0)) for one in (old, new)]
     if old.labels is None or new.labels is None:
         if old.labels is None and new.labels is not None and counts[0] in (0, counts[1]):
-            yield Change(Kind.LABELS_NAMED, node, "no names", _few(new.labels))
+            yield VersionChange(ChangeKind.LABELS_NAMED, node, "no names", _few(new.labels))
         elif old.labels != new.labels:
-            yield Change(Kind.LABELS_CHANGED, node, _few(old.labels), _few(new.labels))
+            yield VersionChange(ChangeKind.LABELS_CHANGED, node, _few(old.labels), _few(new.labels))
         elif counts[0] != counts[1]:
-            kind = Kind.LABELS_APPENDED if counts[1] > counts[0] else Kind.LABELS_CHANGED
-            yield Change(kind, node, f"{counts[0]} classes", f"{counts[1]} classes")
+            kind = (
+                ChangeKind.LABELS_APPENDED if counts[1] > counts[0] else ChangeKind.LABELS_CHANGED
+            )
+            yield VersionChange(kind, node, f"{counts[0]} classes", f"{counts[1]} classes")
         return
     if old.labels != new.labels:
         is_longer = new.labels[: len(old.labels)] == old.labels
-        kind = Kind.LABELS_APPENDED if is_longer else Kind.LABELS_CHANGED
-        yield Change(kind, node, _few(old.labels), _few(new.labels))
+        kind = ChangeKind.LABELS_APPENDED if is_longer else ChangeKind.LABELS_CHANGED
+        yield VersionChange(kind, node, _few(old.labels), _few(new.labels))
 
 
-def _supervised(old: Path, new: Path) -> Iterator[Change]:
+def _supervised(old: Path, new: Path) -> Iterator[VersionChange]:
     before, after = supervised_keys(old), supervised_keys(new)
     if before != after:
-        kind = Kind.SUPERVISED_CHANGED if before else Kind.SUPERVISED_ADDED
+        kind = ChangeKind.SUPERVISED_CHANGED if before else ChangeKind.SUPERVISED_ADDED
         shown = [json.dumps(one) if one else "none" for one in (before, after)]
-        yield Change(kind, "as_supervised", *shown)
+        yield VersionChange(kind, "as_supervised", *shown)
 
 
 def _widens(old: str, new: str) -> bool:

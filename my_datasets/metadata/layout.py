@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from my_datasets.core.logs import get_logger
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.storage import addresses
 from my_datasets.storage.json_files import MalformedJsonError, read_json
 
@@ -33,7 +33,7 @@ class PreparedVersion:
 
     name: str
     config: str | None
-    version: Version
+    version: VersionNumber
     path: Path
 
 
@@ -82,7 +82,7 @@ def prepared_versions_of(dataset_dir: Path) -> Iterator[PreparedVersion]:
     name = dataset_dir.name
     yield from _versions_in(dataset_dir, name, None)
     for config_dir in _subdirectories(dataset_dir):
-        if Version.parse(config_dir.name) is None:
+        if VersionNumber.parse(config_dir.name) is None:
             yield from _versions_in(config_dir, name, config_dir.name)
 
 
@@ -111,7 +111,7 @@ def default_config(dataset_dir: Path) -> str | None:
 
 
 def _versions_in(parent: Path, name: str, config: str | None) -> Iterator[PreparedVersion]:
-    found = ((Version.parse(path.name), path) for path in _subdirectories(parent))
+    found = ((VersionNumber.parse(path.name), path) for path in _subdirectories(parent))
     for version, path in sorted((v, p) for v, p in found if v is not None):
         reason = why_unreadable(path)
         if reason is not None:

@@ -16,7 +16,7 @@ _BOUND = re.compile(r"((?P<value>-?[\d_.]+)(?P<unit>%|shard)?)?")
 
 
 @dataclass(frozen=True)
-class Range:
+class ExampleRange:
     """Examples of a split that follow each other.
 
     Attributes:
@@ -30,7 +30,7 @@ class Range:
     end: int
 
 
-def resolve(spec: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[Range]:
+def resolve(spec: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[ExampleRange]:
     """Returns the ranges that a split means, in its order.
 
     Args:
@@ -41,14 +41,14 @@ def resolve(spec: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[Range
     Raises:
       SplitNotFoundError: It means nothing, or there is no such split, or not so many examples.
     """
-    found: list[Range] = []
+    found: list[ExampleRange] = []
     for part in map(str.strip, spec.split("+")):
         match = _PART.fullmatch(part)
         if match is None:
             raise _malformed(spec)
         name = match["split"]
         if name == "all" and match["slice"] is None:
-            found += [Range(split, 0, sum(sizes)) for split, sizes in shard_lengths.items()]
+            found += [ExampleRange(split, 0, sum(sizes)) for split, sizes in shard_lengths.items()]
             continue
         if name not in shard_lengths:
             raise SplitNotFoundError(
@@ -71,7 +71,7 @@ def resolve(spec: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[Range
                 )
             )
         begin, end = (bound + total if bound < 0 else bound for bound in (begin, end))
-        found.append(Range(name, begin, max(begin, end)))
+        found.append(ExampleRange(name, begin, max(begin, end)))
     return found
 
 

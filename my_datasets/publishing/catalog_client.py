@@ -38,7 +38,7 @@ from my_datasets.publishing.model.signed_json import (
 )
 from my_datasets.publishing.model.store_config import MOST_BYTES, Settings
 from my_datasets.publishing.model.trust import RELEASE_PURPOSE, configured
-from my_datasets.storage.retry import PatientStore
+from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.store import read_only
 
 # What signatures are made for: one of an index says nothing of a release.
@@ -51,12 +51,12 @@ _TURNS = 100
 _LONGEST_TURN_SECONDS = 0.5
 
 
-class Ledger:
+class CatalogClient:
     """The indexes of a store."""
 
     def __init__(
         self,
-        store: PatientStore,
+        store: RetryingStore,
         *,
         keys: Trusts | None = None,
         signer: Signs | None = None,

@@ -17,7 +17,7 @@ from my_datasets.publishing.model.rollback_state import Memory
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.pull.download import fetch
 from my_datasets.publishing.resolve_release import Resolved, resolved
-from my_datasets.storage.retry import Patience
+from my_datasets.storage.retry import RetryPolicy
 from my_datasets.storage.store import Store
 
 # Names of classes are small, or are left out.
@@ -40,7 +40,7 @@ class DescribedSplit:
 
 
 @dataclass(frozen=True)
-class Described:
+class ReleaseDescription:
     """A release, as its metadata describe it.
 
     Attributes:
@@ -90,9 +90,9 @@ def describe(
     store: str | os.PathLike[str] | Store,
     *,
     keys: Trusts | None = None,
-    patience: Patience | None = None,
+    patience: RetryPolicy | None = None,
     memory: Memory | None = None,
-) -> Described:
+) -> ReleaseDescription:
     """Returns what is known of a release. Only its metadata come from the store.
 
     Args:
@@ -114,7 +114,7 @@ def describe(
     with tempfile.TemporaryDirectory(prefix="my_datasets-") as directory:
         splits, about = _read(found, Path(directory))
     versions = found.index.versions(mine.config)
-    return Described(
+    return ReleaseDescription(
         f"{mine.name}{config}:{mine.version}", found.ledger.store.url, found.release,
         found.ledger.keys is not None, splits, about,
         {str(version): one for version, one in versions.items()},

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
 from my_datasets.publishing.model.index import Index, Release
 from my_datasets.publishing.model.record import Record
@@ -13,7 +13,7 @@ from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.version_select import chosen
 from my_datasets.resolving.request import Request
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import Patience, PatientStore
+from my_datasets.storage.retry import RetryingStore, RetryPolicy
 from my_datasets.storage.store import Store
 
 
@@ -30,7 +30,7 @@ class Resolved:
       request: The requested dataset, with the lock that applies to it.
     """
 
-    ledger: Ledger
+    ledger: CatalogClient
     index: Index
     key: str
     release: Release
@@ -49,7 +49,7 @@ def resolved(
     *,
     use_lock: bool = True,
     keys: Trusts | None = None,
-    patience: Patience | None = None,
+    patience: RetryPolicy | None = None,
     memory: Memory | None = None,
 ) -> Resolved:
     """Returns the release that a reference means.
@@ -72,7 +72,7 @@ def resolved(
     """
     request = Request.of(reference, use_lock=use_lock)
     exact = request.exact
-    ledger = Ledger(PatientStore(open_store(store), patience), keys=keys, memory=memory)
+    ledger = CatalogClient(RetryingStore(open_store(store), patience), keys=keys, memory=memory)
     ledger.required()
     index = ledger.index(exact.name)
     key, release = chosen(index, exact, ledger.store.url)

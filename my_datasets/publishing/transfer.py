@@ -19,7 +19,7 @@ _SIGNALS_EVERY = 0.1
 
 
 @dataclass(frozen=True)
-class Progress:
+class TransferProgress:
     """How far a transfer is.
 
     Attributes:
@@ -43,7 +43,7 @@ class Progress:
 class Transfer:
     """Counts the bytes of many threads."""
 
-    def __init__(self, stage: str, total: int, report: Callable[[Progress], None]) -> None:
+    def __init__(self, stage: str, total: int, report: Callable[[TransferProgress], None]) -> None:
         """Tells that it begins.
 
         Args:
@@ -97,7 +97,7 @@ class Transfer:
         with self._lock:
             self._done += count
             seconds = time.monotonic() - self._begin
-            self._report(Progress(self._stage, self._done, self._total, seconds))
+            self._report(TransferProgress(self._stage, self._done, self._total, seconds))
 
     @property
     def done(self) -> int:

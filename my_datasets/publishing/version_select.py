@@ -1,9 +1,9 @@
 """Which release a reference means."""
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.version import Version, VersionPattern
+from my_datasets.core.version import VersionNumber, VersionPattern
 from my_datasets.errors import ReleaseNotFoundError, YankedError, explain
-from my_datasets.publishing.model.index import Index, Release, State
+from my_datasets.publishing.model.index import Index, Release, ReleaseState
 from my_datasets.publishing.model.record import key_of
 
 _SHOWN = 10
@@ -28,17 +28,17 @@ def chosen(index: Index, reference: DatasetReference, url: str) -> tuple[str, Re
     versions = index.versions(config)
     wanted = reference.version or VersionPattern(None, None, None)
     matching = {version: one for version, one in versions.items() if wanted.matches(version)}
-    good = [version for version, one in matching.items() if one.state is State.PUBLISHED]
+    good = [version for version, one in matching.items() if one.state is ReleaseState.PUBLISHED]
     if good:
         return key_of(config, max(good)), versions[max(good)]
-    yanked = {v: one for v, one in matching.items() if one.state is State.YANKED}
+    yanked = {v: one for v, one in matching.items() if one.state is ReleaseState.YANKED}
     if yanked:
         raise _yanked(index.dataset, config, yanked, url)
     raise _missing(index, reference, config, versions, url)
 
 
 def _yanked(
-    dataset: str, config: str | None, yanked: dict[Version, Release], url: str
+    dataset: str, config: str | None, yanked: dict[VersionNumber, Release], url: str
 ) -> YankedError:
     name = f"{dataset}/{config}" if config else dataset
     told = [f"{name}:{version}: {one.message}" for version, one in sorted(yanked.items())]
@@ -53,10 +53,14 @@ def _yanked(
 
 def _missing(
     index: Index, reference: DatasetReference, config: str | None,
-    versions: dict[Version, Release], url: str,
+    versions: dict[VersionNumber, Release], url: str,
 ) -> ReleaseNotFoundError:  # fmt: skip
-    there = [str(version) for version, one in versions.items() if one.state is State.PUBLISHED]
-    placing = [str(version) for version, one in versions.items() if one.state is State.PLACING]
+    there = [
+        str(version) for version, one in versions.items() if one.state is ReleaseState.PUBLISHED
+    ]
+    placing = [
+        str(version) for version, one in versions.items() if one.state is ReleaseState.PLACING
+    ]
     configs = index.configs
     return ReleaseNotFoundError(
         explain(

@@ -28,7 +28,7 @@ _TRIES = 3
 
 
 @dataclass(frozen=True)
-class Shard:
+class RecordShard:
     """A file with some of a split's records.
 
     Attributes:
@@ -41,7 +41,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Batch:
+class RecordBatch:
     """Some records.
 
     Attributes:
@@ -55,7 +55,7 @@ class Batch:
     stops: Places
 
     @classmethod
-    def of(cls, records: Sequence[bytes]) -> "Batch":
+    def of(cls, records: Sequence[bytes]) -> "RecordBatch":
         """Returns records that are in memory."""
         sizes = np.fromiter(map(len, records), np.int64, len(records))
         stops = np.cumsum(sizes)
@@ -74,7 +74,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Records:
+class RecordReader:
     """Some ranges of the records of some shards, as one sequence.
 
     Attributes:
@@ -84,7 +84,7 @@ class Records:
       most_open: How many shards stay open between reads; None for 256.
     """
 
-    shards: Sequence[Shard]
+    shards: Sequence[RecordShard]
     ranges: Sequence[tuple[int, int]]
     fetch: Bringer | None = None
     most_open: int | None = None
@@ -97,7 +97,7 @@ class Records:
     def __len__(self) -> int:
         return sum(end - begin for begin, end in self.ranges)
 
-    def __reduce__(self) -> tuple[type["Records"], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[type["RecordReader"], tuple[Any, ...]]:
         return type(self), (self.shards, self.ranges, self.fetch, self.most_open)
 
     def runs(self) -> list[tuple[Path, int]]:
@@ -114,7 +114,7 @@ class Records:
                 begin += count
         return found
 
-    def read(self, numbers: Places) -> Batch:
+    def read(self, numbers: Places) -> RecordBatch:
         """Returns records; their lengths and checksums are compared.
 
         Args:
@@ -175,7 +175,9 @@ class DamagedRecordsError(CorruptShardError):
     messages: Sequence[str] = ()
 
     @classmethod
-    def of(cls, rows: Sequence[int], places: Sequence[tuple[Shard, int]]) -> "DamagedRecordsError":
+    def of(
+        cls, rows: Sequence[int], places: Sequence[tuple[RecordShard, int]]
+    ) -> "DamagedRecordsError":
         """Returns the error for some records, of each of which it is known where it lies."""
         messages = [
             explain(
@@ -196,7 +198,7 @@ class _Files:
 
     def __init__(
         self,
-        shards: tuple[Shard, ...],
+        shards: tuple[RecordShard, ...],
         fetch: Bringer | None,
         most_open: int | None,
     ) -> None:
@@ -205,21 +207,21 @@ class _Files:
         self._ends = np.cumsum([shard.length for shard in shards], dtype=np.int64)
         self._opened: dict[tuple[int, int], _Opened] = {}
 
-    def place(self, number: int) -> tuple[Shard, int]:
+    def place(self, number: int) -> tuple[RecordShard, int]:
         which = int(np.searchsorted(self._ends, number, side="right"))
         shard = self._shards[which]
         return shard, number - int(self._ends[which]) + shard.length
 
-    def read(self, numbers: Places) -> Batch:
+    def read(self, numbers: Places) -> RecordBatch:
         try:
             return self._read(numbers)
         finally:
             if not self._most_open:
                 self._opened.clear()
 
-    def _read(self, numbers: Places) -> Batch:
+    def _read(self, numbers: Places) -> RecordBatch:
         if not len(numbers):
-            return Batch(np.zeros(PADDING, np.uint8), numbers, numbers)
+            return RecordBatch(np.zeros(PADDING, np.uint8), numbers, numbers)
         order = np.argsort(numbers, kind="stable")
         in_order = numbers[order]
         which = np.searchsorted(self._ends, in_order, side="right")
@@ -258,11 +260,11 @@ class _Files:
                 _fill(data, at_byte, opened, run_begins, run_ends)
         starts, stops = np.empty_like(begins), np.empty_like(ends)
         starts[order], stops[order] = begins + tfrecord.HEADER, ends - tfrecord.FOOTER
-        batch = Batch(data, starts, stops)
+        batch = RecordBatch(data, starts, stops)
         self._check(batch, numbers)
         return batch
 
-    def _check(self, batch: Batch, numbers: Places) -> None:
+    def _check(self, batch: RecordBatch, numbers: Places) -> None:
         """Compares the length and the checksum of each record with those beside it."""
         words = np.ndarray((len(batch.data) - 7,), "<u8", batch.data, strides=(1,))
         lengths = (batch.stops - batch.starts).astype(np.uint64)
@@ -291,7 +293,7 @@ class _Files:
                 self._opened.pop(old, None)
         return kept
 
-    def _newly(self, shard: Shard) -> "_Opened":
+    def _newly(self, shard: RecordShard) -> "_Opened":
         if self._fetch is None:
             return self._at(shard.path, shard.length)
         for _ in range(_TRIES):
@@ -354,7 +356,7 @@ def _scanned(path: Path, size: int, changed: int) -> npt.NDArray[np.uint64]:  # 
     return index.scan(path)
 
 
-def _checksums(batch: Batch) -> npt.NDArray[np.uint32]:
+def _checksums(batch: RecordBatch) -> npt.NDArray[np.uint32]:
     places = zip(batch.starts.tolist(), batch.stops.tolist(), strict=True)
     data = batch.text if batch.is_short else batch.data
     return np.array([google_crc32c.value(data[a:b]) for a, b in places], np.uint32)

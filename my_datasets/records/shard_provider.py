@@ -122,7 +122,7 @@ class Bringer(Protocol):
         """Brings a shard here if it has room; never fails."""
 
 
-class Origin(Protocol):
+class ShardProvider(Protocol):
     """Where the shards of a version come from."""
 
     @property
@@ -157,15 +157,15 @@ class Origin(Protocol):
         """
 
 
-_openers: list[Callable[[Path], Origin]] = []
+_openers: list[Callable[[Path], ShardProvider]] = []
 
 
-def register(opener: Callable[[Path], Origin]) -> None:
+def register(opener: Callable[[Path], ShardProvider]) -> None:
     """Takes what knows the origin of a version, given its directory with a `FILE_NAME`."""
     _openers[:] = [opener]
 
 
-def origin_of(version_dir: Path) -> Origin | None:
+def origin_of(version_dir: Path) -> ShardProvider | None:
     """Returns where the shards of a version come from; None if they are in its directory.
 
     Raises:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from my_datasets.core.version import Version, VersionPattern
+from my_datasets.core.version import VersionNumber, VersionPattern
 from my_datasets.resolving.blocked import Blocked
 
 
@@ -21,24 +21,24 @@ class Offer:
       is_sure: Whether `blocked` is known; if not, the code must be imported to find out.
     """
 
-    current: Version | None = None
-    others: tuple[Version, ...] = ()
-    buildable: tuple[Version, ...] = ()
+    current: VersionNumber | None = None
+    others: tuple[VersionNumber, ...] = ()
+    buildable: tuple[VersionNumber, ...] = ()
     blocked: Blocked = field(default_factory=Blocked)
     is_sure: bool = True
 
     @property
-    def versions(self) -> tuple[Version, ...]:
+    def versions(self) -> tuple[VersionNumber, ...]:
         """All versions: the current one, then other buildable ones, then load-only ones."""
         only_loaded = (one for one in self.others if one not in self.buildable)
         return tuple(dict.fromkeys((*self.built, *only_loaded)))
 
     @property
-    def built(self) -> tuple[Version, ...]:
+    def built(self) -> tuple[VersionNumber, ...]:
         """The versions that the code builds, the current one first."""
         return (*((self.current,) if self.current else ()), *self.buildable)
 
-    def newest(self, pattern: VersionPattern, config: str | None) -> Version | None:
+    def newest(self, pattern: VersionPattern, config: str | None) -> VersionNumber | None:
         """Returns the version that a pattern resolves to if none is prepared; None if none matches.
 
         Prefers the current version, then versions that the code builds. Skips blocked versions.
@@ -47,14 +47,14 @@ class Offer:
 
     def builds(self, version: object) -> bool:
         """Returns whether the code builds a version."""
-        return Version.parse(str(version)) in self.built
+        return VersionNumber.parse(str(version)) in self.built
 
-    def reasons(self, pattern: VersionPattern, config: str | None) -> dict[Version, str]:
+    def reasons(self, pattern: VersionPattern, config: str | None) -> dict[VersionNumber, str]:
         """Returns the matching versions that are blocked, with the reasons."""
         told = {one: self.blocked.reason(one, config) for one in self.versions}
         return {one: why for one, why in told.items() if why and pattern.matches(one)}
 
-    def usable(self, config: str | None) -> list[Version]:
+    def usable(self, config: str | None) -> list[VersionNumber]:
         """Returns the versions that are not blocked."""
         return [one for one in self.versions if self.blocked.reason(one, config) is None]
 
@@ -208,5 +208,5 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _version(value: Any) -> Version | None:
-    return Version.parse(str(value))
+def _version(value: Any) -> VersionNumber | None:
+    return VersionNumber.parse(str(value))

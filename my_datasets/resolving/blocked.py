@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.metadata.dataset_info import dataset_info
 
 
@@ -20,7 +20,7 @@ class Blocked:
     versions: Mapping[str, str | None] = field(default_factory=dict)
     configs: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
 
-    def reason(self, version: Version | str, config: str | None) -> str | None:
+    def reason(self, version: VersionNumber | str, config: str | None) -> str | None:
         """Returns why a version must not be used; None if it may be.
 
         Args:

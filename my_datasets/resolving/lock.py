@@ -20,7 +20,7 @@ from typing import Any
 
 from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.version import Version, VersionPattern
+from my_datasets.core.version import VersionNumber, VersionPattern
 from my_datasets.errors import LockError, explain
 from my_datasets.metadata import file_hashes
 from my_datasets.metadata.content import Content, decoding_of
@@ -51,7 +51,7 @@ class Locked:
     """
 
     config: str | None
-    version: Version
+    version: VersionNumber
     digest: str
     decoding: str | None = None
     splits: Mapping[str, str] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class Locked:
             )
         try:
             name, _, text = Declared.read(version_dir).name.partition(":")
-            version = Version.parse(text)
+            version = VersionNumber.parse(text)
             if version is None:
                 raise ValueError(f"no version: {text!r}")
             splits, decoding = _splits(version_dir, manifest.content), decoding_of(version_dir)
@@ -432,7 +432,7 @@ def trusted_key(value: Mapping[str, Any]) -> TrustedKey:
 
 
 def _locked(value: Mapping[str, Any]) -> Locked:
-    version = Version.parse(value["version"])
+    version = VersionNumber.parse(value["version"])
     if version is None or not isinstance(value["digest"], str):
         raise ValueError(f"no version: {value['version']}")
     if not isinstance(value["config"], str | None):

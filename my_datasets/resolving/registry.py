@@ -17,7 +17,7 @@ from typing import Any
 
 import wrapt
 
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.dependencies import install_command
 from my_datasets.errors import BuilderImportError, MyDatasetsError, explain
 from my_datasets.resolving import available_versions
@@ -59,7 +59,7 @@ class PackagedDataset:
         return available_versions.of_source(self.source_file.read_bytes())
 
     @property
-    def version(self) -> Version | None:
+    def version(self) -> VersionNumber | None:
         """The `VERSION` that the source declares as a literal; None if it is computed."""
         return self.offer.current
 

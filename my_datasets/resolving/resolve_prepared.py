@@ -64,6 +64,38 @@ def version_dir(
     return directory_of(Request.of(text, use_lock=use_lock), data_dir)
 
 
+def directory_or_reference(
+    reference: Reference, data_dir: str | os.PathLike[str] | None = None
+) -> Path | DatasetReference:
+    """Returns the directory of a version, or the reference, whichever was given.
+
+    Args:
+      reference: A reference; or the directory of a prepared version.
+      data_dir: The data directory: with one, only references are accepted.
+
+    Raises:
+      InvalidReferenceError: It is neither.
+      NotPreparedError: It is the path of something else.
+    """
+    if isinstance(reference, DatasetReference):
+        return reference
+    is_path, text = isinstance(reference, os.PathLike), os.fspath(reference)
+    if data_dir is None and (is_path or os.sep in text):
+        path = addresses.local_path(text, "The version")
+        if layout.is_prepared(path):
+            return path
+    if (is_path and os.sep in text) or text.startswith((os.sep, ".", "~")):
+        raise NotPreparedError(
+            explain(
+                f"{text} is no prepared version.",
+                "A path is one of a version's directory: data_dir has no effect"
+                if data_dir is not None else "",
+                fix="give the directory of a version, such as data/digits/1.0.0, or a name",
+            )
+        )  # fmt: skip
+    return DatasetReference.parse(text)
+
+
 def given_directory(reference: Reference) -> Path | None:
     """Returns the path if the reference is a path; None if it is the name of a dataset.
 

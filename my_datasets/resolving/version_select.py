@@ -7,7 +7,7 @@ from typing import Any
 
 from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import reference_to
-from my_datasets.core.version import Version, VersionPattern
+from my_datasets.core.version import VersionNumber, VersionPattern
 from my_datasets.errors import (
     VersionBlockedError,
     VersionNotBuildableError,
@@ -51,7 +51,9 @@ class Choice:
         return {str(one.version): why for one, why in self.blocked.items()}
 
 
-def tell(name: str, config: str | None, chosen: Version, reasons: Mapping[Version, str]) -> None:
+def tell(
+    name: str, config: str | None, chosen: VersionNumber, reasons: Mapping[VersionNumber, str]
+) -> None:
     """Warns about each blocked version that is newer than the chosen one, once per process.
 
     Args:

@@ -23,7 +23,7 @@ _INNER = "To be described."
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitCode:
     """How rows are split.
 
     Attributes:
@@ -49,7 +49,7 @@ class Split:
 def builder(
     name: str,
     found: Inspection,
-    split: Split,
+    split: SplitCode,
     *,
     url: str | None,
     file_name: str,
@@ -128,7 +128,7 @@ class {title}Test(my_datasets.testing.BuilderTestCase):
 {got}{assigned(4, "SPLITS = ", dict(sizes))}'''
 
 
-def _read(found: Inspection, split: Split) -> str:
+def _read(found: Inspection, split: SplitCode) -> str:
     """Returns the lines that read and split the data."""
     lines = ""
     options = dict(found.options)

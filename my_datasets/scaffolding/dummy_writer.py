@@ -25,7 +25,7 @@ from my_datasets.scaffolding.inspection import Inspection
 from my_datasets.scaffolding.miniatures import UNREADABLE, miniature
 from my_datasets.scaffolding.personal_data import scrambled
 from my_datasets.sources.databases import quoted, sqlite_uri
-from my_datasets.sources.files.file import File
+from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.records import examples
 
 # Rows of a table for each file of a class.
@@ -34,7 +34,7 @@ _ROWS_FOR_A_FILE = 6
 Rows = list[dict[str, Any]]
 
 
-def imitations(where: str, found: Inspection, rows: int) -> Iterator[tuple[File, bytes]]:
+def imitations(where: str, found: Inspection, rows: int) -> Iterator[tuple[SourceFile, bytes]]:
     """Yields files of the real data, and what stands for each of them.
 
     Args:
@@ -61,7 +61,7 @@ def imitations(where: str, found: Inspection, rows: int) -> Iterator[tuple[File,
     yield first, data
 
 
-def _some_files(where: str, found: Inspection, each: int) -> Iterator[tuple[File, bytes]]:
+def _some_files(where: str, found: Inspection, each: int) -> Iterator[tuple[SourceFile, bytes]]:
     """Yields files that can be decoded, a few of each class, made small."""
     chosen: Counter[str] = Counter()
     for file in files_of(where, found.kind):
@@ -81,7 +81,7 @@ def _is_read(found: Inspection, data: bytes) -> bool:
     return not isinstance(convert(data), Exception)
 
 
-def _arrays(file: File, numbers: Sequence[int]) -> bytes:
+def _arrays(file: SourceFile, numbers: Sequence[int]) -> bytes:
     out = io.BytesIO()
     loaded = np.load(file.open(), allow_pickle=False)
     if isinstance(loaded, np.ndarray):
@@ -91,7 +91,7 @@ def _arrays(file: File, numbers: Sequence[int]) -> bytes:
     return out.getvalue()
 
 
-def _delimited(file: File, found: Inspection, rows: int) -> bytes:
+def _delimited(file: SourceFile, found: Inspection, rows: int) -> bytes:
     """Returns rows as they are written in the file: not as their types are read."""
     options = {**found.options, "types": {c.name: pa.string() for c in found.columns}}
     raw = getattr(sources, found.kind)(file.location, **options).head(_enough(rows))
@@ -111,13 +111,13 @@ def _delimited(file: File, found: Inspection, rows: int) -> bytes:
     return out.getvalue().encode()
 
 
-def _text_lines(file: File, found: Inspection, rows: int) -> bytes:
+def _text_lines(file: SourceFile, found: Inspection, rows: int) -> bytes:
     texts = sources.text_lines(file.location).head(rows).column(0).to_pylist()
     personal = any(column.personal for column in found.columns)
     return "".join(f"{scrambled(text) if personal else text}\n" for text in texts).encode()
 
 
-def _json_lines(file: File, found: Inspection, rows: int) -> bytes:
+def _json_lines(file: SourceFile, found: Inspection, rows: int) -> bytes:
     with file.stream() as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig")
         lines = (json.loads(line) for line in text if line.strip())
@@ -125,7 +125,7 @@ def _json_lines(file: File, found: Inspection, rows: int) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in _chosen(some, found, rows)).encode()
 
 
-def _parquet(file: File, found: Inspection, rows: int) -> bytes:
+def _parquet(file: SourceFile, found: Inspection, rows: int) -> bytes:
     with file.open() as stream:
         batch = next(pq.ParquetFile(stream).iter_batches(_enough(rows)))
     sample = pa.Table.from_pylist(_chosen(batch.to_pylist(), found, rows), batch.schema)
@@ -134,7 +134,7 @@ def _parquet(file: File, found: Inspection, rows: int) -> bytes:
     return out.getvalue()
 
 
-def _feather(file: File, found: Inspection, rows: int) -> bytes:
+def _feather(file: SourceFile, found: Inspection, rows: int) -> bytes:
     with file.open() as stream:
         batch = pa.ipc.open_file(stream).get_batch(0).slice(0, _enough(rows))
     sample = pa.Table.from_pylist(_chosen(batch.to_pylist(), found, rows), batch.schema)
@@ -143,7 +143,7 @@ def _feather(file: File, found: Inspection, rows: int) -> bytes:
     return out.getvalue()
 
 
-def _tfrecords(file: File, found: Inspection, rows: int) -> bytes:
+def _tfrecords(file: SourceFile, found: Inspection, rows: int) -> bytes:
     some = [example for _, example in itertools.islice(examples(file), _enough(rows))]
     few = {name: [str(e.features.feature[name]) for e in some] for name in found.values}
     out = []
@@ -158,7 +158,7 @@ def _tfrecords(file: File, found: Inspection, rows: int) -> bytes:
     return b"".join(tfrecord.framed([records], len(out)).to_pylist())
 
 
-def _sql(file: File, found: Inspection, rows: int) -> bytes:
+def _sql(file: SourceFile, found: Inspection, rows: int) -> bytes:
     """Returns a database with the one table, which may be a view in the real one."""
     table = found.table
     with tempfile.TemporaryDirectory() as scratch:

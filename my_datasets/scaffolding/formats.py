@@ -16,7 +16,7 @@ from my_datasets import sources
 from my_datasets.building.units import Misfit
 from my_datasets.errors import SourceError, explain
 from my_datasets.sources.databases import quoted, sqlite_uri
-from my_datasets.sources.files.file import CODECS, File
+from my_datasets.sources.files.file import CODECS, SourceFile
 from my_datasets.sources.files.listing import files
 
 # The kinds, by the endings of their files.
@@ -79,7 +79,7 @@ def kind_of(where: str) -> str:
     )
 
 
-def files_of(where: str, kind: str) -> list[File]:
+def files_of(where: str, kind: str) -> list[SourceFile]:
     """Returns the files of a kind at a place.
 
     Args:
@@ -91,7 +91,7 @@ def files_of(where: str, kind: str) -> list[File]:
     """
     if kind == "sql":
         # One file is meant, not others that its path would match as a pattern.
-        return [File(where, "", Path(where).stat().st_size)]
+        return [SourceFile(where, "", Path(where).stat().st_size)]
     return files(where, () if kind == "tfrecords" else _ENDINGS[kind])
 
 

@@ -24,7 +24,7 @@ _LABELS = ("label", "labels", "class", "target", "category", "y")
 
 
 @dataclass(frozen=True)
-class Column:
+class InspectedColumn:
     """What is known of a column.
 
     Attributes:
@@ -62,7 +62,7 @@ class Inspection:
     kind: str
     options: Mapping[str, Any]
     source: sources.Source
-    columns: Sequence[Column]
+    columns: Sequence[InspectedColumn]
     label: str | None
     sample: pa.Table
     values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -189,9 +189,11 @@ def _all_values(source: sources.Source, name: str, most: int, option: str) -> li
 
 def _column(
     name: str, feature: str, values: pa.ChunkedArray, classes: tuple[str, ...] | None
-) -> Column:
+) -> InspectedColumn:
     some = values.slice(0, 200).to_pylist()
-    return Column(name, feature, values.type, _doc(values), classes, looks_personal(name, some))
+    return InspectedColumn(
+        name, feature, values.type, _doc(values), classes, looks_personal(name, some)
+    )
 
 
 def _doc(values: pa.ChunkedArray) -> str:

@@ -16,13 +16,13 @@ from tensorflow_datasets.core import registered
 
 from my_datasets.builders.download.download_cache import url_info
 from my_datasets.building.units import Misfit
-from my_datasets.checking.dummy_downloads import DownloadManager
-from my_datasets.checking.target import Subject
-from my_datasets.downloads.fetching import Fetched, fetch
+from my_datasets.checking.dummy_downloads import DummyDownloadManager
+from my_datasets.checking.target import CheckTarget
+from my_datasets.downloads.fetching import FetchedFile, fetch
 from my_datasets.errors import SourceError, explain
 from my_datasets.scaffolding import code, project
 from my_datasets.scaffolding import dummy_data as dummies
-from my_datasets.scaffolding.code import Split
+from my_datasets.scaffolding.code import SplitCode
 from my_datasets.scaffolding.inspection import Inspection, inspect
 from my_datasets.sources.source import Source
 
@@ -71,7 +71,7 @@ def look(
     split: str | None = None,
     key: str | None = None,
     table: str | None = None,
-) -> tuple[Inspection, str, Fetched | None]:
+) -> tuple[Inspection, str, FetchedFile | None]:
     """Returns what raw data are, and where they lie now: an address is downloaded first.
 
     Args:
@@ -117,8 +117,8 @@ def scaffold(
     found: Inspection,
     *,
     into: Path,
-    split: Split,
-    fetched: Fetched | None = None,
+    split: SplitCode,
+    fetched: FetchedFile | None = None,
 ) -> Made:
     """Writes a dataset; whole, or not at all.
 
@@ -194,7 +194,12 @@ def scaffold(
 
 
 def _tried(
-    name: str, source: str, local: str, found: Inspection, scratch: Path, download: Fetched | None
+    name: str,
+    source: str,
+    local: str,
+    found: Inspection,
+    scratch: Path,
+    download: FetchedFile | None,
 ) -> dict[str, int]:
     """Makes dummy data, ever more rows until no split is empty; returns the splits' sizes."""
     # TFDS wants a package, and no other one may be called so.
@@ -208,7 +213,7 @@ def _tried(
     (folder / "README.md").write_text(f"# {name}\n", "utf-8")
     module = f"{package}.{name}.{path.stem}"
     dummy = scratch / "dummy_data"
-    subject = Subject(name, path, scratch, module, folder / "checksums.tsv", dummy)
+    subject = CheckTarget(name, path, scratch, module, folder / "checksums.tsv", dummy)
     records = {download.url: url_info(download)} if download is not None else {}
     rows = _ROWS
     with _imported(scratch, module) as builder_class:
@@ -216,7 +221,7 @@ def _tried(
         while True:
             shutil.rmtree(dummy, ignore_errors=True)
             dummies.write(local, found, rows, dummy)
-            manager = DownloadManager(subject, records, [])
+            manager = DummyDownloadManager(subject, records, [])
             parts = builder._split_generators(manager)
             sizes = {split: _size(part) for split, part in parts.items()}
             rows *= 2

@@ -12,7 +12,7 @@ import pyarrow as pa
 from my_datasets.building.units import Misfit
 from my_datasets.errors import SourceError, explain
 from my_datasets.records import tfrecord
-from my_datasets.sources.files.file import File
+from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.files.listing import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored_schema
@@ -55,7 +55,7 @@ def tfrecords(
     return Source(_Reader(schema, key), found, schema)
 
 
-def _looked_at(file: File) -> pa.Schema:
+def _looked_at(file: SourceFile) -> pa.Schema:
     kinds: dict[str, pa.DataType] = {}
     single: dict[str, int] = {}
     count = 0
@@ -86,7 +86,7 @@ class _Reader:
     schema: pa.Schema
     key: str | None
 
-    def __call__(self, file: File) -> Iterator[tuple[Any, Any]]:
+    def __call__(self, file: SourceFile) -> Iterator[tuple[Any, Any]]:
         rows: list[Mapping[str, Any]] = []
         size, first = 0, 0
         for length, example in examples(file):
@@ -100,7 +100,7 @@ class _Reader:
             yield from self._batches(file, first, rows)
 
     def _batches(
-        self, file: File, first: int, rows: list[Mapping[str, Any]]
+        self, file: SourceFile, first: int, rows: list[Mapping[str, Any]]
     ) -> Iterator[tuple[Any, Any]]:
         """Yields rows as one batch; if any of them does not fit, each as a batch of its own."""
         keys = file.row_keys(first, len(rows))
@@ -146,7 +146,7 @@ def _list_of(kind: pa.DataType) -> str:
     return "int64_list" if pa.types.is_integer(kind) or pa.types.is_boolean(kind) else "bytes_list"
 
 
-def examples(file: File) -> Iterator[tuple[int, Any]]:
+def examples(file: SourceFile) -> Iterator[tuple[int, Any]]:
     """Yields each record's size in bytes, and its `tf.Example`.
 
     Raises:
@@ -168,7 +168,7 @@ def examples(file: File) -> Iterator[tuple[int, Any]]:
             ) from error
 
 
-def _records(file: File) -> Iterator[tuple[int, bytes]]:
+def _records(file: SourceFile) -> Iterator[tuple[int, bytes]]:
     """Yields each record's offset in the file and its bytes, after verifying both checksums."""
     at = 0
     with file.stream() as stream:
@@ -187,7 +187,7 @@ def _records(file: File) -> Iterator[tuple[int, bytes]]:
             at += tfrecord.OVERHEAD + length
 
 
-def _damaged(file: File, at: int, found: str) -> SourceError:
+def _damaged(file: SourceFile, at: int, found: str) -> SourceError:
     return SourceError(
         explain(
             f"{file} is no whole TFRecord file.",

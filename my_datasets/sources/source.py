@@ -197,7 +197,7 @@ class Source(Units):
         self, rule: "splitting.Rule", columns: Sequence[str | None], declared: Mapping[str, Any]
     ) -> "Source":
         self._require_single([name for name in columns if name is not None])
-        generate = splitting.Part(self.generate, rule)
+        generate = splitting.SplitPart(self.generate, rule)
         return dataclasses.replace(self, generate=generate, declared=declared)
 
     def _require_single(self, columns: Sequence[str]) -> None:

@@ -32,7 +32,7 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True)
-class Part:
+class SplitPart:
     """The rows of a source that belong to one split.
 
     Attributes:
@@ -136,7 +136,7 @@ class Stratum:
 
 
 @dataclass(frozen=True)
-class Valued:
+class ValueRule:
     """Selects rows by their values in a column.
 
     Attributes:
@@ -263,7 +263,7 @@ def _texts(column: pa.Array) -> pa.LargeBinaryArray:
     return pc.fill_null(column.cast(pa.large_string()), "").cast(pa.large_binary())
 
 
-def named(column: str, groups: Mapping[str, Sequence[Any]]) -> dict[str, Valued]:
+def named(column: str, groups: Mapping[str, Sequence[Any]]) -> dict[str, ValueRule]:
     """Returns the rule of each split, given the values that belong to it.
 
     Raises:
@@ -282,4 +282,6 @@ def named(column: str, groups: Mapping[str, Sequence[Any]]) -> dict[str, Valued]
                 )
             seen[value] = name
     first = next(iter(groups), "")
-    return {name: Valued(column, tuple(values), name == first) for name, values in groups.items()}
+    return {
+        name: ValueRule(column, tuple(values), name == first) for name, values in groups.items()
+    }

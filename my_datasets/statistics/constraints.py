@@ -14,7 +14,7 @@ from my_datasets.metadata.features import Leaf
 from my_datasets.records.tf_example.columns import Bytes, Column
 from my_datasets.statistics.feature import FeatureStatistics, tensor
 from my_datasets.statistics.images import looked_at
-from my_datasets.statistics.numbers import Labels
+from my_datasets.statistics.numbers import LabelStatistics
 
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
@@ -265,7 +265,7 @@ def check_declared(
                         fix="leave it out",
                     )
                 )
-        if constraint.all_labels and not isinstance(known[name].values, Labels):
+        if constraint.all_labels and not isinstance(known[name].values, LabelStatistics):
             raise BuilderError(
                 explain(
                     f"CONSTRAINTS of {builder!r} says all_labels of {name!r}, of which the classes "

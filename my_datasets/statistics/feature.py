@@ -13,9 +13,9 @@ from my_datasets.metadata.features import Leaf
 from my_datasets.records.tf_example.columns import Bytes, Column, tensor_bytes
 from my_datasets.records.tf_example.encoding import Kind
 from my_datasets.statistics.distribution import Distribution
-from my_datasets.statistics.images import Images
-from my_datasets.statistics.numbers import Labels, Numbers, summary_of
-from my_datasets.statistics.texts import Texts
+from my_datasets.statistics.images import ImageStatistics
+from my_datasets.statistics.numbers import LabelStatistics, NumberStatistics, summary_of
+from my_datasets.statistics.texts import TextStatistics
 
 # Of an example's values at most about so many are put into the histogram.
 _VALUES = 1024
@@ -37,7 +37,9 @@ class FeatureStatistics:
 
     leaf: Leaf
     expected: int = 0
-    values: Numbers | Labels | Texts | Images = field(init=False)
+    values: NumberStatistics | LabelStatistics | TextStatistics | ImageStatistics = field(
+        init=False
+    )
     missing: int = 0
     lengths: Distribution = field(default_factory=lambda: Distribution(whole=True))
 
@@ -83,7 +85,10 @@ class FeatureStatistics:
 
     def _add(self, data: Bytes, column: Column, hashes: Hashes) -> None:
         # What is stored as another kind than the feature's is told where examples are decoded.
-        if isinstance(self.values, (Numbers, Labels)) and self.leaf.encoding == "none":
+        if (
+            isinstance(self.values, (NumberStatistics, LabelStatistics))
+            and self.leaf.encoding == "none"
+        ):
             if column.values is None or column.kind is not stored_kind(self.leaf):
                 return
             values: Any = column.values
@@ -92,13 +97,13 @@ class FeatureStatistics:
             self.values.add(values, _every(values.size, len(column.counts)))
         elif column.starts is None or column.stops is None:
             return
-        elif isinstance(self.values, Texts):
+        elif isinstance(self.values, TextStatistics):
             self.values.add(data, column.starts, column.stops)
         else:
             view = data.data
             places = zip(column.starts.tolist(), column.stops.tolist(), strict=True)
             files = [view[a:b] for a, b in places]
-            if isinstance(self.values, Images):
+            if isinstance(self.values, ImageStatistics):
                 self.values.add(files, _chosen(column, hashes))
             else:
                 for file in files:
@@ -113,7 +118,12 @@ class FeatureStatistics:
 
     def summary(self) -> dict[str, Any]:
         """Returns what the manifest tells of the feature."""
-        kinds = {Numbers: "number", Labels: "label", Texts: "text", Images: "image"}
+        kinds = {
+            NumberStatistics: "number",
+            LabelStatistics: "label",
+            TextStatistics: "text",
+            ImageStatistics: "image",
+        }
         found = {"kind": kinds[type(self.values)], "missing": self.missing, **self.values.summary()}
         if self.lengths.count:
             found["values_per_example"] = summary_of(self.lengths)
@@ -138,14 +148,16 @@ def stored_kind(leaf: Leaf) -> Kind:
     return Kind.FLOAT if np.dtype(leaf.dtype).kind == "f" else Kind.INT64
 
 
-def _of(leaf: Leaf, expected: int) -> Numbers | Labels | Texts | Images:
+def _of(
+    leaf: Leaf, expected: int
+) -> NumberStatistics | LabelStatistics | TextStatistics | ImageStatistics:
     if leaf.form == "image":
-        return Images(expected)
+        return ImageStatistics(expected)
     if leaf.form == "bytes":
-        return Texts()
+        return TextStatistics()
     if leaf.classes and leaf.classes <= _CLASSES:
-        return Labels(leaf.labels, np.zeros(leaf.classes, np.int64))
-    return Numbers(leaf.dtype)
+        return LabelStatistics(leaf.labels, np.zeros(leaf.classes, np.int64))
+    return NumberStatistics(leaf.dtype)
 
 
 def _every(values: int, examples: int) -> int:

@@ -27,7 +27,7 @@ def _whole() -> Distribution:
 
 
 @dataclass
-class Images:
+class ImageStatistics:
     """Statistics of image files.
 
     Attributes:
@@ -79,7 +79,7 @@ class Images:
             self.looked_at[channels] += 1
             self.sums[channels] = self.sums.get(channels, np.zeros_like(found)) + found
 
-    def merge(self, other: "Images") -> None:
+    def merge(self, other: "ImageStatistics") -> None:
         """Adds others."""
         self.sizes.merge(other.sizes)
         self.heights.merge(other.heights)

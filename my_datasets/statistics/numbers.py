@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass
-class Numbers:
+class NumberStatistics:
     """Statistics of numbers.
 
     Attributes:
@@ -76,7 +76,7 @@ class Numbers:
         self.distinct.add(hashes)
         self.top.add(hashes, lambda place: values[place].item())
 
-    def merge(self, other: "Numbers") -> None:
+    def merge(self, other: "NumberStatistics") -> None:
         """Adds the values of others that follow these."""
         self.distribution.merge(other.distribution)
         self.nan += other.nan
@@ -98,7 +98,7 @@ class Numbers:
 
 
 @dataclass
-class Labels:
+class LabelStatistics:
     """How often each class comes.
 
     Attributes:
@@ -128,7 +128,7 @@ class Labels:
         """Returns the classes that no example is of."""
         return [name for name, count in self.summary()["classes"].items() if not count]
 
-    def merge(self, other: "Labels") -> None:
+    def merge(self, other: "LabelStatistics") -> None:
         """Adds others."""
         self.counts += other.counts
         self.unknown += other.unknown

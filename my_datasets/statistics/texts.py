@@ -22,7 +22,7 @@ _NOT_ASCII = np.uint64(0x8080808080808080)
 
 
 @dataclass
-class Texts:
+class TextStatistics:
     """Statistics of texts, or of other bytes.
 
     Attributes:
@@ -68,7 +68,7 @@ class Texts:
 
         self.top.add(hashes[short], value)
 
-    def merge(self, other: "Texts") -> None:
+    def merge(self, other: "TextStatistics") -> None:
         """Adds others that follow these."""
         self.lengths.merge(other.lengths)
         self.empty += other.empty

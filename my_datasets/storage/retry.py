@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from my_datasets.errors import AlreadyInStoreError, StoreUnavailableError
-from my_datasets.storage.store import OnBytes, Store, Stored, untold
+from my_datasets.storage.store import OnBytes, Store, StoredFile, untold
 
 _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """How long a store is given.
 
     Attributes:
@@ -28,13 +28,13 @@ class Patience:
     longest_wait: float = 30.0
 
 
-class PatientStore:
+class RetryingStore:
     """Another store, asked again with growing pauses; see `Store`."""
 
-    def __init__(self, store: Store, patience: Patience | None = None) -> None:
+    def __init__(self, store: Store, patience: RetryPolicy | None = None) -> None:
         """Takes the store."""
         self._store = store
-        self._patience = patience or Patience()
+        self._patience = patience or RetryPolicy()
 
     @property
     def origin(self) -> Store:
@@ -51,11 +51,11 @@ class PatientStore:
         """As the store."""
         return self._store.is_writable
 
-    def stat(self, path: str) -> Stored:
+    def stat(self, path: str) -> StoredFile:
         """As the store."""
         return self._again(lambda: self._store.stat(path))
 
-    def list(self, folder: str) -> Iterator[Stored]:
+    def list(self, folder: str) -> Iterator[StoredFile]:
         """As the store; all at once."""
         yield from self._again(lambda: list(self._store.list(folder)))
 

@@ -25,7 +25,7 @@ def untold(count: int) -> None:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredFile:
     """A file in a store.
 
     Attributes:
@@ -57,14 +57,14 @@ class Store(Protocol):
     def is_writable(self) -> bool:
         """Whether anything can be written there at all."""
 
-    def stat(self, path: str) -> Stored:
+    def stat(self, path: str) -> StoredFile:
         """Returns what is known of a file without reading it.
 
         Raises:
           NotInStoreError: There is none.
         """
 
-    def list(self, folder: str) -> Iterator[Stored]:
+    def list(self, folder: str) -> Iterator[StoredFile]:
         """Yields all files below a folder, in any order; none if there is no such folder.
 
         Raises:

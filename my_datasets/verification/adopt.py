@@ -7,8 +7,8 @@ from typing import Any
 
 from my_datasets._version import __version__
 from my_datasets.comparison import examine
-from my_datasets.comparison.examine import Wanted
-from my_datasets.comparison.version_metadata import Subject
+from my_datasets.comparison.examine import Examination
+from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core.machine import cores
 from my_datasets.errors import DataDirError, IncompleteVersionError, explain
 from my_datasets.metadata import features, recorded_files
@@ -36,7 +36,7 @@ def adopt(version_dir: str | os.PathLike[str], *, workers: int | None = None) ->
       CorruptShardError: A shard is damaged or not there: nothing is written.
     """
     version_dir = Path(version_dir).expanduser()
-    subject = Subject.read(version_dir)
+    subject = ComparedVersion.read(version_dir)
     if subject.manifest is not None:
         raise DataDirError(
             explain(
@@ -85,7 +85,7 @@ def looked_into(
     """
     with tempfile.TemporaryDirectory() as scratch:
         found = examine.examine(
-            version_dir, declared, Path(scratch), Wanted(features.known_leaves(version_dir)),
+            version_dir, declared, Path(scratch), Examination(features.known_leaves(version_dir)),
             workers=workers or cores(),
         )  # fmt: skip
         splits = {

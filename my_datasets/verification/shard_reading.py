@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from my_datasets.comparison import reader_pool
-from my_datasets.comparison.version_metadata import Subject
+from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core.issue import Issue
 from my_datasets.errors import DiskFullError, explain
 from my_datasets.input_pipeline.decode.decoder import Decoder
@@ -43,7 +43,7 @@ class Worker:
 
     def __init__(
         self,
-        subject: Subject,
+        subject: ComparedVersion,
         level: Level,
         decoder: Decoder | None,
         directory: Path,
@@ -117,7 +117,7 @@ class Worker:
         return [notes, *(observer.file_of(notes, watch) for watch in self._watches)]
 
 
-def tasks(subject: Subject, not_to_be_read: set[str]) -> list[Task]:
+def tasks(subject: ComparedVersion, not_to_be_read: set[str]) -> list[Task]:
     """Returns the shards of a version that can be read."""
     if subject.declared is None:
         return []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from my_datasets._version import __version__
-from my_datasets.comparison.version_metadata import Subject
+from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core.hash_sets import Parts
 from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.machine import cores
@@ -85,7 +85,7 @@ def verify(
                 fix="give a reference such as digits, or a directory that my-datasets info shows",
             )
         )
-    subject = Subject.read(path)
+    subject = ComparedVersion.read(path)
     issues = [*subject.issues, *metadata.check(subject)]
     issues += files.check(subject, read=level is not Level.FAST)
     issues += [*constraints.check_noted(subject), *drift.check(subject)]
@@ -142,7 +142,7 @@ def verify(
     )  # fmt: skip
 
 
-def _locked(subject: Subject, lock: Lock | None) -> Iterator[Issue]:
+def _locked(subject: ComparedVersion, lock: Lock | None) -> Iterator[Issue]:
     """Yields how a version differs from what a lock says of it."""
     if lock is None or subject.manifest is None:
         return
@@ -158,7 +158,7 @@ def _locked(subject: Subject, lock: Lock | None) -> Iterator[Issue]:
             )  # fmt: skip
 
 
-def _decoder(subject: Subject, not_checked: list[str]) -> Decoder | None:
+def _decoder(subject: ComparedVersion, not_checked: list[str]) -> Decoder | None:
     """Returns what takes examples apart; None, with a note, if that is not to be had."""
     if any(issue.node == "features.json" for issue in subject.issues):
         return None
@@ -171,7 +171,7 @@ def _decoder(subject: Subject, not_checked: list[str]) -> Decoder | None:
 
 
 def _checks(
-    subject: Subject, decoder: Decoder | None, near_duplicates: NearDuplicates | None
+    subject: ComparedVersion, decoder: Decoder | None, near_duplicates: NearDuplicates | None
 ) -> list[Check]:
     """Returns what is to be looked at when all examples were taken apart."""
     tree = decoder.tree if decoder else None
@@ -183,7 +183,7 @@ def _checks(
 
 
 def _noted(
-    subject: Subject, worker: shard_reading.Worker, tasks: Sequence[shard_reading.Task]
+    subject: ComparedVersion, worker: shard_reading.Worker, tasks: Sequence[shard_reading.Task]
 ) -> dict[str, list[Noted]]:
     """Returns the shards of each split, with what was noted of them."""
     declared = subject.declared
@@ -198,21 +198,21 @@ def _noted(
     return {name: [by_name[one.name] for one in some] for name, some in declared.splits.items()}
 
 
-def _declared(subject: Subject) -> int:
+def _declared(subject: ComparedVersion) -> int:
     return sum(map(len, subject.declared.splits.values())) if subject.declared else 0
 
 
-def _examples(subject: Subject) -> int:
+def _examples(subject: ComparedVersion) -> int:
     splits = subject.declared.splits.values() if subject.declared else ()
     return sum(one.examples for some in splits for one in some)
 
 
-def _by_split(subject: Subject, found: dict[str, Path]) -> dict[str, Parts]:
+def _by_split(subject: ComparedVersion, found: dict[str, Path]) -> dict[str, Parts]:
     splits = subject.declared.splits if subject.declared else {}
     return {name: Parts(found[one.name] for one in some) for name, some in splits.items()}
 
 
-def _digest(subject: Subject, splits: dict[str, Parts]) -> str:
+def _digest(subject: ComparedVersion, splits: dict[str, Parts]) -> str:
     found = {
         name: content.SplitContent(parts.hashes, content.ordered(parts), "")
         for name, parts in splits.items()

@@ -24,7 +24,7 @@ from my_datasets.builders.remote.remote_target import Destination
 from my_datasets.building.engines.beam.pipelines import buckets, run_writer
 from my_datasets.building.engines.beam.runners import runners
 from my_datasets.building.engines.beam.workers.environment_check import Surroundings
-from my_datasets.building.engines.beam.workspace.object_store import Bucket
+from my_datasets.building.engines.beam.workspace.object_store import BucketWorkspace
 from my_datasets.building.options import BuildOptions
 from my_datasets.cli.main import cli
 from my_datasets.metadata.layout import METADATA_FILES
@@ -109,13 +109,13 @@ def test_workers_write_and_read_in_the_store(url, expected, dask_in_process, mon
     # Several pipelines, each of which reads a part of each run.
     monkeypatch.setattr(runners.Submission, "at_once", lambda self, memory: 70_000)
     brought = []
-    original = Bucket.put
+    original = BucketWorkspace.put
 
     def noted(self, path, name):
         brought.append(name)
         original(self, path, name)
 
-    monkeypatch.setattr(Bucket, "put", noted)
+    monkeypatch.setattr(BucketWorkspace, "put", noted)
     options = {"runner": "dask", "dask_client_address": dask_in_process}
     build(url, beam_options=options)
     check_same(files(url), expected)
@@ -204,7 +204,7 @@ def test_a_bucket_that_is_not_there(s3_bucket, tmp_path, monkeypatch):
 
 
 def test_a_worker_that_cannot_use_the_bucket_is_told(s3_bucket):
-    place = Bucket("s3://no-such-bucket-here/data", "a/w", "a/v")
+    place = BucketWorkspace("s3://no-such-bucket-here/data", "a/w", "a/v")
     with pytest.raises(errors.BuildInterruptedError, match=r"A worker (cannot use|does not see) "):
         Surroundings(place).check()
 

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from my_datasets.core.version import Version, VersionPattern
+from my_datasets.core.version import VersionNumber, VersionPattern
 from my_datasets.resolving import available_versions, registry
 from my_datasets.resolving.blocked import Blocked
 from my_datasets.resolving.registry import DatasetsPackage
@@ -95,7 +95,7 @@ def test_what_is_computed_is_not_sure(line):
         f"class Builder:\n    VERSION = tfds.core.Version('1.0.0')\n{line}\n".encode()
     )
     assert not found.is_sure
-    assert found.current == Version(1, 0, 0)
+    assert found.current == VersionNumber(1, 0, 0)
 
 
 def test_code_whose_blocked_versions_are_computed_is_imported(tmp_path, monkeypatch):
@@ -125,6 +125,6 @@ def test_the_order_in_which_versions_are_meant():
     assert offer.builds("1.3.0")  # as TFDS builds the newest on request
     assert not offer.builds("0.9.0")
     any_of_1 = VersionPattern.parse("1.*.*")
-    assert offer.newest(any_of_1, None) == Version(1, 1, 0)
-    assert offer.newest(VersionPattern.parse("0.*.*"), None) == Version(0, 9, 0)
+    assert offer.newest(any_of_1, None) == VersionNumber(1, 1, 0)
+    assert offer.newest(VersionPattern.parse("0.*.*"), None) == VersionNumber(0, 9, 0)
     assert offer.newest(VersionPattern.parse("2.*.*"), None) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from my_datasets import errors
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.resolving.registry import DatasetsPackage, packaged
 from tests import zygote
 from tests.conftest import ROOT
@@ -40,7 +40,7 @@ def test_listing_reads_files_and_imports_nothing(package):
         "broken", "VERSION = tfds.core.Version('2.3.4')\n1 / 0", "# broken\n\nNever works.\n\nMore."
     ).datasets
     assert list(datasets) == ["broken"]
-    assert datasets["broken"].version == Version(2, 3, 4)
+    assert datasets["broken"].version == VersionNumber(2, 3, 4)
     assert datasets["broken"].summary == "Never works."
     assert "their_datasets.broken" not in sys.modules
 

@@ -11,8 +11,8 @@ from my_datasets.cli.main import cli
 from my_datasets.comparison.diff import Diff
 from my_datasets.comparison.example_changes import SplitDiff
 from my_datasets.core.issue import Issue, Severity
-from my_datasets.core.version import Version
-from my_datasets.core.version_rules import Bump, Change, Kind
+from my_datasets.core.version import VersionNumber
+from my_datasets.core.version_rules import Bump, ChangeKind, VersionChange
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.statistics.distribution import Distribution
 from my_datasets.statistics.drift import moved
@@ -90,13 +90,13 @@ def split(**features):
 
 def test_a_difference_with_the_statistics_that_moved():
     changes = (
-        Change(Kind.EXAMPLES_ADDED, "split train", "2 examples", "1 others: train[1]"),
-        Change(Kind.FEATURE_ADDED, "feature new", "not there", "int64"),
+        VersionChange(ChangeKind.EXAMPLES_ADDED, "split train", "2 examples", "1 others: train[1]"),
+        VersionChange(ChangeKind.FEATURE_ADDED, "feature new", "not there", "int64"),
     )
     splits = (SplitDiff("train", 2, 3, added=1, moved={"test": 4}),)
     before = split(length=numbers(0, 1), kind=labels(a=250, b=250), still=numbers(0, 1))
     after = split(length=numbers(5, 6), kind=labels(a=450, b=50), still=numbers(0, 1))
-    least = Version(2, 0, 0)
+    least = VersionNumber(2, 0, 0)
     found = Diff(
         "x:1.0.0", "x:1.0.1", changes, splits, tuple(moved(before, after)), Bump.PATCH, least
     )
@@ -115,7 +115,7 @@ def test_a_difference_with_the_statistics_that_moved():
 
 
 def test_no_difference():
-    found = Diff("x:1.0.0", "y:1.0.0", (), (), (), None, Version(1, 0, 0))
+    found = Diff("x:1.0.0", "y:1.0.0", (), (), (), None, VersionNumber(1, 0, 0))
     text = require_harmless(diff_page(found, {}, {})).text
     assert "example for example" in text
     assert "of another dataset" in text
@@ -134,10 +134,10 @@ def test_nothing_from_data_becomes_markup(text):
     after = {text: {"examples": 14, "features": {text: words, "l": labels(**{text: 1, "b": 99})}}}
     page = require_harmless(statistics_page(text, before))
     assert page.tags.count("svg") == 2
-    change = Change(Kind.FEATURE_ADDED, text, text, text)
+    change = VersionChange(ChangeKind.FEATURE_ADDED, text, text, text)
     splits = (SplitDiff(text, 1, 2, moved={text: 3}),)
     both = tuple(moved(before, after))
-    found = Diff(text, text, (change,), splits, both, Bump.MINOR, Version(1, 1, 0))
+    found = Diff(text, text, (change,), splits, both, Bump.MINOR, VersionNumber(1, 1, 0))
     page = require_harmless(diff_page(found, before, after))
     assert page.tags.count("svg") == 1
 

@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets.comparison.diff import diff
-from my_datasets.core.version_rules import Bump, Kind
+from my_datasets.core.version_rules import Bump, ChangeKind
 from my_datasets.errors import CorruptShardError, IncompleteVersionError
 from my_datasets.metadata.content import Content
 from my_datasets.metadata.manifest import Manifest
@@ -139,7 +139,7 @@ def test_examples_that_come_and_go_are_named(first, build):
     values, old = stored(new), stored(first)
     assert sorted(values[place] for place in train.examples["added"]) == [7000, 7007]
     assert sorted(old[place] for place in train.examples["removed"]) == [0, 7, 14, 21, 28]
-    (gone,) = [c for c in diff(first, new).changes if c.kind is Kind.EXAMPLES_REMOVED]
+    (gone,) = [c for c in diff(first, new).changes if c.kind is ChangeKind.EXAMPLES_REMOVED]
     assert "train[" in gone.before
     assert gone.bump is Bump.MAJOR
 
@@ -160,7 +160,8 @@ def test_examples_that_changed_are_told_by_their_keys(first, build):
     assert [values[place] for place in train.examples["added"]] == [7000]
     assert sorted(old[place] for place in train.examples["removed"]) == [0, 7, 14]
     (change,) = [one for one in diff(first, new).changes
-                 if (one.kind, one.node) == (Kind.EXAMPLES_CHANGED, "split train")]  # fmt: skip
+                 if (one.kind, one.node)
+                 == (ChangeKind.EXAMPLES_CHANGED, "split train")]  # fmt: skip
     assert change.before == "3 examples"
     assert change.after.startswith("other values of the same keys: train[")
 

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from my_datasets.core import version_rules
-from my_datasets.core.version import Version
-from my_datasets.core.version_rules import RULES, Bump, Change, Kind
+from my_datasets.core.version import VersionNumber
+from my_datasets.core.version_rules import RULES, Bump, ChangeKind, VersionChange
 
-VERSIONS = st.builds(Version, *[st.integers(0, 20)] * 3)
+VERSIONS = st.builds(VersionNumber, *[st.integers(0, 20)] * 3)
 
 
 def test_each_kind_has_a_rule_with_a_reason():
-    assert RULES.keys() == set(Kind)
+    assert RULES.keys() == set(ChangeKind)
     for bump, reason in RULES.values():
         assert bump > Bump.NONE
         assert len(reason) > 20
@@ -20,11 +20,17 @@ def test_each_kind_has_a_rule_with_a_reason():
 
 
 def test_what_asks_for_most_counts():
-    some = [Change(Kind.SHARDS, "split train"), Change(Kind.FEATURE_ADDED, "feature x")]
+    some = [
+        VersionChange(ChangeKind.SHARDS, "split train"),
+        VersionChange(ChangeKind.FEATURE_ADDED, "feature x"),
+    ]
     assert version_rules.required([]) is Bump.NONE
     assert version_rules.required(some[:1]) is Bump.PATCH
     assert version_rules.required(some) is Bump.MINOR
-    assert version_rules.required([*some, Change(Kind.SPLIT_REMOVED, "split test")]) is Bump.MAJOR
+    assert (
+        version_rules.required([*some, VersionChange(ChangeKind.SPLIT_REMOVED, "split test")])
+        is Bump.MAJOR
+    )
     assert some[1].to_json()["bump"] == "minor"
 
 
@@ -38,7 +44,7 @@ def test_what_asks_for_most_counts():
     ],
 )  # fmt: skip
 def test_by_which_number_a_version_was_raised(old, new, expected):
-    assert version_rules.between(Version.parse(old), Version.parse(new)) == expected
+    assert version_rules.between(VersionNumber.parse(old), VersionNumber.parse(new)) == expected
 
 
 @given(VERSIONS, st.sampled_from(Bump), VERSIONS)

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.metadata import layout
 from my_datasets.storage import addresses
 
@@ -33,7 +33,9 @@ def test_what_is_not_whole_is_passed_over(tmp_path):
     make(tmp_path / "a/1.0.3")
     make(tmp_path / "downloads/extracted", "x")
     (tmp_path / "a/2.0.0").write_text("a file")
-    assert [found.version for found in layout.prepared_versions(tmp_path)] == [Version(1, 0, 3)]
+    assert [found.version for found in layout.prepared_versions(tmp_path)] == [
+        VersionNumber(1, 0, 3)
+    ]
 
 
 def test_a_missing_directory_holds_nothing(tmp_path):

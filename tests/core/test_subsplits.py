@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from my_datasets.errors import SplitNotFoundError
-from my_datasets.metadata.subsplits import Range, resolve
+from my_datasets.metadata.subsplits import ExampleRange, resolve
 
 LENGTHS = {"train": [7, 0, 33, 60, 4], "test": [19]}
 BOUNDS = st.one_of(
@@ -34,7 +34,9 @@ def of_tfds(spec):
     absolute = tfds.core.ReadInstruction.from_spec(spec).to_absolute(infos)
     totals = {name: sum(sizes) for name, sizes in LENGTHS.items()}
     return [
-        Range(one.splitname, one.from_ or 0, totals[one.splitname] if one.to is None else one.to)
+        ExampleRange(
+            one.splitname, one.from_ or 0, totals[one.splitname] if one.to is None else one.to
+        )
         for one in absolute
     ]
 
@@ -54,7 +56,7 @@ def test_it_means_what_tfds_means(spec):
 
 
 def test_all_is_every_split():
-    assert resolve("all", LENGTHS) == [Range("train", 0, 104), Range("test", 0, 19)]
+    assert resolve("all", LENGTHS) == [ExampleRange("train", 0, 104), ExampleRange("test", 0, 19)]
 
 
 @pytest.mark.parametrize(

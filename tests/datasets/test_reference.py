@@ -14,7 +14,7 @@ from tensorflow_datasets.core.download import checksums
 import my_datasets
 from my_datasets.building.options import BuildOptions
 from my_datasets.comparison.diff import diff
-from my_datasets.core.version_rules import Bump, Kind
+from my_datasets.core.version_rules import Bump, ChangeKind
 from my_datasets.datasets.cats_and_dogs import cats_and_dogs_dataset_builder
 from my_datasets.datasets.collider_events import collider_events_dataset_builder
 from my_datasets.datasets.movie_sentiment import movie_sentiment_dataset_builder
@@ -216,7 +216,7 @@ def test_both_versions_of_penguins_study_side_by_side(source, tmp_path, order):
     assert newest.name == "penguins_study:1.1.0"
     changed = diff(folder / "1.0.0", folder / "1.1.0")
     assert [(one.kind, one.node) for one in changed.changes if one.bump is Bump.MINOR] == [
-        (Kind.FEATURE_ADDED, "feature sex")
+        (ChangeKind.FEATURE_ADDED, "feature sex")
     ]
     assert (changed.required, changed.actual, changed.is_enough) == (Bump.MINOR, Bump.MINOR, True)
 

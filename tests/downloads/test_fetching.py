@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from my_datasets.downloads.diagnosis import Expected
-from my_datasets.downloads.fetching import Patience, alone, fetch
+from my_datasets.downloads.fetching import DownloadRetry, alone, fetch
 from my_datasets.errors import ChecksumError, DownloadError
 from tests.waiting import until
 
 BODY = np.random.default_rng(0).bytes(1_000_000)
-SHORT = Patience(tries=3, first_wait=0.01, longest_wait=0.05, connect=2, silence=0.5)
+SHORT = DownloadRetry(tries=3, first_wait=0.01, longest_wait=0.05, connect=2, silence=0.5)
 
 
 def of(body):
@@ -67,7 +67,7 @@ def test_a_file_that_changes_meanwhile_is_not_mixed(server, tmp_path):
     other = BODY[::-1]
     url = server.put("/x.bin", BODY, drops=[300_000])
     with pytest.raises(DownloadError):
-        get(url, tmp_path, patience=Patience(tries=1))
+        get(url, tmp_path, patience=DownloadRetry(tries=1))
     server.put("/x.bin", other)
     assert get(url, tmp_path).path.read_bytes() == other
     assert server.asked[-1] == ("/x.bin", "bytes=300000-")
@@ -77,7 +77,7 @@ def test_a_beginning_of_another_file_is_found_out_by_the_checksum(server, tmp_pa
     other = BODY[::-1]
     url = server.put("/x.bin", BODY, drops=[300_000], tagged=False)
     with pytest.raises(DownloadError):
-        get(url, tmp_path, expected=of(other), patience=Patience(tries=1))
+        get(url, tmp_path, expected=of(other), patience=DownloadRetry(tries=1))
     server.put("/x.bin", other, tagged=False)
     assert get(url, tmp_path, expected=of(other)).path.read_bytes() == other
     assert [asked for _, asked in server.asked] == [None, "bytes=300000-", None]

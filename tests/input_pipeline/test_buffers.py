@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from my_datasets.input_pipeline.decode.buffers import Pool
+from my_datasets.input_pipeline.decode.buffers import BufferPool
 from my_datasets.input_pipeline.transform import floats
 
 SHAPE = (3, 400, 1000)
@@ -19,7 +19,7 @@ def address(array):
 
 
 def test_it_comes_back_with_its_last_view_and_not_before():
-    pool = Pool()
+    pool = BufferPool()
     array = pool.aligned(SHAPE, np.float32)
     assert array.shape == SHAPE
     assert array.dtype == np.float32
@@ -45,7 +45,7 @@ def test_it_comes_back_with_its_last_view_and_not_before():
 
 
 def test_a_tensor_holds_it():
-    pool = Pool()
+    pool = BufferPool()
     array = pool.aligned(SHAPE, np.float32)
     array[...] = 7
     given = [array]
@@ -59,7 +59,7 @@ def test_a_tensor_holds_it():
 
 
 def test_little_is_kept():
-    pool = Pool()
+    pool = BufferPool()
     arrays = [pool.aligned(SHAPE, np.float32) for _ in range(9)]
     small = pool.aligned((10,), np.int64)
     del arrays, small
@@ -71,7 +71,7 @@ def test_little_is_kept():
 
 
 def test_threads_never_share_it():
-    pool = Pool()
+    pool = BufferPool()
     wrong = []
 
     def work(number):

@@ -29,9 +29,11 @@ def test_later_epochs_are_the_same_and_decode_nothing(data_dir, tmp_path, monkey
     expected = all_of(my_datasets.batches("everything", **options))
     kept = {"cache": kind, "cache_dir": tmp_path / "cache" if kind == "disk" else None}
     decoded = []
-    real = images.Decoder.__call__
+    real = images.ImageDecoder.__call__
     monkeypatch.setattr(
-        images.Decoder, "__call__", lambda self, *data: (decoded.append(1), real(self, *data))[1]
+        images.ImageDecoder,
+        "__call__",
+        lambda self, *data: (decoded.append(1), real(self, *data))[1],
     )
     made = plan("everything", **options, **kept)
     decoded.clear()

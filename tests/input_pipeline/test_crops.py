@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import my_datasets
 from my_datasets.errors import InvalidOptionError
-from my_datasets.input_pipeline.decode.images import Decoder
+from my_datasets.input_pipeline.decode.images import ImageDecoder
 from my_datasets.input_pipeline.plan.planner import plan
 from my_datasets.input_pipeline.transform.crops import Crop
 
@@ -58,7 +58,7 @@ def test_the_part_is_that_of_the_whole_image(ending, size):
     crop = Crop("random", size, (0.3, 0.9))
     for draws in crop.draws(0, np.arange(20)):
         top, left, rows, columns = crop.box(110, 150, draws)
-        found = Decoder(3, size=size, crop=crop)(data, draws)
+        found = ImageDecoder(3, size=size, crop=crop)(data, draws)
         part = whole[top : top + rows, left : left + columns]
         wanted = tf.image.resize(part, size).numpy()
         is_scaled = ending == ".jpg" and rows >= 2 * size[0] and columns >= 2 * size[1]

@@ -12,7 +12,7 @@ from my_datasets.errors import FeatureError, OutOfMemoryError
 from my_datasets.input_pipeline.decode.decoder import Decoder, MisfitError
 from my_datasets.metadata import features
 from my_datasets.metadata.features import Leaf
-from my_datasets.records.random_access import Batch
+from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.columns import PADDING
 from my_datasets.statistics.feature import tensor
 
@@ -37,7 +37,7 @@ def batch_of(*examples):
     ]
     stops = np.cumsum([len(text) for text in texts])
     data = np.frombuffer(b"".join(texts) + bytes(PADDING), np.uint8)
-    return Batch(data, stops - [len(text) for text in texts], stops)
+    return RecordBatch(data, stops - [len(text) for text in texts], stops)
 
 
 def packed(*values):

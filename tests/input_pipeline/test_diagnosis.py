@@ -13,7 +13,7 @@ from my_datasets.input_pipeline.order.permutation import Order
 from my_datasets.input_pipeline.plan.planner import plan
 from my_datasets.input_pipeline.stopwatch import Stopwatch, timed
 from my_datasets.input_pipeline.transform.augment import compose
-from my_datasets.records.random_access import Records
+from my_datasets.records.random_access import RecordReader
 
 
 def slowed(monkeypatch, owner, name, seconds):
@@ -47,7 +47,7 @@ def of(data_dir, *, framework="numpy", augment=None, seconds=1.0, **options):
 
 
 def test_slow_reading_is_named_and_a_cache_helps(data_dir, monkeypatch):
-    slowed(monkeypatch, Records, "read", 0.1)
+    slowed(monkeypatch, RecordReader, "read", 0.1)
 
     def check(found):
         assert found.bottleneck == "read"
@@ -100,7 +100,7 @@ def test_slow_changes_of_images_are_named(data_dir):
 @pytest.mark.integration
 @pytest.mark.parametrize("framework", ["tensorflow", "numpy"])
 def test_one_worker_is_named(data_dir, monkeypatch, framework):
-    slowed(monkeypatch, images.Decoder, "__call__", 0.01)
+    slowed(monkeypatch, images.ImageDecoder, "__call__", 0.01)
 
     def check(found):
         assert found.bottleneck == "workers"
@@ -118,7 +118,7 @@ def test_one_worker_is_named(data_dir, monkeypatch, framework):
 @pytest.mark.integration
 @pytest.mark.parametrize("framework", ["tensorflow", "numpy"])
 def test_nothing_made_ahead_is_named(data_dir, monkeypatch, framework):
-    slowed(monkeypatch, Records, "read", 0.1)
+    slowed(monkeypatch, RecordReader, "read", 0.1)
 
     def check(found):
         assert found.bottleneck == "prefetch"

@@ -19,7 +19,7 @@ from my_datasets.errors import (
     UnknownOptionError,
 )
 from my_datasets.input_pipeline.transform.augment import RandomFlip
-from my_datasets.records.random_access import Records
+from my_datasets.records.random_access import RecordReader
 
 PLANNED = ("plan", "pipeline", "batches", "torch_loader")
 ALL = (*PLANNED, "source", "load")
@@ -127,7 +127,7 @@ def test_a_mistake_is_an_error_that_says_what_is_meant(
         raise AssertionError("records are read")
 
     if not options.keys() & {"augment"}:
-        monkeypatch.setattr(Records, "read", read)
+        monkeypatch.setattr(RecordReader, "read", read)
     what = ["everything", "everything"] if function == "mix" else "everything"
     place = {} if function == "mix" else {"data_dir": data_dir}
     with pytest.raises(MyDatasetsError, match=said) as caught:

@@ -14,7 +14,7 @@ from my_datasets.errors import (
     QuarantineError,
     StreamError,
 )
-from my_datasets.kafka.consumer.position import Position
+from my_datasets.kafka.consumer.position import TopicPosition
 from my_datasets.kafka.stream import stream
 from tests.kafka.examples import FEATURES, example, ids, numbered
 from tests.kafka.kafka import produce
@@ -67,7 +67,7 @@ def test_a_state_goes_on_with_the_next_message(mock_topic):
     first.close()
     assert sorted(seen + ids(read(mock_topic, state=text))) == list(range(90))
     # As often as one likes, and to the same; only partitions are in order, as brokers answer.
-    again = ids(read(mock_topic, state=Position.from_json(text), batch_size=8))
+    again = ids(read(mock_topic, state=TopicPosition.from_json(text), batch_size=8))
     assert sorted(seen + again) == list(range(90))
 
 

@@ -1,10 +1,10 @@
 """Who may be told what, and when."""
 
-from my_datasets.kafka.consumer.delivery_log import Ledger
+from my_datasets.kafka.consumer.delivery_log import DeliveryLog
 
 
 def test_what_was_read_before_a_loss_is_not_given_out_after_it():
-    ledger = Ledger()
+    ledger = DeliveryLog()
     ledger.assign({0: 5, 1: 7})
     assert ledger.give(0, {0: 10})
     ledger.revoke([1])
@@ -14,7 +14,7 @@ def test_what_was_read_before_a_loss_is_not_given_out_after_it():
 
 
 def test_a_partition_that_came_back_is_not_set_back_by_what_was_consumed_before():
-    ledger = Ledger()
+    ledger = DeliveryLog()
     ledger.assign({0: 0, 1: 0})
     ledger.give(0, {0: 10, 1: 10})
     ledger.revoke([0])
@@ -25,7 +25,7 @@ def test_a_partition_that_came_back_is_not_set_back_by_what_was_consumed_before(
 
 
 def test_only_what_is_new_is_committed_until_it_has_to_be_said_again():
-    ledger = Ledger()
+    ledger = DeliveryLog()
     ledger.assign({0: 0, 1: 3}, to_commit=[1])
     assert ledger.to_commit() == {1: 3}
     ledger.committed({1: 3, 9: 4})

@@ -14,8 +14,8 @@ from my_datasets.errors import FeatureError, InvalidOptionError
 from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.kafka.decode import payloads
 from my_datasets.kafka.decode.decoder import Decoding
-from my_datasets.kafka.decode.features import Described, check_shapes, described
-from my_datasets.kafka.decode.values import Values
+from my_datasets.kafka.decode.features import DecodedFeatures, check_shapes, described
+from my_datasets.kafka.decode.values import MessageValues
 from my_datasets.kafka.stream import parser_of
 from tests.kafka.examples import FEATURES, example, numbered, records
 
@@ -35,11 +35,11 @@ SCHEMA = {
 def decoding(payload, features=FEATURES, schema=None):
     found = described(features)
     parser = parser_of(payload, found.tree, schema)
-    made = payloads.Records()
+    made = payloads.ExamplePayloads()
     if parser is not None:
         made = payloads.Objects(parser, ExampleEncoder(found.loaded()))
     whole = Decoding(made, Decoder(found.tree))
-    return lambda values: whole(Values.of(values))
+    return lambda values: whole(MessageValues.of(values))
 
 
 def avro(value, schema=SCHEMA):
@@ -231,14 +231,14 @@ def test_a_file_gives_ffmpeg_no_arguments(place, tmp_path):
         tfds.features.FeaturesDict(OF_A_VIDEO[place](one)) for one in (video(), video("-y", "/x"))
     )
     plain.save_config(tmp_path)
-    assert Described(None, None, directory=tmp_path).loaded().to_json() == plain.to_json()
+    assert DecodedFeatures(None, None, directory=tmp_path).loaded().to_json() == plain.to_json()
     hostile.save_config(tmp_path)
     with pytest.raises(FeatureError, match="Found: -y /x\n"):
-        Described(None, None, directory=tmp_path).loaded()
-    assert Described(None, None, connector=hostile).loaded() is hostile
+        DecodedFeatures(None, None, directory=tmp_path).loaded()
+    assert DecodedFeatures(None, None, connector=hostile).loaded() is hostile
 
 
 def test_a_file_of_old_tfds_gives_ffmpeg_no_arguments(tmp_path):
     (tmp_path / "features.json").write_text(json.dumps(OLD_VIDEO))
     with pytest.raises(FeatureError, match="Found: -y /tmp/evil\n"):
-        Described(None, None, directory=tmp_path).loaded()
+        DecodedFeatures(None, None, directory=tmp_path).loaded()

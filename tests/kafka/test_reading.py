@@ -2,7 +2,7 @@
 
 import pytest
 
-from my_datasets.kafka.options import Reading
+from my_datasets.kafka.options import TopicRange
 
 
 def reading(**options):
@@ -11,7 +11,7 @@ def reading(**options):
         "on_lost": "fail", "idle_timeout": None, "patience": 1.0, "commit_seconds": 1.0,
         "memory": 128 << 20, "workers": 1,
     }  # fmt: skip
-    return Reading(**{**defaults, **options})
+    return TopicRange(**{**defaults, **options})
 
 
 @pytest.mark.parametrize("batch_size", [1, 32, 300, 5000])

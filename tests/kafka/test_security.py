@@ -9,7 +9,7 @@ import pytest
 
 from my_datasets.errors import StreamError
 from my_datasets.kafka.consumer import connection
-from my_datasets.kafka.consumer.address import Address
+from my_datasets.kafka.consumer.address import TopicAddress
 from my_datasets.kafka.consumer.connection import Connection
 from my_datasets.kafka.consumer.secrets import Redactor
 from my_datasets.kafka.stream import stream
@@ -130,7 +130,7 @@ def test_secrets_are_not_shown_by_anything(monkeypatch):
         "ssl.key.pem": "-----BEGIN PRIVATE KEY-----",
         "sasl.oauthbearer.client.secret": "oauth-secret",
     }
-    found = Connection(Address("127.0.0.1:1", "t"), {"client.id": "me", **secrets})
+    found = Connection(TopicAddress("127.0.0.1:1", "t"), {"client.id": "me", **secrets})
     assert found.shown()["client.id"] == "me"
     shown = [repr(found), str(found.shown())]
     shown.append(str(found.failed(Exception(f"it says {secrets['sasl.password']}"))))
@@ -157,12 +157,12 @@ def test_a_secret_that_is_a_part_of_another_is_hidden_as_well():
 
 def test_an_address_with_a_password_is_refused_and_not_repeated():
     with pytest.raises(ValueError, match=r"sasl\.password") as caught:
-        Address.parse("kafka://ada:hunter2@broker/topic")
+        TopicAddress.parse("kafka://ada:hunter2@broker/topic")
     assert "hunter2" not in str(caught.value)
 
 
 def test_how_a_topic_is_reached_can_be_sent_to_other_processes():
-    found = Connection(Address("127.0.0.1:1", "t"), {"sasl.password": "x"})
+    found = Connection(TopicAddress("127.0.0.1:1", "t"), {"sasl.password": "x"})
     assert pickle.loads(pickle.dumps(found)) == found
 
 
@@ -175,8 +175,8 @@ def test_how_a_topic_is_reached_can_be_sent_to_other_processes():
     ],
 )
 def test_addresses(url, brokers, topic):
-    assert Address.parse(url) == Address(brokers, topic)
-    assert str(Address.parse(url)) == url
+    assert TopicAddress.parse(url) == TopicAddress(brokers, topic)
+    assert str(TopicAddress.parse(url)) == url
 
 
 @pytest.mark.parametrize(
@@ -186,4 +186,4 @@ def test_addresses(url, brokers, topic):
 )  # fmt: skip
 def test_what_is_no_address(url):
     with pytest.raises(ValueError, match="is no address of a topic"):
-        Address.parse(url)
+        TopicAddress.parse(url)

@@ -130,7 +130,7 @@ def test_in_order_keeps_partitions_and_offsets(filled, tmp_path):
 def test_images_are_kept_as_the_files_they_are(topic, tmp_path):
     """The digits, sent as their own records, are frozen to the same records."""
     from my_datasets.records import random_access
-    from my_datasets.records.random_access import Shard
+    from my_datasets.records.random_access import RecordShard
 
     my_datasets.load("digits", data_dir=tmp_path, split="test")
     source = my_datasets.source("digits", split="test", data_dir=tmp_path)
@@ -144,8 +144,8 @@ def test_images_are_kept_as_the_files_they_are(topic, tmp_path):
     kept = again.records.read(np.arange(len(again)))
     found = [kept.data[a:b].tobytes() for a, b in zip(kept.starts, kept.stops, strict=True)]
     assert sorted(found) == sorted(sent)
-    assert isinstance(again.records, random_access.Records)
-    assert all(isinstance(one, Shard) for one in again.records.shards)
+    assert isinstance(again.records, random_access.RecordReader)
+    assert all(isinstance(one, RecordShard) for one in again.records.shards)
     images, labels = next(iter(my_datasets.pipeline(done.path, split="test", batch_size=359)))
     assert images.shape == (359, 8, 8, 1)
     assert labels.shape == (359,)
@@ -220,15 +220,15 @@ def test_a_range_that_retention_has_cut_is_an_error(filled, broker, tmp_path):
 
 
 def test_retention_that_cuts_while_it_is_read_is_an_error(filled, tmp_path, broker):
-    from my_datasets.kafka.consumer.address import Address
+    from my_datasets.kafka.consumer.address import TopicAddress
     from my_datasets.kafka.consumer.connection import Connection
     from my_datasets.kafka.snapshot import offset_ranges
 
-    unit = offset_ranges.Range("c", filled.rpartition("/")[2], 0, 50, 100, "")
+    unit = offset_ranges.OffsetRange("c", filled.rpartition("/")[2], 0, 50, 100, "")
     admin = broker.admin()
     for one in admin.delete_records([TopicPartition(unit.topic, 0, 60)]).values():
         one.result(DEADLINE)
-    reader = offset_ranges.RangeReader(Connection(Address.parse(filled)), None, None, True)
+    reader = offset_ranges.RangeReader(Connection(TopicAddress.parse(filled)), None, None, True)
     with pytest.raises(LostMessagesError, match="Wanted: partition 0, offsets 50 to before 100"):
         list(reader(unit))
 

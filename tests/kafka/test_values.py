@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.kafka.decode.values import Pieces, Values
+from my_datasets.kafka.decode.values import MessageValues, Pieces
 from my_datasets.records.tf_example.columns import PADDING
 
 VALUES = st.lists(st.one_of(st.none(), st.binary(max_size=30)), max_size=12)
@@ -23,12 +23,12 @@ def same(values, wanted):
 
 @given(VALUES, st.slices(12), st.data())
 def test_some_of_them_are_those_of_the_list(wanted, rows, data):
-    values = Values.of(wanted)
+    values = MessageValues.of(wanted)
     same(values, wanted)
     begin, end, _ = rows.indices(len(wanted))
     same(values[begin:end], wanted[begin:end])
     chosen = data.draw(st.sets(st.integers(0, len(wanted) - 1))) if wanted else set()
-    some = Values.of(wanted)[np.array(sorted(chosen), np.int64)]
+    some = MessageValues.of(wanted)[np.array(sorted(chosen), np.int64)]
     same(some, [wanted[i] for i in sorted(chosen)])
     same(some[1:], [wanted[i] for i in sorted(chosen)][1:])
 
@@ -48,5 +48,5 @@ def test_pieces_come_together_in_their_order(parts):
 
 
 def test_a_part_does_not_hold_the_whole_buffer_to_be_looked_through():
-    values = Values.of([bytes(1000), b"x", bytes(1000)])
+    values = MessageValues.of([bytes(1000), b"x", bytes(1000)])
     assert len(values[1:2].data) == 1 + PADDING

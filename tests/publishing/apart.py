@@ -8,12 +8,12 @@ import sys
 import threading
 import time
 
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record, store_layout
-from my_datasets.publishing.model.index import State
+from my_datasets.publishing.model.index import ReleaseState
 from my_datasets.publishing.model.record import Record
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import PatientStore
+from my_datasets.storage.retry import RetryingStore
 from tests.publishing import made
 
 _WORK = """
@@ -88,12 +88,14 @@ class Looking(threading.Thread):
             self.looks += 1
 
     def _look(self):
-        index = Ledger(PatientStore(self._store)).index(made.NAME)
+        index = CatalogClient(RetryingStore(self._store)).index(made.NAME)
         found = index.releases.get("1.0.0")
         folder = store_layout.release_of(made.NAME, "1.0.0")
         there = {one.path.rpartition("/")[2]: one.bytes for one in self._store.list(folder)}
         # What plain TFDS goes by; and what our index says.
-        if "features.json" in there or (found is not None and found.state is State.PUBLISHED):
+        if "features.json" in there or (
+            found is not None and found.state is ReleaseState.PUBLISHED
+        ):
             self.seen += 1
             if there != self._sizes:
                 self.wrong.append(f"{found and found.state}: {sorted(there)}")

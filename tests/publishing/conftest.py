@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from my_datasets.storage.retry import Patience
+from my_datasets.storage.retry import RetryPolicy
 from tests.publishing import made
 
 
@@ -27,4 +27,4 @@ def built(data_dir):
 @pytest.fixture
 def impatient():
     """Patience for tests: as many tries, without the pauses."""
-    return Patience(first_wait=0.01, longest_wait=0.05)
+    return RetryPolicy(first_wait=0.01, longest_wait=0.05)

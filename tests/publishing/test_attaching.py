@@ -16,7 +16,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     CorruptReleaseError,
     DataDirError,
@@ -30,7 +30,7 @@ from my_datasets.errors import (
     YankedError,
 )
 from my_datasets.publishing.admin import releases
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model.rollback_state import Memory
 from my_datasets.publishing.model.signing import Signer, TrustedKeys
 from my_datasets.publishing.publish.publisher import publish
@@ -38,7 +38,7 @@ from my_datasets.records import shard_provider
 from my_datasets.records.shard_provider import Attachment
 from my_datasets.resolving.lock import Lock, Locked
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import PatientStore
+from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.user_folders import state_folder
 from tests.publishing import made
 from tests.publishing.test_signing import keygen
@@ -471,7 +471,7 @@ def test_attaching_that_was_killed_is_begun_again(store, cache, monkeypatch):
 
 
 def test_what_pull_refuses_is_refused(store, own_store, cache, tmp_path, monkeypatch):
-    ledger = Ledger(PatientStore(open_store(own_store)))
+    ledger = CatalogClient(RetryingStore(open_store(own_store)))
     with pytest.raises(ReleaseNotFoundError):
         my_datasets.attach("released:3.*.*", own_store, cache)
     releases.yank(ledger, "released:1.0.0", "labels are wrong")
@@ -479,7 +479,7 @@ def test_what_pull_refuses_is_refused(store, own_store, cache, tmp_path, monkeyp
         with pytest.raises(YankedError, match="labels are wrong"):
             attempt("released:1.0.0", own_store, cache)
     monkeypatch.setenv("MY_DATASETS_LOCK", str(tmp_path / "lock"))
-    Lock(tmp_path / "lock", {"released": Locked(None, Version(1, 0, 0), "0" * 64)}).write()
+    Lock(tmp_path / "lock", {"released": Locked(None, VersionNumber(1, 0, 0), "0" * 64)}).write()
     with pytest.raises(LockError):
         my_datasets.attach("released", store, cache)
 

@@ -15,14 +15,14 @@ from my_datasets.errors import (
     StoreError,
 )
 from my_datasets.publishing.admin.garbage import collect
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import index as indexes
 from my_datasets.publishing.model import record
 from my_datasets.publishing.publish.publisher import publish
 from my_datasets.publishing.publish.upload import Outcome
 from my_datasets.publishing.pull.puller import pull
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import Patience, PatientStore
+from my_datasets.storage.retry import RetryingStore, RetryPolicy
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests.publishing import made
@@ -46,7 +46,9 @@ def is_published(store, built):
     there = contents(store, "released/1.0.0")
     there.pop(record.FILE_NAME)
     assert there == made.contents(built)
-    assert Ledger(PatientStore(store)).index("released").releases["1.0.0"].state == "published"
+    assert (
+        CatalogClient(RetryingStore(store)).index("released").releases["1.0.0"].state == "published"
+    )
 
 
 @pytest.mark.parametrize("kills", KILLS)
@@ -61,12 +63,12 @@ def test_publishers_that_are_killed(address, store, built, kills):
             time.sleep(rng.uniform(0, 0.9) * whole)
             publisher.kill()
         survived += looking.seen > 0
-        found = Ledger(PatientStore(store)).index("released").releases.get("1.0.0")
-        is_there = found is not None and found.state is indexes.State.PUBLISHED
+        found = CatalogClient(RetryingStore(store)).index("released").releases.get("1.0.0")
+        is_there = found is not None and found.state is indexes.ReleaseState.PUBLISHED
         done = publish(str(built()), store, version_gate=False)
         assert done.outcome is (Outcome.ALREADY if is_there else Outcome.PUBLISHED)
     is_published(store, built())
-    ledger = Ledger(PatientStore(store))
+    ledger = CatalogClient(RetryingStore(store))
     collect(ledger, older_than=-5, delete=True)
     is_published(store, built())
     others = {one.path.split("/")[1] for one in store.list("my-datasets")}
@@ -150,7 +152,7 @@ def test_networks_and_servers_that_fail(
     bucket = request.getfixturevalue(f"{kind}_bucket")
     address = f"{bucket}/faulty{seed}"
     variable = {"s3": "AWS_ENDPOINT_URL", "gcs": "STORAGE_EMULATOR_HOST"}[kind]
-    patience = Patience(tries=12, first_wait=0.01, longest_wait=0.05)
+    patience = RetryPolicy(tries=12, first_wait=0.01, longest_wait=0.05)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
     caplog.set_level("DEBUG")
     direct = open_store(address)
@@ -166,7 +168,7 @@ def test_networks_and_servers_that_fail(
 
 def test_a_web_server_behind_a_bad_network(built, tmp_path):
     publish(str(built()), tmp_path / "store")
-    patience = Patience(tries=12, first_wait=0.01, longest_wait=0.05)
+    patience = RetryPolicy(tries=12, first_wait=0.01, longest_wait=0.05)
     with serving(tmp_path / "store") as (url, _):
         parts = urllib.parse.urlsplit(url)
         with Proxy((parts.hostname, parts.port), seed=3, share=0.6) as proxy:
@@ -222,7 +224,7 @@ def test_clocks_that_are_wrong(address, store, built, tmp_path, monkeypatch):
         monkeypatch.setattr(indexes, "now", lambda said=time_there: said)
         publish(str(built(version)), store)
     monkeypatch.undo()
-    assert collect(Ledger(PatientStore(store))) == []
+    assert collect(CatalogClient(RetryingStore(store))) == []
     assert pull("released", store, tmp_path).path.name == "2.0.0"
     with pytest.raises(ReleaseConflictError):
         publish(str(made.make(tmp_path / "other", salt="o")), store, version_gate=False)

@@ -13,13 +13,13 @@ import pytest
 
 from my_datasets.errors import MyDatasetsError
 from my_datasets.publishing.admin import releases
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record
 from my_datasets.publishing.publish.publisher import publish
 from my_datasets.publishing.pull.puller import pull
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import Patience, PatientStore
+from my_datasets.storage.retry import RetryingStore, RetryPolicy
 from tests.publishing import made
 
 LONGEST_SECONDS = 60
@@ -189,11 +189,11 @@ def test_whatever_a_store_says(directory, tmp_path, count, built):
     here = outer / "here"
     for number in range(count):
         files = forged(rng, directory)
-        ledger = Ledger(PatientStore(Given(directory, files), Patience(tries=1)))
+        ledger = CatalogClient(RetryingStore(Given(directory, files), RetryPolicy(tries=1)))
         begin = time.monotonic()
         splits = rng.choice([None, None, ["test"]])
         done = told(lambda one=ledger, some=splits: pull(
-            "released:1.0.0", one.store.origin, here, patience=Patience(tries=1), splits=some
+            "released:1.0.0", one.store.origin, here, patience=RetryPolicy(tries=1), splits=some
         ))  # fmt: skip
         if done is None:
             outcomes["refused"] += 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import my_datasets
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     InvalidOptionError,
     LockError,
@@ -18,16 +18,16 @@ from my_datasets.errors import (
 )
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.admin import releases
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.publish.publisher import publish
 from my_datasets.publishing.pull.fetch_or_stream import held
 from my_datasets.resolving.lock import Lock, Locked
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import Patience, PatientStore
+from my_datasets.storage.retry import RetryingStore, RetryPolicy
 from tests.publishing import made
 
-NO_PATIENCE = Patience(tries=1)
+NO_PATIENCE = RetryPolicy(tries=1)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_nothing_is_downloaded_unasked(store, here):
 
 def test_what_was_withdrawn_is_told_also_if_it_is_here(store, here):
     my_datasets.load("released:1.1.0", store=store, data_dir=here)
-    ledger = Ledger(PatientStore(open_store(store)))
+    ledger = CatalogClient(RetryingStore(open_store(store)))
     releases.yank(ledger, "released:1.1.0", "labels are wrong")
     with pytest.raises(YankedError, match="labels are wrong"):
         my_datasets.load("released:1.1.0", store=store, data_dir=here)
@@ -91,11 +91,11 @@ def test_a_store_that_does_not_answer(store, here, caplog, tmp_path, monkeypatch
     assert held("released:1.*.*", silent, here, patience=NO_PATIENCE) == path
     assert "does not answer; taken is what is here" in caplog.text
     monkeypatch.setenv("MY_DATASETS_LOCK", str(tmp_path / "lock"))
-    Lock(tmp_path / "lock", {"released": Locked(None, Version(1, 0, 0), "0" * 64)}).write()
+    Lock(tmp_path / "lock", {"released": Locked(None, VersionNumber(1, 0, 0), "0" * 64)}).write()
     with pytest.raises(LockError):
         held("released", silent, here, patience=NO_PATIENCE)
     digest = Manifest.read(path).content.digest
-    Lock(tmp_path / "lock", {"released": Locked(None, Version(1, 0, 0), digest)}).write()
+    Lock(tmp_path / "lock", {"released": Locked(None, VersionNumber(1, 0, 0), digest)}).write()
     assert held("released", silent, here, patience=NO_PATIENCE) == path
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     InvalidReferenceError,
     PublishError,
@@ -18,14 +18,14 @@ from my_datasets.errors import (
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.admin import releases
 from my_datasets.publishing.admin.garbage import collect
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
-from my_datasets.publishing.model.index import State
+from my_datasets.publishing.model.index import ReleaseState
 from my_datasets.publishing.publish.publisher import publish
 from my_datasets.publishing.pull.puller import pull
 from my_datasets.resolving.lock import Lock, Locked
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import PatientStore
+from my_datasets.storage.retry import RetryingStore
 from tests.publishing import made
 from tests.publishing.web import serving
 
@@ -36,7 +36,7 @@ MESSAGE = "labels of class 3 are wrong; use 1.1.0"
 def ledger(store, built):
     for version in ("1.0.0", "1.1.0"):
         publish(str(built(version)), store)
-    return Ledger(PatientStore(store))
+    return CatalogClient(RetryingStore(store))
 
 
 def test_a_list(ledger, tmp_path):
@@ -54,13 +54,13 @@ def test_a_list(ledger, tmp_path):
 def test_it_is_listed_where_nothing_can_be_listed(tmp_path, built):
     publish(str(built()), tmp_path)
     with serving(tmp_path) as (url, _):
-        (one,) = releases.releases(Ledger(PatientStore(open_store(url))))
-    assert (one.name, one.release.state) == ("released:1.0.0", State.PUBLISHED)
+        (one,) = releases.releases(CatalogClient(RetryingStore(open_store(url))))
+    assert (one.name, one.release.state) == ("released:1.0.0", ReleaseState.PUBLISHED)
     assert one.to_json()["state"] == "published"
 
 
 def test_a_store_that_is_none(tmp_path):
-    ledger = Ledger(PatientStore(open_store(tmp_path)))
+    ledger = CatalogClient(RetryingStore(open_store(tmp_path)))
     for read in (releases.releases, lambda one: releases.history(one, "a"), collect,
                  lambda one: releases.yank(one, "a:1.0.0", "why")):  # fmt: skip
         with pytest.raises(StoreError, match="There is no store at"):
@@ -131,7 +131,7 @@ def test_an_upload_that_is_being_placed_is_kept(ledger, built):
 
 def test_what_a_killed_writer_left_in_a_directory(tmp_path, built):
     publish(str(built()), tmp_path)
-    ledger = Ledger(PatientStore(open_store(tmp_path)))
+    ledger = CatalogClient(RetryingStore(open_store(tmp_path)))
     left = tmp_path / "my-datasets" / "half-written" / "abc"
     left.write_bytes(b"1234")
     assert collect(ledger, delete=True) == []
@@ -149,7 +149,7 @@ def test_what_a_killed_writer_left_in_a_directory(tmp_path, built):
 def test_withdrawn_releases_go_if_no_lock_holds_them(ledger, tmp_path, built):
     releases.yank(ledger, "released:1.0.0", MESSAGE)
     digest = Manifest.read(built()).content.digest
-    lock = Lock(tmp_path / "lock", {"released": Locked(None, Version(1, 0, 0), digest)})
+    lock = Lock(tmp_path / "lock", {"released": Locked(None, VersionNumber(1, 0, 0), digest)})
     before = everything(ledger.store)
     assert collect(ledger, delete=True) == []
     assert collect(ledger, delete=True, yanked=True, locks=[lock]) == []
@@ -184,7 +184,7 @@ def test_a_deletion_that_was_killed_is_completed(ledger):
             store.delete(path)
 
     with pytest.raises(KeyboardInterrupt):
-        collect(Ledger(PatientStore(Dies())), yanked=True, delete=True)
+        collect(CatalogClient(RetryingStore(Dies())), yanked=True, delete=True)
     assert "released/1.0.0/features.json" not in everything(store)  # no reader finds the rest
     (found,) = collect(ledger, delete=True)
     assert found.reason == "the remains of a deletion"

@@ -22,13 +22,13 @@ from my_datasets.errors import (
     OverwriteError,
     StoreError,
 )
-from my_datasets.input_pipeline.service.request import Request
+from my_datasets.input_pipeline.service.request import ServiceRequest
 from my_datasets.metadata import manifest, sidecars
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.sidecars import Sidecar
 from my_datasets.publishing.admin.garbage import collect
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record
 from my_datasets.publishing.model.record import Record
 from my_datasets.publishing.model.signing import TrustedKeys
@@ -41,7 +41,7 @@ from my_datasets.resolving.lock import Lock
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.json_files import MOST_BYTES, MOST_MANIFEST_BYTES
 from my_datasets.storage.regular_files import replaced, write_whole
-from my_datasets.storage.retry import PatientStore
+from my_datasets.storage.retry import RetryingStore
 from my_datasets.verification.adopt import adopt
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
@@ -250,11 +250,11 @@ import pickle
 import sys
 import my_datasets
 from my_datasets.input_pipeline.engine import Engine
-from my_datasets.input_pipeline.service.request import Request
+from my_datasets.input_pipeline.service.request import ServiceRequest
 
 kind, data = sys.argv[1], sys.stdin.buffer.read()
 if kind == "request":
-    asked = Request.from_json(data.decode())
+    asked = ServiceRequest.from_json(data.decode())
     batches = Engine(asked.plan, asked.start, single=asked.single).batches(asked.start)
 elif kind == "plan":
     batches = my_datasets.batches(pickle.loads(data))
@@ -272,7 +272,7 @@ def test_processes_of_other_machines_are_told_where_shards_come_from(store, tmp_
     attached = my_datasets.attach("released", store, tmp_path / "cache")
     plan = my_datasets.plan(attached, split="test", batch_size=4)
     data = {
-        "request": Request(plan, plan.beginning, False, None).to_json().encode(),
+        "request": ServiceRequest(plan, plan.beginning, False, None).to_json().encode(),
         "plan": pickle.dumps(plan),
         "source": pickle.dumps(my_datasets.source(attached, split="test")),
     }[kind]
@@ -655,7 +655,7 @@ def test_nothing_is_deleted_where_links_lead(store, victim, call):
     with pytest.raises(StoreError, match="a folder on the way is a link that leads out"):
         {
             "delete": lambda: strange.delete("my-datasets/uploads/thesis.txt"),
-            "gc": lambda: collect(Ledger(PatientStore(strange)), delete=True),
+            "gc": lambda: collect(CatalogClient(RetryingStore(strange)), delete=True),
         }[call]()
 
 

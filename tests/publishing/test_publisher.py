@@ -27,9 +27,9 @@ from my_datasets.exporting.parquet import export
 from my_datasets.input_pipeline.read import prepared
 from my_datasets.metadata import manifest
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record, store_layout
-from my_datasets.publishing.model.index import State
+from my_datasets.publishing.model.index import ReleaseState
 from my_datasets.publishing.model.record import Record
 from my_datasets.publishing.publish import publisher
 from my_datasets.publishing.publish.publisher import publish
@@ -37,7 +37,7 @@ from my_datasets.publishing.publish.upload import Outcome
 from my_datasets.publishing.pull.puller import pull
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import PatientStore
+from my_datasets.storage.retry import RetryingStore
 from my_datasets.verification.adopt import adopt
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
@@ -46,7 +46,7 @@ from tests.publishing.web import serving
 
 
 def ledger(store):
-    return Ledger(PatientStore(store))
+    return CatalogClient(RetryingStore(store))
 
 
 def release(store, key="1.0.0"):
@@ -74,7 +74,7 @@ def test_a_version_becomes_a_release(store, built):
     written = there.pop(record.FILE_NAME)
     assert there == made.contents(built())
     assert written == Record.of(built()).data
-    assert release(store).state is State.PUBLISHED
+    assert release(store).state is ReleaseState.PUBLISHED
     assert not list(store.list(store_layout.UPLOADS))
     assert {one.stage for one in told} == {"uploading"}
     assert told[-1].done == told[-1].total == done.bytes
@@ -369,11 +369,11 @@ def test_whoever_comes_next_completes_a_release(store, built, tmp_path, stop):
 
     with pytest.raises(KeyboardInterrupt):
         publish(str(built()), Dies())
-    assert release(store).state is State.PLACING
+    assert release(store).state is ReleaseState.PLACING
     # Also if that is somebody who wants to publish something else, and must not.
     with pytest.raises(ReleaseConflictError):
         publish(str(other(built, tmp_path)), store, version_gate=False)
-    assert release(store).state is State.PUBLISHED
+    assert release(store).state is ReleaseState.PUBLISHED
     assert publish(str(built()), store).outcome is Outcome.ALREADY
     there = files(store, "released/1.0.0")
     del there[record.FILE_NAME]
@@ -398,7 +398,7 @@ def test_what_gets_in_the_way_while_it_is_placed(address, store, built):
 
     with pytest.raises(CorruptReleaseError, match="is in the way"):
         publish(str(built()), Crossed())
-    assert release(store).state is State.PLACING
+    assert release(store).state is ReleaseState.PLACING
     store.delete(f"released/1.0.0/{shard.name}")
     assert publish(str(built()), store).outcome is Outcome.PUBLISHED
     there = files(store, "released/1.0.0")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tensorflow_datasets as tfds
 
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     CorruptReleaseError,
     DiskFullError,
@@ -186,7 +186,7 @@ def test_the_lock_holds(directory, tmp_path, built, monkeypatch):
     monkeypatch.setenv("MY_DATASETS_LOCK", str(tmp_path / "lock"))
 
     def lock(digest):
-        locked = {"released:1.*.*": Locked(None, Version(1, 0, 0), digest)}
+        locked = {"released:1.*.*": Locked(None, VersionNumber(1, 0, 0), digest)}
         Lock(tmp_path / "lock", locked).write()
 
     lock(Manifest.read(built("1.1.0")).content.digest)

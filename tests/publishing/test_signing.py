@@ -9,7 +9,7 @@ import pytest
 
 from my_datasets.errors import CorruptReleaseError, SignatureError
 from my_datasets.publishing.admin import releases
-from my_datasets.publishing.catalog_client import RELEASE_PURPOSE, Ledger
+from my_datasets.publishing.catalog_client import RELEASE_PURPOSE, CatalogClient
 from my_datasets.publishing.model import record
 from my_datasets.publishing.model.index import claim
 from my_datasets.publishing.model.rollback_state import Memory
@@ -18,7 +18,7 @@ from my_datasets.publishing.publish.publisher import publish
 from my_datasets.publishing.publish.upload import Outcome
 from my_datasets.publishing.pull.puller import pull
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import PatientStore
+from my_datasets.storage.retry import RetryingStore
 from tests import programs
 
 
@@ -63,7 +63,7 @@ def signed(tmp_path, built, alice):
     """A store that requires signatures, with two releases of Alice's."""
     store = tmp_path / "store"
     releases.require_signatures(
-        Ledger(PatientStore(open_store(store)), signer=alice), required=True
+        CatalogClient(RetryingStore(open_store(store)), signer=alice), required=True
     )
     for version in ("1.0.0", "1.1.0"):
         publish(str(built(version)), store, signer=alice)
@@ -227,8 +227,8 @@ def test_who_signs_an_index_does_not_vouch_for_others_releases(
     publish(str(built("2.0.0")), signed, signer=mallory, keys=both, memory=memory)
     with pytest.raises(SignatureError, match=r"index of released .* not signed by anybody"):
         pull("released:2.0.0", signed, tmp_path / "here", keys=trusted, memory=memory)
-    store = PatientStore(open_store(signed))
-    ledger = Ledger(store, keys=both, signer=alice, memory=memory)
+    store = RetryingStore(open_store(signed))
+    ledger = CatalogClient(store, keys=both, signer=alice, memory=memory)
     releases.yank(ledger, "released:1.0.0", "wrong")
     releases.require_signatures(ledger, required=True)
     with pytest.raises(SignatureError, match=r"release released:2\.0\.0 .* not signed by anybody"):
@@ -241,7 +241,7 @@ def test_an_older_state_is_refused(signed, trusted, alice, tmp_path, built, memo
     old = index_of(signed).read_bytes()
     old_list = (signed / "my-datasets" / "store.json").read_bytes()
     pull("released:1.0.0", signed, tmp_path / "here", keys=trusted, memory=memory)
-    ledger = Ledger(PatientStore(open_store(signed)), keys=trusted, signer=alice)
+    ledger = CatalogClient(RetryingStore(open_store(signed)), keys=trusted, signer=alice)
     releases.yank(ledger, "released:1.1.0", "wrong")
     releases.require_signatures(ledger, required=True)
     assert (
@@ -274,14 +274,14 @@ def test_releases_are_signed_afterwards(tmp_path, built, alice, mallory, trusted
     store = tmp_path / "store"
     for version in ("1.0.0", "1.1.0"):
         publish(str(built(version)), store)
-    releases.sign(Ledger(PatientStore(open_store(store)), signer=alice))
+    releases.sign(CatalogClient(RetryingStore(open_store(store)), signer=alice))
     assert pull("released", store, tmp_path / "here", keys=trusted, memory=memory).path.is_dir()
     (one, _) = releases.releases(
-        Ledger(PatientStore(open_store(store)), keys=trusted, memory=memory)
+        CatalogClient(RetryingStore(open_store(store)), keys=trusted, memory=memory)
     )
     assert [by.key for by in one.release.signatures] == [alice.fingerprint]
     assert publish(str(built()), store, signer=alice).outcome is Outcome.ALREADY
-    events = releases.history(Ledger(PatientStore(open_store(store))), "released")
+    events = releases.history(CatalogClient(RetryingStore(open_store(store))), "released")
     assert [event.by for event in events if event.action == "sign"] == [alice.fingerprint] * 2
 
 

@@ -23,7 +23,7 @@ from my_datasets.metadata.content import Content
 from my_datasets.metadata.dataset_info import essentials
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.admin import releases
-from my_datasets.publishing.catalog_client import INDEX_PURPOSE, STORE_PURPOSE, Ledger
+from my_datasets.publishing.catalog_client import INDEX_PURPOSE, STORE_PURPOSE, CatalogClient
 from my_datasets.publishing.describe_release import describe
 from my_datasets.publishing.model import record
 from my_datasets.publishing.model.record import Record
@@ -37,7 +37,7 @@ from my_datasets.publishing.pull.puller import pull
 from my_datasets.resolving.lock import Lock, TrustedKey
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import Patience, PatientStore
+from my_datasets.storage.retry import RetryingStore, RetryPolicy
 from my_datasets.storage.user_folders import settings_folder
 from tests.publishing import forging
 from tests.publishing.test_signing import keygen
@@ -92,7 +92,7 @@ def store(tmp_path, built, signers):
 
 
 def ledger(store, **options):
-    return Ledger(PatientStore(open_store(store)), **options)
+    return CatalogClient(RetryingStore(open_store(store)), **options)
 
 
 def index_of(store):
@@ -438,7 +438,7 @@ def test_forged_shards_under_signed_metadata_are_refused(is_down, store, tmp_pat
 
     def read():
         if is_down:
-            return held("released", Silent(store), here, keys=alice, patience=Patience(tries=1))
+            return held("released", Silent(store), here, keys=alice, patience=RetryPolicy(tries=1))
         options = {"store": store, "data_dir": here, "download": False, "keys": alice}
         return my_datasets.load("released", **options)
 
@@ -456,7 +456,7 @@ def test_what_is_here_must_be_signed_where_keys_are_named(store, tmp_path, trust
     alice, mallory = trusted("alice"), trusted("mallory")
     pull("released", store, here)
     silent = Silent(store)
-    no_patience = Patience(tries=1)
+    no_patience = RetryPolicy(tries=1)
     assert held("released", silent, here, keys=alice, patience=no_patience).is_dir()
     options = {"store": store, "data_dir": here, "download": False}
     my_datasets.load("released", keys=alice, **options)
@@ -682,7 +682,7 @@ def test_offline_the_store_that_is_asked_says_whose_keys_count(
 
     def read(store):
         if is_down:
-            return held("released", Silent(store), here, keys=alice, patience=Patience(tries=1))
+            return held("released", Silent(store), here, keys=alice, patience=RetryPolicy(tries=1))
         options = {"store": store, "data_dir": here, "download": False, "keys": alice}
         return my_datasets.load("released", **options)
 

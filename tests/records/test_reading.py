@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from my_datasets.errors import CorruptShardError
 from my_datasets.records import index, random_access, tfrecord
-from my_datasets.records.random_access import Records, Shard
+from my_datasets.records.random_access import RecordReader, RecordShard
 from my_datasets.records.tf_example.columns import PADDING
 
 LENGTHS = [5, 0, 90, 1, 30]
@@ -32,7 +32,7 @@ def written(folder, texts, lengths=LENGTHS, *, with_index=True):
         path.write_bytes(b"".join(records))
         if with_index:
             index.write(path, np.cumsum([0, *map(len, records)]).astype(np.uint64))
-        shards.append(Shard(path, length))
+        shards.append(RecordShard(path, length))
         begin += length
     return shards
 
@@ -52,7 +52,7 @@ def texts_of(batch):
     short=st.sampled_from([0, 10**6]),
 )
 def test_records_are_those_asked_for(shards, numbers, short):
-    records = Records(shards, [(100, 126), (3, 60)])
+    records = RecordReader(shards, [(100, 126), (3, 60)])
     assert len(records) == 83
     expected = [*TEXTS[100:126], *TEXTS[3:60]]
     with pytest.MonkeyPatch.context() as patch:
@@ -62,7 +62,7 @@ def test_records_are_those_asked_for(shards, numbers, short):
 
 
 def test_threads_and_copies_read_the_same(shards):
-    records = Records(shards, [(0, len(TEXTS))])
+    records = RecordReader(shards, [(0, len(TEXTS))])
     numbers = np.random.default_rng(0).permutation(len(TEXTS))
     expected = [TEXTS[i] for i in numbers]
     with ThreadPoolExecutor(8) as pool:
@@ -107,7 +107,7 @@ def test_a_damaged_shard_is_told(tmp_path, monkeypatch, with_index, short, chang
     monkeypatch.setattr(random_access, "_SHORT", short)
     shards = written(tmp_path, TEXTS, with_index=with_index)
     change(shards[4].path)
-    records = Records(shards, [(0, len(TEXTS))])
+    records = RecordReader(shards, [(0, len(TEXTS))])
     if change is replaced and not with_index:
         texts_of(records.read(np.array([100])))  # nothing tells: its own framing is sound
         return
@@ -119,7 +119,7 @@ def test_a_damaged_shard_is_told(tmp_path, monkeypatch, with_index, short, chang
 def test_a_shard_that_becomes_shorter_while_it_is_open_is_an_error(tmp_path):
     """And not the end of the process, as it is of one that reads a mapped file."""
     shards = written(tmp_path, TEXTS)
-    records = Records(shards, [(0, len(TEXTS))])
+    records = RecordReader(shards, [(0, len(TEXTS))])
     records.read(np.array([100]))
     os.truncate(shards[4].path, 10)
     with pytest.raises(CorruptShardError, match="ends too early"):
@@ -130,21 +130,21 @@ def test_an_index_of_another_shard_of_the_same_size_is_noticed(tmp_path):
     shards = written(tmp_path, [b"abcd"] * 3 + [b"ab", b"abcdef", b"abcd"], [3, 3])
     shutil.copy(index.path_of(shards[0].path), index.path_of(shards[1].path))
     with pytest.raises(CorruptShardError, match="my-datasets index"):
-        Records(shards, [(0, 6)]).read(np.arange(6))
+        RecordReader(shards, [(0, 6)]).read(np.arange(6))
 
 
 def test_a_shard_replaced_by_one_of_the_same_size_is_read_anew(tmp_path):
     (first,) = written(tmp_path, [b"abc", b"d"], [2], with_index=False)
-    assert texts_of(Records([first], [(0, 2)]).read(np.arange(2))) == [b"abc", b"d"]
+    assert texts_of(RecordReader([first], [(0, 2)]).read(np.arange(2))) == [b"abc", b"d"]
     (second,) = written(tmp_path, [b"a", b"bcd"], [2], with_index=False)
     os.utime(second.path, ns=(0, 0))
-    assert texts_of(Records([second], [(0, 2)]).read(np.arange(2))) == [b"a", b"bcd"]
+    assert texts_of(RecordReader([second], [(0, 2)]).read(np.arange(2))) == [b"a", b"bcd"]
 
 
 def test_many_shards_take_few_descriptors(tmp_path):
     lengths = [1] * 600
     shards = written(tmp_path, [b"%d" % i for i in range(600)], lengths)
-    records = Records(shards, [(0, 600)])
+    records = RecordReader(shards, [(0, 600)])
     before = len(list(Path("/proc/self/fd").iterdir()))
     for begin in range(0, 600, 50):
         records.read(np.arange(begin, begin + 50))
@@ -159,7 +159,7 @@ def test_an_index_with_impossible_places_is_refused(tmp_path, place):
     offsets = index.scan(path)
     offsets[1] = place
     index.write(path, offsets)
-    records = Records([Shard(path, 3)], [(0, 3)])
+    records = RecordReader([RecordShard(path, 3)], [(0, 3)])
     with pytest.raises(CorruptShardError, match=r"Record [01] .* has no place in it"):
         records.read(np.arange(3))
 
@@ -170,7 +170,7 @@ from pathlib import Path
 import numpy as np
 from my_datasets.records import random_access
 
-records = random_access.Records([random_access.Shard(Path(sys.argv[1]), 3)], [(0, 3)])
+records = random_access.RecordReader([random_access.RecordShard(Path(sys.argv[1]), 3)], [(0, 3)])
 records.read(np.arange(3))
 kept = next(iter(records._files._opened.values()))
 # When Python ends, what a module has is gone before what it made.

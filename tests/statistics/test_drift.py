@@ -6,8 +6,8 @@ from scipy import stats
 
 from my_datasets.records.tf_example.columns import PADDING
 from my_datasets.statistics import drift
-from my_datasets.statistics.numbers import Numbers
-from my_datasets.statistics.texts import Texts
+from my_datasets.statistics.numbers import NumberStatistics
+from my_datasets.statistics.texts import TextStatistics
 
 
 def of(**features):
@@ -17,7 +17,7 @@ def of(**features):
 
 
 def texts(values):
-    found = Texts()
+    found = TextStatistics()
     stored = [value.encode() for value in values]
     data = np.frombuffer(b"".join(stored) + bytes(PADDING), np.uint8)
     stops = np.cumsum([len(one) for one in stored])
@@ -26,7 +26,7 @@ def texts(values):
 
 
 def numbers(values):
-    found = Numbers("float64")
+    found = NumberStatistics("float64")
     found.add(np.asarray(values, np.float64))
     return {"kind": "number", "missing": 0, **found.summary()}
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from my_datasets.records.tf_example.columns import PADDING
 from my_datasets.statistics.distinct import Distinct, of_numbers
 from my_datasets.statistics.distribution import Distribution
-from my_datasets.statistics.numbers import Numbers
-from my_datasets.statistics.texts import Texts, hashed
+from my_datasets.statistics.numbers import NumberStatistics
+from my_datasets.statistics.texts import TextStatistics, hashed
 from my_datasets.statistics.top import Top
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
@@ -166,7 +166,7 @@ def test_hashes_of_texts_are_those_of_their_bytes(texts):
 
 @given(st.lists(st.text(max_size=300), min_size=1, max_size=30))
 def test_lengths_of_texts_are_those_in_characters(texts):
-    found = Texts()
+    found = TextStatistics()
     found.add(*places([text.encode() for text in texts]))
     lengths = sorted(map(len, texts))
     assert (found.lengths.least, found.lengths.most) == (lengths[0], lengths[-1])
@@ -176,14 +176,14 @@ def test_lengths_of_texts_are_those_in_characters(texts):
 
 
 def test_what_is_no_text_is_counted_in_bytes():
-    found = Texts()
+    found = TextStatistics()
     found.add(*places([b"\xff\xfe\xfd", "häh".encode()]))
     assert found.not_text == 1
     assert found.summary()["lengths"]["max"] == 3
 
 
 def test_the_most_frequent_values_are_counted_while_they_are_few():
-    found = Numbers("int64")
+    found = NumberStatistics("int64")
     found.add(np.array([3] * 5 + [1] * 7 + list(range(100, 900))))
     top = found.summary()["top"]
     assert top["is_exact"]
@@ -198,9 +198,9 @@ def test_frequent_texts_among_very_many_are_found():
     rng = random.Random(0)
     texts = [b"often"] * 20_000 + [b"seldom"] * 4_000 + [b"%d" % i for i in range(60_000)]
     rng.shuffle(texts)
-    found = Texts()
+    found = TextStatistics()
     for begin in range(0, len(texts), 10_000):
-        part = Texts()
+        part = TextStatistics()
         part.add(*places(texts[begin : begin + 10_000]))
         found.merge(part)
     told = found.summary()
@@ -227,7 +227,7 @@ def test_merging_exact_counts_with_a_sketch_loses_nothing():
 
 
 def test_odd_numbers_are_counted_apart():
-    found = Numbers("float32")
+    found = NumberStatistics("float32")
     found.add(np.array([1, np.nan, np.inf, -np.inf, 3], np.float32))
     told = found.summary()
     assert (told["values"], told["nan"], told["infinite"]) == (5, 1, 2)
@@ -235,7 +235,7 @@ def test_odd_numbers_are_counted_apart():
 
 
 def test_numbers_that_the_type_cannot_hold_are_counted_apart():
-    found = Numbers("int8")
+    found = NumberStatistics("int8")
     found.add(np.array([1, 300, -129], np.int64))
     assert found.summary()["outside"] == 2
     assert found.summary()["max"] == 1

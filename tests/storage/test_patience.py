@@ -13,11 +13,11 @@ from my_datasets.errors import (
     StoreError,
     StoreUnavailableError,
 )
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.storage.backends.local import LocalStore
-from my_datasets.storage.retry import Patience, PatientStore
+from my_datasets.storage.retry import RetryingStore, RetryPolicy
 
-QUICK = Patience(tries=4, first_wait=0.001, longest_wait=0.01)
+QUICK = RetryPolicy(tries=4, first_wait=0.001, longest_wait=0.01)
 
 
 def sha256(data):
@@ -51,7 +51,7 @@ class Fails(LocalStore):
 @pytest.mark.parametrize("fails", [0, 1, 3])
 def test_each_is_asked_again(tmp_path, fails):
     def patient():
-        return PatientStore(Fails(tmp_path / "store", fails), QUICK)
+        return RetryingStore(Fails(tmp_path / "store", fails), QUICK)
 
     patient().create("a/file", b"1", sha256(b"1"))
     tag = patient().replace("state", b"1", None)
@@ -66,14 +66,14 @@ def test_each_is_asked_again(tmp_path, fails):
 def test_not_for_ever(tmp_path):
     store = Fails(tmp_path, fails=4)
     with pytest.raises(StoreUnavailableError, match="no answer"):
-        PatientStore(store, QUICK).stat("a")
+        RetryingStore(store, QUICK).stat("a")
     assert store.asked == 4
 
 
 def test_what_no_repetition_mends_is_not_asked_again(tmp_path):
     store = Fails(tmp_path, fails=0)
     with pytest.raises(NotInStoreError):
-        PatientStore(store, QUICK).stat("a")
+        RetryingStore(store, QUICK).stat("a")
     assert store.asked == 1
 
 
@@ -82,7 +82,7 @@ def test_the_pauses_grow_and_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(time, "sleep", pauses.append)
     monkeypatch.setattr(random, "uniform", lambda least, most: most)
     with pytest.raises(StoreUnavailableError):
-        PatientStore(Fails(tmp_path, 100), Patience(9, 1.0, 10.0)).stat("a")
+        RetryingStore(Fails(tmp_path, 100), RetryPolicy(9, 1.0, 10.0)).stat("a")
     assert pauses == [1, 2, 4, 8, 10, 10, 10, 10]
 
 
@@ -95,16 +95,16 @@ def test_a_file_that_was_written_though_the_answer_was_lost(tmp_path):
             data = b"".join(LocalStore.read(self, path))
             return type(found)(path, found.bytes, found.modified, sha256(data))
 
-    PatientStore(Knows(tmp_path, 1, late=True), QUICK).create("a", b"1", sha256(b"1"))
+    RetryingStore(Knows(tmp_path, 1, late=True), QUICK).create("a", b"1", sha256(b"1"))
     with pytest.raises(AlreadyInStoreError):
-        PatientStore(Knows(tmp_path, 1), QUICK).create("a", b"2", sha256(b"2"))
+        RetryingStore(Knows(tmp_path, 1), QUICK).create("a", b"2", sha256(b"2"))
     with pytest.raises(AlreadyInStoreError):
-        PatientStore(Knows(tmp_path, 0), QUICK).create("a", b"1", sha256(b"1"))
+        RetryingStore(Knows(tmp_path, 0), QUICK).create("a", b"1", sha256(b"1"))
 
 
 def test_a_change_whose_answer_was_lost_is_made_once(tmp_path):
-    store = PatientStore(LocalStore(tmp_path))
-    Ledger(store).set()
+    store = RetryingStore(LocalStore(tmp_path))
+    CatalogClient(store).set()
 
     class LosesOne(LocalStore):
         lost = False
@@ -116,9 +116,9 @@ def test_a_change_whose_answer_was_lost_is_made_once(tmp_path):
                 raise StoreUnavailableError("no answer")
             return found
 
-    before = Ledger(store).settings().serial
-    after = Ledger(PatientStore(LosesOne(tmp_path), QUICK)).set(requires_signatures=False)
-    assert after.serial == before + 1 == Ledger(store).settings().serial
+    before = CatalogClient(store).settings().serial
+    after = CatalogClient(RetryingStore(LosesOne(tmp_path), QUICK)).set(requires_signatures=False)
+    assert after.serial == before + 1 == CatalogClient(store).settings().serial
 
 
 def test_it_does_not_go_on_where_others_change_it_all_the_time(tmp_path, monkeypatch):
@@ -129,4 +129,4 @@ def test_it_does_not_go_on_where_others_change_it_all_the_time(tmp_path, monkeyp
             raise ChangedInStoreError("by others")
 
     with pytest.raises(StoreError, match="changed by others all the time"):
-        Ledger(PatientStore(Crowded(tmp_path))).set()
+        CatalogClient(RetryingStore(Crowded(tmp_path))).set()

@@ -13,7 +13,7 @@ from tensorflow_datasets.core.download import checksums, resource
 from tensorflow_datasets.core.utils import tqdm_utils
 
 from my_datasets.downloads.diagnosis import Expected
-from my_datasets.downloads.fetching import Fetched, Patience, alone, fetch
+from my_datasets.downloads.fetching import DownloadRetry, FetchedFile, alone, fetch
 
 # Files that are fetched concurrently.
 _AT_ONCE = 8
@@ -22,7 +22,7 @@ _LEFT_TO_TFDS = ("https://drive.google.com/", "https://drive.usercontent.google.
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class DownloadPlan:
     """How the files of a dataset are fetched.
 
     Attributes:
@@ -46,7 +46,7 @@ class Plan:
     at_once: int | None = None
     verify_ssl: bool = True
     force: bool = False
-    patience: Patience | None = None
+    patience: DownloadRetry | None = None
 
     def sources(self, url: str) -> list[str]:
         """Returns the addresses to try for a file, in order."""
@@ -74,8 +74,8 @@ def is_ours(url: str) -> bool:
 
 def fetch_all(
     folders: Mapping[str, epath.Path],
-    plan: Plan,
-    put: Callable[[str, Fetched], None],
+    plan: DownloadPlan,
+    put: Callable[[str, FetchedFile], None],
     *,
     checked: bool,
     is_missing: Callable[[str], bool] = lambda _: True,
@@ -137,7 +137,7 @@ def fetch_all(
 
 
 def into_cache(
-    folder: epath.Path, url: str, fetched: Fetched, dataset: str, checksum: str | None
+    folder: epath.Path, url: str, fetched: FetchedFile, dataset: str, checksum: str | None
 ) -> tuple[checksums.UrlInfo, epath.Path]:
     """Moves a file to where TFDS's cache expects it; returns its record and its path.
 
@@ -159,7 +159,7 @@ def into_cache(
     return info, path
 
 
-def url_info(fetched: Fetched) -> checksums.UrlInfo:
+def url_info(fetched: FetchedFile) -> checksums.UrlInfo:
     """Returns TFDS's record of a file."""
     size = tfds.core.utils.Size(fetched.size)
     return checksums.UrlInfo(size=size, checksum=fetched.sha256, filename=fetched.file_name)

@@ -15,14 +15,14 @@ from etils import epath
 from tensorflow_datasets.core.download import checksums, download_manager, resource
 
 from my_datasets.builders.download.download_cache import (
-    Plan,
+    DownloadPlan,
     fetch_all,
     into_cache,
     is_ours,
     leaves,
     mapped,
 )
-from my_datasets.downloads.fetching import Fetched
+from my_datasets.downloads.fetching import FetchedFile
 from my_datasets.errors import ChecksumError, SourceError, explain
 from my_datasets.storage import addresses
 
@@ -32,7 +32,7 @@ _BY_TFDS = tfds.download.DownloadManager.download
 class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """A TFDS download manager whose files this package fetches."""
 
-    def __init__(self, wrapped: tfds.download.DownloadManager, plan: Plan) -> None:
+    def __init__(self, wrapped: tfds.download.DownloadManager, plan: DownloadPlan) -> None:
         """Wraps TFDS's manager.
 
         Args:
@@ -43,7 +43,7 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
         self._self_plan = plan
 
     @property
-    def plan(self) -> Plan:
+    def plan(self) -> DownloadPlan:
         """How files are fetched."""
         return self._self_plan
 
@@ -87,7 +87,7 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
         missing = {url: item for url, item in wanted.items() if self._is_missing(item)}
         plan = self._self_plan
 
-        def put(url: str, fetched: Fetched) -> None:
+        def put(url: str, fetched: FetchedFile) -> None:
             checksum = fetched.sha256 if url in plan.records else None
             into_cache(self._folders(missing[url])[0], url, fetched, plan.dataset, checksum)
 
@@ -137,7 +137,7 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
 class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """A TFDS download manager that downloads each file again and records its checksum."""
 
-    def __init__(self, wrapped: tfds.download.DownloadManager, plan: Plan) -> None:
+    def __init__(self, wrapped: tfds.download.DownloadManager, plan: DownloadPlan) -> None:
         """Wraps TFDS's manager, which only extracts archives.
 
         Args:
@@ -161,7 +161,7 @@ class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[type-arg]
         folders = {url: top / item.relative_download_dir for url, item in wanted.items()}
         paths: dict[str, epath.Path] = {}
 
-        def put(url: str, fetched: Fetched) -> None:
+        def put(url: str, fetched: FetchedFile) -> None:
             info, paths[url] = into_cache(folders[url], url, fetched, plan.dataset, fetched.sha256)
             self._self_found[url] = info
 

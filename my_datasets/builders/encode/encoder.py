@@ -12,7 +12,7 @@ import pyarrow as pa
 import tensorflow_datasets as tfds
 
 from my_datasets.builders.encode.columns.choice import columns_of
-from my_datasets.builders.encode.columns.column import Column, is_constant
+from my_datasets.builders.encode.columns.column import ColumnEncoder, is_constant
 from my_datasets.builders.encode.columns.texts import is_text
 from my_datasets.builders.encode.validation_errors import located, raise_if_not_of_the_example
 from my_datasets.building.units import Misfit
@@ -39,7 +39,7 @@ class ExampleEncoder:
         """
         self._features = features
         self._columns = columns_of(features)
-        self._whole = Column("", features, is_whole=True)
+        self._whole = ColumnEncoder("", features, is_whole=True)
         columns = (self._columns or {}).values()
         self._reads_files = any(column.may_read_files for column in columns)
 

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 from my_datasets.builders.fingerprint import source_code
-from my_datasets.builders.fingerprint.source_code import Part, SourceCode
+from my_datasets.builders.fingerprint.source_code import ModulePart, SourceCode
 
 # The rule by which source code is hashed, stored in the fingerprint under this name. Rule 1, which
 # fingerprints do not record, hashes in full every module that a builder's modules import.
@@ -138,7 +138,7 @@ def _sources(cls: type, rule: str) -> dict[str, str]:
     )
 
 
-def source_parts(cls: type) -> list[Part]:
+def source_parts(cls: type) -> list[ModulePart]:
     """Returns the source code that a builder's data depends on, one entry per module.
 
     Args:
@@ -154,7 +154,7 @@ def source_parts(cls: type) -> list[Part]:
         if one.__module__ in start
     ]
 
-    def compute() -> tuple[list[Part], list[Path]]:
+    def compute() -> tuple[list[ModulePart], list[Path]]:
         code = SourceCode(package, start)
         for module, name in classes:
             code.add_class(module, name)
@@ -180,14 +180,14 @@ def _start(cls: type) -> dict[str, Path]:
     return found
 
 
-def _typed_in(cls: type) -> list[Part]:
+def _typed_in(cls: type) -> list[ModulePart]:
     """Returns the code of a class typed into an interpreter; empty if its source is unavailable."""
     try:
         text = source_code.meaning(inspect.getsource(cls))
     except (OSError, TypeError):
         return []
     name = cls.__qualname__
-    return [Part(name, "", (name,), (), is_whole=False, sha256=_hash(text))]
+    return [ModulePart(name, "", (name,), (), is_whole=False, sha256=_hash(text))]
 
 
 def _hash(text: str) -> str:

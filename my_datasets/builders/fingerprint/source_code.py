@@ -36,7 +36,7 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
-class Part:
+class ModulePart:
     """The part of a module that counts.
 
     Attributes:
@@ -224,7 +224,7 @@ class SourceCode:
             else:
                 self._add_name(found, target[1])
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[ModulePart]:
         """Returns what counts, sorted by module name."""
         found = []
         for name, module in sorted(self._modules.items()):
@@ -241,7 +241,7 @@ class SourceCode:
             names = {one for number in numbers for one in module.statements[number].names}
             names = known if is_whole else names
             found.append(
-                Part(
+                ModulePart(
                     name, os.fspath(module.path), tuple(sorted(names)),
                     tuple(sorted(known - names)), is_whole, _hash(said),
                 )

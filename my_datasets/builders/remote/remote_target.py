@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from my_datasets.building.engines import shard_files
-from my_datasets.building.engines.beam.workspace.object_store import Bucket
+from my_datasets.building.engines.beam.workspace.object_store import BucketWorkspace
 from my_datasets.core import ordered_pool
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import (
@@ -27,8 +27,8 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.storage import lease, regular_files, upsert
 from my_datasets.storage.lease import Lease
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import PatientStore
-from my_datasets.storage.store import MARK, Stored
+from my_datasets.storage.retry import RetryingStore
+from my_datasets.storage.store import MARK, StoredFile
 
 if TYPE_CHECKING:
     from my_datasets.builders.base import Builder
@@ -55,13 +55,13 @@ class Destination:
         return f"{self.url.rstrip('/')}/{self.folder}"
 
     @functools.cached_property
-    def _store(self) -> PatientStore:
-        return PatientStore(open_store(self.url))
+    def _store(self) -> RetryingStore:
+        return RetryingStore(open_store(self.url))
 
     @property
-    def place(self) -> Bucket:
+    def place(self) -> BucketWorkspace:
         """Where workers and the building process exchange files: next to the version."""
-        return Bucket(self.url, self._beside("work"), self.folder)
+        return BucketWorkspace(self.url, self._beside("work"), self.folder)
 
     def _beside(self, what: str) -> str:
         parent, _, version = self.folder.rpartition("/")
@@ -156,12 +156,12 @@ class Destination:
         for name in sorted(METADATA_FILES):
             report(name, put(name))
 
-    def _put(self, store: PatientStore, path: str, source: Path) -> None:
+    def _put(self, store: RetryingStore, path: str, source: Path) -> None:
         # A different file there is left by an unfinished build: it was never visible.
         upsert.put(store, path, source, regular_files.sha256_of(source))
 
     def _check_whole(
-        self, shards: Mapping[str, ShardContent], names: set[str], there: Mapping[str, Stored]
+        self, shards: Mapping[str, ShardContent], names: set[str], there: Mapping[str, StoredFile]
     ) -> None:
         missing = sorted(
             name
@@ -184,7 +184,7 @@ class Destination:
             _LOGGER.warning("Removing %s/%s, left behind by an interrupted build.", self, name)
             self._store.delete(f"{self.folder}/{name}")
 
-    def _put_default_config(self, store: PatientStore, version_dir: Path) -> None:
+    def _put_default_config(self, store: RetryingStore, version_dir: Path) -> None:
         source = version_dir.parent.parent / DEFAULT_CONFIG
         if self.folder.count("/") == 1 or not source.is_file():
             return

@@ -8,7 +8,7 @@ from my_datasets.building import ordering, shards
 from my_datasets.building.job import Job
 from my_datasets.building.journal import Journal, SplitState
 from my_datasets.building.options import BuildOptions
-from my_datasets.building.shards import Plan, Sources
+from my_datasets.building.shards import ShardPlan, Sources
 from my_datasets.building.units import SplitInput, UnitState
 from my_datasets.errors import EmptySplitError, LostExamplesError, QuarantineError, explain
 
@@ -16,7 +16,7 @@ from my_datasets.errors import EmptySplitError, LostExamplesError, QuarantineErr
 _CHUNK = 0.3
 
 
-def planned(job: Job, item: SplitInput, journal: Journal, options: BuildOptions) -> Plan:
+def planned(job: Job, item: SplitInput, journal: Journal, options: BuildOptions) -> ShardPlan:
     """Returns what a split's shards will hold.
 
     Raises:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.building.job import WriteShard
-from my_datasets.building.journal import Shard
+from my_datasets.building.journal import FinishedShard
 from my_datasets.building.runs import Columns
 from my_datasets.errors import LostExamplesError, explain
 from my_datasets.metadata import sidecars
@@ -26,7 +26,7 @@ Records = Iterator[tuple[Bytes, Columns]]
 
 def write(
     path: Path, count: int, records: Records, write_shard: WriteShard | None
-) -> tuple[Shard, npt.NDArray[np.uint64] | None, Keys]:
+) -> tuple[FinishedShard, npt.NDArray[np.uint64] | None, Keys]:
     """Writes a shard; in the end it has reached the disk.
 
     Args:
@@ -66,13 +66,13 @@ def write(
                 fix="build with --restart; if it stays, please report it",
             )
         )
-    shard = Shard(name, written, file.size, file.checksum, whole.hexdigest())
+    shard = FinishedShard(name, written, file.size, file.checksum, whole.hexdigest())
     return shard, np.concatenate(ends), np.concatenate(keys)
 
 
 def with_sidecars(
-    shard: Shard, path: Path, offsets: npt.NDArray[np.uint64] | None, keys: Keys | None
-) -> Shard:
+    shard: FinishedShard, path: Path, offsets: npt.NDArray[np.uint64] | None, keys: Keys | None
+) -> FinishedShard:
     """Writes the files that belong beside a shard, and returns the shard with them.
 
     Args:
@@ -104,14 +104,14 @@ def _keys(columns: Columns) -> Keys:
 
 def _by_library(
     path: Path, count: int, records: Records, write_shard: WriteShard, keys: list[Keys]
-) -> Shard:
+) -> FinishedShard:
     write_shard(path, _unframed(records, keys))
     with path.open("rb") as written:
         os.fsync(written.fileno())
     found, size = checksum.of_file(path)
     with path.open("rb") as written:
         whole = hashlib.file_digest(written, "sha256").hexdigest()
-    return Shard(path.name, count, size, found, whole)
+    return FinishedShard(path.name, count, size, found, whole)
 
 
 def _unframed(records: Records, keys: list[Keys]) -> Iterator[tuple[int, bytes]]:

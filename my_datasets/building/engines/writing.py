@@ -10,10 +10,10 @@ from my_datasets.building import shards
 from my_datasets.building.engines import disk_space, process_pool, shard_files
 from my_datasets.building.engines.worker import Link
 from my_datasets.building.job import Job, SplitResult
-from my_datasets.building.journal import Journal, Shard, sync_directory
+from my_datasets.building.journal import FinishedShard, Journal, sync_directory
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter
-from my_datasets.building.shards import Plan
+from my_datasets.building.shards import ShardPlan
 from my_datasets.building.units import SplitInput
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import BuilderError, explain
@@ -36,19 +36,19 @@ class _ShardTask:
 
 
 class _ShardWorker:
-    def __init__(self, link: Link | None, job: Job, plans: Sequence[Plan], journal: Journal):
+    def __init__(self, link: Link | None, job: Job, plans: Sequence[ShardPlan], journal: Journal):
         self._link = link
         self._job = job
         self._plans = plans
         self._journal = journal
         self._space = shards.Space()
 
-    def handle(self, task: _ShardTask) -> Shard:
+    def handle(self, task: _ShardTask) -> FinishedShard:
         if self._link is not None:
             self._link.check()
         plan = self._plans[task.plan]
 
-        def write(folder: Path) -> Shard:
+        def write(folder: Path) -> FinishedShard:
             records = shards.records(plan, task.begin, task.end, self._space)
             path, count = folder / task.name, task.end - task.begin
             shard, offsets, keys = shard_files.write(path, count, records, self._job.write_shard)
@@ -64,7 +64,7 @@ class _ShardWorker:
 
 def write(
     job: Job,
-    plans: Sequence[Plan],
+    plans: Sequence[ShardPlan],
     options: BuildOptions,
     journal: Journal,
     target: Path,
@@ -120,7 +120,9 @@ def number_of_shards(job: Job, item: SplitInput, num_bytes: int, num_examples: i
     return count
 
 
-def _result(item: SplitInput, plan: Plan, names: Sequence[str], journal: Journal) -> SplitResult:
+def _result(
+    item: SplitInput, plan: ShardPlan, names: Sequence[str], journal: Journal
+) -> SplitResult:
     """Returns what was made of a split, whose shards are all in the work directory."""
     quarantined = [
         entry
@@ -132,7 +134,7 @@ def _result(item: SplitInput, plan: Plan, names: Sequence[str], journal: Journal
     return SplitResult(item.name, shards, plan.num_bytes, quarantined)
 
 
-def _size(task: _ShardTask, plans: Sequence[Plan]) -> int:
+def _size(task: _ShardTask, plans: Sequence[ShardPlan]) -> int:
     """Returns about how many bytes a shard will have."""
     plan = plans[task.plan]
     record = plan.num_bytes / plan.num_examples + tfrecord.OVERHEAD
@@ -142,11 +144,11 @@ def _size(task: _ShardTask, plans: Sequence[Plan]) -> int:
 def _written(
     tasks: Sequence[_ShardTask],
     job: Job,
-    plans: Sequence[Plan],
+    plans: Sequence[ShardPlan],
     options: BuildOptions,
     journal: Journal,
     total: int,
-) -> Iterator[tuple[_ShardTask, Shard]]:
+) -> Iterator[tuple[_ShardTask, FinishedShard]]:
     alone = options.worker_count == 1 or len(tasks) == 1 or total < _FEW_BYTES
     # Other formats are written by libraries with threads of their own, which a fork would lose.
     if alone or job.write_shard is not None or not process_pool.available():

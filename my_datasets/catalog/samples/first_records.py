@@ -14,7 +14,7 @@ from my_datasets.input_pipeline.read.source import examples_of
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.features import read_tree
 from my_datasets.records import shard_reader
-from my_datasets.records.random_access import Batch
+from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.columns import PADDING
 
 # So many records are shown at most, and fewer if they are large: both as pages, and as a file.
@@ -99,9 +99,9 @@ def decoded(directory: Path, records: Sequence[bytes]) -> list[Any]:
     return examples_of(decoder(batch_of(records)), len(records))
 
 
-def batch_of(records: Sequence[bytes]) -> Batch:
+def batch_of(records: Sequence[bytes]) -> RecordBatch:
     """Returns records as they are decoded together."""
     sizes = np.array([len(record) for record in records], np.int64)
     stops = np.cumsum(sizes)
     data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
-    return Batch(data, stops - sizes, stops)
+    return RecordBatch(data, stops - sizes, stops)

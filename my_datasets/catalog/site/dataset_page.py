@@ -25,7 +25,7 @@ from my_datasets.resolving.blocked import reason_in_metadata
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitSection:
     """A split: its examples, the number of its shards, and their size in bytes."""
 
     name: str
@@ -77,7 +77,7 @@ class Card:
     problem: str = ""
     about: About = field(default_factory=lambda: About("", ""))
     supervised: str = ""
-    splits: tuple[Split, ...] = ()
+    splits: tuple[SplitSection, ...] = ()
     summaries: tuple[FeatureSummary, ...] = ()
     samples: Samples = field(default_factory=Samples)
     versions: tuple[VersionRow, ...] = ()
@@ -201,7 +201,9 @@ def _names_in(key: Any) -> Iterator[str]:
             yield from _names_in(one)
 
 
-def _splits(info: Mapping[str, Any], declared: Declared, manifest: Manifest | None) -> list[Split]:
+def _splits(
+    info: Mapping[str, Any], declared: Declared, manifest: Manifest | None
+) -> list[SplitSection]:
     noted = {str(one["name"]): int(one.get("numBytes", 0)) for one in info.get("splits", [])}
     content = manifest.content if manifest else None
     if content:
@@ -209,7 +211,7 @@ def _splits(info: Mapping[str, Any], declared: Declared, manifest: Manifest | No
             name: sum(one.bytes for one in split.shards) for name, split in content.splits.items()
         }
     return [
-        Split(name, sum(one.examples for one in shards), len(shards), noted.get(name, 0))
+        SplitSection(name, sum(one.examples for one in shards), len(shards), noted.get(name, 0))
         for name, shards in declared.splits.items()
     ]
 

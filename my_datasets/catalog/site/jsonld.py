@@ -12,7 +12,7 @@ from my_datasets.catalog.templating import web_address
 from my_datasets.errors import FeatureError
 from my_datasets.exporting import croissant as writing
 from my_datasets.exporting.parquet import of_records
-from my_datasets.exporting.version_summary import File
+from my_datasets.exporting.version_summary import SummaryFile
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.metadata.features import Leaf, known_leaves
 
@@ -76,11 +76,11 @@ def croissant(where: Collected, card: Card, *, has_examples: bool) -> str:
     return writing.as_text(made)
 
 
-def _files(where: Collected, card: Card) -> Iterator[File]:
+def _files(where: Collected, card: Card) -> Iterator[SummaryFile]:
     config = f"{card.dataset.config}/" if card.dataset.config else ""
     folder = f"{card.dataset.name}/{config}{card.offered.version}"
     origin = where.origin.rstrip("/")
     if not (web_address(origin) or origin.startswith(("gs://", "s3://", "/"))):
         origin = "."
     for one in card.shards:
-        yield File(one.name, f"{origin}/{folder}/{one.name}", one.bytes, one.sha256)
+        yield SummaryFile(one.name, f"{origin}/{folder}/{one.name}", one.bytes, one.sha256)

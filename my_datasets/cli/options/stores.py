@@ -12,9 +12,9 @@ import rich_click as click
 from my_datasets.cli.render.output import LocalPath, PathOrAddress, echo, error_console
 
 if TYPE_CHECKING:
-    from my_datasets.publishing.catalog_client import Ledger
+    from my_datasets.publishing.catalog_client import CatalogClient
     from my_datasets.publishing.model.signing import Signer, TrustedKeys
-    from my_datasets.publishing.transfer import Progress
+    from my_datasets.publishing.transfer import TransferProgress
 
 _KINDS = "a directory, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER"
 _LOG_EVERY_SECONDS = 10.0
@@ -89,18 +89,18 @@ def trusted(path: Path | None) -> "TrustedKeys | None":
 
 def ledger(
     store: str, *, sign_key: Path | None = None, trusted_keys: Path | None = None
-) -> "Ledger":
+) -> "CatalogClient":
     """Returns the ledger of a store."""
-    from my_datasets.publishing.catalog_client import Ledger
+    from my_datasets.publishing.catalog_client import CatalogClient
     from my_datasets.storage.opening import open_store
-    from my_datasets.storage.retry import PatientStore
+    from my_datasets.storage.retry import RetryingStore
 
     keys, by = trusted(trusted_keys), signer(sign_key)
-    return Ledger(PatientStore(open_store(store)), keys=keys, signer=by)
+    return CatalogClient(RetryingStore(open_store(store)), keys=keys, signer=by)
 
 
 @contextlib.contextmanager
-def progress(*, shown: bool) -> "Iterator[Callable[[Progress], None]]":
+def progress(*, shown: bool) -> "Iterator[Callable[[TransferProgress], None]]":
     """Shows how far it is on stderr: a bar on a terminal, lines in a log, or nothing.
 
     Yields:
@@ -117,7 +117,7 @@ def progress(*, shown: bool) -> "Iterator[Callable[[Progress], None]]":
 
 
 @contextlib.contextmanager
-def _bar(out: Any) -> "Iterator[Callable[[Progress], None]]":
+def _bar(out: Any) -> "Iterator[Callable[[TransferProgress], None]]":
     from rich.progress import (
         BarColumn,
         DownloadColumn,
@@ -147,7 +147,7 @@ class _LogLines:
         self._stage = ""
         self._told = 0.0
 
-    def __call__(self, now: "Progress") -> None:
+    def __call__(self, now: "TransferProgress") -> None:
         is_new = now.stage != self._stage
         if now.total and (is_new or now.seconds - self._told >= _LOG_EVERY_SECONDS):
             self._stage, self._told = now.stage, now.seconds

@@ -6,11 +6,11 @@ from my_datasets.cli.render.output import bold, console, echo, human_size, plain
 
 if TYPE_CHECKING:
     from my_datasets.exporting.features import Feature
-    from my_datasets.publishing.describe_release import Described
+    from my_datasets.publishing.describe_release import ReleaseDescription
     from my_datasets.publishing.model.index import Release
 
 
-def show(found: "Described") -> None:
+def show(found: "ReleaseDescription") -> None:
     """Prints what is known of a release."""
     from rich.table import Table
 
@@ -43,7 +43,7 @@ def show(found: "Described") -> None:
     echo(f"To bring it here: my-datasets pull {found.name} --from {found.store}")
 
 
-def _signature(found: "Described") -> str:
+def _signature(found: "ReleaseDescription") -> str:
     keys = ", ".join(one.key for one in found.release.signatures)
     if not keys:
         return "none"

@@ -22,7 +22,7 @@ _LARGE = 1 << 20
 _KEPT, _KEPT_BYTES = 4, 256 << 20
 
 
-class Pool:
+class BufferPool:
     """Memory that was given back."""
 
     def __init__(self) -> None:
@@ -80,4 +80,4 @@ def _lent(memory: Bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> npt.NDA
     return whole[begin : begin + size].view(kind).reshape(shape)
 
 
-aligned = Pool().aligned
+aligned = BufferPool().aligned

@@ -23,7 +23,7 @@ from my_datasets.input_pipeline.transform import floats
 from my_datasets.input_pipeline.transform.crops import Crop, Draws
 from my_datasets.metadata.features import Leaf
 from my_datasets.printable import PrintableError
-from my_datasets.records.random_access import Batch
+from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.columns import (
     MOST_TENSOR_BYTES,
     Column,
@@ -85,7 +85,7 @@ class Decoder:
         columns: Mapping[tuple[str, ...], Any] = self._columns  # type: ignore[attr-defined]
         return any(isinstance(column, _Images) for column in columns.values())
 
-    def __call__(self, batch: Batch, draws: Draws | None = None) -> Any:
+    def __call__(self, batch: RecordBatch, draws: Draws | None = None) -> Any:
         """Returns the values of some records, nested as the tree is.
 
         Args:
@@ -120,7 +120,7 @@ class Decoder:
             return _Nested(leaf)
         if leaf.form == "image":
             channels = leaf.shape[-1] if leaf.shape else None
-            decoder = images.Decoder(channels, leaf.dtype, self.image_size, self.crop)
+            decoder = images.ImageDecoder(channels, leaf.dtype, self.image_size, self.crop)
             return _Images(leaf, decoder, self.floats)
         return _Values(leaf)
 
@@ -129,7 +129,7 @@ class Decoder:
 class _Reading:
     """Records that were taken apart."""
 
-    batch: Batch
+    batch: RecordBatch
     columns: Mapping[str, Column]
     draws: Draws | None
 
@@ -287,7 +287,7 @@ class _Images(_Values):
       is_float: Whether they become numbers from 0 to 1.
     """
 
-    decoder: images.Decoder
+    decoder: images.ImageDecoder
     is_float: bool
 
     def converted(self, reading: _Reading, column: Column) -> Array:

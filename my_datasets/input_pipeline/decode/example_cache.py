@@ -20,7 +20,7 @@ from my_datasets.input_pipeline.order.permutation import Places
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Cache, Decode, Read
 from my_datasets.input_pipeline.read import prepared
-from my_datasets.input_pipeline.read.source import Source
+from my_datasets.input_pipeline.read.source import IndexedExamples
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.input_pipeline.transform import floats
 
@@ -39,7 +39,7 @@ class ExampleCache:
     """Examples that were decoded once."""
 
     def __init__(
-        self, source: Source, directory: Path | None = None, *, gives_floats: bool = False
+        self, source: IndexedExamples, directory: Path | None = None, *, gives_floats: bool = False
     ) -> None:
         """Prepares for some examples.
 
@@ -183,7 +183,7 @@ class _Objects:
         return joined([none, *(self._values[number] for number in numbers.tolist())])
 
 
-def open_cache(cache: Cache, plan: Plan, source: Source) -> ExampleCache:
+def open_cache(cache: Cache, plan: Plan, source: IndexedExamples) -> ExampleCache:
     """Returns the cache of a plan; one on disk is made if it is not there.
 
     Raises:

@@ -35,7 +35,7 @@ class UndecodableError(PrintableError):
 
 
 @dataclass(frozen=True)
-class Decoder:
+class ImageDecoder:
     """Decodes images of one feature.
 
     Attributes:

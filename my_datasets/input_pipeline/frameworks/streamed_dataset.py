@@ -21,7 +21,7 @@ from my_datasets.errors import (
     InvalidOptionError,
     explain,
 )
-from my_datasets.records.shard_provider import Bringer, Origin, hold
+from my_datasets.records.shard_provider import Bringer, ShardProvider, hold
 
 # TFDS's own: files that are read in turn, where their order is not to be kept; bytes read at once.
 _IN_TURN = 16
@@ -40,7 +40,7 @@ class OnDemandBuilder:
       data_dir: The directory with its metadata.
     """
 
-    def __init__(self, version_dir: Path, origin: Origin) -> None:
+    def __init__(self, version_dir: Path, origin: ShardProvider) -> None:
         """Takes the directory with its metadata, and where its shards come from."""
         builder = builder_from_directory(version_dir)
         self.info: tfds.core.DatasetInfo = builder.info

@@ -43,7 +43,7 @@ class Draws:
         return cls(augment.seed, max(1, augment.draws), augment.partners)
 
 
-class Form:
+class TensorForm:
     """Of what tensors batches are, and how they are made of arrays.
 
     Attributes:

@@ -12,7 +12,7 @@ from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.shutdown import calls
 from my_datasets.input_pipeline.frameworks.tensors import (
     Draws,
-    Form,
+    TensorForm,
     change_of,
     opened_for_tensors,
     piece_arrays,
@@ -231,7 +231,7 @@ def _local(
     """
     batching = engine.batching
     draws = Draws.of(augment)
-    form = Form(engine, first, draws)
+    form = TensorForm(engine, first, draws)
     prefetch = engine.plan.the(Prefetch)
 
     def begun() -> Any:

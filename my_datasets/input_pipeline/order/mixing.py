@@ -20,7 +20,7 @@ from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.missing import plain
 from my_datasets.input_pipeline.order.permutation import ORDER_VERSION, EpochOrder, Order, Places
 from my_datasets.input_pipeline.plan.stages import Stop
-from my_datasets.input_pipeline.read.source import Source
+from my_datasets.input_pipeline.read.source import IndexedExamples
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.metadata.features import Leaf
 
@@ -174,7 +174,7 @@ class MixedSource:
       names: Their names, for messages.
     """
 
-    parts: tuple[Source, ...]
+    parts: tuple[IndexedExamples, ...]
     names: tuple[str, ...]
 
     def __post_init__(self) -> None:

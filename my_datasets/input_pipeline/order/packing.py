@@ -11,7 +11,7 @@ from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.decode.ragged import runs
 from my_datasets.input_pipeline.order.permutation import Places
 from my_datasets.input_pipeline.read.length_index import column_of
-from my_datasets.input_pipeline.read.source import Source
+from my_datasets.input_pipeline.read.source import IndexedExamples
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.metadata.features import Leaf
 
@@ -19,7 +19,7 @@ Lengths = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Rows:
+class PackedRows:
     """Which tokens each row has: runs of those of some examples.
 
     Attributes:
@@ -38,7 +38,7 @@ class Rows:
         return len(self.firsts) - 1
 
 
-def cut(lengths: Lengths, length: int) -> Rows:
+def cut(lengths: Lengths, length: int) -> PackedRows:
     """Returns rows of all tokens, one example's after the other's, wherever a row ends.
 
     Args:
@@ -54,10 +54,10 @@ def cut(lengths: Lengths, length: int) -> Rows:
     examples = np.searchsorted(ends, starts, side="right")
     firsts = np.searchsorted(starts, np.arange(0, total, length))
     begins = starts - (ends[examples] - lengths[examples])
-    return Rows(np.append(firsts, len(starts)), examples, begins, stops - starts)
+    return PackedRows(np.append(firsts, len(starts)), examples, begins, stops - starts)
 
 
-def fitted(lengths: Lengths, length: int) -> Rows:
+def fitted(lengths: Lengths, length: int) -> PackedRows:
     """Returns rows of whole examples: best fit, the longest first, for all of a length at once.
 
     After the packing by histograms of Krell et al., "Efficient sequence packing without
@@ -91,7 +91,7 @@ def fitted(lengths: Lengths, length: int) -> Rows:
         counts += [len(pattern)] * count
     examples = np.concatenate([np.zeros(0, np.int64), *some])
     firsts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(counts, np.int64))])
-    return Rows(firsts, examples, np.zeros_like(examples), lengths[examples])
+    return PackedRows(firsts, examples, np.zeros_like(examples), lengths[examples])
 
 
 def _patterns(histogram: Lengths, length: int) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -133,9 +133,9 @@ class PackedSource:
       length: How many a row has.
     """
 
-    source: Source
+    source: IndexedExamples
     leaf: Leaf
-    rows: Rows
+    rows: PackedRows
     length: int
 
     @property

@@ -21,7 +21,7 @@ _SHOWN = 60
 _MOST_AT_ONCE = 2**31 - 1
 
 
-class MisfitError(PrintableError):
+class OptionError(PrintableError):
     """A value that an option cannot have; the arguments are what is expected, and how to fix it."""
 
 
@@ -61,10 +61,10 @@ def whole(
         expected += f"; or None for {none}" if none else ""
         number = number_in(value)
         if number is None:
-            raise MisfitError(expected, f"give such a number, or leave {option} out")
+            raise OptionError(expected, f"give such a number, or leave {option} out")
         near = max(number, least)
         near = near if most is None else min(near, most)
-        raise MisfitError(expected, f"give {option}={near}")
+        raise OptionError(expected, f"give {option}={near}")
 
     return rule
 
@@ -106,7 +106,7 @@ def real(
         bounds = f" {'above' if above else 'from'} {least:g}" if math.isfinite(least) else ""
         bounds += f" to {most:g}" if math.isfinite(most) else ""
         either = "".join(f", or {word!r}" for word in words)
-        raise MisfitError(f"a number{bounds}{either}", f"give {option} such a number")
+        raise OptionError(f"a number{bounds}{either}", f"give {option} such a number")
 
     return rule
 
@@ -114,7 +114,7 @@ def real(
 def batch_size(option: str, value: Any) -> Any:
     """The rule for how many examples make a batch."""
     if value is None:
-        raise MisfitError(
+        raise OptionError(
             "a whole number from 1",
             f"give {option}=32; single examples come from my_datasets.source(...)",
         )
@@ -133,7 +133,7 @@ def flag(none: str = "") -> Rule:
         fix = f"give {option}={not is_no}"
         if option == "shuffle" and isinstance(value, Integral):
             fix = "give shuffle=True: there is no buffer, all examples are permuted"
-        raise MisfitError("True or False" + (f"; or None for {none}" if none else ""), fix)
+        raise OptionError("True or False" + (f"; or None for {none}" if none else ""), fix)
 
     return rule
 
@@ -150,7 +150,7 @@ def choice(*names: str, none: bool = False) -> Rule:
             near = next((one for one in names if repr(one) in nearest(value, names)), near)
         elif option == "cache" and value is True:
             near = "memory"
-        raise MisfitError(f"one of {expected}", f"use {option}={near!r}")
+        raise OptionError(f"one of {expected}", f"use {option}={near!r}")
 
     return rule
 
@@ -164,7 +164,7 @@ def pair(option: str, value: Any) -> Any:
         return tuple(map(int, found))
     number = number_in(value)
     fix = f"give {option}=({number}, {number})" if number else f"give {option}=(224, 224)"
-    raise MisfitError("(height, width), two whole numbers of pixels", fix)
+    raise OptionError("(height, width), two whole numbers of pixels", fix)
 
 
 def shard(option: str, value: Any) -> Any:
@@ -175,7 +175,7 @@ def shard(option: str, value: Any) -> Any:
     if len(found) == 2:
         return tuple(map(int, found))
     hosts = number_in(value) or 2
-    raise MisfitError(
+    raise OptionError(
         "(index, count), 'auto' or None",
         "use 'auto', or give the number of this host, from 0, and how many there are: "
         f"{option}=(0, {hosts})",
@@ -187,7 +187,7 @@ def parts_of_area(option: str, value: Any) -> Any:
     found = _numbers(value, Real)
     if len(found) == 2 and 0 < found[0] <= found[1] <= 1:
         return tuple(map(float, found))
-    raise MisfitError(
+    raise OptionError(
         "(least, most), parts of an image's area, above 0 and up to 1", f"give {option}=(0.08, 1.0)"
     )
 
@@ -197,7 +197,7 @@ def numbers_above_0(option: str, value: Any) -> Any:  # noqa: ARG001 - as all ru
     found = _numbers(value, Real)
     if value is None or (found and all(math.isfinite(one) and one > 0 for one in found)):
         return None if value is None else found
-    raise MisfitError(
+    raise OptionError(
         "a list with a number above 0 for each dataset",
         "give such numbers, and leave out datasets that are not wanted",
     )
@@ -226,12 +226,12 @@ def missing(option: str, value: Any) -> Any:
         }
         for feature, one in found.items():
             if not isinstance(one, bool | int | float | str | bytes):
-                raise MisfitError(expected, f"give {feature!r} a number or a text")
+                raise OptionError(expected, f"give {feature!r} a number or a text")
         return found
     near = "mask"
     if isinstance(value, str):
         near = next((one for one in ("tfds", "mask") if repr(one) in nearest(value, [one])), near)
-    raise MisfitError(expected, f"use {option}={near!r}, or {option}={{'age': -1}}")
+    raise OptionError(expected, f"use {option}={near!r}, or {option}={{'age': -1}}")
 
 
 def columns(option: str, value: Any) -> Any:
@@ -239,20 +239,20 @@ def columns(option: str, value: Any) -> Any:
     expected = "a list of names of features; or None for all"
     if isinstance(value, str):
         names = [one.strip() for one in value.split(",")]
-        raise MisfitError(expected, f"give {option}={names!r}")
+        raise OptionError(expected, f"give {option}={names!r}")
     if value is None:
         return None
     if isinstance(value, Mapping | bytes) or not isinstance(value, Iterable):
-        raise MisfitError(expected, f"give {option}=['image', 'label']")
+        raise OptionError(expected, f"give {option}=['image', 'label']")
     # Sets come in another order in each process.
     found = sorted(value, key=str) if isinstance(value, set | frozenset) else list(value)
     wrong = [one for one in found if not isinstance(one, str)]
     if wrong or not found:
-        raise MisfitError(expected, f"give names, not {wrong[0]!r}" if wrong else "leave it out")
+        raise OptionError(expected, f"give names, not {wrong[0]!r}" if wrong else "leave it out")
     names = [str(one) for one in found]
     twice = [one for i, one in enumerate(names) if one in names[:i]]
     if twice:
-        raise MisfitError(f"{expected}, each once", f"give {twice[0]!r} once")
+        raise OptionError(f"{expected}, each once", f"give {twice[0]!r} once")
     return names
 
 
@@ -265,8 +265,8 @@ def split(option: str, value: Any) -> Any:
     expected = "one split or slice, such as 'train[:80%]', or tfds.core.ReadInstruction"
     if isinstance(value, Sequence) and value and all(isinstance(one, str) for one in value):
         fix = f"give {option}={'+'.join(value)!r} for all of them, or call FUNCTION once for each"
-        raise MisfitError(expected, fix)
-    raise MisfitError(expected, "give one split, and call FUNCTION once for each")
+        raise OptionError(expected, fix)
+    raise OptionError(expected, "give one split, and call FUNCTION once for each")
 
 
 def memory(option: str, value: Any) -> Any:
@@ -281,7 +281,7 @@ def memory(option: str, value: Any) -> Any:
             return in_bytes(value)
         except InvalidOptionError:
             pass
-    raise MisfitError(expected, f"give {option}='4GiB'")
+    raise OptionError(expected, f"give {option}='4GiB'")
 
 
 def of_types(*types: type, expected: str, fix: str) -> Rule:
@@ -290,7 +290,7 @@ def of_types(*types: type, expected: str, fix: str) -> Rule:
     def rule(option: str, value: Any) -> Any:  # noqa: ARG001 - as all rules
         if value is None or (isinstance(value, types) and not isinstance(value, bool)):
             return value
-        raise MisfitError(expected, fix)
+        raise OptionError(expected, fix)
 
     return rule
 
@@ -301,7 +301,7 @@ def state(option: str, value: Any) -> Any:
         return value
     if isinstance(value, str | bytes):
         return State.from_json(value.decode() if isinstance(value, bytes) else value)
-    raise MisfitError(
+    raise OptionError(
         "a State, or the text of one", f"give {option}=pipeline.state_after(steps)"
     )  # fmt: skip
 
@@ -311,10 +311,10 @@ def augment(option: str, value: Any) -> Any:
     if value is None or (callable(value) and hasattr(value, "numbers") and hasattr(value, "draws")):
         return value
     if hasattr(value, "draws"):
-        raise MisfitError(
+        raise OptionError(
             "an Augmentation", f"give {option}=my_datasets.augment.compose([{shown(value)}])"
         )
-    raise MisfitError(
+    raise OptionError(
         "an Augmentation",
         "give augment=my_datasets.augment.standard_image(); functions go to pipeline(...).map(...)"
     )  # fmt: skip
@@ -326,12 +326,12 @@ def tokenizer(option: str, value: Any) -> Any:
     if isinstance(value, Mapping) and value:
         for name, path in value.items():
             if not isinstance(name, str) or not isinstance(path, str | os.PathLike):
-                raise MisfitError(expected, f"give {option}={{'text': 'words.json'}}")
+                raise OptionError(expected, f"give {option}={{'text': 'words.json'}}")
         return dict(value)
     if value is None:
         return None
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else "words.json"
-    raise MisfitError(expected, f"give {option}={{'text': {path!r}}}")
+    raise OptionError(expected, f"give {option}={{'text': {path!r}}}")
 
 
 def reference(option: str, value: Any) -> Any:  # noqa: ARG001 - as all rules
@@ -342,14 +342,14 @@ def reference(option: str, value: Any) -> Any:  # noqa: ARG001 - as all rules
     name = getattr(getattr(value, "info", None), "full_name", None)
     if name is not None:
         where = str(getattr(value, "data_dir", "its directory"))
-        raise MisfitError(expected, f"give pathlib.Path({where!r}), where {name} is")
-    raise MisfitError(expected, "give FUNCTION('digits'); my-datasets list shows what is prepared")
+        raise OptionError(expected, f"give pathlib.Path({where!r}), where {name} is")
+    raise OptionError(expected, "give FUNCTION('digits'); my-datasets list shows what is prepared")
 
 
 def no_plan(option: str, value: Any) -> Any:
     """The rule for a dataset where no plan will do."""
     if isinstance(value, Plan):
-        raise MisfitError(
+        raise OptionError(
             "a dataset's name such as 'digits:1.*.*', or the directory of a prepared version",
             "give that; batches(plan), pipeline(plan) and torch_loader(plan) take a plan",
         )
@@ -359,7 +359,7 @@ def no_plan(option: str, value: Any) -> Any:
 def name_to_load(option: str, value: Any) -> Any:
     """The rule for a dataset that TFDS loads, which is none by its directory."""
     if isinstance(value, os.PathLike):
-        raise MisfitError(
+        raise OptionError(
             "a dataset's name such as 'digits:1.*.*'",
             f"tfds.builder_from_directory({os.fspath(value)!r}).as_dataset() reads a directory, "
             "and so does my_datasets.pipeline",
@@ -371,7 +371,7 @@ def parts(option: str, value: Any) -> Any:
     """The rule for what is mixed."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [reference(option, one) for one in value]
-    raise MisfitError("a list of datasets or plans", f"give FUNCTION([{shown(value)}, ...])")
+    raise OptionError("a list of datasets or plans", f"give FUNCTION([{shown(value)}, ...])")
 
 
 path = of_types(

@@ -13,7 +13,7 @@ from my_datasets.errors import (
     nearest,
 )
 from my_datasets.input_pipeline.plan import option_rules as rules
-from my_datasets.input_pipeline.plan.option_rules import MisfitError, Rule, shown
+from my_datasets.input_pipeline.plan.option_rules import OptionError, Rule, shown
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import CropKind, Remainder, Stop, Undecodable
 
@@ -205,7 +205,7 @@ def _checked(function: str, option: str, value: Any, rule: Rule | None) -> Any:
         return value
     try:
         return rule(option, value)
-    except MisfitError as misfit:
+    except OptionError as misfit:
         expected, fix = misfit.args
         raise InvalidOptionError(
             explain(
@@ -275,6 +275,7 @@ _RULES_OF: dict[str, dict[str, Rule]] = {
         "batch_size": rules.whole(1, none="single examples", also=(-1,)),
         "as_supervised": rules.flag(),
     },
+    "open": {"reference": rules.no_plan},
     "plan": {"reference": rules.no_plan},
     "source": {"reference": rules.no_plan, "as_supervised": rules.flag()},
     "grain_dataset": {"reference": rules.no_plan, "as_supervised": rules.flag()},

@@ -27,7 +27,7 @@ from my_datasets.input_pipeline.plan.stages import (  # fmt: skip
 )
 from my_datasets.input_pipeline.read.length_index import is_list
 from my_datasets.input_pipeline.read.prepared import WINDOW, WINDOWS_HELD, Split, find
-from my_datasets.input_pipeline.read.source import Source, check_form
+from my_datasets.input_pipeline.read.source import IndexedExamples, check_form
 from my_datasets.input_pipeline.transform import text
 from my_datasets.resolving.resolve_prepared import Reference
 from my_datasets.storage import addresses
@@ -255,7 +255,7 @@ def _uncached(cache: str) -> str:
     return "none"
 
 
-def _only_column(source: Source, name: str) -> str:
+def _only_column(source: IndexedExamples, name: str) -> str:
     leaves = pytree.columns_of(source.tree)
     is_one = isinstance(source.tree, Mapping) and len(leaves) == 1 and is_list(leaves[0])
     if not is_one or leaves[0].name in ("segments", "positions"):

@@ -11,7 +11,7 @@ from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.plan.memory import available, size_of
 from my_datasets.input_pipeline.plan.stages import Batch, Cache, Prefetch
-from my_datasets.input_pipeline.read.source import Source
+from my_datasets.input_pipeline.read.source import IndexedExamples
 
 # Examples of which the size of all is guessed.
 _SAMPLE = 32
@@ -56,7 +56,7 @@ class Budget:
         return Budget(self.size - kept.bytes_, self.is_given)
 
 
-def _bytes_per_example(source: Source, *, is_far: bool) -> int:
+def _bytes_per_example(source: IndexedExamples, *, is_far: bool) -> int:
     """Returns how many bytes a decoded example has, about, from some of them.
 
     Args:
@@ -68,7 +68,7 @@ def _bytes_per_example(source: Source, *, is_far: bool) -> int:
     return max(1, size_of(source.columns(numbers, 0)) // count)
 
 
-def _threads(source: Source) -> int:
+def _threads(source: IndexedExamples) -> int:
     """Returns how many threads are worth it.
 
     Images are decoded in parallel. All else is done by NumPy in many short steps, for which threads
@@ -78,7 +78,7 @@ def _threads(source: Source) -> int:
 
 
 def prefetch(
-    source: Source,
+    source: IndexedExamples,
     batch: Batch,
     workers: int | None,
     ahead: int | None,
@@ -133,7 +133,7 @@ def prefetch(
 def cache(
     kind: str,
     directory: str | os.PathLike[str] | None,
-    source: Source,
+    source: IndexedExamples,
     epochs: int | None,
     budget: Budget,
     *,

@@ -41,7 +41,7 @@ _spools_lock = threading.Lock()
 _CONNECTIONS = 4
 
 
-class Stored(NamedTuple):
+class BucketFile(NamedTuple):
     """A file in an object store.
 
     Attributes:
@@ -67,7 +67,7 @@ class ObjectStore:
 
     url: str
     directory: Path
-    files: Mapping[str, Stored]
+    files: Mapping[str, BucketFile]
     held_at: str
     most: int
 
@@ -93,7 +93,7 @@ class ObjectStore:
         return spool_of(self.url, self.directory, files, held or self.most)
 
 
-def mirror(url: str, directory: Path) -> tuple[Path, dict[str, Stored]]:
+def mirror(url: str, directory: Path) -> tuple[Path, dict[str, BucketFile]]:
     """Copies the metadata of datasets or versions from an object store.
 
     Args:
@@ -118,7 +118,7 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, Stored]]:
         ) from error
     local = directory / hashlib.sha256(url.encode()).hexdigest()[:16] / posixpath.basename(path)
     files = {
-        _name_in(url, path, one.path): Stored(one.size, one.mtime_ns or 0)
+        _name_in(url, path, one.path): BucketFile(one.size, one.mtime_ns or 0)
         for one in found
         if one.type == pafs.FileType.File and not one.path.endswith("/")
     }
@@ -169,7 +169,7 @@ def _require_no_links(root: Path, folders: Iterable[Path]) -> None:
             )
 
 
-def spool_of(url: str, directory: Path, files: Mapping[str, Stored], most: int) -> "Spool":
+def spool_of(url: str, directory: Path, files: Mapping[str, BucketFile], most: int) -> "Spool":
     """Returns the spool of some shards: one for all of this process that want the same.
 
     The arguments are those of `Spool`, but for the hashes, which the manifest says as it is now.
@@ -191,7 +191,7 @@ class Spool:
         self,
         url: str,
         directory: Path,
-        files: Mapping[str, Stored],
+        files: Mapping[str, BucketFile],
         sha256: Mapping[str, str],
         most: int,
     ) -> None:
@@ -273,7 +273,7 @@ class Spool:
             self._used.move_to_end(name)
         self._tidy()
 
-    def _is_there(self, path: Path, stored: Stored) -> bool:
+    def _is_there(self, path: Path, stored: BucketFile) -> bool:
         """Returns whether the copy of a shard is here.
 
         One that this machine did not copy, or that changed since, is hashed if the version's
@@ -330,17 +330,17 @@ def _indexes_of(shard: str) -> tuple[str, ...]:
     return sidecars.names_of(shard, Sidecar.OFFSETS)
 
 
-def _is_same(url: str, path: Path, stored: Stored) -> bool:
+def _is_same(url: str, path: Path, stored: BucketFile) -> bool:
     """Returns whether a file here is the copy of one in the store, which this machine made."""
     return verified_files().knows(path, _stands_for(url, stored), stored.size)
 
 
-def _stands_for(url: str, stored: Stored) -> str:
+def _stands_for(url: str, stored: BucketFile) -> str:
     """Returns what stands for the SHA-256 of a file, of which the store says none."""
     return hashlib.sha256(f"{url} {stored.size} {stored.modified}".encode()).hexdigest()
 
 
-def _fetch(url: str, path: Path, stored: Stored, sha256: str | None = None) -> None:
+def _fetch(url: str, path: Path, stored: BucketFile, sha256: str | None = None) -> None:
     """Copies a file, which is there whole or not at all; one that is the same is left.
 
     Args:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from my_datasets.errors import FeatureError, explain
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.ragged import Ragged
-from my_datasets.input_pipeline.read.source import Source
+from my_datasets.input_pipeline.read.source import IndexedExamples
 from my_datasets.metadata.features import Leaf
 
 Lengths = npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ def is_list(leaf: Leaf) -> bool:
     return (*leaf.sequence, *leaf.shape) == (None,) and leaf.form == "number"
 
 
-def lengths_of(source: Source, column: str, key: tuple[str, ...]) -> Lengths:
+def lengths_of(source: IndexedExamples, column: str, key: tuple[str, ...]) -> Lengths:
     """Returns the lengths of a feature: bytes of texts, entries of lists; int64, shape [examples].
 
     All examples are gone through, unless that was done in this process before.

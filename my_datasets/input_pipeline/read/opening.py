@@ -33,15 +33,15 @@ from my_datasets.input_pipeline.read import prepared as prepared_version
 from my_datasets.input_pipeline.read.length_index import leaf_of, lengths_of
 from my_datasets.input_pipeline.read.prepared import WINDOWS_HELD, Prepared
 from my_datasets.input_pipeline.read.skipping import SkippingSource
-from my_datasets.input_pipeline.read.source import Source, open_source
+from my_datasets.input_pipeline.read.source import IndexedExamples, open_source
 from my_datasets.input_pipeline.transform.crops import Crop
 from my_datasets.input_pipeline.transform.text import TokenizedSource, content_of
-from my_datasets.records.random_access import Records
+from my_datasets.records.random_access import RecordReader
 
 
 def opened(
     plan: Plan, *, warns: bool = True, version: int = ORDER_VERSION
-) -> tuple[Source, EpochOrder]:
+) -> tuple[IndexedExamples, EpochOrder]:
     """Returns the examples of a plan, as it makes them, and their order.
 
     Args:
@@ -84,7 +84,7 @@ def opened(
     return source, order
 
 
-def _mixed(mix: Mix, version: int, *, warns: bool) -> tuple[Source, EpochOrder]:
+def _mixed(mix: Mix, version: int, *, warns: bool) -> tuple[IndexedExamples, EpochOrder]:
     found = [opened(Plan(part), warns=warns, version=version) for part in mix.parts]
     names = tuple(Plan(part).the(Read).dataset for part in mix.parts)
     orders = tuple(order for _, order in found)
@@ -92,7 +92,7 @@ def _mixed(mix: Mix, version: int, *, warns: bool) -> tuple[Source, EpochOrder]:
     return MixedSource(tuple(source for source, _ in found), names), order
 
 
-def _windows(records: Records, window: int, seed: int | None, version: int) -> WindowOrder:
+def _windows(records: RecordReader, window: int, seed: int | None, version: int) -> WindowOrder:
     """Returns the order of windows of shards, which are fetched before they are wanted."""
     runs = records.runs()
     bringer = records.fetch
@@ -124,7 +124,7 @@ def _tokenizers(plan: Plan) -> list[Tokenize]:
     return [stage for stage in plan.stages if isinstance(stage, Tokenize)]
 
 
-def _tokenized(source: Source, tokenizers: Iterable[Tokenize]) -> Source:
+def _tokenized(source: IndexedExamples, tokenizers: Iterable[Tokenize]) -> IndexedExamples:
     for one in tokenizers:
         if content_of(one.path) != one.content:
             raise PlanError(
@@ -159,7 +159,7 @@ def open_examples(
     *,
     held: int | None = None,
     warns: bool = True,
-) -> Source:
+) -> IndexedExamples:
     """Returns the examples of a split as a stage decodes them.
 
     Args:

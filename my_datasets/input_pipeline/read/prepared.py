@@ -9,19 +9,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (
     DataDirError,
     NotPreparedError,
     explain,
 )
-from my_datasets.input_pipeline.read.bucket_cache import ObjectStore, Stored, mirror
+from my_datasets.input_pipeline.read.bucket_cache import BucketFile, ObjectStore, mirror
 from my_datasets.metadata import features, layout, subsplits
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.features import Schema
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.records.random_access import Records, Shard
-from my_datasets.records.shard_provider import Origin, origin_of
+from my_datasets.records.random_access import RecordReader, RecordShard
+from my_datasets.records.shard_provider import ShardProvider, origin_of
 from my_datasets.resolving import resolve_prepared
 from my_datasets.resolving.request import Request
 from my_datasets.resolving.resolve_prepared import Reference, root_of
@@ -51,8 +50,8 @@ class Prepared:
     path: Path
     name: str
     schema: Schema
-    shards: Mapping[str, list[Shard]]
-    origin: Origin | None = None
+    shards: Mapping[str, list[RecordShard]]
+    origin: ShardProvider | None = None
 
     @functools.cached_property
     def content(self) -> str:
@@ -75,7 +74,7 @@ class Prepared:
         times = [one.path.stat().st_mtime_ns for one in self._all_shards() if one.path.exists()]
         return max(times, default=0)
 
-    def _all_shards(self) -> list[Shard]:
+    def _all_shards(self) -> list[RecordShard]:
         return [one for some in self.shards.values() for one in some]
 
     def text_of(self, split: Split) -> str:
@@ -86,7 +85,7 @@ class Prepared:
     def _lengths(self) -> dict[str, list[int]]:
         return {name: [one.length for one in some] for name, some in self.shards.items()}
 
-    def records(self, split: str, held: int | None = None) -> Records:
+    def records(self, split: str, held: int | None = None) -> RecordReader:
         """Returns the records of a split or slice.
 
         Args:
@@ -107,12 +106,12 @@ class Prepared:
             (first[one.split] + one.begin, first[one.split] + one.end)
             for one in subsplits.resolve(split, lengths)
         ]
-        records = Records(self._all_shards(), ranges)
+        records = RecordReader(self._all_shards(), ranges)
         if self.origin is None:
             return records
         # Those of other splits come and go by themselves.
         bringer = self.origin.bringer({path.name for path, _ in records.runs()}, held)
-        return Records(self._all_shards(), ranges, bringer, bringer.most)
+        return RecordReader(self._all_shards(), ranges, bringer, bringer.most)
 
 
 def find(
@@ -136,24 +135,14 @@ def find(
       DataDirError: It cannot be read without TFDS: it is of another file format.
       LockError: It is another one than the project's lock says.
     """
-    is_path = isinstance(reference, os.PathLike)
-    text = os.fspath(reference) if isinstance(reference, os.PathLike) else str(reference)
-    if data_dir is None and addresses.is_remote(text):
-        return _remote_version(text, held_at)
-    if data_dir is None and (is_path or os.sep in text):
-        path = addresses.local_path(text, "The version")
-        if layout.is_prepared(path):
-            return replace(_read(path), origin=origin_of(path))
-    if (is_path and os.sep in text) or text.startswith((os.sep, ".", "~")):
-        raise NotPreparedError(
-            explain(
-                f"{text} is no prepared version.",
-                "A path is one of a version's directory: data_dir has no effect"
-                if data_dir is not None else "",
-                fix="give the directory of a version, such as data/digits/1.0.0, or a name",
-            )
-        )  # fmt: skip
-    request = Request.of(reference if isinstance(reference, DatasetReference) else text)
+    if data_dir is None and isinstance(reference, (str, os.PathLike)):
+        text = os.fspath(reference)
+        if addresses.is_remote(text):
+            return _remote_version(text, held_at)
+    meant = resolve_prepared.directory_or_reference(reference, data_dir)
+    if isinstance(meant, Path):
+        return replace(_read(meant), origin=origin_of(meant))
+    request = Request.of(meant)
     where = root_of(data_dir)
     is_remote = addresses.is_remote(where)
     if is_remote:
@@ -172,7 +161,7 @@ def _remote(request: Request, root: str, held_at: str | os.PathLike[str] | None)
     return _remote_version(f"{url}/{found.path.relative_to(folder).as_posix()}", held_at)
 
 
-def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dict[str, Stored]]:
+def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dict[str, BucketFile]]:
     if ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
         raise DataDirError(
             explain(
@@ -210,7 +199,7 @@ def _read(path: Path) -> Prepared:
             )
         )
     shards = {
-        split: [Shard(path / one.name, one.examples) for one in some]
+        split: [RecordShard(path / one.name, one.examples) for one in some]
         for split, some in declared.splits.items()
     }
     return Prepared(path, declared.name, features.read(path), shards)

@@ -25,12 +25,12 @@ from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.input_pipeline.transform import floats as images_as_floats
 from my_datasets.input_pipeline.transform.crops import Crop
 from my_datasets.metadata.features import Leaf
-from my_datasets.records.random_access import Records
+from my_datasets.records.random_access import RecordReader
 from my_datasets.records.tf_example.columns import Places
 from my_datasets.resolving.resolve_prepared import Reference
 
 
-class Source(Protocol):
+class IndexedExamples(Protocol):
     """Examples at random, as a pipeline takes them."""
 
     @property
@@ -74,7 +74,7 @@ class ExampleSource(Sequence[Any]):
 
     name: str
     split: str
-    records: Records = field(repr=False)
+    records: RecordReader = field(repr=False)
     decoder: Decoder = field(repr=False)
 
     def __len__(self) -> int:

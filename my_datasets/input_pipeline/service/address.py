@@ -11,7 +11,7 @@ _PATTERN = re.compile(r"grpc://(?P<host>[A-Za-z0-9._-]+):(?P<port>\d{1,5})/?")
 
 
 @dataclass(frozen=True)
-class Address:
+class ServiceAddress:
     """A host and a port.
 
     Attributes:
@@ -23,7 +23,7 @@ class Address:
     port: int
 
     @classmethod
-    def parse(cls, url: str) -> "Address":
+    def parse(cls, url: str) -> "ServiceAddress":
         """Returns the address in a URL such as `grpc://localhost:5050`.
 
         Raises:

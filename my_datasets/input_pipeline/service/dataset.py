@@ -13,14 +13,14 @@ from my_datasets.input_pipeline.frameworks.tf_dataset import Iteration, Pipeline
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Prefetch, Repeat
-from my_datasets.input_pipeline.service.address import Address
-from my_datasets.input_pipeline.service.delivery_audit import Ledger, ServiceStats
+from my_datasets.input_pipeline.service.address import ServiceAddress
+from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, ServiceStats
 from my_datasets.input_pipeline.service.exact import ExactReceiver
 from my_datasets.input_pipeline.service.policies import Sharding, policy_of
 from my_datasets.input_pipeline.service.receiver import Receiver, Service
 from my_datasets.input_pipeline.service.static import StaticReceiver
 from my_datasets.input_pipeline.service.unordered import UnorderedReceiver
-from my_datasets.input_pipeline.service.work_graph import BESIDE, Work
+from my_datasets.input_pipeline.service.work_graph import BESIDE, WorkGraph
 from my_datasets.input_pipeline.transform.augment import Augmentation
 
 
@@ -63,12 +63,12 @@ class ServicePipeline(Pipeline):
                 explain(f"deadline={deadline} is none.", fix="give seconds, for example 60")
             )
         self.policy = policy_of(sharding)
-        self.service = Service(Address.parse(service), deadline)
-        self._ledger = Ledger()
+        self.service = Service(ServiceAddress.parse(service), deadline)
+        self._ledger = DeliveryAudit()
         super().__init__(plan, state=state, augment=augment)
 
     def _opened(self, state: State | None) -> tuple[Engine, Iteration]:
-        work = Work(self.plan, state, self.augment)
+        work = WorkGraph(self.plan, state, self.augment)
         receivers: dict[str, type[Receiver]] = {"exact": ExactReceiver, "static": StaticReceiver}
         kind = receivers.get(self.policy.sharding, UnorderedReceiver)
         policy, service, ledger = self.policy, self.service, self._ledger

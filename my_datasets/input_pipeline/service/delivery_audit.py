@@ -55,7 +55,7 @@ class ServiceStats(Stats):
     workers: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
-class Ledger:
+class DeliveryAudit:
     """Keeps the accounts of one pipeline, of all its iterators together."""
 
     def __init__(self) -> None:

@@ -4,12 +4,12 @@ import time
 
 from my_datasets.core.logs import get_logger
 from my_datasets.input_pipeline.order.state import State
-from my_datasets.input_pipeline.service.delivery_audit import Epoch, Ledger
+from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, Epoch
 from my_datasets.input_pipeline.service.ordered import WINDOW, OrderedReceiver
-from my_datasets.input_pipeline.service.piece_stream import Stream
+from my_datasets.input_pipeline.service.piece_stream import PieceStream
 from my_datasets.input_pipeline.service.policies import Policy
 from my_datasets.input_pipeline.service.receiver import Service
-from my_datasets.input_pipeline.service.work_graph import Work
+from my_datasets.input_pipeline.service.work_graph import WorkGraph
 
 _log = get_logger(__name__)
 
@@ -29,12 +29,12 @@ class ExactReceiver(OrderedReceiver):
     """
 
     def __init__(
-        self, work: Work, policy: Policy, service: Service, ledger: Ledger, start: State
+        self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
     ) -> None:
         """Prepares; see `Receiver`."""
         super().__init__(work, policy, service, ledger, start)
-        self._main: Stream | None = None
-        self._again: Stream | None = None
+        self._main: PieceStream | None = None
+        self._again: PieceStream | None = None
         self._is_silent = False
         self._asked_again = 0.0
         self._patience = min(_PATIENCE, service.deadline / 3)

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from my_datasets.input_pipeline.order.state import State
-from my_datasets.input_pipeline.service.delivery_audit import Epoch, Ledger
+from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, Epoch
 from my_datasets.input_pipeline.service.piece_stream import Arrived
 from my_datasets.input_pipeline.service.policies import Policy
 from my_datasets.input_pipeline.service.receiver import Receiver, Service
-from my_datasets.input_pipeline.service.work_graph import Work
+from my_datasets.input_pipeline.service.work_graph import WorkGraph
 
 # So many pieces may come before one that is late.
 WINDOW = 32
@@ -24,7 +24,7 @@ class OrderedReceiver(Receiver):
     """
 
     def __init__(
-        self, work: Work, policy: Policy, service: Service, ledger: Ledger, start: State
+        self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
     ) -> None:
         """Prepares; see `Receiver`."""
         super().__init__(work, policy, service, ledger, start)

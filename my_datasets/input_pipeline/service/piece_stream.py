@@ -25,7 +25,7 @@ class Arrived(NamedTuple):
     arrays: tuple[Any, ...]
 
 
-class Stream:
+class PieceStream:
     """What comes of one job of a service.
 
     TensorFlow's client waits for workers and dispatchers that are gone as long as it takes, and

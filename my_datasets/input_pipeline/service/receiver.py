@@ -15,11 +15,11 @@ from my_datasets.errors import ServiceError, explain
 from my_datasets.input_pipeline.frameworks.shutdown import calls
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.service import pyfunc_registry
-from my_datasets.input_pipeline.service.address import Address
-from my_datasets.input_pipeline.service.delivery_audit import Epoch, Ledger
-from my_datasets.input_pipeline.service.piece_stream import Arrived, Stream
+from my_datasets.input_pipeline.service.address import ServiceAddress
+from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, Epoch
+from my_datasets.input_pipeline.service.piece_stream import Arrived, PieceStream
 from my_datasets.input_pipeline.service.policies import Policy
-from my_datasets.input_pipeline.service.work_graph import HERE, Work
+from my_datasets.input_pipeline.service.work_graph import HERE, WorkGraph
 
 _log = get_logger(__name__)
 
@@ -39,7 +39,7 @@ class Service:
       deadline: After so many seconds without anything new, waiting ends with an error.
     """
 
-    address: Address
+    address: ServiceAddress
     deadline: float
 
     @property
@@ -53,7 +53,7 @@ class Receiver(ABC):
     """Receives the pieces of a plan; one of these for each iterator."""
 
     def __init__(
-        self, work: Work, policy: Policy, service: Service, ledger: Ledger, start: State
+        self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
     ) -> None:
         """Prepares; nothing is asked for yet.
 
@@ -70,7 +70,7 @@ class Receiver(ABC):
         self.ledger = ledger
         self.batching = work.engine.batching.at(start)
         self._notify = threading.Event()
-        self._streams: list[Stream] = []
+        self._streams: list[PieceStream] = []
         self._makers: set[str] = set()
         self._progress = time.monotonic()
 
@@ -99,7 +99,7 @@ class Receiver(ABC):
             stream.close()
         self._streams.clear()
 
-    def begin(self, numbers: range | Sequence[int], **options: Any) -> Stream:
+    def begin(self, numbers: range | Sequence[int], **options: Any) -> PieceStream:
         """Returns what comes of a new job."""
 
         def elements() -> Any:
@@ -111,21 +111,21 @@ class Receiver(ABC):
 
         return self._stream_of(elements)
 
-    def begin_here(self, numbers: Sequence[int]) -> Stream:
+    def begin_here(self, numbers: Sequence[int]) -> PieceStream:
         """Returns pieces that this process makes itself."""
         return self._stream_of(lambda: self.work.made_here(self.batching.start, numbers))
 
-    def _stream_of(self, elements: Callable[[], Any]) -> Stream:
-        stream = Stream(elements, self._notify)
+    def _stream_of(self, elements: Callable[[], Any]) -> PieceStream:
+        stream = PieceStream(elements, self._notify)
         self._streams.append(stream)
         return stream
 
-    def end(self, stream: Stream) -> None:
+    def end(self, stream: PieceStream) -> None:
         """Wants nothing more of a job."""
         stream.close()
         self._streams.remove(stream)
 
-    def poll(self, streams: Sequence[Stream]) -> Arrived | None:
+    def poll(self, streams: Sequence[PieceStream]) -> Arrived | None:
         """Returns what came of some jobs; None if nothing does for a moment.
 
         Raises:
@@ -185,7 +185,7 @@ class Receiver(ABC):
     def who_answers(self) -> tuple[bool, dict[str, bool]]:
         """Returns whether the dispatcher can be reached, and each worker that gave something."""
         makers = self._makers - {HERE}
-        workers = {name: _answers(Address.parse(f"grpc://{name}")) for name in makers}
+        workers = {name: _answers(ServiceAddress.parse(f"grpc://{name}")) for name in makers}
         return _answers(self.service.address), workers
 
     def account(self, epoch: Epoch) -> None:
@@ -232,7 +232,7 @@ class Receiver(ABC):
         )
 
 
-def _answers(address: Address) -> bool:
+def _answers(address: ServiceAddress) -> bool:
     try:
         with socket.create_connection((address.host, address.port), _CONNECT):
             return True

@@ -14,7 +14,7 @@ from my_datasets.storage import addresses
 
 
 @dataclass(frozen=True)
-class Request:
+class ServiceRequest:
     """What pieces are of.
 
     Attributes:
@@ -42,7 +42,7 @@ class Request:
         return json.dumps(given)
 
     @classmethod
-    def from_json(cls, text: str) -> "Request":
+    def from_json(cls, text: str) -> "ServiceRequest":
         """Returns what `to_json` wrote.
 
         Raises:

@@ -6,12 +6,12 @@ import uuid
 
 from my_datasets.core.logs import get_logger
 from my_datasets.input_pipeline.order.state import State
-from my_datasets.input_pipeline.service.delivery_audit import Epoch, Ledger
+from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, Epoch
 from my_datasets.input_pipeline.service.ordered import WINDOW, OrderedReceiver
-from my_datasets.input_pipeline.service.piece_stream import Stream
+from my_datasets.input_pipeline.service.piece_stream import PieceStream
 from my_datasets.input_pipeline.service.policies import Policy
 from my_datasets.input_pipeline.service.receiver import Service
-from my_datasets.input_pipeline.service.work_graph import Work
+from my_datasets.input_pipeline.service.work_graph import WorkGraph
 
 _log = get_logger(__name__)
 
@@ -31,12 +31,12 @@ class StaticReceiver(OrderedReceiver):
     """
 
     def __init__(
-        self, work: Work, policy: Policy, service: Service, ledger: Ledger, start: State
+        self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
     ) -> None:
         """Prepares; see `Receiver`."""
         super().__init__(work, policy, service, ledger, start)
         self._last: dict[str, int] = {}
-        self._job: Stream | None = None
+        self._job: PieceStream | None = None
         self._begun, self._pause = -math.inf, _PAUSE
 
     def receive(self, epoch: Epoch) -> None:

@@ -3,24 +3,24 @@
 from collections.abc import Iterator
 
 from my_datasets.input_pipeline.order.state import State
-from my_datasets.input_pipeline.service.delivery_audit import Epoch, Ledger
-from my_datasets.input_pipeline.service.piece_stream import Arrived, Stream
+from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, Epoch
+from my_datasets.input_pipeline.service.piece_stream import Arrived, PieceStream
 from my_datasets.input_pipeline.service.policies import Policy
 from my_datasets.input_pipeline.service.receiver import Receiver, Service
-from my_datasets.input_pipeline.service.work_graph import Work
+from my_datasets.input_pipeline.service.work_graph import WorkGraph
 
 
 class UnorderedReceiver(Receiver):
     """Gives pieces in whatever order they come; each epoch is a job of its own."""
 
     def __init__(
-        self, work: Work, policy: Policy, service: Service, ledger: Ledger, start: State
+        self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
     ) -> None:
         """Prepares; see `Receiver`."""
         super().__init__(work, policy, service, ledger, start)
         self._epochs: Iterator[Epoch] = self.epochs()
         self._epoch: Epoch | None = None
-        self._job: Stream | None = None
+        self._job: PieceStream | None = None
 
     def next(self) -> Arrived:
         """Returns a piece that came."""
@@ -41,7 +41,7 @@ class UnorderedReceiver(Receiver):
                 self._over(self._epoch, self._job)
             return arrived
 
-    def _wait(self, epoch: Epoch, job: Stream) -> None:
+    def _wait(self, epoch: Epoch, job: PieceStream) -> None:
         """Ends an epoch of which nothing more comes."""
         if job.has_ended:
             self._over(epoch, job)
@@ -53,7 +53,7 @@ class UnorderedReceiver(Receiver):
             # What is out was with a worker that died.
             self._over(epoch, job)
 
-    def _over(self, epoch: Epoch, job: Stream) -> None:
+    def _over(self, epoch: Epoch, job: PieceStream) -> None:
         self.end(job)
         self._epoch = self._job = None
         self.account(epoch)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from my_datasets.errors import ServiceError, explain
 from my_datasets.input_pipeline.frameworks.tensors import (
     Draws,
-    Form,
+    TensorForm,
     change_of,
     opened_for_tensors,
     place_of,
@@ -18,7 +18,7 @@ from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Prefetch
 from my_datasets.input_pipeline.service import pyfunc_registry
 from my_datasets.input_pipeline.service.policies import Dealing
-from my_datasets.input_pipeline.service.request import Request
+from my_datasets.input_pipeline.service.request import ServiceRequest
 from my_datasets.input_pipeline.service.worker import Maker
 from my_datasets.input_pipeline.transform.augment import Augmentation
 
@@ -29,7 +29,7 @@ HERE = "here"
 BESIDE = (tf.int64, tf.string, tf.int64)
 
 
-class Work:
+class WorkGraph:
     """The pieces of a plan, to be made elsewhere.
 
     Attributes:
@@ -54,9 +54,9 @@ class Work:
         draws = Draws.of(augment)
         self.engine, first = opened_for_tensors(plan, state, single=augment is not None)
         batching = self.engine.batching
-        self._form = Form(self.engine, first, draws)
+        self._form = TensorForm(self.engine, first, draws)
         self.is_single = self._form.is_single
-        request = Request(plan, batching.start, self.is_single, draws)
+        request = ServiceRequest(plan, batching.start, self.is_single, draws)
         self._request = request.to_json()
         self._change = change_of(self.engine, augment)
         self._threads = plan.the(Prefetch).workers

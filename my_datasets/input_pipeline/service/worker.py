@@ -8,7 +8,7 @@ import numpy as np
 
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.tensors import Draws, piece_arrays
-from my_datasets.input_pipeline.service.request import Request
+from my_datasets.input_pipeline.service.request import ServiceRequest
 
 # Of plans whose data are open: more than trainers that share a worker.
 _MOST_OPEN = 16
@@ -58,7 +58,7 @@ class _Opened:
     def engine(self, request: bytes) -> tuple[Engine, Draws | None]:
         with self._lock:
             if self._found is None:
-                asked = Request.from_json(request.decode())
+                asked = ServiceRequest.from_json(request.decode())
                 engine = Engine(asked.plan, asked.start, single=asked.single)
                 self._found = engine, asked.draws
             return self._found

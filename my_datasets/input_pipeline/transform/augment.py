@@ -31,20 +31,20 @@ _SEED = rules.whole(0, 2**64 - 1)
 def _changes(option: str, value: Any) -> Any:
     expected = "a list of changes, such as [RandomFlip(), RandomCrop(0.2)]"
     if not isinstance(value, Sequence) or isinstance(value, str):
-        raise rules.MisfitError(expected, f"give {option}=[{rules.shown(value)}]")
+        raise rules.OptionError(expected, f"give {option}=[{rules.shown(value)}]")
     for one in value:
         if isinstance(one, type):
-            raise rules.MisfitError(expected, f"give {one.__name__}(...) in place of the class")
+            raise rules.OptionError(expected, f"give {one.__name__}(...) in place of the class")
         if isinstance(one, Augmentation):
-            raise rules.MisfitError(expected, f"give its changes: {option}=[*augmentation.changes]")
+            raise rules.OptionError(expected, f"give its changes: {option}=[*augmentation.changes]")
         if not callable(one) or not hasattr(one, "draws"):
-            raise rules.MisfitError(
+            raise rules.OptionError(
                 expected, "functions of images alone go to pipeline(...).map(...)"
             )
     return tuple(value)
 
 
-class Change(Protocol):
+class ImageChange(Protocol):
     """One kind of change.
 
     One that mixes each image with the row before it, `tf.roll(images, 1, axis=0)`, has `partners =
@@ -74,7 +74,7 @@ class Augmentation:
       seed: Makes others.
     """
 
-    changes: tuple[Change, ...]
+    changes: tuple[ImageChange, ...]
     seed: int = 0
 
     @property
@@ -151,7 +151,7 @@ def standard_image(
       hue: Turn the colours by up to this part of the circle.
       seed: Makes others.
     """
-    changes: list[Change] = []
+    changes: list[ImageChange] = []
     if crop:
         changes.append(RandomCrop(crop))
     if flip:
@@ -166,7 +166,7 @@ def standard_image(
 
 
 @checked_call("augment.compose", changes=_changes, seed=_SEED)
-def compose(changes: Sequence[Change], *, seed: int = 0) -> Augmentation:
+def compose(changes: Sequence[ImageChange], *, seed: int = 0) -> Augmentation:
     """Returns changes of one's own choice, in their order.
 
     Args:

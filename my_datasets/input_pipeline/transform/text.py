@@ -19,7 +19,7 @@ from my_datasets.input_pipeline.order.permutation import Places
 from my_datasets.input_pipeline.plan import option_rules as rules
 from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.input_pipeline.read import length_index
-from my_datasets.input_pipeline.read.source import Source, source
+from my_datasets.input_pipeline.read.source import IndexedExamples, source
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.metadata.features import Leaf
 
@@ -107,7 +107,7 @@ def train_tokenizer(
     return found
 
 
-def _batches(texts: Source, leaf: Leaf) -> Iterator[list[str]]:
+def _batches(texts: IndexedExamples, leaf: Leaf) -> Iterator[list[str]]:
     for begin in range(0, len(texts), _AT_ONCE):
         numbers = np.arange(begin, min(begin + _AT_ONCE, len(texts)))
         column = length_index.column_of(texts.tree, texts.columns(numbers, 0), leaf)
@@ -124,7 +124,7 @@ class TokenizedSource:
       path: The tokenizer's file.
     """
 
-    source: Source
+    source: IndexedExamples
     column: str
     path: str
 

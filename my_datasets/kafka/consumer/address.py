@@ -12,7 +12,7 @@ _SCHEME = "kafka://"
 
 
 @dataclass(frozen=True)
-class Address:
+class TopicAddress:
     """A topic.
 
     Attributes:
@@ -27,7 +27,7 @@ class Address:
         return f"{_SCHEME}{self.brokers}/{self.topic}"
 
     @classmethod
-    def parse(cls, url: str) -> "Address":
+    def parse(cls, url: str) -> "TopicAddress":
         """Returns the topic of an address.
 
         Args:

@@ -11,7 +11,7 @@ from typing import Any
 from my_datasets.core.logs import get_logger
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import InvalidOptionError, StreamError, StreamUnavailableError, explain
-from my_datasets.kafka.consumer.address import Address
+from my_datasets.kafka.consumer.address import TopicAddress
 from my_datasets.kafka.consumer.secrets import HIDDEN, Redactor, is_secret
 
 _log = get_logger(__name__)
@@ -66,7 +66,7 @@ class Connection:
         shown.
     """
 
-    address: Address
+    address: TopicAddress
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

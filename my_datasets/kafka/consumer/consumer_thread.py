@@ -9,15 +9,15 @@ from typing import Any
 
 from my_datasets.core.logs import get_logger
 from my_datasets.kafka.consumer.connection import Connection, Topic, kafka, name_of
-from my_datasets.kafka.consumer.delivery_log import Ledger
+from my_datasets.kafka.consumer.delivery_log import DeliveryLog
 from my_datasets.kafka.consumer.message_batch import AT_ONCE, Taken
 from my_datasets.kafka.consumer.outage import Outage
 from my_datasets.kafka.consumer.partitions import Partitions
-from my_datasets.kafka.consumer.position import Position
+from my_datasets.kafka.consumer.position import TopicPosition
 from my_datasets.kafka.decode.decoder import Decoding
 from my_datasets.kafka.decode.quarantine import Quarantine
 from my_datasets.kafka.decode_queue import Ahead, Block
-from my_datasets.kafka.options import Reading
+from my_datasets.kafka.options import TopicRange
 
 _log = get_logger(__name__)
 
@@ -59,10 +59,10 @@ class Feed:
     def __init__(
         self,
         connection: Connection,
-        reading: Reading,
+        reading: TopicRange,
         decoding: Decoding,
         quarantine: Quarantine,
-        position: Position | None,
+        position: TopicPosition | None,
     ) -> None:
         """Connects to the cluster, and begins to read.
 
@@ -106,7 +106,7 @@ class Feed:
         self._thread.start()
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> DeliveryLog:
         """What was given out and consumed."""
         return self._partitions.ledger
 
@@ -124,10 +124,10 @@ class Feed:
         """
         return self._ahead.take(timeout)
 
-    def position(self) -> Position:
+    def position(self) -> TopicPosition:
         """Returns where the messages end that were given out."""
         given = self.ledger.given()
-        return Position(self.topic.cluster, self.topic.name, given, self._reading.shard)
+        return TopicPosition(self.topic.cluster, self.topic.name, given, self._reading.shard)
 
     def close(self) -> None:
         """Commits what was consumed, leaves the group, and ends the threads."""

@@ -13,7 +13,7 @@ Offsets = dict[int, int]
 
 
 @dataclass
-class Ledger:
+class DeliveryLog:
     """The offsets of this consumer's partitions.
 
     Attributes:

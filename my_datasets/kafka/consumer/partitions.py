@@ -12,8 +12,8 @@ import numpy.typing as npt
 from my_datasets.core.logs import get_logger
 from my_datasets.kafka.consumer import offsets
 from my_datasets.kafka.consumer.connection import ANSWER_SECONDS, Connection, Topic, kafka
-from my_datasets.kafka.consumer.delivery_log import Ledger
-from my_datasets.kafka.options import Reading
+from my_datasets.kafka.consumer.delivery_log import DeliveryLog
+from my_datasets.kafka.options import TopicRange
 
 _log = get_logger(__name__)
 
@@ -33,7 +33,7 @@ class Partitions:
         connection: Connection,
         consumer: Any,
         topic: Topic,
-        reading: Reading,
+        reading: TopicRange,
         first: Mapping[int, int],
     ) -> None:
         """Has none yet.
@@ -45,7 +45,7 @@ class Partitions:
           reading: What is to be read of it.
           first: Where to begin partitions when they are assigned the first time.
         """
-        self.ledger = Ledger()
+        self.ledger = DeliveryLog()
         self.failure: Exception | None = None
         self._connection, self._consumer = connection, consumer
         self._topic, self._reading = topic, reading

@@ -8,7 +8,7 @@ from my_datasets.errors import PlanError, explain
 
 
 @dataclass(frozen=True)
-class Position:
+class TopicPosition:
     """What is needed to go on with a topic, exactly where an iteration was.
 
     Attributes:
@@ -52,7 +52,7 @@ class Position:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> "Position":
+    def from_json(cls, text: str) -> "TopicPosition":
         """Returns the position that `to_json` wrote.
 
         Raises:

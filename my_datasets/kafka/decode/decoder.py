@@ -10,7 +10,7 @@ from my_datasets.building.units import Misfit
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder, MisfitError
 from my_datasets.kafka.decode.payloads import Payload
-from my_datasets.kafka.decode.values import Values
+from my_datasets.kafka.decode.values import MessageValues
 
 Rows = npt.NDArray[np.int64]
 
@@ -59,7 +59,7 @@ class Decoding:
     payload: Payload
     decoder: Decoder
 
-    def __call__(self, values: Values) -> Decoded:
+    def __call__(self, values: MessageValues) -> Decoded:
         """Returns the values of messages; those without one are passed over."""
         if values.are_there.all():
             return self._all(values)
@@ -68,7 +68,7 @@ class Decoding:
         misfitting = [replace(one, row=int(present[one.row])) for one in found.misfitting]
         return Decoded(found.columns, present[found.rows], tuple(misfitting))
 
-    def _all(self, values: Values) -> Decoded:
+    def _all(self, values: MessageValues) -> Decoded:
         misfitting: list[Misfitting] = []
         parts = self._parts(values, 0, misfitting)
         if not parts:
@@ -80,13 +80,13 @@ class Decoding:
     @property
     def nothing(self) -> Any:
         """The columns of no messages, which have the types of all others."""
-        return self._decoded(Values.of([]))
+        return self._decoded(MessageValues.of([]))
 
-    def _decoded(self, values: Values) -> Any:
+    def _decoded(self, values: MessageValues) -> Any:
         return self.decoder(self.payload.records(values))
 
     def _parts(
-        self, values: Values, first: int, misfitting: list[Misfitting]
+        self, values: MessageValues, first: int, misfitting: list[Misfitting]
     ) -> list[tuple[Any, Rows]]:
         """Returns columns and their rows; halves what cannot be decoded as a whole.
 

@@ -19,7 +19,7 @@ _FILE = "features.json"
 
 
 @dataclass(frozen=True)
-class Described:
+class DecodedFeatures:
     """Features.
 
     Attributes:
@@ -78,7 +78,7 @@ class Described:
         return {name: self.tree[name] for name in wanted}
 
 
-def described(features: Any, data_dir: str | os.PathLike[str] | None = None) -> Described:
+def described(features: Any, data_dir: str | os.PathLike[str] | None = None) -> DecodedFeatures:
     """Returns features as they were given.
 
     Args:
@@ -95,9 +95,11 @@ def described(features: Any, data_dir: str | os.PathLike[str] | None = None) -> 
         if folder is not None and (folder / _FILE).is_file():
             is_version = (folder / "dataset_info.json").is_file()
             found = schema.read(folder) if is_version else schema.Schema(schema.read_tree(folder))
-            return Described(found.tree, found.supervised, directory=folder)
+            return DecodedFeatures(found.tree, found.supervised, directory=folder)
         prepared = find(features, data_dir)
-        return Described(prepared.schema.tree, prepared.schema.supervised, directory=prepared.path)
+        return DecodedFeatures(
+            prepared.schema.tree, prepared.schema.supervised, directory=prepared.path
+        )
     import tensorflow_datasets as tfds
 
     if isinstance(features, Mapping) and not isinstance(features, tfds.features.FeatureConnector):
@@ -112,7 +114,7 @@ def described(features: Any, data_dir: str | os.PathLike[str] | None = None) -> 
     register_classes_of(features)
     with tempfile.TemporaryDirectory() as directory:
         features.save_config(directory)
-        return Described(schema.read_tree(Path(directory)), None, features)
+        return DecodedFeatures(schema.read_tree(Path(directory)), None, features)
 
 
 def check_shapes(tree: Any, image_size: tuple[int, int] | None) -> None:

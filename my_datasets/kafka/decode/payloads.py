@@ -15,10 +15,10 @@ from my_datasets.building.units import Misfit
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.kafka.decode.values import Values
+from my_datasets.kafka.decode.values import MessageValues
 from my_datasets.metadata.features import Leaf
 from my_datasets.records import tfrecord
-from my_datasets.records.random_access import Batch
+from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example import pieces
 from my_datasets.records.tf_example.columns import PADDING
 
@@ -32,7 +32,7 @@ _ONLY = -1
 class Payload(Protocol):
     """Makes records of messages."""
 
-    def records(self, values: Values) -> Batch:
+    def records(self, values: MessageValues) -> RecordBatch:
         """Returns the messages as `tf.Example`s.
 
         Raises:
@@ -40,7 +40,7 @@ class Payload(Protocol):
         """
 
 
-class Encoder(Protocol):
+class RecordEncoder(Protocol):
     """What makes records of examples: `my_datasets.builders.encode.encoder.ExampleEncoder`."""
 
     def rows(self, examples: Sequence[Any]) -> Any:
@@ -50,15 +50,15 @@ class Encoder(Protocol):
         """Returns one example's framed record; raises `Misfit`."""
 
 
-class Records:
+class ExamplePayloads:
     """Messages that are `tf.Example`s, as TFDS writes them."""
 
-    def records(self, values: Values) -> Batch:
+    def records(self, values: MessageValues) -> RecordBatch:
         """Returns the messages themselves."""
         return values.records
 
 
-class Parser(Protocol):
+class PayloadParser(Protocol):
     """Makes an example, as `_generate_examples` yields them, of a message."""
 
     def example(self, value: bytes) -> Any:
@@ -78,10 +78,10 @@ class Objects:
       encoder: Makes records of examples.
     """
 
-    parser: Parser
-    encoder: Encoder
+    parser: PayloadParser
+    encoder: RecordEncoder
 
-    def records(self, values: Values) -> Batch:
+    def records(self, values: MessageValues) -> RecordBatch:
         """Returns the messages' examples as records."""
         if not len(values):
             return values.records
@@ -95,7 +95,7 @@ class Objects:
         offsets = pieces.offsets_of(framed)
         begins = offsets - offsets[0]
         padded = np.append(pieces.bytes_of(framed), np.zeros(PADDING, np.uint8))
-        return Batch(padded, begins[:-1] + tfrecord.HEADER, begins[1:] - tfrecord.FOOTER)
+        return RecordBatch(padded, begins[:-1] + tfrecord.HEADER, begins[1:] - tfrecord.FOOTER)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.records.random_access import Batch
+from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.columns import PADDING, Bytes, Places
 
 
 @dataclass(frozen=True)
-class Values:
+class MessageValues:
     """The values of some messages.
 
     Attributes:
@@ -27,7 +27,7 @@ class Values:
     are_there: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, values: Sequence[bytes | None]) -> "Values":
+    def of(cls, values: Sequence[bytes | None]) -> "MessageValues":
         """Returns values that are in memory; None where there is none."""
         pieces = Pieces()
         pieces.add(values)
@@ -36,12 +36,12 @@ class Values:
     def __len__(self) -> int:
         return len(self.stops)
 
-    def __getitem__(self, rows: slice | Places) -> "Values":
+    def __getitem__(self, rows: slice | Places) -> "MessageValues":
         """Returns some of them, in their order, and of the buffer no more than they need."""
         starts, stops = self.starts[rows], self.stops[rows]
         begin, end = (int(starts[0]), int(stops[-1])) if len(stops) else (0, 0)
         data = self.data[begin : end + PADDING]
-        return Values(data, starts - begin, stops - begin, self.are_there[rows])
+        return MessageValues(data, starts - begin, stops - begin, self.are_there[rows])
 
     def __iter__(self) -> Iterator[bytes]:
         """Yields each, empty where there is none."""
@@ -50,9 +50,9 @@ class Values:
             yield bytes(view[start:stop])
 
     @property
-    def records(self) -> Batch:
+    def records(self) -> RecordBatch:
         """All of them, as records."""
-        return Batch(self.data, self.starts, self.stops)
+        return RecordBatch(self.data, self.starts, self.stops)
 
 
 class Pieces:
@@ -102,10 +102,10 @@ class Pieces:
         found.add([value if is_there else None for value, is_there in there])
         return found
 
-    def together(self) -> Values:
+    def together(self) -> MessageValues:
         """Returns all that were added, side by side."""
         data = np.frombuffer(b"".join([*self._joined, bytes(PADDING)]), np.uint8)
         sizes = np.concatenate([np.zeros(0, np.int64), *self._sizes])
         stops = np.cumsum(sizes)
         are_there = np.concatenate([np.zeros(0, np.bool_), *self._are_there])
-        return Values(data, stops - sizes, stops, are_there)
+        return MessageValues(data, stops - sizes, stops, are_there)

@@ -13,8 +13,8 @@ from my_datasets.input_pipeline.decode.ragged import Ragged
 from my_datasets.kafka.consumer import offsets
 from my_datasets.kafka.consumer.connection import Connection, kafka, name_of
 from my_datasets.kafka.decode.decoder import Decoding
-from my_datasets.kafka.decode.payloads import Parser
-from my_datasets.kafka.decode.values import Values
+from my_datasets.kafka.decode.payloads import PayloadParser
+from my_datasets.kafka.decode.values import MessageValues
 
 # Messages that are read at once, and how long they are waited for at a time, in seconds.
 _AT_ONCE, _WAIT = 1000, 1.0
@@ -25,7 +25,7 @@ _OFFSET_BITS = 44
 
 
 @dataclass(frozen=True)
-class Range:
+class OffsetRange:
     """Some messages of a partition: a unit of a build.
 
     Attributes:
@@ -54,7 +54,7 @@ def cut(
     ends: Mapping[int, tuple[int, int]],
     payload: str,
     size: int = 100_000,
-) -> list[Range]:
+) -> list[OffsetRange]:
     """Returns the units of some ranges.
 
     Args:
@@ -65,7 +65,7 @@ def cut(
       size: How many offsets a unit has at most.
     """
     return [
-        Range(cluster, topic, partition, at, min(at + size, end), payload)
+        OffsetRange(cluster, topic, partition, at, min(at + size, end), payload)
         for partition, (begin, end) in sorted(ends.items())
         for at in range(begin, end, size)
     ]
@@ -84,11 +84,11 @@ class RangeReader:
     """
 
     connection: Connection
-    parser: Parser | None
+    parser: PayloadParser | None
     decoding: Decoding | None
     allow_gaps: bool
 
-    def __call__(self, unit: Range) -> Iterator[tuple[int, Any]]:
+    def __call__(self, unit: OffsetRange) -> Iterator[tuple[int, Any]]:
         """Yields the examples of a range with their keys, from which their place is seen.
 
         Raises:
@@ -114,7 +114,7 @@ class RangeReader:
                 except Misfit as misfit:
                     yield misfit
             return
-        decoded = self.decoding(Values.of(values))
+        decoded = self.decoding(MessageValues.of(values))
         found: list[Any] = [None] * len(values)
         for row, example in zip(
             decoded.rows.tolist(), _rows(decoded.columns, len(decoded.rows)), strict=True
@@ -124,7 +124,7 @@ class RangeReader:
             found[one.row] = Misfit(one.feature, one.expected, one.found)
         yield from found
 
-    def _messages(self, unit: Range) -> Iterator[list[Any]]:
+    def _messages(self, unit: OffsetRange) -> Iterator[list[Any]]:
         """Yields the messages of a range, many at a time."""
         module = kafka()
         consumer = self.connection.consumer({"enable.partition.eof": True})
@@ -151,7 +151,7 @@ class RangeReader:
         finally:
             consumer.close()
 
-    def _after(self, message: Any, unit: Range, consumer: Any) -> int:
+    def _after(self, message: Any, unit: OffsetRange, consumer: Any) -> int:
         """Returns where the log ends, if a message says so.
 
         Raises:
@@ -168,7 +168,7 @@ class RangeReader:
         raise self.connection.failed(error, f"At {unit}")
 
 
-def lost(unit: Range, low: int, high: int) -> LostMessagesError:
+def lost(unit: OffsetRange, low: int, high: int) -> LostMessagesError:
     """Returns the error for a range that is not there as a whole.
 
     Args:
@@ -187,7 +187,7 @@ def lost(unit: Range, low: int, high: int) -> LostMessagesError:
     )
 
 
-def _gaps(unit: Range, count: int) -> LostMessagesError:
+def _gaps(unit: OffsetRange, count: int) -> LostMessagesError:
     return LostMessagesError(
         explain(
             f"{unit.end - unit.begin - count:,} messages of {unit.topic} are missing.",
@@ -199,7 +199,7 @@ def _gaps(unit: Range, count: int) -> LostMessagesError:
     )
 
 
-def _silent(connection: Connection, unit: Range, at: int) -> StreamUnavailableError:
+def _silent(connection: Connection, unit: OffsetRange, at: int) -> StreamUnavailableError:
     return StreamUnavailableError(
         explain(
             f"{connection.address} gave nothing for {_PATIENCE:.0f} seconds.",

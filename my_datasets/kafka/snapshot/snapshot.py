@@ -17,7 +17,7 @@ from my_datasets.errors import InvalidOptionError, StaleDataError, StreamError, 
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.kafka.consumer import offsets
-from my_datasets.kafka.consumer.address import Address
+from my_datasets.kafka.consumer.address import TopicAddress
 from my_datasets.kafka.consumer.connection import ANSWER_SECONDS, Connection, Topic, kafka
 from my_datasets.kafka.consumer.offsets import When
 from my_datasets.kafka.decode import payloads
@@ -34,7 +34,7 @@ from my_datasets.storage import addresses
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class TopicSnapshot:
     """What `snapshot` did.
 
     Attributes:
@@ -69,7 +69,7 @@ def snapshot(
     options: Mapping[str, Any] | None = None,
     data_dir: str | os.PathLike[str] | None = None,
     build_options: BuildOptions | None = None,
-) -> Snapshot:
+) -> TopicSnapshot:
     """Freezes a range of offsets of all partitions of a topic into a prepared version.
 
     The same offsets give the same bytes: keys are made of partition and offset.
@@ -97,7 +97,7 @@ def snapshot(
       MyDatasetsError: As a build does.
     """
     name, version = _named(reference)
-    connection = Connection(Address.parse(url), dict(options or {}))
+    connection = Connection(TopicAddress.parse(url), dict(options or {}))
     root = os.fspath(
         addresses.local_path(
             root_of(data_dir),
@@ -143,7 +143,7 @@ def snapshot(
     if not existed:
         builder.download_and_prepare(build_options=build_options)
     count = int(builder.info.splits[split].num_examples)
-    return Snapshot(
+    return TopicSnapshot(
         builder.info.full_name, Path(builder.data_dir), not existed, count, frozen, reproduce
     )
 
@@ -169,7 +169,7 @@ def _as_files(tree: Any) -> Decoding:
             return leaf
         return dataclasses.replace(leaf, form="bytes", dtype="object", shape=())
 
-    return Decoding(payloads.Records(), Decoder(pytree.map_columns(as_file, tree)))
+    return Decoding(payloads.ExamplePayloads(), Decoder(pytree.map_columns(as_file, tree)))
 
 
 def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, bool]:
@@ -187,7 +187,9 @@ def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, 
         last = offsets.resolved(connection, consumer, end, topic.partitions)
         for one in topic.partitions:
             low, high = offsets.watermarks(connection, consumer, one)
-            unit = offset_ranges.Range(topic.cluster, topic.name, one, first[one], last[one], "")
+            unit = offset_ranges.OffsetRange(
+                topic.cluster, topic.name, one, first[one], last[one], ""
+            )
             if first[one] > last[one]:
                 raise InvalidOptionError(
                     explain(

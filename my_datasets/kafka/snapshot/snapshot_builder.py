@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import tensorflow_datasets as tfds
 
 from my_datasets.builders.base import Builder
-from my_datasets.kafka.consumer.address import Address
+from my_datasets.kafka.consumer.address import TopicAddress
 from my_datasets.kafka.consumer.connection import Connection, Topic
-from my_datasets.kafka.decode.features import Described
+from my_datasets.kafka.decode.features import DecodedFeatures
 from my_datasets.kafka.snapshot import offset_ranges
 from my_datasets.metadata.features import Leaf
 from my_datasets.metadata.manifest import Manifest
@@ -30,7 +30,7 @@ class Frozen:
     topic: Topic
     ends: Mapping[int, tuple[int, int]]
 
-    def sources(self, address: Address) -> list[dict[str, Any]]:
+    def sources(self, address: TopicAddress) -> list[dict[str, Any]]:
         """Returns where the messages come from, for the manifest: an entry for each partition."""
         return [
             {"url": self._url(address, partition), "bytes": None, "sha256": None}
@@ -45,7 +45,7 @@ class Frozen:
         """Returns the first offsets (0) or the ones after the last (1), as options take them."""
         return ",".join(f"{p}={self.ends[p][which]}" for p in sorted(self.ends))
 
-    def _url(self, address: Address, partition: int) -> str:
+    def _url(self, address: TopicAddress, partition: int) -> str:
         return f"kafka://{address.brokers}{self._suffix(partition)}"
 
     def _suffix(self, partition: int) -> str:
@@ -61,9 +61,9 @@ class SnapshotBuilder(Builder, skip_registration=True):
 
     FROZEN: ClassVar[Frozen]
     CONNECTION: ClassVar[Connection]
-    DESCRIBED: ClassVar[Described]
+    DESCRIBED: ClassVar[DecodedFeatures]
     READER: ClassVar[offset_ranges.RangeReader]
-    UNITS: ClassVar[list[offset_ranges.Range]]
+    UNITS: ClassVar[list[offset_ranges.OffsetRange]]
     SPLIT: ClassVar[str]
     IN_ORDER: ClassVar[bool]
     REPRODUCE: ClassVar[str]

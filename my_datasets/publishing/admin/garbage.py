@@ -7,11 +7,11 @@ from typing import Any
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.publishing.admin.releases import releases
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
-from my_datasets.publishing.model.index import Index, Release, State
+from my_datasets.publishing.model.index import Index, Release, ReleaseState
 from my_datasets.resolving.lock import Lock
-from my_datasets.storage.store import HALF_WRITTEN, Store, Stored
+from my_datasets.storage.store import HALF_WRITTEN, Store, StoredFile
 
 # An upload that nobody went on with for so long is given up.
 ABANDONED_SECONDS = 7 * 24 * 3600.0
@@ -41,7 +41,7 @@ class Garbage:
 
 
 def collect(
-    ledger: Ledger,
+    ledger: CatalogClient,
     *,
     delete: bool = False,
     yanked: bool = False,
@@ -69,7 +69,7 @@ def collect(
     listed = releases(ledger)
     found: list[Garbage] = []
 
-    def note(folder: str, reason: str, files: list[Stored]) -> None:
+    def note(folder: str, reason: str, files: list[StoredFile]) -> None:
         one = Garbage(folder, reason, len(files), sum(file.bytes for file in files))
         found.append(one)
         report(one)
@@ -77,7 +77,7 @@ def collect(
     wanted = {
         store_layout.upload_of(one.dataset, one.key, one.release.record)
         for one in listed
-        if one.release.state is State.PLACING
+        if one.release.state is ReleaseState.PLACING
     }
     for folder, files in _abandoned(ledger.store, older_than):
         if folder not in wanted:
@@ -85,10 +85,10 @@ def collect(
             _delete(ledger.store, files, delete=delete)
     locked = {digest for lock in locks for digest in _locked(lock)}
     for one in listed:
-        is_unwanted = yanked and one.release.state is State.YANKED
+        is_unwanted = yanked and one.release.state is ReleaseState.YANKED
         if is_unwanted and (one.dataset, one.key, one.release.digest) not in locked:
             reason = f"withdrawn: {one.release.message}"
-        elif one.release.state is State.DELETED:
+        elif one.release.state is ReleaseState.DELETED:
             reason = "the remains of a deletion"
         else:
             continue
@@ -103,14 +103,14 @@ def collect(
     return found
 
 
-def _abandoned(store: Store, older_than: float) -> Iterator[tuple[str, list[Stored]]]:
+def _abandoned(store: Store, older_than: float) -> Iterator[tuple[str, list[StoredFile]]]:
     """Yields folders of files of which none was written for some time."""
-    folders: dict[str, list[Stored]] = {}
+    folders: dict[str, list[StoredFile]] = {}
     for root in (store_layout.UPLOADS, HALF_WRITTEN):
         for one in store.list(root):
             folders.setdefault(one.path.rpartition("/")[0], []).append(one)
     for folder, files in sorted(folders.items()):
-        groups: Iterable[list[Stored]] = [files]
+        groups: Iterable[list[StoredFile]] = [files]
         if folder == HALF_WRITTEN:  # of many writers
             groups = [[one] for one in files]
         for group in groups:
@@ -125,19 +125,21 @@ def _locked(lock: Lock) -> Iterator[tuple[str, str, str]]:
         yield name, f"{config}{one.version}", one.digest
 
 
-def _is_marked_deleted(ledger: Ledger, dataset: str, key: str, seen: Release) -> bool:
+def _is_marked_deleted(ledger: CatalogClient, dataset: str, key: str, seen: Release) -> bool:
     """Says first that a release is gone, so that nobody finds half of it; returns if that holds."""
 
     def deleted(index: Index) -> Index:
         one = index.releases[key]
-        if one != seen or one.state is State.DELETED:
+        if one != seen or one.state is ReleaseState.DELETED:
             return index
-        return index.with_release(key, replace(one, state=State.DELETED), "delete", by=ledger.by)
+        return index.with_release(
+            key, replace(one, state=ReleaseState.DELETED), "delete", by=ledger.by
+        )
 
-    return ledger.change(dataset, deleted).releases[key].state is State.DELETED
+    return ledger.change(dataset, deleted).releases[key].state is ReleaseState.DELETED
 
 
-def _delete(store: Store, files: list[Stored], *, delete: bool) -> None:
+def _delete(store: Store, files: list[StoredFile], *, delete: bool) -> None:
     first = [one for one in files if one.path.endswith(f"/{_FIRST}")]
     for one in [*first, *(one for one in files if one not in first)] if delete else ():
         store.delete(one.path)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     InvalidReferenceError,
     PublishError,
@@ -14,8 +14,8 @@ from my_datasets.errors import (
     SignatureError,
     explain,
 )
-from my_datasets.publishing.catalog_client import Ledger
-from my_datasets.publishing.model.index import Event, Index, Release, State
+from my_datasets.publishing.catalog_client import CatalogClient
+from my_datasets.publishing.model.index import Event, Index, Release, ReleaseState
 from my_datasets.publishing.model.record import key_of
 from my_datasets.publishing.model.store_config import Settings
 
@@ -47,7 +47,7 @@ class Listed:
         return {"name": self.name, **asdict(self.release), "state": self.release.state.value}
 
 
-def releases(ledger: Ledger, dataset: str | None = None) -> list[Listed]:
+def releases(ledger: CatalogClient, dataset: str | None = None) -> list[Listed]:
     """Returns the releases in a store: by dataset and config, lowest version first.
 
     Args:
@@ -72,7 +72,7 @@ def releases(ledger: Ledger, dataset: str | None = None) -> list[Listed]:
     ]
 
 
-def history(ledger: Ledger, dataset: str) -> tuple[Event, ...]:
+def history(ledger: CatalogClient, dataset: str) -> tuple[Event, ...]:
     """Returns all that happened to the releases of a dataset, oldest first.
 
     Raises:
@@ -84,7 +84,7 @@ def history(ledger: Ledger, dataset: str) -> tuple[Event, ...]:
     return ledger.index(dataset).log
 
 
-def yank(ledger: Ledger, reference: str, message: str) -> Listed:
+def yank(ledger: CatalogClient, reference: str, message: str) -> Listed:
     """Withdraws a release: wildcards pass it over, who asks for it is told why. The bytes stay.
 
     Args:
@@ -105,21 +105,21 @@ def yank(ledger: Ledger, reference: str, message: str) -> Listed:
         )
 
     def yanked(one: Release) -> Release:
-        return replace(one, state=State.YANKED, message=message)
+        return replace(one, state=ReleaseState.YANKED, message=message)
 
     return _changed(ledger, reference, "yank", yanked, message)
 
 
-def unyank(ledger: Ledger, reference: str) -> Listed:
+def unyank(ledger: CatalogClient, reference: str) -> Listed:
     """Takes back that a release was withdrawn; see `yank`."""
 
     def published(one: Release) -> Release:
-        return replace(one, state=State.PUBLISHED, message="")
+        return replace(one, state=ReleaseState.PUBLISHED, message="")
 
     return _changed(ledger, reference, "unyank", published)
 
 
-def sign(ledger: Ledger, dataset: str | None = None) -> list[Listed]:
+def sign(ledger: CatalogClient, dataset: str | None = None) -> list[Listed]:
     """Signs the releases of a dataset, or of all, as the ledger's signer.
 
     Whoever signs says that these bytes are those releases: pull and verify them first.
@@ -149,7 +149,7 @@ def sign(ledger: Ledger, dataset: str | None = None) -> list[Listed]:
     return found
 
 
-def set_validity(ledger: Ledger, seconds: int) -> None:
+def set_validity(ledger: CatalogClient, seconds: int) -> None:
     """Says for how long what is signed in a store counts, and signs all of it anew.
 
     Args:
@@ -161,7 +161,7 @@ def set_validity(ledger: Ledger, seconds: int) -> None:
         ledger.change(name, lambda index: index, anew=True)
 
 
-def add_key(ledger: Ledger, key: str) -> Settings:
+def add_key(ledger: CatalogClient, key: str) -> Settings:
     """Says that another key signs for a store, too: whoever trusts the ledger's signer trusts it.
 
     Args:
@@ -171,7 +171,7 @@ def add_key(ledger: Ledger, key: str) -> Settings:
     return ledger.change_key("add", key)
 
 
-def revoke_key(ledger: Ledger, key: str) -> Settings:
+def revoke_key(ledger: CatalogClient, key: str) -> Settings:
     """Says that a key does not count any more; what it signed is signed anew before.
 
     Args:
@@ -194,18 +194,18 @@ def revoke_key(ledger: Ledger, key: str) -> Settings:
     return ledger.change_key("revoke", key)
 
 
-def require_signatures(ledger: Ledger, *, required: bool) -> Settings:
+def require_signatures(ledger: CatalogClient, *, required: bool) -> Settings:
     """Says whether a store takes only what is signed; it is made if there is none."""
     return ledger.set(requires_signatures=required)
 
 
 def _changed(
-    ledger: Ledger, reference: str, action: str, change: Callable[[Release], Release],
+    ledger: CatalogClient, reference: str, action: str, change: Callable[[Release], Release],
     note: str = "",
 ) -> Listed:  # fmt: skip
     parsed = DatasetReference.parse(reference)
     pattern = parsed.version
-    exact = Version.parse(str(pattern)) if pattern is not None else None
+    exact = VersionNumber.parse(str(pattern)) if pattern is not None else None
     if exact is None:
         raise InvalidReferenceError(
             explain(
@@ -230,11 +230,11 @@ def _changed(
     return Listed(parsed.name, key, index.releases[key])
 
 
-def _has(ledger: Ledger, dataset: str) -> bool:
+def _has(ledger: CatalogClient, dataset: str) -> bool:
     return dataset in ledger.required().datasets
 
 
-def _unknown(ledger: Ledger, wanted: str, there: Any) -> ReleaseNotFoundError:
+def _unknown(ledger: CatalogClient, wanted: str, there: Any) -> ReleaseNotFoundError:
     return ReleaseNotFoundError(
         explain(
             f"{ledger.store.url} has no release of {wanted!r}.",

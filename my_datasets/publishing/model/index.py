@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.publishing.model.record import Record, parse_key
 from my_datasets.publishing.model.signed_json import Signature
 
@@ -22,7 +22,7 @@ FORMAT = 1
 _HEX = re.compile("[0-9a-f]{64}")
 
 
-class State(StrEnum):
+class ReleaseState(StrEnum):
     """What became of a release.
 
     `PLACING`: all its bytes are in the store, and are being put in their place; nobody else can
@@ -51,7 +51,7 @@ class Release:
       signatures: Of what `claim` returns.
     """
 
-    state: State
+    state: ReleaseState
     record: str
     data: str
     digest: str
@@ -64,14 +64,14 @@ class Release:
     @property
     def is_visible(self) -> bool:
         """Whether its files are there, and are a release."""
-        return self.state in (State.PUBLISHED, State.YANKED)
+        return self.state in (ReleaseState.PUBLISHED, ReleaseState.YANKED)
 
     @classmethod
     def of(cls, record: Record) -> "Release":
         """Returns the entry of a release that is to be placed."""
         return cls(
-            State.PLACING, record.identity, record.identity_of_data, record.digest, record.size,
-            len(record.files), now(),
+            ReleaseState.PLACING, record.identity, record.identity_of_data, record.digest,
+            record.size, len(record.files), now(),
         )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ class Index:
             log=(*self.log, event),
         )
 
-    def versions(self, config: str | None) -> dict[Version, Release]:
+    def versions(self, config: str | None) -> dict[VersionNumber, Release]:
         """Returns the releases of a config, lowest version first."""
         found = {parse_key(key): one for key, one in self.releases.items()}
         mine = {version: one for (name, version), one in found.items() if name == config}
@@ -230,8 +230,8 @@ def _release(value: Mapping[str, Any]) -> Release:
     if not all(map(_HEX.fullmatch, (record, data, digest))):
         raise ValueError("no SHA-256")
     return Release(
-        State(value["state"]), record, data, digest, number(value["bytes"]), number(value["files"]),
-        text(value["published"]), text(value["message"]),
+        ReleaseState(value["state"]), record, data, digest, number(value["bytes"]),
+        number(value["files"]), text(value["published"]), text(value["message"]),
         tuple(Signature.from_json(one) for one in value["signatures"]),
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import CorruptReleaseError, PublishError, explain
 from my_datasets.metadata import manifest, sidecars
 from my_datasets.metadata.dataset_info import MALFORMED, Declared, is_plain_name
@@ -74,7 +74,7 @@ class Record:
 
     name: str
     config: str | None
-    version: Version
+    version: VersionNumber
     digest: str
     files: tuple[ReleasedFile, ...]
 
@@ -124,7 +124,7 @@ class Record:
         try:
             declared = Declared.read(version_dir)
             reference = DatasetReference.parse(declared.name)
-            version = Version.parse(str(reference.version))
+            version = VersionNumber.parse(str(reference.version))
         except (OSError, *MALFORMED) as error:
             raise _unfit(version_dir, f"its metadata cannot be read: {reason(error)}") from error
         made = Manifest.read(version_dir)
@@ -188,19 +188,19 @@ class Record:
             return False
 
 
-def key_of(config: str | None, version: Version) -> str:
+def key_of(config: str | None, version: VersionNumber) -> str:
     """Returns the name of a release among those of its dataset."""
     return f"{config}/{version}" if config else str(version)
 
 
-def parse_key(key: Any) -> tuple[str | None, Version]:
+def parse_key(key: Any) -> tuple[str | None, VersionNumber]:
     """Returns the config and the version that `key_of` was given.
 
     Raises:
       ValueError, TypeError: It is no such name.
     """
     config, _, text = key.rpartition("/")
-    version = Version.parse(text)
+    version = VersionNumber.parse(text)
     if version is None or len(key) > _LONGEST_NAME:
         raise ValueError(f"no release: {key[:_LONGEST_NAME]!r}")
     if config:
@@ -209,9 +209,9 @@ def parse_key(key: Any) -> tuple[str | None, Version]:
     return config or None, version
 
 
-def _reference(name: Any, config: Any, version: Any) -> tuple[str, str | None, Version]:
+def _reference(name: Any, config: Any, version: Any) -> tuple[str, str | None, VersionNumber]:
     parsed = DatasetReference.parse(f"{_plain(name)}{'/' + _plain(config) if config else ''}")
-    found = Version.parse(version)
+    found = VersionNumber.parse(version)
     if found is None or (config is not None and not config):
         raise ValueError(f"no version: {version!r}")
     return parsed.name, parsed.config, found

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from my_datasets.errors import CorruptReleaseError, NotInStoreError, explain
 from my_datasets.metadata.layout import METADATA_FILES
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record, store_layout
-from my_datasets.publishing.model.index import Index, State
+from my_datasets.publishing.model.index import Index, ReleaseState
 from my_datasets.publishing.model.record import Record, ReleasedFile
 from my_datasets.storage.store import OnBytes, Store, untold
 
@@ -19,7 +19,7 @@ from my_datasets.storage.store import OnBytes, Store, untold
 LAST = tuple(sorted(METADATA_FILES))
 
 
-def place(ledger: Ledger, dataset: str, key: str) -> Index:
+def place(ledger: CatalogClient, dataset: str, key: str) -> Index:
     """Puts the files of a release in their place, and then makes it visible.
 
     Args:
@@ -35,7 +35,7 @@ def place(ledger: Ledger, dataset: str, key: str) -> Index:
     """
     index = ledger.index(dataset)
     found = index.releases[key]
-    if found.state is not State.PLACING:
+    if found.state is not ReleaseState.PLACING:
         return index
     source = store_layout.upload_of(dataset, key, found.record)
     target = store_layout.release_of(dataset, key)
@@ -58,9 +58,11 @@ def place(ledger: Ledger, dataset: str, key: str) -> Index:
 
     def published(now: Index) -> Index:
         state = now.releases[key]
-        if state.state is not State.PLACING:
+        if state.state is not ReleaseState.PLACING:
             return now
-        return now.with_release(key, replace(state, state=State.PUBLISHED), "placed", by=ledger.by)
+        return now.with_release(
+            key, replace(state, state=ReleaseState.PUBLISHED), "placed", by=ledger.by
+        )
 
     return ledger.change(dataset, published)
 

@@ -7,18 +7,18 @@ from pathlib import Path
 from my_datasets.errors import ChecksumError, PublishError, explain
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.admin import releases
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model.record import Record
 from my_datasets.publishing.model.rollback_state import Memory
 from my_datasets.publishing.model.signed_json import Signs, Trusts
 from my_datasets.publishing.publish import release_gate
 from my_datasets.publishing.publish.upload import Outcome, Published, Releasing
-from my_datasets.publishing.transfer import Progress
+from my_datasets.publishing.transfer import TransferProgress
 from my_datasets.resolving import resolve_prepared
 from my_datasets.resolving.blocked import reason_in_metadata
 from my_datasets.resolving.resolve_prepared import Reference
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import Patience, PatientStore
+from my_datasets.storage.retry import RetryingStore, RetryPolicy
 from my_datasets.storage.store import Store, read_only
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
@@ -41,9 +41,9 @@ def publish(
     read_back: bool = False,
     valid_for: float | None = None,
     workers: int = _AT_ONCE,
-    patience: Patience | None = None,
+    patience: RetryPolicy | None = None,
     memory: Memory | None = None,
-    report: Callable[[Progress], None] = lambda _: None,
+    report: Callable[[TransferProgress], None] = lambda _: None,
 ) -> Published:
     """Makes a prepared version a release: verified, whole, and never changed again.
 
@@ -85,10 +85,10 @@ def publish(
     version_dir = resolve_prepared.version_dir(reference, data_dir)
     wanted = Record.of(version_dir)
     _refuse_unfit(version_dir)
-    patient = PatientStore(open_store(store), patience)
+    patient = RetryingStore(open_store(store), patience)
     if not patient.is_writable:
         raise read_only(patient.url)
-    ledger = Ledger(patient, keys=keys, signer=signer, memory=memory)
+    ledger = CatalogClient(patient, keys=keys, signer=signer, memory=memory)
     job = Releasing(version_dir, wanted, patient, ledger, workers, report, reads_back=read_back)
     index = ledger.index(wanted.name)
     found = index.releases.get(wanted.key)
@@ -120,11 +120,11 @@ def publish(
     return done
 
 
-def _verify(version_dir: Path, level: Level, report: Callable[[Progress], None]) -> None:
+def _verify(version_dir: Path, level: Level, report: Callable[[TransferProgress], None]) -> None:
     found = verify(
         version_dir,
         level=level,
-        report=lambda looked: report(Progress("verifying", looked.done, looked.total)),
+        report=lambda looked: report(TransferProgress("verifying", looked.done, looked.total)),
     )
     if not found.is_good:
         raise PublishError(

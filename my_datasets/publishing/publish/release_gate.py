@@ -5,21 +5,21 @@ from pathlib import Path
 
 from my_datasets.comparison import gate
 from my_datasets.core import version_rules
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.core.version_rules import Bump
 from my_datasets.errors import MyDatasetsError
 from my_datasets.metadata import feature_changes
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
-from my_datasets.publishing.model.index import Index, Release, State
+from my_datasets.publishing.model.index import Index, Release, ReleaseState
 from my_datasets.publishing.model.record import FIRST, Record, key_of
 from my_datasets.publishing.pull.download import fetch
 from my_datasets.storage.backends.local import LocalStore
 
 
-def check(version_dir: Path, wanted: Record, index: Index, ledger: Ledger) -> None:
+def check(version_dir: Path, wanted: Record, index: Index, ledger: CatalogClient) -> None:
     """Compares a version with the releases next to it: the one below, and the one above.
 
     Where a version with the same content lies beside it on this machine, or the store is a
@@ -38,7 +38,7 @@ def check(version_dir: Path, wanted: Record, index: Index, ledger: Ledger) -> No
     there = {
         version: one
         for version, one in index.versions(wanted.config).items()
-        if one.state is State.PUBLISHED
+        if one.state is ReleaseState.PUBLISHED
     }
     below = [version for version in there if version < wanted.version]
     above = [version for version in there if version > wanted.version]
@@ -65,7 +65,7 @@ def check(version_dir: Path, wanted: Record, index: Index, ledger: Ledger) -> No
         gate.check(version_dir, siblings)
 
 
-def _here(version_dir: Path, version: Version, release: Release) -> Path | None:
+def _here(version_dir: Path, version: VersionNumber, release: Release) -> Path | None:
     """Returns a directory on this machine that has the content of a release."""
     path = version_dir.resolve().parent / str(version)
     try:
@@ -78,7 +78,12 @@ def _here(version_dir: Path, version: Version, release: Release) -> Path | None:
 
 
 def _there(
-    ledger: Ledger, wanted: Record, version: Version, release: Release, new: Path, target: Path
+    ledger: CatalogClient,
+    wanted: Record,
+    version: VersionNumber,
+    release: Release,
+    new: Path,
+    target: Path,
 ) -> Path:
     """Returns a directory with as much of a release as is needed to compare it with another."""
     key = key_of(wanted.config, version)

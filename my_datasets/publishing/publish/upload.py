@@ -18,15 +18,15 @@ from my_datasets.errors import (
     ReleaseConflictError,
     explain,
 )
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record, store_layout
-from my_datasets.publishing.model.index import Index, Release, State
+from my_datasets.publishing.model.index import Index, Release, ReleaseState
 from my_datasets.publishing.model.record import Record, ReleasedFile
 from my_datasets.publishing.publish.finalize import LAST, is_same, lacking, place
-from my_datasets.publishing.transfer import Progress, Transfer
+from my_datasets.publishing.transfer import Transfer, TransferProgress
 from my_datasets.storage.json_files import read_json
 from my_datasets.storage.regular_files import open_regular
-from my_datasets.storage.retry import PatientStore
+from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.store import BLOCK
 
 _SHOWN = 5
@@ -75,8 +75,8 @@ class Releasing:
     """One version, on its way to be a release."""
 
     def __init__(
-        self, version_dir: Path, wanted: Record, store: PatientStore, ledger: Ledger, workers: int,
-        report: Callable[[Progress], None], *, reads_back: bool,
+        self, version_dir: Path, wanted: Record, store: RetryingStore, ledger: CatalogClient,
+        workers: int, report: Callable[[TransferProgress], None], *, reads_back: bool,
     ) -> None:  # fmt: skip
         self._dir = version_dir
         self._record = wanted
@@ -97,14 +97,17 @@ class Releasing:
         """
         mine = self._record
         if found.record == mine.identity:
-            if found.state is State.PUBLISHED and not self._lacks():
+            if found.state is ReleaseState.PUBLISHED and not self._lacks():
                 return self.published(Outcome.ALREADY, 0, "the same bytes")
-            if found.state in (State.PUBLISHED, State.PLACING):
+            if found.state in (ReleaseState.PUBLISHED, ReleaseState.PLACING):
                 return None
-        elif found.state is State.PLACING:
+        elif found.state is ReleaseState.PLACING:
             # Whoever began is helped, so that nobody waits for one that died.
             place(self._ledger, mine.name, mine.key)
-        if found.data == mine.identity_of_data and found.state in (State.PUBLISHED, State.PLACING):
+        if found.data == mine.identity_of_data and found.state in (
+            ReleaseState.PUBLISHED,
+            ReleaseState.PLACING,
+        ):
             note = "the same data; only what the manifest says of its making differs"
             return self.published(Outcome.ALREADY, 0, note)
         raise self._conflict(found)
@@ -218,7 +221,10 @@ class Releasing:
             return index.with_release(mine.key, release, "publish", by=self._ledger.by, note=note)
 
         found = self._ledger.change(mine.name, claimed).releases[mine.key]
-        if found.record != mine.identity or found.state in (State.YANKED, State.DELETED):
+        if found.record != mine.identity or found.state in (
+            ReleaseState.YANKED,
+            ReleaseState.DELETED,
+        ):
             self._discard_upload()
             done = self.settled(found)
             return done or self.published(Outcome.ALREADY, uploaded)
@@ -227,7 +233,7 @@ class Releasing:
             path = store_layout.default_config_of(mine.name)
             with suppress(AlreadyInStoreError):
                 self._store.create(path, data, hashlib.sha256(data).hexdigest())
-        was_visible = found.state is State.PUBLISHED
+        was_visible = found.state is ReleaseState.PUBLISHED
         if was_visible:
             self._put_back()
         else:
@@ -300,8 +306,8 @@ class Releasing:
     def _conflict(self, found: Release) -> ReleaseConflictError:
         mine = self._record
         what = {
-            State.YANKED: f"was published, and withdrawn: {found.message}",
-            State.DELETED: "was published, and deleted",
+            ReleaseState.YANKED: f"was published, and withdrawn: {found.message}",
+            ReleaseState.DELETED: "was published, and deleted",
         }.get(found.state, "is published with other bytes")
         return ReleaseConflictError(
             explain(
@@ -310,7 +316,7 @@ class Releasing:
                 f"{found.digest[:16]}",
                 f"Here: record {mine.identity[:16]}, digest {mine.digest[:16]}",
                 fix="a published version is never changed: build the data under a higher version"
-                + ("; or my-datasets yank --undo" if found.state is State.YANKED else ""),
+                + ("; or my-datasets yank --undo" if found.state is ReleaseState.YANKED else ""),
             )
         )
 

@@ -20,10 +20,10 @@ from my_datasets.errors import (
     explain,
 )
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
 from my_datasets.publishing.model.record import Record, ReleasedFile
-from my_datasets.publishing.transfer import Progress, Transfer
+from my_datasets.publishing.transfer import Transfer, TransferProgress
 from my_datasets.storage.store import BLOCK, OnBytes
 from my_datasets.storage.verified_files import verified_files
 
@@ -49,14 +49,14 @@ class Fetched:
 
 
 def fetch(
-    ledger: Ledger,
+    ledger: CatalogClient,
     wanted: Record,
     directory: Path,
     files: Iterable[ReleasedFile] | None = None,
     *,
     known: Mapping[str, Path] | None = None,
     workers: int = _AT_ONCE,
-    report: Callable[[Progress], None] = lambda _: None,
+    report: Callable[[TransferProgress], None] = lambda _: None,
 ) -> Fetched:
     """Brings files of a release to a directory. Each has its name there once it is verified.
 
@@ -115,7 +115,7 @@ def known_files(version_dirs: Iterable[Path]) -> dict[str, Path]:
 
 
 def _download(
-    ledger: Ledger, path: str, directory: Path, one: ReleasedFile, transfer: OnBytes
+    ledger: CatalogClient, path: str, directory: Path, one: ReleasedFile, transfer: OnBytes
 ) -> None:
     """Downloads a file; if what was there is no beginning of it, from its beginning."""
     partial = directory / f"{one.name}{_PARTIAL}"
@@ -130,7 +130,9 @@ def _download(
         _append(ledger, path, partial, one, transfer)
 
 
-def _append(ledger: Ledger, path: str, partial: Path, one: ReleasedFile, transfer: OnBytes) -> None:
+def _append(
+    ledger: CatalogClient, path: str, partial: Path, one: ReleasedFile, transfer: OnBytes
+) -> None:
     found, source = hashlib.sha256(), f"{path} in {ledger.store.url}"
     with open(partial, "ab+", opener=_no_link) as file:
         file.seek(0)

@@ -23,13 +23,13 @@ from my_datasets.publishing.stream.attach import CACHE_BYTES, Attached, attach
 from my_datasets.resolving.request import Request
 from my_datasets.resolving.resolve_prepared import directory_of
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import Patience
+from my_datasets.storage.retry import RetryPolicy
 from my_datasets.storage.store import Store
 
 _LOGGER = get_logger(__name__)
 
 # Where there is a copy already, nobody waits long for a store that cannot be reached.
-_LITTLE_PATIENCE = Patience(tries=2)
+_LITTLE_PATIENCE = RetryPolicy(tries=2)
 
 
 def at_hand(
@@ -83,7 +83,7 @@ def held(
     data_dir: str | os.PathLike[str] | None = None,
     *,
     keys: Trusts | None = None,
-    patience: Patience | None = None,
+    patience: RetryPolicy | None = None,
     memory: Memory | None = None,
 ) -> Path:
     """Returns the directory of a release on this machine.

@@ -24,7 +24,7 @@ from my_datasets.metadata.content import Content
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.file_hashes import check_indexes
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.publishing.catalog_client import Ledger
+from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record
 from my_datasets.publishing.model.record import Record, ReleasedFile
 from my_datasets.publishing.model.release_metadata import is_metadata, shards_of, understood
@@ -35,7 +35,7 @@ from my_datasets.publishing.pull.partial_release import (
     only_splits,
     remember_part,
 )
-from my_datasets.publishing.transfer import Progress, Transfer
+from my_datasets.publishing.transfer import Transfer, TransferProgress
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.verified_files import verified_files
 
@@ -78,8 +78,8 @@ class Bringing:
     """One release, on its way to this machine."""
 
     def __init__(
-        self, ledger: Ledger, wanted: Record, version_dir: Path, overwrite: bool = False,
-        workers: int = 8, report: Callable[[Progress], None] = lambda _: None,
+        self, ledger: CatalogClient, wanted: Record, version_dir: Path, overwrite: bool = False,
+        workers: int = 8, report: Callable[[TransferProgress], None] = lambda _: None,
         check: Callable[[Path], None] = lambda _: None,
     ) -> None:  # fmt: skip
         """Asks nothing of the store yet.

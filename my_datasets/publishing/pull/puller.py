@@ -14,11 +14,11 @@ from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.trust import keep_signatures
 from my_datasets.publishing.pull.install import Bringing, Pulled
 from my_datasets.publishing.resolve_release import Resolved, resolved
-from my_datasets.publishing.transfer import Progress
+from my_datasets.publishing.transfer import TransferProgress
 from my_datasets.resolving.resolve_prepared import root_of
 from my_datasets.storage import addresses
 from my_datasets.storage.regular_files import write_whole
-from my_datasets.storage.retry import Patience
+from my_datasets.storage.retry import RetryPolicy
 from my_datasets.storage.store import Store
 
 _AT_ONCE = 8
@@ -34,9 +34,9 @@ def pull(
     use_lock: bool = True,
     keys: Trusts | None = None,
     workers: int = _AT_ONCE,
-    patience: Patience | None = None,
+    patience: RetryPolicy | None = None,
     memory: Memory | None = None,
-    report: Callable[[Progress], None] = lambda _: None,
+    report: Callable[[TransferProgress], None] = lambda _: None,
 ) -> Pulled:
     """Brings a release to this machine, as a prepared version that any TFDS reads.
 

@@ -35,12 +35,12 @@ from my_datasets.publishing.pull.download import discard, fetch
 from my_datasets.publishing.pull.install import begin, finish
 from my_datasets.publishing.resolve_release import Resolved, resolved
 from my_datasets.publishing.stream.remote_shards import AttachedOrigin
-from my_datasets.publishing.transfer import Progress
+from my_datasets.publishing.transfer import TransferProgress
 from my_datasets.records import shard_provider
 from my_datasets.records.shard_provider import Attachment
 from my_datasets.storage import addresses
 from my_datasets.storage.regular_files import write_whole
-from my_datasets.storage.retry import Patience
+from my_datasets.storage.retry import RetryPolicy
 from my_datasets.storage.user_folders import cache_folder
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ def attach(
     cache_bytes: int | str = CACHE_BYTES,
     use_lock: bool = True,
     keys: Trusts | None = None,
-    patience: Patience | None = None,
+    patience: RetryPolicy | None = None,
     memory: Memory | None = None,
-    report: Callable[[Progress], None] = lambda _: None,
+    report: Callable[[TransferProgress], None] = lambda _: None,
 ) -> Attached:
     """Makes a release readable here without bringing all of it here.
 
@@ -173,7 +173,7 @@ def _bring_metadata(
     found: Resolved,
     version_dir: Path,
     shelf: "Shelf",
-    report: Callable[[Progress], None],
+    report: Callable[[TransferProgress], None],
 ) -> None:
     """Makes the directory of an attached release; it is there whole or not at all."""
     work = version_dir.with_name(f".{version_dir.name}{_WORK}")

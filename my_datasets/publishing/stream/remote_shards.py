@@ -27,7 +27,7 @@ from my_datasets.publishing.stream.background_pool import Errands
 from my_datasets.records.shard_provider import Attachment
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.regular_files import read_regular
-from my_datasets.storage.retry import PatientStore
+from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.verified_files import VerifiedFiles, verified_files
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Shards:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._errands: Errands[Path] | None = None
-        self._store: PatientStore | None = None
+        self._store: RetryingStore | None = None
         self._process = os.getpid()  # last: whoever sees it finds the others
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -214,7 +214,7 @@ class Shards:
     def _read(self, one: ReleasedFile, source: str) -> Iterator[bytes]:
         with self._lock:
             if self._store is None:
-                self._store = PatientStore(open_store(self._origin.store))
+                self._store = RetryingStore(open_store(self._origin.store))
         try:
             yield from self._store.read(f"{self._origin.folder}/{one.name}", 0, one.bytes)
         except NotInStoreError as error:

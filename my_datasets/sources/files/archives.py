@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from my_datasets.errors import SourceError, explain
-from my_datasets.sources.files.file import File
+from my_datasets.sources.files.file import SourceFile
 from my_datasets.storage.file_systems import buffered, file_system
 
 # Separates the path of an archive from that of a file in it.
@@ -41,7 +41,7 @@ _LARGEST_IN_MEMORY = 1 << 30
 
 
 @dataclass(frozen=True)
-class Member(File):
+class Member(SourceFile):
     """A file in an archive.
 
     Attributes:

@@ -16,7 +16,7 @@ CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
 @dataclass(frozen=True)
-class File:
+class SourceFile:
     """A file to be read.
 
     Attributes:
@@ -64,8 +64,8 @@ class File:
             return data
 
     @property
-    def _snapshot(self) -> seekable.Snapshot:
-        return seekable.Snapshot(self.location, self.size, self.modified)
+    def _snapshot(self) -> seekable.FileState:
+        return seekable.FileState(self.location, self.size, self.modified)
 
     def _raw(self) -> Any:
         return buffered(self.location) if "://" in self.location else self.location

@@ -12,7 +12,7 @@ import pyarrow as pa
 from my_datasets.building.units import Misfit
 from my_datasets.errors import SourceError, explain
 from my_datasets.sources.features import label_feature
-from my_datasets.sources.files.file import File
+from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.files.listing import Where, files
 from my_datasets.sources.source import Source
 
@@ -44,7 +44,7 @@ def binary_files(
 
 
 def folder(
-    found: list[File],
+    found: list[SourceFile],
     column: str,
     *,
     labels: bool,
@@ -90,9 +90,9 @@ class _FileReader:
     schema: pa.Schema
     convert: Convert | None = None
 
-    def __call__(self, group: Sequence[File]) -> Iterator[tuple[Any, Any]]:
+    def __call__(self, group: Sequence[SourceFile]) -> Iterator[tuple[Any, Any]]:
         column = self.schema.names[0]
-        rows: list[tuple[File, Any]] = []
+        rows: list[tuple[SourceFile, Any]] = []
         size = 0
         for file in group:
             key = _name(file)
@@ -119,7 +119,7 @@ class _FileReader:
         if rows:
             yield self._batch(rows)
 
-    def _batch(self, rows: list[tuple[File, Any]]) -> tuple[pa.Array, pa.RecordBatch]:
+    def _batch(self, rows: list[tuple[SourceFile, Any]]) -> tuple[pa.Array, pa.RecordBatch]:
         names = [_name(file) for file, _ in rows]
         columns = [[value for _, value in rows], names]
         if "label" in self.schema.names:
@@ -146,9 +146,9 @@ def caused(error: Exception, column: str, expected: str, found: str) -> Misfit:
     return misfit
 
 
-def _name(file: File) -> str:
+def _name(file: SourceFile) -> str:
     return file.name or posixpath.basename(file.location)
 
 
-def _class_of(file: File) -> str:
+def _class_of(file: SourceFile) -> str:
     return posixpath.basename(posixpath.dirname(file.location))

@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 
 from my_datasets.errors import SourceError, explain
 from my_datasets.sources.files import archives
-from my_datasets.sources.files.file import CODECS, File
+from my_datasets.sources.files.file import CODECS, SourceFile
 from my_datasets.storage.file_systems import file_system
 
 Where = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -19,7 +19,7 @@ Where = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 _WILDCARDS = frozenset("*?[")
 
 
-def files(where: Where, endings: Iterable[str] = ()) -> list[File]:
+def files(where: Where, endings: Iterable[str] = ()) -> list[SourceFile]:
     """Returns the files of a source, sorted by name.
 
     Args:
@@ -35,7 +35,7 @@ def files(where: Where, endings: Iterable[str] = ()) -> list[File]:
     """
     given = [where] if isinstance(where, (str, os.PathLike)) else list(where)
     endings = tuple(endings)
-    found: dict[str, File] = {}
+    found: dict[str, SourceFile] = {}
     for one in given:
         text = os.fspath(one)
         archive, inside = archives.split(text)
@@ -57,7 +57,7 @@ def files(where: Where, endings: Iterable[str] = ()) -> list[File]:
     return sorted(named, key=_order)
 
 
-def _order(file: File) -> tuple[str, int, str]:
+def _order(file: SourceFile) -> tuple[str, int, str]:
     # Compressed tars can only be read sequentially, so their files stay in archive order.
     if isinstance(file, archives.Member) and file.at is not None:
         return file.archive, file.at, ""
@@ -76,20 +76,20 @@ def _in_archive(archive: str, inside: str, endings: tuple[str, ...]) -> Iterator
                 yield member
 
 
-def _matches(text: str, endings: tuple[str, ...]) -> Iterator[File]:
+def _matches(text: str, endings: tuple[str, ...]) -> Iterator[SourceFile]:
     system, path = file_system(text)
     prefix = text[: len(text) - len(path)]
     folder, pattern = _fixed_part(path)
     info = system.get_file_info(folder or ".")
     if pattern is None and info.type == pafs.FileType.File:
-        yield File(text, "", info.size, modified=info.mtime_ns)
+        yield SourceFile(text, "", info.size, modified=info.mtime_ns)
     if info.type != pafs.FileType.Directory:
         return
     selector = pafs.FileSelector(folder or ".", recursive=True)
     for file in sorted(system.get_file_info(selector), key=lambda item: item.path):
         relative = posixpath.relpath(file.path, folder or ".")
         if file.type == pafs.FileType.File and _is_wanted(relative, pattern, endings):
-            yield File(prefix + file.path, "", file.size, modified=file.mtime_ns)
+            yield SourceFile(prefix + file.path, "", file.size, modified=file.mtime_ns)
 
 
 def _is_wanted(relative: str, pattern: str | None, endings: tuple[str, ...]) -> bool:

@@ -24,7 +24,7 @@ _MOST_NOTES = 16
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class FileState:
     """Identifies the state of a file when it was listed: it may be replaced later.
 
     Attributes:
@@ -40,12 +40,12 @@ class Snapshot:
 
 @dataclass
 class _Opened:
-    snapshot: Snapshot
+    snapshot: FileState
     process: int
     stream: Any
 
 
-_notes: dict[Snapshot, Any] = {}
+_notes: dict[FileState, Any] = {}
 # One file stays open: loading an index takes as long as reading many parts.
 _opened: _Opened | None = None
 # Files opened by the process this one was forked from: closing them would wait for its threads.
@@ -64,7 +64,7 @@ def is_possible(codec: str | None, size: int) -> bool:
     )
 
 
-def read_all(snapshot: Snapshot, codec: str, raw: Callable[[], Any]) -> "_Noting":
+def read_all(snapshot: FileState, codec: str, raw: Callable[[], Any]) -> "_Noting":
     """Opens a file for reading it once from beginning to end, decompressed with all cores.
 
     Discards the index of an earlier read: not every store reports when a file was modified.
@@ -82,7 +82,7 @@ def read_all(snapshot: Snapshot, codec: str, raw: Callable[[], Any]) -> "_Noting
     return _Noting(snapshot, codec, _decompressed(codec, raw(), threads))
 
 
-def anywhere(snapshot: Snapshot, codec: str, raw: Callable[[], Any]) -> io.RawIOBase:
+def anywhere(snapshot: FileState, codec: str, raw: Callable[[], Any]) -> io.RawIOBase:
     """Returns the decompressed file for random access; the caller must not close it.
 
     The arguments are those of `read_all`.
@@ -115,7 +115,7 @@ atexit.register(close)
 class _Noting:
     """A decompressed file whose index is kept once it has been read to its end."""
 
-    def __init__(self, snapshot: Snapshot, codec: str, stream: Any) -> None:
+    def __init__(self, snapshot: FileState, codec: str, stream: Any) -> None:
         """Takes ownership of the stream, which is closed with this object."""
         self._snapshot = snapshot
         self._codec = codec

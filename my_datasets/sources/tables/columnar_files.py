@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from my_datasets.building.units import Generator
 from my_datasets.errors import SourceError, explain
-from my_datasets.sources.files.file import File
+from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.files.listing import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
@@ -59,7 +59,7 @@ class _ParquetReader:
     schema: pa.Schema
     key: str | None
 
-    def __call__(self, unit: tuple[File, range, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    def __call__(self, unit: tuple[SourceFile, range, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
         file, groups, row = unit
         with file.open() as stream, pq.ParquetFile(stream) as opened:
             for batch in opened.iter_batches(_AT_ONCE, row_groups=groups, use_threads=False):
@@ -102,7 +102,7 @@ class _FeatherReader:
     schema: pa.Schema
     key: str | None
 
-    def __call__(self, unit: tuple[File, range, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    def __call__(self, unit: tuple[SourceFile, range, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
         file, groups, row = unit
         with file.open() as stream, pa.ipc.open_file(stream) as opened:
             for number in groups:
@@ -114,7 +114,7 @@ class _FeatherReader:
 
 
 def _in_groups(
-    found: list[File],
+    found: list[SourceFile],
     kind: str,
     groups_of: Callable[[Any], tuple[pa.Schema, list[int], frozenset[str]]],
     reader: Callable[[pa.Schema, str | None], Generator],

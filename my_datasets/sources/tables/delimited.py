@@ -10,7 +10,7 @@ import pyarrow.csv as pacsv
 
 from my_datasets.building.units import Misfit
 from my_datasets.errors import SourceError, explain
-from my_datasets.sources.files.file import File
+from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.files.listing import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.tables import line_ranges
@@ -176,7 +176,7 @@ class _Parser:
         return Misfit("", "one row", f"{shown(data)}, which is read as {rows}")
 
 
-def _names(found: list[File], dialect: _Dialect, skip_rows: int) -> list[str]:
+def _names(found: list[SourceFile], dialect: _Dialect, skip_rows: int) -> list[str]:
     """Returns the column names, which must be the same in the headers of all files."""
     first: list[str] = []
     for file in found:
@@ -208,7 +208,11 @@ def _names(found: list[File], dialect: _Dialect, skip_rows: int) -> list[str]:
 
 
 def _guessed(
-    file: File, names: list[str], types: Mapping[str, pa.DataType], dialect: _Dialect, skip: int
+    file: SourceFile,
+    names: list[str],
+    types: Mapping[str, pa.DataType],
+    dialect: _Dialect,
+    skip: int,
 ) -> tuple[pa.Schema, frozenset[str]]:
     """Returns all columns with given or inferred types, and those with nulls in the sample."""
     head = line_ranges.first_rows(file, _SAMPLE, quote=dialect.quote, at_least=skip + 1)

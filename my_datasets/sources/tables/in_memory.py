@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.errors import SourceError, explain
-from my_datasets.sources.files.file import File
+from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.files.listing import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
@@ -202,7 +202,7 @@ def column(name: str, array: npt.NDArray[Any]) -> pa.Array:
         ) from error
 
 
-def _load(found: list[File]) -> dict[str, npt.NDArray[Any]]:
+def _load(found: list[SourceFile]) -> dict[str, npt.NDArray[Any]]:
     arrays: dict[str, npt.NDArray[Any]] = {}
     for file in found:
         try:

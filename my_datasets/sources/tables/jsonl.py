@@ -9,11 +9,11 @@ import pyarrow.json as pajson
 
 from my_datasets.building.units import Misfit
 from my_datasets.errors import SourceError, explain
-from my_datasets.sources.files.file import File
+from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.files.listing import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.tables import line_ranges
-from my_datasets.sources.tables.line_ranges import Rows
+from my_datasets.sources.tables.line_ranges import LineRows
 from my_datasets.sources.tables.text_rows import TextReader, parts_of, shown
 from my_datasets.sources.types import check_key, stored, stored_schema
 
@@ -80,7 +80,9 @@ def _read(data: bytes, schema: pa.Schema | None, unexpected: str) -> pa.Table:
     )
 
 
-def _guessed(file: File, types: Mapping[str, pa.DataType]) -> tuple[pa.Schema, frozenset[str]]:
+def _guessed(
+    file: SourceFile, types: Mapping[str, pa.DataType]
+) -> tuple[pa.Schema, frozenset[str]]:
     """Returns the names with their types, and the names that are missing or null in the sample."""
     rows = line_ranges.first_rows(file, _SAMPLE, quote=None, at_least=1)
     given = pa.schema(list(types.items()))
@@ -113,7 +115,7 @@ def _guessed(file: File, types: Mapping[str, pa.DataType]) -> tuple[pa.Schema, f
     return found, nullable
 
 
-def _tables(rows: Rows, given: pa.Schema, begin: int, end: int) -> Iterator[pa.Table]:
+def _tables(rows: LineRows, given: pa.Schema, begin: int, end: int) -> Iterator[pa.Table]:
     """Yields tables of all valid rows; the others are reported when the data is read."""
     if begin == end:
         return

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.errors import SourceError, explain
-from my_datasets.sources.files.file import File
+from my_datasets.sources.files.file import SourceFile
 
 _NEWLINE, _RETURN = 10, 13
 _BOM = b"\xef\xbb\xbf"
@@ -26,7 +26,7 @@ Ends = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Part:
+class LineRange:
     """A part of a file that contains whole rows.
 
     Attributes:
@@ -39,7 +39,7 @@ class Part:
       rows: The number of rows; None if unknown.
     """
 
-    file: File
+    file: SourceFile
     start: int
     stop: int | None
     first_row: int
@@ -47,7 +47,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Rows:
+class LineRows:
     """Some whole rows of a file.
 
     Attributes:
@@ -71,7 +71,7 @@ class Rows:
         return len(self.ends)
 
 
-def parts(file: File, *, size: int, quote: str | None, skip: int) -> list[Part]:
+def parts(file: SourceFile, *, size: int, quote: str | None, skip: int) -> list[LineRange]:
     """Returns the parts in which to read a file: a single one if it is not seekable.
 
     Args:
@@ -85,8 +85,8 @@ def parts(file: File, *, size: int, quote: str | None, skip: int) -> list[Part]:
       SourceError: A row is longer than `LONGEST_ROW`.
     """
     if not file.is_splittable:
-        return [Part(file, 0, None, 0, None)]
-    found: list[Part] = []
+        return [LineRange(file, 0, None, 0, None)]
+    found: list[LineRange] = []
     with file.read_all() as stream:
         for rows in _pieces(stream, file, size=size, quote=quote):
             start, stop = rows.start, rows.start + len(rows.data)
@@ -95,11 +95,11 @@ def parts(file: File, *, size: int, quote: str | None, skip: int) -> list[Part]:
                 start += int(rows.ends[head - 1])
             if len(rows) > head:
                 first = rows.first_row + head - skip
-                found.append(Part(file, start, stop, first, len(rows) - head))
+                found.append(LineRange(file, start, stop, first, len(rows) - head))
     return found
 
 
-def read(part: Part, *, size: int, quote: str | None, skip: int) -> Iterator[Rows]:
+def read(part: LineRange, *, size: int, quote: str | None, skip: int) -> Iterator[LineRows]:
     """Yields the rows of a part, about `size` bytes at a time.
 
     Args:
@@ -119,7 +119,7 @@ def read(part: Part, *, size: int, quote: str | None, skip: int) -> Iterator[Row
         ends, _ = row_ends(data, quote)
         if len(data) != part.stop - part.start or len(ends) != part.rows:
             raise SourceError(explain(f"{part.file} changed while it was read.", fix="build again"))
-        yield Rows(data, ends, part.first_row, part.start)
+        yield LineRows(data, ends, part.first_row, part.start)
         return
     with part.file.stream() as stream:
         for rows in _pieces(stream, part.file, size=size, quote=quote):
@@ -128,16 +128,16 @@ def read(part: Part, *, size: int, quote: str | None, skip: int) -> Iterator[Row
                 start = int(rows.ends[head - 1]) if head else 0
                 first_row = rows.first_row + head - skip
                 ends = rows.ends[head:] - start
-                yield Rows(rows.data[start:], ends, first_row, rows.start + start)
+                yield LineRows(rows.data[start:], ends, first_row, rows.start + start)
 
 
-def first_rows(file: File, size: int, *, quote: str | None, at_least: int) -> Rows:
+def first_rows(file: SourceFile, size: int, *, quote: str | None, at_least: int) -> LineRows:
     """Returns the first rows of a file: about `size` bytes, but no fewer than `at_least` rows."""
-    found = Rows(b"", np.zeros(0, np.int64), 0, 0)
+    found = LineRows(b"", np.zeros(0, np.int64), 0, 0)
     with file.stream() as stream:
         for rows in _pieces(stream, file, size=size, quote=quote):
             ends = np.concatenate([found.ends, rows.ends + len(found.data)])
-            found = Rows(found.data + rows.data, ends, 0, 0)
+            found = LineRows(found.data + rows.data, ends, 0, 0)
             if len(found) >= at_least:
                 break
     return found
@@ -168,7 +168,7 @@ def row_ends(data: bytes, quote: str | None, *, is_last: bool = True) -> tuple[E
     return ends[~blank], whole
 
 
-def _pieces(stream: Any, file: File, *, size: int, quote: str | None) -> Iterator[Rows]:
+def _pieces(stream: Any, file: SourceFile, *, size: int, quote: str | None) -> Iterator[LineRows]:
     """Yields a whole stream in pieces of whole rows, without a UTF-8 byte order mark."""
     kept, row, start, is_first = b"", 0, 0, True
     while True:
@@ -182,7 +182,7 @@ def _pieces(stream: Any, file: File, *, size: int, quote: str | None) -> Iterato
         is_first = False
         ends, whole = row_ends(data, quote, is_last=not read)
         if whole:
-            yield Rows(data[:whole], ends, row, start)
+            yield LineRows(data[:whole], ends, row, start)
             row += len(ends)
             start += whole
         kept = data[whole:]
@@ -199,7 +199,7 @@ def _pieces(stream: Any, file: File, *, size: int, quote: str | None) -> Iterato
             )
 
 
-def _damaged(file: File, error: Exception) -> SourceError:
+def _damaged(file: SourceFile, error: Exception) -> SourceError:
     return SourceError(
         explain(f"{file} cannot be read to its end: {error}", fix="get the file again")
     )

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 
 from my_datasets.building.units import Misfit
-from my_datasets.sources.files.file import File
+from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.tables import line_ranges
-from my_datasets.sources.tables.line_ranges import Part, Rows
+from my_datasets.sources.tables.line_ranges import LineRange, LineRows
 
 # Bytes of text that are read and parsed at once; parsing takes several times as much memory.
 PIECE = 8 << 20
@@ -37,7 +37,7 @@ class TextReader:
     quote: str | None
     skip: int
 
-    def __call__(self, part: Part) -> Iterator[tuple[Any, Any]]:
+    def __call__(self, part: LineRange) -> Iterator[tuple[Any, Any]]:
         """Yields the keys and rows of a part."""
         for rows in line_ranges.read(part, size=PIECE, quote=self.quote, skip=self.skip):
             for begin, found in self._parsed(rows, 0, len(rows)):
@@ -48,7 +48,7 @@ class TextReader:
                 keys = self.key or part.file.row_keys(row, found.num_rows)
                 yield keys, found.combine_chunks().to_batches()[0]
 
-    def _parsed(self, rows: Rows, begin: int, end: int) -> Iterator[tuple[int, Any]]:
+    def _parsed(self, rows: LineRows, begin: int, end: int) -> Iterator[tuple[int, Any]]:
         """Yields (first row, table) or (row, misfit).
 
         Finds invalid rows by bisection, because the parser's row numbers are relative to its own
@@ -75,7 +75,7 @@ class TextReader:
             yield from self._parsed(rows, middle, end)
 
 
-def parts_of(files: list[File], *, quote: str | None, skip: int) -> list[Part]:
+def parts_of(files: list[SourceFile], *, quote: str | None, skip: int) -> list[LineRange]:
     """Returns the units of some text files."""
     return [
         part

@@ -7,7 +7,7 @@ import fsspec
 
 from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError, explain
 from my_datasets.storage.backends.read_only import ReadOnlyStore
-from my_datasets.storage.store import BLOCK, Stored, too_large
+from my_datasets.storage.store import BLOCK, StoredFile, too_large
 
 
 class OtherStore(ReadOnlyStore):
@@ -43,19 +43,19 @@ class OtherStore(ReadOnlyStore):
     def url(self) -> str:
         return self._url
 
-    def stat(self, path: str) -> Stored:
+    def stat(self, path: str) -> StoredFile:
         with self._explained(path):
             found = self._system.info(self._full(path))
             if found["type"] != "file":
                 raise FileNotFoundError
-            return Stored(path, int(found["size"]))
+            return StoredFile(path, int(found["size"]))
 
-    def list(self, folder: str) -> Iterator[Stored]:
+    def list(self, folder: str) -> Iterator[StoredFile]:
         root = f"{self._root.rstrip('/')}/"
         with self._explained(folder):
             found = self._system.find(self._full(folder), detail=True)
         for full, one in found.items():
-            yield Stored(full.removeprefix(root), int(one["size"]))
+            yield StoredFile(full.removeprefix(root), int(one["size"]))
 
     def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
         size = self.stat(path).bytes

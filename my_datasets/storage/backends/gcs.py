@@ -20,7 +20,7 @@ from my_datasets.errors import (
 from my_datasets.printable import PrintableError
 from my_datasets.storage import server_copy
 from my_datasets.storage.backends.truncation_guard import WholeAnswers
-from my_datasets.storage.store import OnBytes, Stored, altered, too_large, unreadable, untold
+from my_datasets.storage.store import OnBytes, StoredFile, altered, too_large, unreadable, untold
 
 try:
     from google.api_core import exceptions as failures
@@ -72,14 +72,14 @@ class GcsStore:
     def is_writable(self) -> bool:
         return True
 
-    def stat(self, path: str) -> Stored:
+    def stat(self, path: str) -> StoredFile:
         with self._explained(path):
             blob = self._bucket.get_blob(self._key(path), timeout=_TIMEOUT)
         if blob is None:
             raise self._missing(path)
         return self._stored(blob)
 
-    def list(self, folder: str) -> Iterator[Stored]:
+    def list(self, folder: str) -> Iterator[StoredFile]:
         prefix = f"{self._key(folder)}/" if self._key(folder) else ""
         with self._explained(folder):
             for blob in self._client.list_blobs(self._bucket, prefix=prefix, timeout=_TIMEOUT):
@@ -206,10 +206,10 @@ class GcsStore:
         with contextlib.suppress(NotInStoreError), self._explained(path):
             self._bucket.blob(self._key(path)).delete(timeout=_TIMEOUT)
 
-    def _stored(self, blob: Any) -> Stored:
+    def _stored(self, blob: Any) -> StoredFile:
         path = blob.name.removeprefix(f"{self._folder}/" if self._folder else "")
         modified = blob.updated.timestamp() if blob.updated else 0.0
-        return Stored(path, blob.size, modified, (blob.metadata or {}).get(_SHA256))
+        return StoredFile(path, blob.size, modified, (blob.metadata or {}).get(_SHA256))
 
     def _key(self, path: str) -> str:
         return "/".join(filter(None, (self._folder, path.strip("/"))))

@@ -14,7 +14,7 @@ from my_datasets.printable import clipped
 from my_datasets.storage.backends.read_only import ReadOnlyStore
 from my_datasets.storage.backends.truncation_guard import WholeAnswers
 from my_datasets.storage.opening import parts_without_secrets
-from my_datasets.storage.store import BLOCK, Stored, too_large
+from my_datasets.storage.store import BLOCK, StoredFile, too_large
 
 # Statuses after which asking again may help (RFC 9110, and RFC 6585 for 429).
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -50,15 +50,15 @@ class HttpStore(ReadOnlyStore):
     def url(self) -> str:
         return self._url
 
-    def stat(self, path: str) -> Stored:
+    def stat(self, path: str) -> StoredFile:
         with self._asked("HEAD", path) as response:
             length = response.headers.get("Content-Length", "")
             if not length.isdecimal():
                 raise self._silent(path, "no size came")
             date = email.utils.parsedate_tz(response.headers.get("Last-Modified", ""))
-            return Stored(path, int(length), email.utils.mktime_tz(date) if date else 0.0)
+            return StoredFile(path, int(length), email.utils.mktime_tz(date) if date else 0.0)
 
-    def list(self, folder: str) -> Iterator[Stored]:  # noqa: ARG002
+    def list(self, folder: str) -> Iterator[StoredFile]:  # noqa: ARG002
         raise StoreError(
             explain(
                 f"{self.url} cannot be listed: HTTP has no such thing.",

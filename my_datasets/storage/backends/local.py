@@ -27,7 +27,7 @@ from my_datasets.storage.store import (
     BLOCK,
     HALF_WRITTEN,
     OnBytes,
-    Stored,
+    StoredFile,
     altered,
     too_large,
     unreadable,
@@ -64,14 +64,14 @@ class LocalStore:
         """Returns where a file is on this machine."""
         return self._root / path
 
-    def stat(self, path: str) -> Stored:
+    def stat(self, path: str) -> StoredFile:
         with _explained(path, self.url):
             found = self.path_of(path).stat()
             if not stat.S_ISREG(found.st_mode):
                 raise FileNotFoundError
-            return Stored(path, found.st_size, found.st_mtime)
+            return StoredFile(path, found.st_size, found.st_mtime)
 
-    def list(self, folder: str) -> Iterator[Stored]:
+    def list(self, folder: str) -> Iterator[StoredFile]:
         for directory, folders, names in os.walk(self.path_of(folder)):
             if folder != HALF_WRITTEN:
                 folders[:] = [one for one in folders if Path(directory, one) != self._half_written]

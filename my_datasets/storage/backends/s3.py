@@ -18,7 +18,15 @@ from my_datasets.errors import (
 )
 from my_datasets.storage import server_copy
 from my_datasets.storage.backends.truncation_guard import is_whole
-from my_datasets.storage.store import BLOCK, OnBytes, Stored, altered, too_large, unreadable, untold
+from my_datasets.storage.store import (
+    BLOCK,
+    OnBytes,
+    StoredFile,
+    altered,
+    too_large,
+    unreadable,
+    untold,
+)
 
 try:
     import boto3
@@ -90,16 +98,16 @@ class S3Store:
     def is_writable(self) -> bool:
         return True
 
-    def stat(self, path: str) -> Stored:
+    def stat(self, path: str) -> StoredFile:
         with self._explained(path):
             found = self._client.head_object(Bucket=self._bucket, Key=self._key(path))
             self._require(found, "ContentLength", "LastModified", "Metadata")
-        return Stored(
+        return StoredFile(
             path, found["ContentLength"], found["LastModified"].timestamp(),
             found["Metadata"].get(_SHA256),
         )  # fmt: skip
 
-    def list(self, folder: str) -> Iterator[Stored]:
+    def list(self, folder: str) -> Iterator[StoredFile]:
         prefix = f"{self._key(folder)}/" if self._key(folder) else ""
         pages = self._client.get_paginator("list_objects_v2")
         with self._explained(folder):
@@ -108,7 +116,7 @@ class S3Store:
                 for one in page.get("Contents", ()):
                     path = one["Key"].removeprefix(f"{self._folder}/" if self._folder else "")
                     if not path.endswith("/"):  # which consoles make for folders
-                        yield Stored(path, one["Size"], one["LastModified"].timestamp())
+                        yield StoredFile(path, one["Size"], one["LastModified"].timestamp())
 
     def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
         if end is not None and end <= begin:

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from my_datasets.comparison import examine
-from my_datasets.comparison.examine import Wanted
+from my_datasets.comparison.examine import Examination
 from my_datasets.comparison.findings import violations
-from my_datasets.comparison.version_metadata import ANEW, Subject
+from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
 from my_datasets.core.issue import Issue
 from my_datasets.metadata import features
 from my_datasets.statistics.constraints import Constraint
 
 
-def check_noted(subject: Subject) -> Iterator[Issue]:
+def check_noted(subject: ComparedVersion) -> Iterator[Issue]:
     """Yields what the statistics in the manifest say: values that are none of their type."""
     for split, found in (subject.manifest.statistics if subject.manifest else {}).items():
         for feature, one in found["features"].items():
@@ -27,7 +27,7 @@ def check_noted(subject: Subject) -> Iterator[Issue]:
                 )  # fmt: skip
 
 
-def check_again(subject: Subject, scratch: Path, workers: int) -> Iterator[Issue]:
+def check_again(subject: ComparedVersion, scratch: Path, workers: int) -> Iterator[Issue]:
     """Yields what is not as the manifest says that the builder declared; reads all examples.
 
     Args:
@@ -48,7 +48,7 @@ def check_again(subject: Subject, scratch: Path, workers: int) -> Iterator[Issue
     scratch.mkdir()
     try:
         found = examine.examine(
-            subject.path, subject.declared, scratch, Wanted(leaves, declared), workers=workers
+            subject.path, subject.declared, scratch, Examination(leaves, declared), workers=workers
         )
         for feature, told in violations(found, declared):
             yield Issue(

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from my_datasets.comparison.version_metadata import Subject
+from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core.issue import Issue, Severity
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import IncompleteVersionError
 from my_datasets.metadata import layout
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.statistics.drift import moved
 
 
-def check(subject: Subject) -> Iterator[Issue]:
+def check(subject: ComparedVersion) -> Iterator[Issue]:
     """Yields what moved since the nearest lower version beside it, as the manifests say.
 
     It is an error where the builder declares how far a feature may be, else a warning: data may
@@ -20,7 +20,7 @@ def check(subject: Subject) -> Iterator[Issue]:
     if subject.manifest is None or subject.declared is None:
         return
     name, _, text = subject.declared.name.partition(":")
-    version = Version.parse(text)
+    version = VersionNumber.parse(text)
     before = _before(subject, version) if version else None
     if before is None:
         return
@@ -42,11 +42,13 @@ def check(subject: Subject) -> Iterator[Issue]:
         )
 
 
-def _before(subject: Subject, version: Version) -> tuple[Version, Manifest] | None:
+def _before(
+    subject: ComparedVersion, version: VersionNumber
+) -> tuple[VersionNumber, Manifest] | None:
     config = subject.path.parent
     found = None
     for path in config.iterdir() if config.is_dir() else ():
-        other = Version.parse(path.name)
+        other = VersionNumber.parse(path.name)
         if other is None or other >= version or (found and other <= found[0]):
             continue
         if layout.is_prepared(path):

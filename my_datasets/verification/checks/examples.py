@@ -8,7 +8,7 @@ from my_datasets.comparison.version_metadata import ANEW
 from my_datasets.core.issue import Issue
 from my_datasets.input_pipeline.decode.decoder import Decoder, MisfitError
 from my_datasets.records import shard_reader
-from my_datasets.records.random_access import Batch
+from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example import canonical
 from my_datasets.records.tf_example.columns import UnreadableRecordError
 from my_datasets.verification.checks import shards
@@ -73,7 +73,7 @@ def check(
 def _decoded(decoder: Decoder | None, records: Sequence[bytes]) -> tuple[Any, MisfitError | None]:
     """Returns the values of some records, or why one of them has none."""
     try:
-        return decoder(Batch.of(records)) if decoder is not None else None, None
+        return decoder(RecordBatch.of(records)) if decoder is not None else None, None
     except MisfitError as error:
         return None, error
 

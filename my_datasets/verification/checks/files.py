@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from my_datasets.comparison.version_metadata import ANEW, Subject
+from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
 from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.machine import unless_out_of_memory
 from my_datasets.metadata import sidecars
@@ -20,7 +20,7 @@ from my_datasets.storage import regular_files
 _LOOKS_LIKE_A_SHARD = re.compile(r"-\d{5,}-of-\d{5,}(\.\w+)?$")
 
 
-def check(subject: Subject, *, read: bool) -> Iterator[Issue]:
+def check(subject: ComparedVersion, *, read: bool) -> Iterator[Issue]:
     """Yields what is wrong with the files.
 
     Args:
@@ -51,7 +51,9 @@ def check(subject: Subject, *, read: bool) -> Iterator[Issue]:
     yield from _others(subject.path, {*counts, *sizes})
 
 
-def _recorded(subject: Subject, shards: set[str], told: set[str], *, read: bool) -> Iterator[Issue]:
+def _recorded(
+    subject: ComparedVersion, shards: set[str], told: set[str], *, read: bool
+) -> Iterator[Issue]:
     """Yields what is wrong with sidecars, and other files that the manifest lists."""
     made = subject.manifest
     if made is None or not made.metadata_copy:

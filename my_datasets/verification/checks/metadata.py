@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterator
 
-from my_datasets.comparison.version_metadata import ANEW, Subject
+from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
 from my_datasets.core.issue import Issue, Severity
-from my_datasets.core.version import Version
+from my_datasets.core.version import VersionNumber
 from my_datasets.errors import MyDatasetsError
 from my_datasets.metadata import content, recorded_files
 from my_datasets.metadata.dataset_info import MALFORMED, essentials
@@ -13,7 +13,7 @@ from my_datasets.metadata.manifest import FILE_NAME
 from my_datasets.printable import clipped
 
 
-def check(subject: Subject) -> Iterator[Issue]:
+def check(subject: ComparedVersion) -> Iterator[Issue]:
     """Yields what does not agree."""
     misplaced = list(_place(subject))
     yield from misplaced
@@ -46,7 +46,7 @@ def check(subject: Subject) -> Iterator[Issue]:
     yield from _splits(subject)
 
 
-def _edits(subject: Subject, told: set[str], *, of_features: bool) -> Iterator[Issue]:
+def _edits(subject: ComparedVersion, told: set[str], *, of_features: bool) -> Iterator[Issue]:
     """Yields each field that was edited, of files that can be read.
 
     Args:
@@ -81,7 +81,7 @@ def _edits(subject: Subject, told: set[str], *, of_features: bool) -> Iterator[I
         )  # fmt: skip
 
 
-def _essentials(subject: Subject) -> Iterator[Issue]:
+def _essentials(subject: ComparedVersion) -> Iterator[Issue]:
     said = subject.manifest.metadata if subject.manifest else {}
     if not said or subject.declared is None:
         return
@@ -95,19 +95,19 @@ def _essentials(subject: Subject) -> Iterator[Issue]:
             )  # fmt: skip
 
 
-def _place(subject: Subject) -> Iterator[Issue]:
+def _place(subject: ComparedVersion) -> Iterator[Issue]:
     if subject.declared is None:
         return
     name, _, version = subject.declared.name.partition(":")
     folder = subject.path.resolve()
-    if Version.parse(folder.name) is not None and folder.name != version:
+    if VersionNumber.parse(folder.name) is not None and folder.name != version:
         yield Issue(
             "other-version", "dataset_info.json",
             "The metadata are those of another version than the directory's.",
             ANEW, folder.name, version,
         )  # fmt: skip
     parent = name.rpartition("/")[2]
-    if Version.parse(folder.name) is not None and folder.parent.name != parent:
+    if VersionNumber.parse(folder.name) is not None and folder.parent.name != parent:
         yield Issue(
             "other-dataset", "dataset_info.json",
             "The metadata are those of another dataset or config than the directory's.",
@@ -115,7 +115,7 @@ def _place(subject: Subject) -> Iterator[Issue]:
         )  # fmt: skip
 
 
-def _splits(subject: Subject) -> Iterator[Issue]:
+def _splits(subject: ComparedVersion) -> Iterator[Issue]:
     said = subject.content
     if subject.declared is None or said is None:
         return

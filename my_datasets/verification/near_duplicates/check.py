@@ -14,7 +14,11 @@ from my_datasets.input_pipeline.decode import pytree
 from my_datasets.metadata.features import Leaf
 from my_datasets.verification.near_duplicates import image_hashes, text_signatures
 from my_datasets.verification.near_duplicates import pairs as near_pairs
-from my_datasets.verification.near_duplicates.fingerprints import Images, Side, Texts
+from my_datasets.verification.near_duplicates.fingerprints import (
+    ImageFingerprints,
+    Side,
+    TextFingerprints,
+)
 from my_datasets.verification.near_duplicates.image_hashes import BITS, ImageHashes
 from my_datasets.verification.near_duplicates.pairs import Numbers, Pairs
 from my_datasets.verification.near_duplicates.text_signatures import TextSignatures
@@ -102,10 +106,10 @@ class NearDuplicateCheck:
         """See `watching.Check`."""
         for watch in self.watches:
             if isinstance(watch, ImageHashes):
-                images = {name: Images(watch, shards) for name, shards in splits.items()}
+                images = {name: ImageFingerprints(watch, shards) for name, shards in splits.items()}
                 yield from self._compared(watch.leaf, images, self._options.image_distance)
             else:
-                texts = {name: Texts(watch, shards) for name, shards in splits.items()}
+                texts = {name: TextFingerprints(watch, shards) for name, shards in splits.items()}
                 most = 1 - self._options.text_similarity
                 yield from self._compared(watch.leaf, texts, most)
 
@@ -113,7 +117,7 @@ class NearDuplicateCheck:
         reason = next(iter(sides.values())).why_not(list(sides.values()))
         if reason:
             self._leave_out(leaf, reason)
-        if reason and isinstance(next(iter(sides.values())), Texts):
+        if reason and isinstance(next(iter(sides.values())), TextFingerprints):
             return
         for one, other in itertools.combinations(sides, 2):
             found = _pairs(sides[one], sides[other], most)

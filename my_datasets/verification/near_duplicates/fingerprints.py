@@ -127,7 +127,7 @@ class Side(ABC):
         return found
 
 
-class Images(Side):
+class ImageFingerprints(Side):
     """Images, by their perceptual hashes."""
 
     noun = "images"
@@ -167,7 +167,7 @@ class Images(Side):
         return f"{distance:.0f} of {BITS} bits differ"
 
 
-class Texts(Side):
+class TextFingerprints(Side):
     """Texts, by their signatures."""
 
     noun = "texts"

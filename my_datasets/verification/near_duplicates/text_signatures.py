@@ -64,7 +64,7 @@ class TextSignatures:
     def noting(self, target: Path) -> Iterator[Take]:
         """See `watching.Watch`."""
         begin = 0
-        sign = Signer()
+        sign = SignatureMaker()
         with target.open("wb") as file:
 
             def take(values: Any) -> None:
@@ -83,7 +83,7 @@ class TextSignatures:
             yield take
 
 
-class Signer:
+class SignatureMaker:
     """Makes signatures."""
 
     def __init__(self) -> None:

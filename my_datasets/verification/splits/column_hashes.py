@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.metadata.features import Leaf
-from my_datasets.records.random_access import Batch
+from my_datasets.records.random_access import RecordBatch
 from my_datasets.sources import splitting
 from my_datasets.verification import observer
 from my_datasets.verification.observer import Noted, Take
@@ -72,7 +72,7 @@ class ColumnHashes:
           number: Of the example within the split.
         """
         shard, row = observer.place(shards, number)
-        values = Decoder({self.leaf.name: self.leaf})(Batch.of([shard.record(row)]))
+        values = Decoder({self.leaf.name: self.leaf})(RecordBatch.of([shard.record(row)]))
         (text,) = texts_of(self.leaf, values[self.leaf.name]).to_pylist()
         is_text = self.leaf.form == "bytes" or self.leaf.labels
         return repr(text.decode("utf-8", "backslashreplace")) if is_text else str(text, "ascii")

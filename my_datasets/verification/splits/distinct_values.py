@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.core import hash_sets
-from my_datasets.core.hash_sets import Hashes, Piece
+from my_datasets.core.hash_sets import Hashes, HashPart
 from my_datasets.verification.observer import Noted, shown
 from my_datasets.verification.splits.column_hashes import ROW, ColumnHashes
 
@@ -16,7 +16,7 @@ Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Values:
+class DistinctValues:
     """Some different values of a split.
 
     Attributes:
@@ -37,7 +37,7 @@ class Values:
 
 
 @dataclass(frozen=True)
-class Column:
+class SplitColumn:
     """A column of some splits.
 
     Attributes:
@@ -53,7 +53,7 @@ class Column:
         """Its name."""
         return self.watch.leaf.name
 
-    def pieces(self, at_once: int = hash_sets.AT_ONCE) -> Iterator[dict[str, Values]]:
+    def pieces(self, at_once: int = hash_sets.AT_ONCE) -> Iterator[dict[str, DistinctValues]]:
         """Yields the different values of each split; the same range of all splits at a time.
 
         Args:
@@ -78,7 +78,7 @@ class Column:
         return f"split {split}, {shown(self.shards[split], number)}"
 
 
-def _merged(piece: Piece, parts: Sequence[Hashes], shards: Sequence[Noted]) -> Values:
+def _merged(piece: HashPart, parts: Sequence[Hashes], shards: Sequence[Noted]) -> DistinctValues:
     """Returns the values of a split, of those of its shards."""
     rows = np.ascontiguousarray(piece.texts).view(ROW)
     ends = np.cumsum([len(part) for part in parts])
@@ -88,4 +88,6 @@ def _merged(piece: Piece, parts: Sequence[Hashes], shards: Sequence[Noted]) -> V
     counts = np.zeros(len(keys), np.int64)
     np.add.at(counts, inverse, rows["count"].astype(np.int64))
     # Those of the first shard stand first.
-    return Values(keys, rows["first"][first].astype(np.int64) + begins[which[first]], counts)
+    return DistinctValues(
+        keys, rows["first"][first].astype(np.int64) + begins[which[first]], counts
+    )

@@ -13,7 +13,12 @@ from my_datasets.core import hash_sets
 from my_datasets.core.issue import Issue
 from my_datasets.sources import splitting
 from my_datasets.verification.splits import binomial_bounds
-from my_datasets.verification.splits.distinct_values import Column, Counts, Keys, Values
+from my_datasets.verification.splits.distinct_values import (
+    Counts,
+    DistinctValues,
+    Keys,
+    SplitColumn,
+)
 from my_datasets.verification.splits.split_rules import Declaration, Hashed
 
 _SHOWN = 3
@@ -26,7 +31,7 @@ _SURE = 1e-6
 def check_groups(
     declaration: Declaration,
     rule: Hashed,
-    column: Column,
+    column: SplitColumn,
     not_checked: list[str],
     *,
     shares: bool = True,
@@ -116,7 +121,9 @@ class _Alone:
         # The first few, by the number of their first example, and where they belong.
         self.first: list[tuple[int, str]] = []
 
-    def add(self, values: Values, chosen: npt.NDArray[np.bool_], rule: Hashed, part: str) -> None:
+    def add(
+        self, values: DistinctValues, chosen: npt.NDArray[np.bool_], rule: Hashed, part: str
+    ) -> None:
         names = [*rule.parts, ""]
         ends = [end for _, end in splitting.cuts(rule.parts).values() if end < 2**64]
         belongs = np.searchsorted(np.array(ends, np.uint64), values.places, side="right")
@@ -128,7 +135,7 @@ class _Alone:
         self.first = heapq.nsmallest(_SHOWN, [*self.first, *told])
 
 
-def _in_two(column: Column, one: str, other: str, some: _Shared) -> Issue:
+def _in_two(column: SplitColumn, one: str, other: str, some: _Shared) -> Issue:
     shown = "; ".join(
         f"{column.value(one, a)}: {column.place(one, a)} and {column.place(other, b)}"
         for a, b in some.first
@@ -146,7 +153,7 @@ def _in_two(column: Column, one: str, other: str, some: _Shared) -> Issue:
 def _elsewhere(
     declaration: Declaration,
     rule: Hashed,
-    column: Column,
+    column: SplitColumn,
     alone: Mapping[str, _Alone],
     not_checked: list[str],
 ) -> Iterator[Issue]:
@@ -170,7 +177,7 @@ def _elsewhere(
             yield _astray(declaration, column, split, some)
 
 
-def _astray(declaration: Declaration, column: Column, split: str, some: _Alone) -> Issue:
+def _astray(declaration: Declaration, column: SplitColumn, split: str, some: _Alone) -> Issue:
     def place(part: str) -> str:
         if not part:
             return "in no split"

@@ -15,7 +15,7 @@ from my_datasets.verification.splits import (
     valued_splits,
 )
 from my_datasets.verification.splits.column_hashes import ColumnHashes
-from my_datasets.verification.splits.distinct_values import Column
+from my_datasets.verification.splits.distinct_values import SplitColumn
 from my_datasets.verification.splits.split_rules import Declaration, Hashed, Stratified
 
 
@@ -65,7 +65,7 @@ class SplitDeclarations:
             if watch is None:
                 yield from self._by_keys(one, splits)
                 continue
-            column = Column(watch, {split: splits[split] for split in present.values()})
+            column = SplitColumn(watch, {split: splits[split] for split in present.values()})
             yield from self._by_values(one, column)
 
     def _by_keys(
@@ -87,7 +87,7 @@ class SplitDeclarations:
         }
         yield from hashed_splits.check_shares(declaration, rule, counts, "examples")
 
-    def _by_values(self, declaration: Declaration, column: Column) -> Iterator[Issue]:
+    def _by_values(self, declaration: Declaration, column: SplitColumn) -> Iterator[Issue]:
         rule = declaration.rule
         is_limited = "max_examples_per_split" in self._options
         if isinstance(rule, Hashed):

@@ -47,7 +47,7 @@ class Stratified:
 
 
 @dataclass(frozen=True)
-class Valued:
+class ValueSplit:
     """Each part has the rows with some values.
 
     Attributes:
@@ -64,7 +64,7 @@ class Valued:
         return self.groups
 
 
-Rule = Hashed | Stratified | Valued
+Rule = Hashed | Stratified | ValueSplit
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,9 @@ def read(declared: Mapping[str, Any]) -> tuple[list[Declaration], list[str]]:
 def _rule(said: Mapping[str, Any]) -> Rule:
     """Returns a rule, as `Source.split` and `Source.split_by` declare it."""
     if "groups" in said:
-        return Valued({name: tuple(some) for name, some in said["groups"].items()}, said["column"])
+        return ValueSplit(
+            {name: tuple(some) for name, some in said["groups"].items()}, said["column"]
+        )
     order = said["order"]
     if sorted(order) != sorted(said["parts"]):
         raise ValueError("the order of the parts is that of others")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from my_datasets.comparison.version_metadata import ANEW
 from my_datasets.core import hash_sets
 from my_datasets.core.issue import Issue
-from my_datasets.verification.splits.distinct_values import Column, Counts, Values
+from my_datasets.verification.splits.distinct_values import Counts, DistinctValues, SplitColumn
 from my_datasets.verification.splits.split_rules import Declaration, Stratified
 
 # Of so many values it is told that they have other shares; more of them help nobody.
@@ -19,7 +19,7 @@ _MOST_TOLD = 5
 def check(
     declaration: Declaration,
     rule: Stratified,
-    column: Column,
+    column: SplitColumn,
     slack: int,
     at_once: int = hash_sets.AT_ONCE,
 ) -> Iterator[Issue]:
@@ -60,7 +60,7 @@ def check(
         )  # fmt: skip
 
 
-def _table(found: Mapping[str, Values], splits: list[str]) -> tuple[Counts, Counts]:
+def _table(found: Mapping[str, DistinctValues], splits: list[str]) -> tuple[Counts, Counts]:
     """Returns how many examples of each value each split has, and which is the first of them."""
     keys = np.unique(np.concatenate([found[split].keys for split in splits]))
     counts, first = (np.zeros((len(keys), len(splits)), np.int64) for _ in range(2))

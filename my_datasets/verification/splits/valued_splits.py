@@ -10,16 +10,16 @@ from my_datasets.comparison.version_metadata import ANEW
 from my_datasets.core import hash_sets
 from my_datasets.core.issue import Issue
 from my_datasets.verification.splits import column_hashes
-from my_datasets.verification.splits.distinct_values import Column, Keys
-from my_datasets.verification.splits.split_rules import Declaration, Valued
+from my_datasets.verification.splits.distinct_values import Keys, SplitColumn
+from my_datasets.verification.splits.split_rules import Declaration, ValueSplit
 
 _SHOWN = 5
 
 
 def check(
     declaration: Declaration,
-    rule: Valued,
-    column: Column,
+    rule: ValueSplit,
+    column: SplitColumn,
     not_checked: list[str],
     at_once: int = hash_sets.AT_ONCE,
 ) -> Iterator[Issue]:
@@ -70,7 +70,7 @@ def check(
         )  # fmt: skip
 
 
-def _keys(column: Column, values: tuple[Any, ...]) -> Keys:
+def _keys(column: SplitColumn, values: tuple[Any, ...]) -> Keys:
     """Returns the keys of the values that make up a split."""
     texts = pa.array([_text(value) for value in values], pa.large_string())
     return column_hashes.hashes(column.watch.salt, texts.cast(pa.large_binary()))

@@ -145,7 +145,7 @@ def test_a_record_that_changes_on_the_way_is_noticed(tmp_path, monkeypatch):
 
 def test_a_part_that_is_another_than_reported_is_noticed(tmp_path, monkeypatch):
     """One record in place of another: as many, and as long, but not the same."""
-    original = build_files.Work.write_json
+    original = build_files.BuildFiles.write_json
 
     def swapped(self, name, value):
         if "kept" in value:
@@ -153,7 +153,7 @@ def test_a_part_that_is_another_than_reported_is_noticed(tmp_path, monkeypatch):
             value = value | {"kept": [count, size, checksums + 1]}
         original(self, name, value)
 
-    monkeypatch.setattr(build_files.Work, "write_json", swapped)
+    monkeypatch.setattr(build_files.BuildFiles, "write_json", swapped)
     with pytest.raises(errors.LostExamplesError, match="checksum"):
         build(toys.InUnits, tmp_path, engine="beam")
 
@@ -197,7 +197,7 @@ def test_what_other_machines_have_written_may_be_seen_late(tmp_path, monkeypatch
     from my_datasets.building.engines.beam.pipelines import sorting, writing
 
     expected = hashes(build(toys.InUnits, tmp_path / "expected", workers=1))
-    for name, kind in (("part", sorting.Part), ("shard", writing.WrittenShard)):
+    for name, kind in (("part", sorting.SortedBucket), ("shard", writing.WrittenShard)):
         original, seen = kind.of, []
 
         def late(*said, original=original, seen=seen):

@@ -223,7 +223,7 @@ def test_addresses_where_nobody_answers_are_told_within_seconds(options, said):
 def test_what_a_runner_in_java_says_is_told_without_its_frames(tmp_path):
     frames = "\tat org.apache.Some$.run(Some.scala:80)\n" * 30
     said = f"java.io.IOException: No disk\n{frames}Caused by: it\n{frames}  call(one)\n"
-    error = build_files.Work(SharedDirectory(tmp_path)).failure("sorting", RuntimeError(said))
+    error = build_files.BuildFiles(SharedDirectory(tmp_path)).failure("sorting", RuntimeError(said))
     assert "disk\n    | Caused by: it\n    |   call(one)" in str(error)
     assert "Some.scala" not in str(error)
 
@@ -416,7 +416,7 @@ def test_a_worker_of_a_pool_is_a_process_that_ends_when_it_is_to(silent_runner, 
     from my_datasets.building.engines.beam.workers import pool as worker_pool
 
     monkeypatch.setattr(worker_pool, "_GRACE", 0.1)
-    pool = worker_pool.Pool()
+    pool = worker_pool.WorkerPool()
     pool.StartWorker(silent_runner, None)
     [worker] = pool._workers.values()
     assert worker.is_alive()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from my_datasets.building.engines.beam.workspace import build_files
-from my_datasets.building.engines.beam.workspace.object_store import Bucket
+from my_datasets.building.engines.beam.workspace.object_store import BucketWorkspace
 from my_datasets.building.engines.beam.workspace.workspace import SharedDirectory
 from my_datasets.errors import StoreError
 
@@ -16,7 +16,11 @@ from my_datasets.errors import StoreError
 @pytest.fixture
 def place(address, tmp_path):
     is_remote = "://" in address
-    found = Bucket(address, "a/.1.0.0.work", "a/1.0.0") if is_remote else SharedDirectory(tmp_path)
+    found = (
+        BucketWorkspace(address, "a/.1.0.0.work", "a/1.0.0")
+        if is_remote
+        else SharedDirectory(tmp_path)
+    )
     assert is_remote or not any(tmp_path.iterdir())
     found.begin()
     return pickle.loads(pickle.dumps(found))  # as workers get it
@@ -39,7 +43,11 @@ def whole(place, name):
 
 
 def test_a_place_is_seen_once_it_is_made(address, tmp_path):
-    made = Bucket(address, "b/w", "b/v") if "://" in address else SharedDirectory(tmp_path / "w")
+    made = (
+        BucketWorkspace(address, "b/w", "b/v")
+        if "://" in address
+        else SharedDirectory(tmp_path / "w")
+    )
     assert not made.is_there()
     made.begin()
     made.begin()
@@ -121,7 +129,7 @@ def test_what_is_handed_over_comes_to_the_version(place, tmp_path):
     place.write("shards/one", b"1")
     place.write("shards/two", b"22")
     place.hand_over("shards", target)
-    if isinstance(place, Bucket):
+    if isinstance(place, BucketWorkspace):
         assert place.handed_over() == {"one": 1, "two": 2}
         assert not any(target.iterdir())
         assert place.sizes("shards") == {}
@@ -133,7 +141,7 @@ def test_what_is_handed_over_comes_to_the_version(place, tmp_path):
 
 
 def test_a_file_in_a_bucket_that_is_shorter_than_it_was_made_is_told(s3_bucket):
-    place = Bucket(s3_bucket, "short/w", "short/v")
+    place = BucketWorkspace(s3_bucket, "short/w", "short/v")
     put(place, "runs/one.run", b"12345")
     with (
         place.reading("runs/one.run", 10) as reading,

@@ -274,7 +274,7 @@ def test_all_near_pairs_of_real_messages_are_found(tmp_path):
 
 def test_distinct_messages_give_no_alarm(tmp_path):
     texts = [text for text in messages() if len(text) > 60]
-    signs = text_signatures.Signer()
+    signs = text_signatures.SignatureMaker()
     rows = np.array([signs(text.encode()) for text in texts])
     closest = text_signatures.similarities
     # Those that nobody would call alike: no other shares half of its runs.
@@ -308,7 +308,7 @@ def test_names_are_no_texts(tmp_path):
 
 
 def test_short_texts_and_bytes_that_are_none():
-    sign = text_signatures.Signer()
+    sign = text_signatures.SignatureMaker()
     assert sign(b"too short") is None
     assert sign(b"\xff" * 100) is None
     assert sign(("é, " * 40).encode()) is not None
@@ -317,9 +317,9 @@ def test_short_texts_and_bytes_that_are_none():
 
 def test_long_texts_are_signed_in_parts(monkeypatch):
     text = "".join(f"{n * n:x} " for n in range(3000)).encode()
-    whole = text_signatures.Signer()(text)
+    whole = text_signatures.SignatureMaker()(text)
     monkeypatch.setattr(text_signatures, "_AT_ONCE", 100)
-    assert text_signatures.Signer()(text).tolist() == whole.tolist()
+    assert text_signatures.SignatureMaker()(text).tolist() == whole.tolist()
 
 
 def test_what_cannot_be_compared_is_said(tmp_path):
@@ -359,9 +359,9 @@ def test_close_hashes_are_found_as_by_comparing_all(most):
         other[bit * 20 :] ^= np.uint64(1) << flips[bit * 20 :]
     bits = np.unpackbits((one[:, None] ^ other[None]).view(np.uint8).reshape(300, 400, 8), axis=2)
     exact = bits.sum(axis=2)
-    from my_datasets.verification.near_duplicates.fingerprints import Images
+    from my_datasets.verification.near_duplicates.fingerprints import ImageFingerprints
 
-    ours, theirs = (Images.__new__(Images) for _ in range(2))
+    ours, theirs = (ImageFingerprints.__new__(ImageFingerprints) for _ in range(2))
     ours.hashes, theirs.hashes = one, other
     found = near_pairs.find(
         (300, 400), ours.bands(theirs, most),

@@ -21,7 +21,7 @@ from my_datasets.sources import splitting
 from my_datasets.verification import observer
 from my_datasets.verification.report import Level
 from my_datasets.verification.splits import column_hashes
-from my_datasets.verification.splits.distinct_values import Column, Values
+from my_datasets.verification.splits.distinct_values import DistinctValues, SplitColumn
 from my_datasets.verification.verifier import verify
 
 PARTS = {"train": 0.7, "validation": 0.1, "test": 0.2}
@@ -65,7 +65,8 @@ def moved(splits, *keys, between=("train", "test")):
     """Returns splits of which some rows are in the other of two, whatever is declared."""
     return {
         name: dataclasses.replace(
-            part, generate=splitting.Part(part.generate.generate, But(part.generate.rule, keys))
+            part,
+            generate=splitting.SplitPart(part.generate.generate, But(part.generate.rule, keys)),
         )
         if name in between
         else part
@@ -352,8 +353,8 @@ def test_pieces_of_any_size_give_the_same(tmp_path, monkeypatch):
     path = build(tmp_path, moved(splits, *keys), ALL)
     whole = looked(path)
     assert {i.code for i in whole[0]} >= {"group-in-two-splits"}
-    pieces = Column.pieces
-    monkeypatch.setattr(Column, "pieces", lambda self, at_once: pieces(self, 500))
+    pieces = SplitColumn.pieces
+    monkeypatch.setattr(SplitColumn, "pieces", lambda self, at_once: pieces(self, 500))
     assert looked(path) == whole
 
 
@@ -378,7 +379,7 @@ def test_each_value_is_counted_and_placed(tmp_path, at_once):
             begin += one.examples
             shards[split].append(noted)
         assert begin == content.splits[split].examples
-    column = Column(watch, shards)
+    column = SplitColumn(watch, shards)
     found = {split: {} for split in shards}
     for piece in column.pieces(at_once):
         for split, values in piece.items():
@@ -418,6 +419,6 @@ def test_places_are_those_of_the_split(tmp_path):
     """What is recomputed is what `split` did: an oracle by hand."""
     texts = pa.array([b"p1", b"p2", b""], pa.large_binary())
     keys = column_hashes.hashes("s", texts)
-    values = Values(keys, np.zeros(3, np.int64), np.ones(3, np.int64))
+    values = DistinctValues(keys, np.zeros(3, np.int64), np.ones(3, np.int64))
     expected = shuffle_order.hash_keys("my_datasets split s", texts)[0]
     assert values.places.tolist() == expected.tolist()

@@ -38,7 +38,7 @@ def is_constant(kind: type) -> bool:
     return kind in _CONSTANT or issubclass(kind, np.generic)
 
 
-class Column:
+class ColumnEncoder:
     """Encodes a top-level feature with TFDS, one value at a time: the fallback of other columns."""
 
     # Whether a text may be the path of a file that contains the value.

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.builders.encode.columns.column import Column
+from my_datasets.builders.encode.columns.column import ColumnEncoder
 from my_datasets.records import png
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece
 
 
-class Images(Column):
+class ImageEncoder(ColumnEncoder):
     """Encodes images: arrays (as PNG), encoded files, and paths of files."""
 
     def own(self, value: Any) -> Any:

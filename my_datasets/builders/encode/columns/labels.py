@@ -7,13 +7,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from my_datasets.builders.encode.columns.column import Column, is_constant
+from my_datasets.builders.encode.columns.column import ColumnEncoder, is_constant
 from my_datasets.building.units import Misfit
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece
 
 
-class Labels(Column):
+class LabelEncoder(ColumnEncoder):
     """Class labels, as numbers or names."""
 
     may_read_files = False

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import tensorflow_datasets as tfds
 
-from my_datasets.builders.encode.columns.column import Column, is_constant
+from my_datasets.builders.encode.columns.column import ColumnEncoder, is_constant
 from my_datasets.building.units import Misfit
 from my_datasets.records.tf_example.pieces import Piece
 
@@ -29,7 +29,7 @@ class Elements(Protocol):
         """Returns the map entries of rows that hold `lengths[i]` of the flat `values` each."""
 
 
-class Lists(Column):
+class Lists(ColumnEncoder):
     """Sequences of numbers or texts."""
 
     may_read_files = False

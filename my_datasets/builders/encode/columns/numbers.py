@@ -8,13 +8,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import tensorflow_datasets as tfds
 
-from my_datasets.builders.encode.columns.column import Column, is_constant
+from my_datasets.builders.encode.columns.column import ColumnEncoder, is_constant
 from my_datasets.building.units import Misfit
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece
 
 
-class Numbers(Column):
+class NumberEncoder(ColumnEncoder):
     """Encodes scalars, and tensors of a fixed shape or with one unknown dimension."""
 
     may_read_files = False

@@ -7,18 +7,18 @@ import numpy as np
 import pyarrow as pa
 import tensorflow_datasets as tfds
 
-from my_datasets.builders.encode.columns.column import Column
+from my_datasets.builders.encode.columns.column import ColumnEncoder
 from my_datasets.errors import BuilderError, explain
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece, spread
 
 
-class Optionals(Column):
+class Optionals(ColumnEncoder):
     """Wraps another column; None and null stand for no value."""
 
     may_read_files = False
 
-    def __init__(self, name: str, feature: tfds.features.Tensor, of: Column) -> None:
+    def __init__(self, name: str, feature: tfds.features.Tensor, of: ColumnEncoder) -> None:
         super().__init__(name, feature)
         self._of = of
 

@@ -6,13 +6,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.builders.encode.columns.column import Column, is_constant
+from my_datasets.builders.encode.columns.column import ColumnEncoder, is_constant
 from my_datasets.building.units import Misfit
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece
 
 
-class Texts(Column):
+class TextEncoder(ColumnEncoder):
     """Texts and bytes."""
 
     may_read_files = False

@@ -13,7 +13,7 @@ from my_datasets.building.engines.beam.pipelines import (
     write_stage,
     writing,
 )
-from my_datasets.building.engines.beam.pipelines.stage import Driver, OnBeam
+from my_datasets.building.engines.beam.pipelines.stage import BeamStage, Driver
 from my_datasets.building.engines.beam.runners import preflight
 from my_datasets.building.engines.beam.workers.environment_check import Surroundings
 from my_datasets.building.engines.beam.workspace import build_files
@@ -23,7 +23,7 @@ from my_datasets.building.progress import Meter, log_progress
 from my_datasets.errors import LostExamplesError, explain
 
 
-def opened(job: Job, options: BuildOptions, how: OnBeam) -> Driver:
+def opened(job: Job, options: BuildOptions, how: BeamStage) -> Driver:
     """Returns a build, with what an earlier one has left of it.
 
     Args:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from my_datasets.building.progress import Progress
+from my_datasets.building.progress import BuildProgress
 from my_datasets.cli.options.building import max_quarantined_option, version_gate_option
 from my_datasets.cli.options.imports import import_modules
 from my_datasets.cli.options.mirrors import mirror_option
@@ -285,7 +285,7 @@ def _download_config(
 
 
 @contextlib.contextmanager
-def _progress(silent: bool) -> Iterator[Callable[[Progress], None]]:
+def _progress(silent: bool) -> Iterator[Callable[[BuildProgress], None]]:
     """Shows progress and our notes on stderr, or nothing; stdout stays ours.
 
     Yields:
@@ -313,7 +313,7 @@ class _LogLines:
         self._stage = ""
         self._told = 0.0
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: BuildProgress) -> None:
         now = time.monotonic()
         if progress.stage != self._stage or now - self._told >= _LOG_EVERY_SECONDS:
             self._stage, self._told = progress.stage, now

@@ -91,7 +91,7 @@ def command(
     """
     quiet_tensorflow()
     from my_datasets.scaffolding import project
-    from my_datasets.scaffolding.code import Split
+    from my_datasets.scaffolding.code import SplitCode
     from my_datasets.scaffolding.scaffold import look, scaffold
 
     if folds and (split or stratify):
@@ -108,7 +108,7 @@ def command(
         _preview(found)
     if not (yes or as_json) and not click.confirm(f"Write the dataset {name!r}?", err=True):
         raise click.Abort
-    how = Split(
+    how = SplitCode(
         shares=split if isinstance(split, dict) else None,
         column=column,
         group=group,

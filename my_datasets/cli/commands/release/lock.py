@@ -91,16 +91,16 @@ def command(
 
 def _trusting(lock: "Lock", keys: Path, store: str | None) -> "Lock":
     """Returns a lock that names trusted keys for a store, in place of those it named before."""
-    from my_datasets.publishing.catalog_client import Ledger
+    from my_datasets.publishing.catalog_client import CatalogClient
     from my_datasets.publishing.model.signing import TrustedKeys
     from my_datasets.resolving.lock import TrustedKey
     from my_datasets.storage.opening import open_store
-    from my_datasets.storage.retry import PatientStore
+    from my_datasets.storage.retry import RetryingStore
 
     trusted = TrustedKeys.read(keys)
     url, store_id = "", ""
     if store is not None:
-        ledger = Ledger(PatientStore(open_store(store)), keys=trusted)
+        ledger = CatalogClient(RetryingStore(open_store(store)), keys=trusted)
         url, store_id = ledger.store.url, ledger.required().store
     others = [one for one in lock.trusted_keys if one.store != url]
     mine = [TrustedKey(line, url, store_id) for line in trusted.lines]

@@ -19,7 +19,7 @@ def command(dataset: str | None, store: str, trusted_keys: Path | None, as_json:
     Example: my-datasets ls digits --from gs://our-bucket/datasets
     """
     from my_datasets.publishing.admin.releases import releases
-    from my_datasets.publishing.model.index import State
+    from my_datasets.publishing.model.index import ReleaseState
 
     found = releases(ledger(store, trusted_keys=trusted_keys), dataset)
     if as_json:
@@ -33,7 +33,7 @@ def command(dataset: str | None, store: str, trusted_keys: Path | None, as_json:
         table.add_column(column, justify=justify, no_wrap=column != "")  # type: ignore[arg-type]
     for one in found:
         mine = one.release
-        state = "" if mine.state is State.PUBLISHED else mine.state.value
+        state = "" if mine.state is ReleaseState.PUBLISHED else mine.state.value
         message = f"{state}: {mine.message}" if mine.message else state
         table.add_row(
             one.name, mine.published[:10], human_size(mine.bytes), f"{mine.files:,}",

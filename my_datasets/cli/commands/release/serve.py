@@ -97,14 +97,14 @@ def _serve(
     workers: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    from my_datasets.input_pipeline.service.address import Address
+    from my_datasets.input_pipeline.service.address import ServiceAddress
     from my_datasets.input_pipeline.service.server.serving import (
         Ending,
         serve_dispatcher,
         serve_worker,
     )
 
-    address = Address.parse(f"grpc://{host}:{port}")
+    address = ServiceAddress.parse(f"grpc://{host}:{port}")
     ending = Ending(child_of)
 
     def ready(served: "Served") -> None:
@@ -119,7 +119,7 @@ def _serve(
         if role == "dispatcher":
             serve_dispatcher(address, str(work_dir), workers, ending, ready)
         else:
-            found = Address.parse(f"grpc://{dispatcher.removeprefix('grpc://')}")
+            found = ServiceAddress.parse(f"grpc://{dispatcher.removeprefix('grpc://')}")
             serve_worker(address, found, patience, ending, ready)
 
 

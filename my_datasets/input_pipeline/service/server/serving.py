@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from my_datasets.errors import ServiceError, explain
-from my_datasets.input_pipeline.service.address import Address, is_loopback
+from my_datasets.input_pipeline.service.address import ServiceAddress, is_loopback
 from my_datasets.input_pipeline.service.server.loopback import restrict_to_loopback
 
 # Seconds between looks at whether to end.
@@ -33,7 +33,7 @@ class Served:
     """
 
     role: str
-    address: Address
+    address: ServiceAddress
     pid: int
 
 
@@ -61,7 +61,7 @@ class Ending:
 
 
 def serve_dispatcher(
-    address: Address,
+    address: ServiceAddress,
     work_dir: str,
     workers: Sequence[str],
     ending: Ending,
@@ -94,8 +94,8 @@ def serve_dispatcher(
 
 
 def serve_worker(
-    address: Address,
-    dispatcher: Address,
+    address: ServiceAddress,
+    dispatcher: ServiceAddress,
     patience: float,
     ending: Ending,
     ready: Callable[[Served], None],
@@ -132,7 +132,7 @@ def serve_worker(
     del server
 
 
-def _started(start: Callable[[], Any], address: Address) -> Any:
+def _started(start: Callable[[], Any], address: ServiceAddress) -> Any:
     """Returns a server that listens where it is to.
 
     Raises:
@@ -154,7 +154,7 @@ def _started(start: Callable[[], Any], address: Address) -> Any:
     return server
 
 
-def _is_there(dispatcher: Address, patience: float, ending: Ending) -> bool:
+def _is_there(dispatcher: ServiceAddress, patience: float, ending: Ending) -> bool:
     """Waits for a dispatcher; returns whether it is there, and not all is to end.
 
     Raises:

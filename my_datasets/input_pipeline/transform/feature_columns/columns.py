@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import InvalidOptionError, explain
-from my_datasets.input_pipeline.plan.option_rules import MisfitError
+from my_datasets.input_pipeline.plan.option_rules import OptionError
 from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.input_pipeline.read.source import ExampleSource, source
 from my_datasets.input_pipeline.transform.feature_columns.declaring import (
@@ -145,12 +145,12 @@ def load(directory: str | os.PathLike[str]) -> FeatureColumns:
 def _declared(option: str, value: Any) -> Any:
     expected = "a dict: what becomes of each feature, by its name"
     if not isinstance(value, Mapping) or not value:
-        raise MisfitError(expected, f"give {option}={{'age': feature_columns.numeric()}}")
+        raise OptionError(expected, f"give {option}={{'age': feature_columns.numeric()}}")
     for name, one in value.items():
         if callable(one) and not isinstance(one, type):
-            raise MisfitError(expected, f"call it: {{{name!r}: {one.__name__}(...)}}")
+            raise OptionError(expected, f"call it: {{{name!r}: {one.__name__}(...)}}")
         if not isinstance(name, str) or not isinstance(one, Numeric | Categorical):
-            raise MisfitError(expected, f"give {{{str(name)!r}: feature_columns.numeric()}}")
+            raise OptionError(expected, f"give {{{str(name)!r}: feature_columns.numeric()}}")
     return dict(value)
 
 
@@ -158,7 +158,7 @@ def _crossings(option: str, value: Any) -> Any:
     if isinstance(value, Sequence) and all(isinstance(one, Crossed) for one in value):
         return value
     given = "crossed(...)" if isinstance(value, Crossed) else "crossed('a', 'b', size=9)"
-    raise MisfitError("a list of feature_columns.crossed(...)", f"give {option}=[{given}]")
+    raise OptionError("a list of feature_columns.crossed(...)", f"give {option}=[{given}]")
 
 
 @checked(called="feature_columns.adapt", also={"columns": _declared, "crosses": _crossings})

@@ -63,11 +63,11 @@ def _boundaries(option: str, value: Any) -> Any:
     try:
         found = tuple(map(float, value))
     except (TypeError, ValueError):
-        raise rules.MisfitError(expected, f"give {option}=[18, 65], or {option}=10") from None
+        raise rules.OptionError(expected, f"give {option}=[18, 65], or {option}=10") from None
     if not found or not all(map(math.isfinite, found)):
-        raise rules.MisfitError(expected, f"give {option} such numbers")
+        raise rules.OptionError(expected, f"give {option} such numbers")
     if any(a >= b for a, b in itertools.pairwise(found)):
-        raise rules.MisfitError(expected, f"give {option}={sorted(set(found))}")
+        raise rules.OptionError(expected, f"give {option}={sorted(set(found))}")
     return found
 
 
@@ -76,23 +76,23 @@ def _categories(option: str, value: Any) -> Any:
         return None
     expected = "a list of texts, or of whole numbers, each once"
     if isinstance(value, str | bytes) or np.ndim(value) != 1:
-        raise rules.MisfitError(expected, f"give {option}=[{rules.shown(value)}]")
+        raise rules.OptionError(expected, f"give {option}=[{rules.shown(value)}]")
     found = tuple(np.asarray(value).tolist())
     is_one_kind = len({type(one) for one in value}) == 1 and type(found[0]) in (str, bytes, int)
     if not is_one_kind or len(set(found)) < len(found):
-        raise rules.MisfitError(expected, "give such values")
+        raise rules.OptionError(expected, "give such values")
     return found
 
 
 def _features(option: str, value: Any) -> Any:  # noqa: ARG001 - as all rules
     wrong = [one for one in value if not isinstance(one, str)]
     if wrong and isinstance(wrong[0], Sequence):
-        raise rules.MisfitError(
+        raise rules.OptionError(
             "the names of columns, one after the other",
             f"write feature_columns.crossed({', '.join(map(repr, wrong[0]))}, ...)",
         )
     if wrong or len(value) < 2:
-        raise rules.MisfitError("the names of two columns or more", "give two names or more")
+        raise rules.OptionError("the names of two columns or more", "give two names or more")
     return value
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.building.engines.beam.pipelines.run_manifest import Gathered
-from my_datasets.building.engines.beam.workspace.build_files import Work
+from my_datasets.building.engines.beam.workspace.build_files import BuildFiles
 from my_datasets.errors import BuildInterruptedError, explain
 
 # A bucket has about so many bytes at most: a worker holds it twice, with its index, and the runner
@@ -37,7 +37,7 @@ class Buckets:
     count: int
     bucket_bytes: float
 
-    def edges(self, work: Work) -> npt.NDArray[np.uint64]:
+    def edges(self, work: BuildFiles) -> npt.NDArray[np.uint64]:
         """Returns the upper half of the hash at which each begins; the first one's left out."""
         return _read(work, self.split)
 
@@ -56,7 +56,9 @@ class Buckets:
             yield tuple(numbers[begin : begin + size])
 
 
-def cut(work: Work, split: str, gathered: Gathered, memory: int, *, spread_evenly: bool) -> Buckets:
+def cut(
+    work: BuildFiles, split: str, gathered: Gathered, memory: int, *, spread_evenly: bool
+) -> Buckets:
     """Cuts a split into buckets, or returns how an earlier build has cut it.
 
     Args:
@@ -80,7 +82,7 @@ def _file(split: str) -> str:
     return f"buckets/{split}"
 
 
-def _read(work: Work, split: str) -> npt.NDArray[np.uint64]:
+def _read(work: BuildFiles, split: str) -> npt.NDArray[np.uint64]:
     data = work.place.read(_file(split))
     if data is None:
         raise BuildInterruptedError(

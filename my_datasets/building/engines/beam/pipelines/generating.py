@@ -14,7 +14,7 @@ from my_datasets.building.collector import Rules
 from my_datasets.building.engines.beam.pipelines.run_manifest import COMMITTED
 from my_datasets.building.engines.beam.pipelines.run_writer import Gatherer, Gathering
 from my_datasets.building.engines.beam.workers.environment_check import Surroundings
-from my_datasets.building.engines.beam.workspace.build_files import Work
+from my_datasets.building.engines.beam.workspace.build_files import BuildFiles
 from my_datasets.building.job import Job
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter
@@ -73,7 +73,7 @@ def _found(value: Any) -> Any:
     return _here[value.number] if isinstance(value, Here) else value
 
 
-def gathering_of(work: Work, job: Job, item: SplitInput, options: BuildOptions) -> Gathering:
+def gathering_of(work: BuildFiles, job: Job, item: SplitInput, options: BuildOptions) -> Gathering:
     """Returns how a split is gathered."""
     rules = Rules(
         item.name, ordered=job.ordered, quarantine=options.on_error == "quarantine",
@@ -261,7 +261,7 @@ class GatherCollection(beam.DoFn):  # type: ignore[misc]
 class Commit:
     """Writes down which bundles of a collection count."""
 
-    work: Work
+    work: BuildFiles
     split: str
 
     def __call__(self, _: int, said: Iterable[dict[str, Any]]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from my_datasets.building.engines.beam.workspace.build_files import Work
+from my_datasets.building.engines.beam.workspace.build_files import BuildFiles
 from my_datasets.errors import BuilderError, LostExamplesError, explain
 
 _FOLDER = "metadata"
@@ -15,7 +15,7 @@ _FOLDER = "metadata"
 _COMMITTED = f"{_FOLDER}/committed.json"
 
 
-def add(work: Work, collections: Mapping[Any, beam.PCollection]) -> None:
+def add(work: BuildFiles, collections: Mapping[Any, beam.PCollection]) -> None:
     """Adds the writing of values to the pipeline of their collections.
 
     Args:
@@ -26,7 +26,7 @@ def add(work: Work, collections: Mapping[Any, beam.PCollection]) -> None:
         _ = collection | f"Write metadata {key}" >> beam.Map(_Write(work, key))
 
 
-def commit(work: Work, keys: Iterable[Any]) -> None:
+def commit(work: BuildFiles, keys: Iterable[Any]) -> None:
     """Writes down that all values are there, beside those of which it is written already.
 
     Args:
@@ -49,7 +49,7 @@ def commit(work: Work, keys: Iterable[Any]) -> None:
     work.write_json(_COMMITTED, sorted({*names, *(work.read_json(_COMMITTED) or ())}))
 
 
-def read(work: Work) -> dict[Any, Any] | None:
+def read(work: BuildFiles) -> dict[Any, Any] | None:
     """Returns the values by their keys; None if they are not complete."""
     names: Iterable[str] | None = work.read_json(_COMMITTED)
     if names is None:
@@ -61,7 +61,7 @@ def read(work: Work) -> dict[Any, Any] | None:
 class _Write:
     """Writes the value of a key."""
 
-    work: Work
+    work: BuildFiles
     key: Any
 
     def __call__(self, elements: list[Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from my_datasets.building.engines import planning
 from my_datasets.building.engines.beam.pipelines.checksum_totals import Tally
 from my_datasets.building.engines.beam.pipelines.run_writer import REPORT
-from my_datasets.building.engines.beam.workspace.build_files import Work
+from my_datasets.building.engines.beam.workspace.build_files import BuildFiles
 from my_datasets.building.journal import SplitState
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.runs import Run
@@ -83,7 +83,7 @@ class _Attempt:
         return bool(self.units) and all(state.complete for state in self.units.values())
 
 
-def read(work: Work, item: SplitInput) -> Gathered:
+def read(work: BuildFiles, item: SplitInput) -> Gathered:
     """Returns what is there of a split, which may be only a part of it."""
     folder = work.generated(item.name)
     # Those of an attempt in their order.
@@ -115,7 +115,9 @@ def _of_units(chosen: dict[int, str], attempts: Mapping[str, _Attempt]) -> Gathe
     return found
 
 
-def _of_collection(item: SplitInput, work: Work, attempts: Mapping[str, _Attempt]) -> Gathered:
+def _of_collection(
+    item: SplitInput, work: BuildFiles, attempts: Mapping[str, _Attempt]
+) -> Gathered:
     said_to_count = work.read_json(f"{work.generated(item.name)}/{COMMITTED}") or []
     committed = {one["attempt"]: one for one in said_to_count}
     found = Gathered()
@@ -160,7 +162,7 @@ def _add(
         found.tally = sum(counting, found.tally)
 
 
-def complete(work: Work, item: SplitInput, options: BuildOptions) -> Gathered:
+def complete(work: BuildFiles, item: SplitInput, options: BuildOptions) -> Gathered:
     """Returns what was gathered of a split, all of it, and keeps to that choice from now on.
 
     Raises:
@@ -191,13 +193,13 @@ def complete(work: Work, item: SplitInput, options: BuildOptions) -> Gathered:
     return found
 
 
-def write_unit_names(work: Work, item: SplitInput) -> None:
+def write_unit_names(work: BuildFiles, item: SplitInput) -> None:
     """Leaves for workers what messages call the units."""
     names = [item.unit_name(unit) for unit in range(len(item.units.items))]
     work.write_json(f"{work.generated(item.name)}/{_NAMES}", names)
 
 
-def unit_names(work: Work, split: str) -> list[str]:
+def unit_names(work: BuildFiles, split: str) -> list[str]:
     """Returns what messages call the units of a split."""
     names: list[str] = work.read_json(f"{work.generated(split)}/{_NAMES}")
     return names

@@ -15,7 +15,7 @@ import numpy as np
 
 from my_datasets.building.collector import Collector, Rules
 from my_datasets.building.engines.beam.pipelines import checksum_totals
-from my_datasets.building.engines.beam.workspace.build_files import Work
+from my_datasets.building.engines.beam.workspace.build_files import BuildFiles
 from my_datasets.building.runs import Run
 from my_datasets.building.units import Encoder
 
@@ -38,7 +38,7 @@ class Gathering:
       memory: What a worker may use, in bytes.
     """
 
-    work: Work
+    work: BuildFiles
     rules: Rules
     encoder: Encoder
     memory: int

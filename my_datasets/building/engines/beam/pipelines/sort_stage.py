@@ -7,7 +7,7 @@ from my_datasets.building.engines.beam.pipelines import buckets, run_manifest, s
 from my_datasets.building.engines.beam.pipelines.checksum_totals import Tally
 from my_datasets.building.engines.beam.pipelines.progress import NewFiles
 from my_datasets.building.engines.beam.pipelines.run_manifest import Gathered
-from my_datasets.building.engines.beam.pipelines.sorting import PART, REPORT, Part, Sorting
+from my_datasets.building.engines.beam.pipelines.sorting import PART, REPORT, SortedBucket, Sorting
 from my_datasets.building.engines.beam.pipelines.stage import Driver
 from my_datasets.building.engines.planning import limit
 from my_datasets.building.units import SplitInput
@@ -16,7 +16,7 @@ from my_datasets.errors import DuplicateKeyError, LostExamplesError, explain
 _ALL_SORTED = "sorted.json"
 
 
-def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[Part]]:
+def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[SortedBucket]]:
     """Sorts what was gathered of all splits.
 
     Returns:
@@ -28,7 +28,7 @@ def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[Part]]:
     inputs = driver.job.inputs
     driver.meter.begin("sorting", expected_bytes=sum(one.data_bytes for one in found))
     sortings = [_sorting(driver, *pair) for pair in zip(inputs, found, strict=True)]
-    there: list[dict[int, Part]] = [{} for _ in sortings]
+    there: list[dict[int, SortedBucket]] = [{} for _ in sortings]
     are_all_sorted = driver.work.read_json(_ALL_SORTED) is not None
     waves = _waves(driver, sortings, there)
     if waves and are_all_sorted:
@@ -62,8 +62,8 @@ def _reconciled(
     driver: Driver,
     sortings: Sequence[Sorting],
     found: Sequence[Gathered],
-    there: Sequence[dict[int, Part]],
-) -> list[list[Part]]:
+    there: Sequence[dict[int, SortedBucket]],
+) -> list[list[SortedBucket]]:
     """Returns the parts of each split, which add up to what was gathered.
 
     Raises:
@@ -86,7 +86,7 @@ def _forget_runs(driver: Driver) -> None:
         place.forget(driver.work.generated(item.name), runs.SUFFIX)
 
 
-def _left(sortings: Sequence[Sorting], there: Sequence[dict[int, Part]]) -> list[list[int]]:
+def _left(sortings: Sequence[Sorting], there: Sequence[dict[int, SortedBucket]]) -> list[list[int]]:
     return [
         [number for number in range(one.buckets.count) if number not in parts]
         for one, parts in zip(sortings, there, strict=True)
@@ -135,7 +135,7 @@ def _sorting(driver: Driver, item: SplitInput, found: Gathered) -> Sorting:
 
 
 def _waves(
-    driver: Driver, sortings: Sequence[Sorting], there: Sequence[dict[int, Part]]
+    driver: Driver, sortings: Sequence[Sorting], there: Sequence[dict[int, SortedBucket]]
 ) -> list[list[tuple[int, ...]]]:
     """Returns which buckets of each split are sorted by one pipeline after the other."""
     _read_parts(driver, sortings, [range(one.buckets.count) for one in sortings], there)
@@ -154,7 +154,7 @@ def _read_parts(
     driver: Driver,
     sortings: Sequence[Sorting],
     wanted: Sequence[Sequence[int]],
-    there: Sequence[dict[int, Part]],
+    there: Sequence[dict[int, SortedBucket]],
 ) -> None:
     work = driver.work
     for one, numbers, parts in zip(sortings, wanted, there, strict=True):
@@ -163,7 +163,7 @@ def _read_parts(
         names = {number: work.part(one.buckets.split, number) + REPORT for number in numbers}
         reported = [number for number, name in names.items() if name in sizes]
         said = work.read_all(names[number] for number in reported)
-        found = (Part.of(*each, sizes) for each in zip(reported, said, strict=True))
+        found = (SortedBucket.of(*each, sizes) for each in zip(reported, said, strict=True))
         parts |= {part.number: part for part in found if part is not None}
 
 

@@ -17,7 +17,7 @@ from my_datasets.building.engines.beam.pipelines.checksum_totals import Tally
 from my_datasets.building.engines.beam.pipelines.run_manifest import CountedRun, unit_names
 from my_datasets.building.engines.beam.workers.environment_check import Surroundings
 from my_datasets.building.engines.beam.workspace import local_runs
-from my_datasets.building.engines.beam.workspace.build_files import Work
+from my_datasets.building.engines.beam.workspace.build_files import BuildFiles
 from my_datasets.building.runs import Columns, Run
 from my_datasets.building.shards import duplicate_key
 from my_datasets.errors import LostExamplesError, explain
@@ -42,7 +42,7 @@ class Sorting:
       by_text: Whether the beginnings of keys are in place of hashes.
     """
 
-    work: Work
+    work: BuildFiles
     buckets: Buckets
     ignore_duplicates: bool
     limit: tuple[int, int] | None
@@ -51,7 +51,7 @@ class Sorting:
 
 
 @dataclass(frozen=True)
-class Part:
+class SortedBucket:
     """A sorted bucket, as its report says.
 
     Attributes:
@@ -67,7 +67,9 @@ class Part:
     dropped: Tally
 
     @classmethod
-    def of(cls, number: int, said: Mapping[str, Any], sizes: Mapping[str, int]) -> "Part | None":
+    def of(
+        cls, number: int, said: Mapping[str, Any], sizes: Mapping[str, int]
+    ) -> "SortedBucket | None":
         """Returns a part; None if its file is not as its report says.
 
         Args:
@@ -94,7 +96,7 @@ def add_sorting(
       wanted: Which buckets of each split are to be sorted.
       surroundings: What workers must find.
     """
-    ranges = [Wanted.of(numbers) for numbers in wanted]
+    ranges = [BucketRanges.of(numbers) for numbers in wanted]
     _ = (
         pipeline
         | "Files of runs" >> beam.Create(list(files), reshuffle=False)
@@ -108,7 +110,7 @@ def add_sorting(
 
 
 @dataclass(frozen=True)
-class Wanted:
+class BucketRanges:
     """Buckets, as ranges of them.
 
     Attributes:
@@ -118,7 +120,7 @@ class Wanted:
     ranges: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of(cls, numbers: Sequence[int]) -> "Wanted":
+    def of(cls, numbers: Sequence[int]) -> "BucketRanges":
         """Returns some buckets, given in their order."""
         found: list[tuple[int, int]] = []
         for number in numbers:
@@ -138,7 +140,10 @@ class CutRuns(beam.DoFn):  # type: ignore[misc]
     """Cuts runs where buckets begin."""
 
     def __init__(
-        self, sortings: Sequence[Sorting], wanted: Sequence[Wanted], surroundings: Surroundings
+        self,
+        sortings: Sequence[Sorting],
+        wanted: Sequence[BucketRanges],
+        surroundings: Surroundings,
     ) -> None:
         """Takes what a worker needs."""
         self._sortings = list(sortings)
@@ -241,7 +246,7 @@ class SortBucket(beam.DoFn):  # type: ignore[misc]
 
 
 def _write(
-    work: Work, name: str, index: Columns, records: pa.LargeBinaryArray, order: _Rows,
+    work: BuildFiles, name: str, index: Columns, records: pa.LargeBinaryArray, order: _Rows,
     dropped: Tally,
 ) -> None:  # fmt: skip
     said = None

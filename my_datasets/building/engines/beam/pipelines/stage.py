@@ -12,7 +12,7 @@ from apache_beam.runners.runner import PipelineState
 from my_datasets.building.engines.beam.pipelines.progress import watching
 from my_datasets.building.engines.beam.runners.runners import Submission
 from my_datasets.building.engines.beam.workers.environment_check import Surroundings
-from my_datasets.building.engines.beam.workspace.build_files import Work
+from my_datasets.building.engines.beam.workspace.build_files import BuildFiles
 from my_datasets.building.engines.beam.workspace.workspace import Place
 from my_datasets.building.job import Examine, Job
 from my_datasets.building.options import BuildOptions
@@ -32,7 +32,7 @@ logging.getLogger("apache_beam.runners.common").addFilter(_is_no_interruption)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnBeam:
+class BeamStage:
     """Where and how a version is built on Beam.
 
     Attributes:
@@ -76,8 +76,8 @@ class Driver:
 
     job: Job
     options: BuildOptions
-    how: OnBeam
-    work: Work
+    how: BeamStage
+    work: BuildFiles
     meter: Meter
     surroundings: Surroundings
 

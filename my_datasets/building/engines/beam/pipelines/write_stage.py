@@ -7,7 +7,7 @@ from my_datasets.building.engines.beam.pipelines import run_manifest, writing
 from my_datasets.building.engines.beam.pipelines.checksum_totals import Tally
 from my_datasets.building.engines.beam.pipelines.progress import NewFiles
 from my_datasets.building.engines.beam.pipelines.run_manifest import Gathered
-from my_datasets.building.engines.beam.pipelines.sorting import Part
+from my_datasets.building.engines.beam.pipelines.sorting import SortedBucket
 from my_datasets.building.engines.beam.pipelines.stage import Driver
 from my_datasets.building.engines.beam.pipelines.writing import HowShards, ShardTask, WrittenShard
 from my_datasets.building.engines.beam.workspace import local_runs
@@ -20,7 +20,7 @@ from my_datasets.records import tfrecord
 
 
 def write(
-    driver: Driver, found: Sequence[Gathered], parts: Sequence[Sequence[Part]]
+    driver: Driver, found: Sequence[Gathered], parts: Sequence[Sequence[SortedBucket]]
 ) -> list[SplitResult]:
     """Writes the shards of all splits, and what was found in them, among the work.
 
@@ -83,7 +83,9 @@ def _written(driver: Driver, tasks: Sequence[Sequence[ShardTask]]) -> dict[str, 
     return {one.shard.name: one for one in found if one is not None}
 
 
-def _tasks(driver: Driver, item: SplitInput, parts: Sequence[Part], kept: Tally) -> list[ShardTask]:
+def _tasks(
+    driver: Driver, item: SplitInput, parts: Sequence[SortedBucket], kept: Tally
+) -> list[ShardTask]:
     count, size = _wanted(driver, item, parts, kept)
     num_bytes = size - count * tfrecord.OVERHEAD
     number = local_writing.number_of_shards(driver.job, item, num_bytes, count)
@@ -92,7 +94,7 @@ def _tasks(driver: Driver, item: SplitInput, parts: Sequence[Part], kept: Tally)
 
 
 def _wanted(
-    driver: Driver, item: SplitInput, parts: Sequence[Part], kept: Tally
+    driver: Driver, item: SplitInput, parts: Sequence[SortedBucket], kept: Tally
 ) -> tuple[int, int]:
     """Returns how many records are written, the first ones, and their size with framing."""
     most = driver.job.max_examples

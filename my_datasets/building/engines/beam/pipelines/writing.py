@@ -15,13 +15,13 @@ import numpy.typing as npt
 from my_datasets.building import shards
 from my_datasets.building.engines import shard_files
 from my_datasets.building.engines.beam.pipelines.checksum_totals import Tally
-from my_datasets.building.engines.beam.pipelines.sorting import Part
+from my_datasets.building.engines.beam.pipelines.sorting import SortedBucket
 from my_datasets.building.engines.beam.workers.environment_check import Surroundings
 from my_datasets.building.engines.beam.workspace import local_runs
-from my_datasets.building.engines.beam.workspace.build_files import Work
+from my_datasets.building.engines.beam.workspace.build_files import BuildFiles
 from my_datasets.building.engines.beam.workspace.workspace import Place
 from my_datasets.building.job import Examine, WriteShard
-from my_datasets.building.journal import Shard
+from my_datasets.building.journal import FinishedShard
 from my_datasets.building.runs import Columns, Run
 from my_datasets.errors import CorruptShardError, LostExamplesError, explain
 from my_datasets.metadata import recorded_files
@@ -79,7 +79,7 @@ class WrittenShard:
       sidecars: The size and SHA-256 of the files beside it, by name.
     """
 
-    shard: Shard
+    shard: FinishedShard
     tally: Tally
     sidecars: Mapping[str, Any] = field(default_factory=dict)
 
@@ -91,7 +91,7 @@ class WrittenShard:
           said: The report.
           sizes: Those of the files that are there, by their names.
         """
-        shard = Shard(**said["shard"])
+        shard = FinishedShard(**said["shard"])
         if any(sizes.get(name) != size for name, (size, _) in shard.files.items()):
             return None
         return cls(shard, Tally.from_json(said["tally"]), said["sidecars"])
@@ -102,7 +102,7 @@ def report_of(name: str) -> str:
     return f"{REPORTS}/{name}.json"
 
 
-def tasks(parts: Sequence[Part], count: int, names: Sequence[str]) -> Iterator[ShardTask]:
+def tasks(parts: Sequence[SortedBucket], count: int, names: Sequence[str]) -> Iterator[ShardTask]:
     """Yields the shards of a split.
 
     Args:
@@ -131,7 +131,7 @@ def findings_of(name: str) -> str:
 
 
 def add_writing(
-    pipeline: beam.Pipeline, files: Sequence[str], work: Work, how: HowShards,
+    pipeline: beam.Pipeline, files: Sequence[str], work: BuildFiles, how: HowShards,
     surroundings: Surroundings,
 ) -> None:  # fmt: skip
     """Adds the writing of shards to a pipeline.
@@ -155,7 +155,7 @@ def add_writing(
 class WriteShards(beam.DoFn):  # type: ignore[misc]
     """Writes shards, and reads them back."""
 
-    def __init__(self, work: Work, how: HowShards, surroundings: Surroundings) -> None:
+    def __init__(self, work: BuildFiles, how: HowShards, surroundings: Surroundings) -> None:
         """Takes what a worker needs."""
         self._work = work
         self._how = how

@@ -25,7 +25,7 @@ from my_datasets.building.engines.beam.runners.runners import (
 )
 from my_datasets.building.engines.beam.workers import process
 from my_datasets.building.engines.beam.workers.environment_check import Surroundings
-from my_datasets.building.engines.beam.workspace.build_files import Work
+from my_datasets.building.engines.beam.workspace.build_files import BuildFiles
 from my_datasets.errors import BuildInterruptedError, InvalidOptionError, explain
 
 # Seconds in which an address has to answer.
@@ -50,7 +50,7 @@ _ADDRESSES = {
 }
 
 
-def check(submission: Submission, work: Work, surroundings: Surroundings) -> None:
+def check(submission: Submission, work: BuildFiles, surroundings: Surroundings) -> None:
     """Sees that the runner answers, and that its workers have what they need.
 
     Args:
@@ -151,7 +151,7 @@ def _listed(value: Any) -> list[str]:
 class Ask:
     """Answers for a worker."""
 
-    work: Work
+    work: BuildFiles
     surroundings: Surroundings
 
     def __call__(self, _: int) -> None:
@@ -162,7 +162,7 @@ class Ask:
             self.surroundings.check()
 
 
-def _ask_workers(submission: Submission, work: Work, surroundings: Surroundings) -> None:
+def _ask_workers(submission: Submission, work: BuildFiles, surroundings: Surroundings) -> None:
     work.forget_failures()
     work.place.forget(_ANSWERS)
     pipeline = submission.pipeline()

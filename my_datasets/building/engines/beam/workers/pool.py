@@ -28,7 +28,7 @@ _PROCESSES = multiprocessing.get_context("spawn")
 _GRACE = 5.0
 
 
-class Pool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
+class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
     """Starts a process for each worker that a runner asks for."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ def _end_with_the_pool() -> None:
     os._exit(1)
 
 
-def start(host: str, port: int) -> tuple[str, grpc.Server, Pool]:
+def start(host: str, port: int) -> tuple[str, grpc.Server, WorkerPool]:
     """Starts a pool; returns where it listens, the server and the pool.
 
     Args:
@@ -102,7 +102,7 @@ def start(host: str, port: int) -> tuple[str, grpc.Server, Pool]:
                 fix="choose another --port, or an address of this machine as --host",
             )
         ) from error
-    pool = Pool()
+    pool = WorkerPool()
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)
     server.start()
     return f"{host}:{bound}", server, pool

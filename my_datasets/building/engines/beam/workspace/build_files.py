@@ -46,7 +46,7 @@ _OURS = "BuildInterruptedError: "
 
 
 @dataclass(frozen=True)
-class Work:
+class BuildFiles:
     """The work of a build, by the names of its files; workers get a copy of this.
 
     Attributes:
@@ -184,7 +184,7 @@ class Work:
         )
 
 
-def opened(place: Place, identity: Mapping[str, Any], *, resume: bool) -> Work:
+def opened(place: Place, identity: Mapping[str, Any], *, resume: bool) -> BuildFiles:
     """Returns the work of a build, with what an earlier one left of it if that still fits.
 
     It has a folder of its own: a worker of a build that was given up, which may be one of other
@@ -196,12 +196,12 @@ def opened(place: Place, identity: Mapping[str, Any], *, resume: bool) -> Work:
       resume: Whether to go on with earlier work at all.
     """
     wanted = json.loads(json.dumps(identity))
-    said = Work(place).read_json(_IDENTITY)
+    said = BuildFiles(place).read_json(_IDENTITY)
     # That of an earlier release of this package has none.
     found = (said or {}).get("identity", {})
     if resume and found == wanted:
         _LOGGER.warning("Resuming the build in %s.", place)
-        work = Work(place.below(said["folder"]))
+        work = BuildFiles(place.below(said["folder"]))
         work.forget_tasks()
         work.forget_failures()
     else:
@@ -215,9 +215,9 @@ def opened(place: Place, identity: Mapping[str, Any], *, resume: bool) -> Work:
             )  # fmt: skip
         place.discard()
         folder = secrets.token_hex(4)
-        work = Work(place.below(folder))
+        work = BuildFiles(place.below(folder))
         place.begin()
-        Work(place).write_json(_IDENTITY, {"identity": wanted, "folder": folder})
+        BuildFiles(place).write_json(_IDENTITY, {"identity": wanted, "folder": folder})
     work.place.begin()
     return work
 

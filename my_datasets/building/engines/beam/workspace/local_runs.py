@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from my_datasets.building.engines.beam.workspace.workspace import Place, Reading
+from my_datasets.building.engines.beam.workspace.workspace import OpenFile, Place
 from my_datasets.building.runs import Run
 
 
@@ -18,7 +18,7 @@ class RunHere:
     """
 
     run: Run
-    reading: Reading
+    reading: OpenFile
 
     def bring(self, begin: int, end: int, *, with_keys: bool = False) -> None:
         """Sees that records `begin` to `end` are here, and their keys if they are wanted."""

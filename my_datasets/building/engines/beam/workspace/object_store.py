@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from my_datasets.building.engines.beam.workspace.workspace import Reading
+from my_datasets.building.engines.beam.workspace.workspace import OpenFile
 from my_datasets.core import ordered_pool
 from my_datasets.errors import NotInStoreError, StoreError, explain
 from my_datasets.storage import regular_files, upsert
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import PatientStore
+from my_datasets.storage.retry import RetryingStore
 
 # Where a build says that the place is made; what workers look for.
 _MARK = "place"
@@ -23,13 +23,13 @@ _AT_ONCE = 16
 
 
 @functools.lru_cache(maxsize=32)
-def _opened(url: str, process: int) -> PatientStore:  # noqa: ARG001
+def _opened(url: str, process: int) -> RetryingStore:  # noqa: ARG001
     # Connections do not survive a fork: each process makes its own.
-    return PatientStore(open_store(url))
+    return RetryingStore(open_store(url))
 
 
 @dataclass(frozen=True)
-class Bucket:
+class BucketWorkspace:
     """A folder of an object store; see `Place`.
 
     Each machine has credentials of its own for it, as its store's own tools take them. What is made
@@ -54,7 +54,7 @@ class Bucket:
         return 0.0
 
     @property
-    def _store(self) -> PatientStore:
+    def _store(self) -> RetryingStore:
         return _opened(self.url, os.getpid())
 
     def is_there(self) -> bool:
@@ -63,7 +63,7 @@ class Bucket:
     def begin(self) -> None:
         self.write(_MARK, b"")
 
-    def below(self, name: str) -> "Bucket":
+    def below(self, name: str) -> "BucketWorkspace":
         return replace(self, folder=self._path(name))
 
     def draft(self) -> "TemporaryDirectory[str]":
@@ -84,7 +84,7 @@ class Bucket:
             return None
 
     @contextmanager
-    def reading(self, name: str, size: int) -> Iterator[Reading]:
+    def reading(self, name: str, size: int) -> Iterator[OpenFile]:
         with self.draft() as directory:
             path = Path(directory) / "file"
             with path.open("xb") as file:
@@ -129,7 +129,7 @@ class Bucket:
 class _Copy:
     """A file that has the bytes of another one where they were asked for, and nothing between."""
 
-    store: PatientStore
+    store: RetryingStore
     name: str
     path: Path
 

@@ -19,7 +19,7 @@ _DRAFTS = "drafts"
 _LATE = 75.0
 
 
-class Reading(Protocol):
+class OpenFile(Protocol):
     """A file of a place that is read."""
 
     @property
@@ -63,7 +63,7 @@ class Place(Protocol):
         """Returns the contents of a small file; None if there is none."""
 
     @contextmanager
-    def reading(self, name: str, size: int) -> Iterator[Reading]:
+    def reading(self, name: str, size: int) -> Iterator[OpenFile]:
         """Opens a large file.
 
         Args:
@@ -157,7 +157,7 @@ class SharedDirectory:
             return None
 
     @contextmanager
-    def reading(self, name: str, size: int) -> Iterator[Reading]:  # noqa: ARG002
+    def reading(self, name: str, size: int) -> Iterator[OpenFile]:  # noqa: ARG002
         yield _Here(self.path / name)
 
     def sizes(self, folder: str) -> dict[str, int]:
