@@ -2,8 +2,7 @@
 
 Importing this package registers its datasets with TensorFlow Datasets, so that
 `tfds.load("digits")` finds them, without importing TensorFlow, TensorFlow Datasets or Beam: the
-registration happens when TFDS itself is imported, and the names below load what they need when
-they are first used.
+registration runs when TFDS itself is imported, and the names below are loaded on first use.
 """
 
 import importlib
@@ -104,7 +103,7 @@ register_with_tfds()
 
 
 def _origin_of(version_dir: Path) -> Any:
-    """Returns where the shards of an attached release come from: what reads knows no stores."""
+    """Returns the remote origin of an attached release's shards; `records` imports no stores."""
     return importlib.import_module("my_datasets.publishing.stream.remote_shards").AttachedOrigin(
         version_dir
     )
@@ -114,7 +113,7 @@ shard_provider.register(_origin_of)
 
 
 def __getattr__(name: str) -> Any:
-    # Not in __all__: modules, which `import *` must not load, and `open`, a builtin's name.
+    # Not in __all__: modules, because `import *` must not load them, and `open`, a builtin's name.
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
     if name not in _LAZY:

@@ -1,3 +1,3 @@
-"""The package's version: the one place where it is written."""
+"""The package's version, defined only here."""
 
 __version__ = "0.1.0"

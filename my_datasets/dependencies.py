@@ -1,6 +1,7 @@
-"""What the extras bring, and the command that installs what an import lacks.
+"""The package's extras, and the `pip install` command for a missing module.
 
-setup.py runs this file to read `EXTRAS`, so it imports nothing of the package when it is loaded.
+setup.py executes this file to read `EXTRAS`, so importing it must not import the rest of the
+package.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ if TYPE_CHECKING:
     from my_datasets.errors import MissingDependencyError
 
 BEAM = "apache-beam>=2.65,<3"
-# What decodes images; in the base, too.
+# Image decoders; also in the base requirements.
 IMAGES = ["opencv-python-headless>=4.10", "pillow>=10", "simplejpeg>=1.8"]
 
 # Extra -> its requirements.
 EXTRAS = {
     "audio": ["soundfile>=0.12"],  # sources.audio_folder
-    # Already in the base while the `tfds` command needs it; ask for it by this name.
+    # In the base requirements as long as the `tfds` command needs it; rely on the extra instead.
     "beam": [BEAM, "grpcio>=1.60"],  # my-datasets beam-worker
     "bigquery": ["adbc-driver-bigquery>=1.3"],
     "dask": [BEAM, "dask>=2024.8", "distributed>=2024.8"],  # build --beam-option runner=dask
-    # Pages in HTML, and examples as pictures in them.
+    # HTML pages, with examples shown as images.
     "catalog": ["jinja2>=3.1", "markdown-it-py>=3", "markupsafe>=2.1", "pillow>=10"],
     "compressed": ["rapidgzip>=0.14"],  # large .gz and .bz2 files in parallel
     "images": IMAGES,
@@ -42,7 +43,7 @@ EXTRAS = {
     "test": ["dill>=0.3.8", "pytest>=8"],
 }
 
-# Module -> the extra that brings it.
+# Module -> the extra that provides it.
 _EXTRA_OF = {
     "PIL": "images",
     "adbc_driver_bigquery": "bigquery",
@@ -76,24 +77,24 @@ _EXTRA_OF = {
     "torch": "torch",
 }
 
-# What brings programs that are no Python, by their names.
+# Package that provides each non-Python program.
 _PROGRAMS = {"ffmpeg": "ffmpeg", "ffprobe": "ffmpeg"}
 
 
 def extra_of(module: str) -> str | None:
-    """Returns the extra that brings a module; None if no extra does.
+    """Returns the extra that provides a module, or None.
 
     Args:
-      module: Its import name; what is not listed as a whole is known by its first part.
+      module: Its import name. If the full name is not listed, its top-level package is looked up.
     """
     return _EXTRA_OF.get(module) or _EXTRA_OF.get(module.partition(".")[0])
 
 
 def install_command(module: str) -> str:
-    """Returns the command that installs a module, and what else its extra brings.
+    """Returns the command that installs a module and the rest of its extra.
 
-    It names the requirements rather than the extra: `my_datasets[s3]` can only be installed where
-    an index has this package, and the requirements from a checkout and a wheel too.
+    The command lists the requirements rather than the extra: `my_datasets[s3]` only installs from
+    an index that has this package, whereas the requirements also work with a checkout or a wheel.
 
     Args:
       module: Its import name, or the name of an extra.
@@ -108,7 +109,7 @@ def missing_dependency(module: str, *, needed_for: str) -> MissingDependencyErro
 
     Args:
       module: Its import name.
-      needed_for: What cannot be done without it, to complete "is needed for ...".
+      needed_for: The operation that requires it; completes "is needed for ...".
     """
     from my_datasets.errors import MissingDependencyError, explain
 
@@ -124,8 +125,8 @@ def missing_program(program: str, *, needed_for: str) -> MissingDependencyError:
     """Returns the error for a program that is not installed.
 
     Args:
-      program: Its name, as it is called.
-      needed_for: What cannot be done without it, to complete "is needed for ...".
+      program: The name of its executable.
+      needed_for: The operation that requires it; completes "is needed for ...".
     """
     from my_datasets.errors import MissingDependencyError, explain
 

@@ -1,13 +1,14 @@
 """Every error this package raises on purpose: one tree, rooted at `MyDatasetsError`.
 
-Each message says on its first line what is wrong, on the following lines where and what was
-expected, and on its last line how to fix it. Leaves also derive from the built-in exception that
-TFDS's users already catch in the same place (`ValueError`, `OSError`, ...). Every class takes the
-finished message as its only argument, because TFDS re-creates exceptions from their message when
-it adds context to them.
+The first line of a message states the problem, the following lines the location and what was
+expected, and the last line the fix. Leaf classes also derive from the built-in exception that TFDS
+users already catch in that situation (`ValueError`, `OSError`, ...). Every class takes the finished
+message as its only argument, because TFDS re-creates exceptions from their message when it adds
+context to them.
 
-Names, notes and reasons in a message may be texts of others. Nothing in them is obeyed by a
-terminal, hidden, or taken for a line of ours: `printable`.
+Names, notes and reasons in a message may be untrusted text. `printable` makes sure that a terminal
+does not interpret them, that nothing in them is hidden, and that they cannot pass for a line of
+ours.
 """
 
 import difflib
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from my_datasets.printable import PrintableError, folded, on_one_line
 
-# How alike names are of which one may be a typo of the other, from 0 to 1.
+# Similarity from 0 to 1 above which a name may be a typo of another.
 _ALIKE = 0.7
 
 
@@ -26,7 +27,7 @@ class MyDatasetsError(PrintableError):
 
 
 class InvalidReferenceError(MyDatasetsError, ValueError):
-    """A text that is not `name[/config][:version]`."""
+    """A string is not of the form `name[/config][:version]`."""
 
 
 class DatasetNotFoundError(MyDatasetsError, LookupError, ValueError):
@@ -34,27 +35,27 @@ class DatasetNotFoundError(MyDatasetsError, LookupError, ValueError):
 
 
 class ConfigNotFoundError(MyDatasetsError, LookupError, ValueError):
-    """The dataset exists, the requested builder config does not."""
+    """The dataset exists, but the requested builder config does not."""
 
 
 class VersionNotFoundError(MyDatasetsError, LookupError, ValueError):
-    """The dataset exists, the requested version does not."""
+    """The dataset exists, but the requested version does not."""
 
 
 class VersionBlockedError(MyDatasetsError, ValueError):
-    """The version must not be used: its builder, or its own metadata, say so, and why."""
+    """The version is blocked by its builder or its own metadata; the message gives the reason."""
 
 
 class VersionNotBuildableError(MyDatasetsError, ValueError):
-    """The version can be loaded where it is prepared; the code as it is now does not build it."""
+    """The version can be loaded where it is prepared, but the current code does not build it."""
 
 
 class SplitNotFoundError(MyDatasetsError, LookupError, ValueError):
-    """The dataset exists, the requested split does not."""
+    """The dataset exists, but the requested split does not."""
 
 
 class NotPreparedError(MyDatasetsError, LookupError):
-    """The version exists in code, its data has not been built, and building was not allowed."""
+    """The version exists in code, but its data has not been built and building was not allowed."""
 
 
 class BuilderError(MyDatasetsError):
@@ -62,19 +63,19 @@ class BuilderError(MyDatasetsError):
 
 
 class BuilderImportError(BuilderError, ImportError):
-    """The module of a builder raised while it was imported; the cause holds its traceback."""
+    """A builder's module raised while it was imported; the cause has its traceback."""
 
 
 class DuplicateBuilderError(BuilderError, ValueError):
-    """Two different builders claim one dataset name."""
+    """Two different builders claim the same dataset name."""
 
 
 class InvalidKeyError(BuilderError, TypeError):
-    """An example's key is not a text, bytes or an int."""
+    """An example's key is not a string, bytes or an int."""
 
 
 class ExampleError(BuilderError, ValueError):
-    """An example does not fit the features of its dataset."""
+    """An example does not match the features of its dataset."""
 
 
 class DuplicateKeyError(BuilderError, ValueError):
@@ -82,15 +83,15 @@ class DuplicateKeyError(BuilderError, ValueError):
 
 
 class EmptySplitError(BuilderError, ValueError):
-    """A split has no example."""
+    """A split has no examples."""
 
 
 class VersionGateError(BuilderError, ValueError):
-    """A version's number was raised by too little for what changed since the one before it."""
+    """The version number was not raised enough for what changed since the previous version."""
 
 
 class ConstraintError(BuilderError, ValueError):
-    """Values are not what the builder declares of them."""
+    """Values violate the constraints that the builder declares."""
 
 
 class UnitError(BuilderError, RuntimeError):
@@ -98,39 +99,39 @@ class UnitError(BuilderError, RuntimeError):
 
 
 class BuildInterruptedError(MyDatasetsError, RuntimeError):
-    """A worker process died or hung; what was finished is kept for the next build."""
+    """A worker process died or hung; finished work is kept for the next build."""
 
 
 class FeatureError(MyDatasetsError, TypeError):
-    """A feature is of a kind that cannot be read here, or is not there."""
+    """A feature does not exist, or its kind is not supported."""
 
 
 class PlanError(MyDatasetsError, ValueError):
-    """A plan, or a saved position in one, belongs to other data or another plan."""
+    """A plan, or a saved position in one, belongs to other data or to another plan."""
 
 
 class LostExamplesError(MyDatasetsError, RuntimeError):
-    """Counts do not add up: examples were lost or doubled. Nothing is published then."""
+    """Counts do not add up: examples were lost or duplicated, and nothing is published."""
 
 
 class QuarantineError(BuilderError, ValueError):
-    """More examples do not fit the features than may be set aside."""
+    """More examples fail to match the features than may be quarantined."""
 
 
 class InvalidOptionError(MyDatasetsError, ValueError):
-    """An option has a value that it cannot have."""
+    """An option has an invalid value."""
 
 
 class UnknownOptionError(InvalidOptionError, TypeError):
-    """A function has no option of this name, or not by position."""
+    """A function has no option of this name, or does not accept it by position."""
 
 
 class UnknownMethodError(MyDatasetsError, AttributeError):
-    """An object has no method of this name; the message says what to use."""
+    """An object has no method of this name; the message says what to use instead."""
 
 
 class StaleDataError(MyDatasetsError, RuntimeError):
-    """Prepared data of this version was made by other code, from other input or with limits."""
+    """Prepared data of this version was built from different code or input, or with limits."""
 
 
 class SourceError(MyDatasetsError):
@@ -142,11 +143,11 @@ class ChecksumError(SourceError, ValueError):
 
 
 class DownloadError(SourceError, OSError):
-    """A file could not be downloaded whole, or something else came in its place."""
+    """A file could not be downloaded completely, or the server sent something else."""
 
 
 class MissingDependencyError(MyDatasetsError, ImportError):
-    """A distribution is needed that is not installed; the message names the `pip install`."""
+    """A required distribution is not installed; the message has the `pip install` command."""
 
 
 class DataDirError(MyDatasetsError, OSError):
@@ -158,107 +159,107 @@ class DataDirNotFoundError(DataDirError, FileNotFoundError):
 
 
 class DataDirNotWritableError(DataDirError, PermissionError):
-    """The data directory, or where it should be made, cannot be written."""
+    """The data directory, or the parent in which to create it, is not writable."""
 
 
 class DiskFullError(DataDirError):
-    """The file system of the data directory has no room left."""
+    """The file system of the data directory is full."""
 
 
 class IncompleteVersionError(DataDirError):
-    """The directory of a version is there, without the metadata of a whole one."""
+    """A version's directory exists, but lacks the metadata of a complete version."""
 
 
 class UnregisteredFeatureError(DataDirError):
-    """Metadata name a feature class that is neither TFDS's nor registered: it is not imported."""
+    """Metadata names a feature class that is neither TFDS's nor registered; it is not imported."""
 
 
 class CorruptShardError(DataDirError):
-    """A shard, or its record index, is damaged."""
+    """A shard or its record index is damaged."""
 
 
 class FileAccessError(MyDatasetsError, OSError):
-    """The system does not let a file or folder be read or written."""
+    """The operating system denies reading or writing a file or folder."""
 
 
 class OutOfMemoryError(MyDatasetsError, MemoryError):
-    """The system gives this process no more memory."""
+    """This process is out of memory."""
 
 
 class LockError(MyDatasetsError, RuntimeError):
-    """Data are others than those that a reference is locked to, or the lock cannot be read."""
+    """The data does not match the lock, or the lock file cannot be read."""
 
 
 class OverwriteError(DataDirError):
-    """A prepared version cannot be replaced safely where it is."""
+    """A prepared version cannot be replaced safely in place."""
 
 
 class StoreError(MyDatasetsError, OSError):
-    """A store cannot be used, or what is in it is none."""
+    """A store cannot be used, or its content is invalid."""
 
 
 class StoreUnavailableError(StoreError, ConnectionError):
-    """A store does not answer, or not well; asking again may help."""
+    """A store does not respond, or responds with a temporary error; a retry may help."""
 
 
 class NotInStoreError(StoreError, FileNotFoundError):
-    """A store has no such file."""
+    """A store does not have this file."""
 
 
 class AlreadyInStoreError(StoreError, FileExistsError):
-    """A store has such a file already, and files of a store are not replaced."""
+    """A store already has this file, and files in a store are never replaced."""
 
 
 class ChangedInStoreError(StoreError):
-    """Somebody else changed a file of a store in the meantime."""
+    """Another process changed a file in the store concurrently."""
 
 
 class CorruptReleaseError(StoreError):
-    """What a store gives is not what was published there, or is no release at all."""
+    """A store returns data that differs from what was published, or that is not a release."""
 
 
 class ReleaseNotFoundError(MyDatasetsError, LookupError):
-    """A store has no release that a reference means."""
+    """A store has no release that matches a reference."""
 
 
 class YankedError(MyDatasetsError, RuntimeError):
-    """A release was withdrawn; the message says why."""
+    """A release was withdrawn; the message gives the reason."""
 
 
 class PublishError(MyDatasetsError, RuntimeError):
-    """A version is not fit to be published."""
+    """A version is not fit for publishing."""
 
 
 class ReleaseConflictError(PublishError):
-    """Other bytes are published under the same version."""
+    """Different bytes are already published under the same version."""
 
 
 class SignatureError(MyDatasetsError, ValueError):
-    """A signature is missing, wrong, or by nobody who is trusted; or a state is an older one."""
+    """A signature is missing, invalid or from an untrusted key, or a signed state is too old."""
 
 
 class ServiceError(MyDatasetsError, RuntimeError):
-    """A tf.data service does not do what is asked of it, or not in time."""
+    """A tf.data service fails to do what it is asked to, or times out."""
 
 
 class StreamError(MyDatasetsError, RuntimeError):
-    """A stream of messages cannot be read, or not as it was asked."""
+    """A stream of messages cannot be read, or not in the requested way."""
 
 
 class StreamUnavailableError(StreamError, ConnectionError):
-    """No broker of a stream answers; asking again may help."""
+    """No broker of a stream responds; a retry may help."""
 
 
 class LostMessagesError(StreamError, LookupError):
-    """Messages that were to be read are not in the topic any more."""
+    """Messages that were still to be read are no longer in the topic."""
 
 
 class DemoError(MyDatasetsError):
-    """The demonstration did not reach the accuracy it promises."""
+    """The demonstration does not reach the accuracy it promises."""
 
 
 def in_an_object_store(data_dir: str) -> DataDirError:
-    """Returns the error for what is only done with data in a directory of this machine."""
+    """Returns the error for an operation that requires data in a local directory."""
     return DataDirError(
         explain(
             f"{data_dir} is in an object store, and this is done with data on this machine.",
@@ -269,7 +270,7 @@ def in_an_object_store(data_dir: str) -> DataDirError:
 
 
 def missing_shard(path: str | os.PathLike[str]) -> CorruptShardError:
-    """Returns the error for a shard that its version declares and that is not there."""
+    """Returns the error for a shard that its version declares but that does not exist."""
     folder = Path(path).parent
     return CorruptShardError(
         explain(
@@ -281,22 +282,23 @@ def missing_shard(path: str | os.PathLike[str]) -> CorruptShardError:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns a fact for `explain`: which name is meant, if one is alike; else nothing."""
+    """Returns a "Did you mean ..." fact for `explain`, or "" if no known name is similar."""
     named = {one.lower(): one for one in known}
     near = difflib.get_close_matches(name.lower(), list(named), n=1, cutoff=_ALIKE)
     return f"Did you mean {named[near[0]]!r}?" if near else ""
 
 
 def explain(problem: str, *facts: str, fix: str) -> str:
-    """Returns an error message: the problem, a line for each fact, and how to fix it.
+    """Returns an error message: the problem, one line per fact, and the fix.
 
-    Each begins with two spaces, but for the problem. Further lines within a text are marked by four
-    spaces and `| `: whoever wrote the text cannot add a fact, or say how to fix something.
+    Every line but the first is indented by two spaces. Further lines within a text are prefixed
+    with four spaces and `| `, so that untrusted text cannot add a fact or pose as the fix.
 
     Args:
-      problem: One sentence that says what is wrong.
-      *facts: One line each: where, what was expected, what was found. Empty ones are dropped.
-      fix: What the reader can do, preferably a command. It stays one line.
+      problem: One sentence that states what is wrong.
+      *facts: One line each: the location, what was expected, what was found. Empty ones are
+        dropped.
+      fix: What the reader can do, preferably a command. It is kept on one line.
     """
     lines = [folded(one) for one in (problem, *facts)]
     return "\n  ".join([lines[0], *filter(None, lines[1:]), f"Fix: {on_one_line(fix)}"])
@@ -306,7 +308,7 @@ def with_fact(message: str, fact: str) -> str:
     """Returns an error message with one more fact.
 
     Args:
-      message: What `explain` returned.
+      message: A message that `explain` returned.
       fact: One line.
     """
     known, mark, fix = message.rpartition("\n  Fix: ")

@@ -1,4 +1,4 @@
-"""`load`: from a reference to a `tf.data.Dataset`, with errors that fit on a screen."""
+"""`load`: from a reference to a `tf.data.Dataset`, with concise errors."""
 
 import os
 from collections.abc import Mapping
@@ -57,50 +57,52 @@ def load(
     cache_dir: str | os.PathLike[str] | None = None,
     cache_bytes: int | str = CACHE_BYTES,
 ) -> Any:
-    """Loads a dataset by reference, and returns what `tfds.load` would.
+    """Loads a dataset by reference and returns what `tfds.load` would return.
 
     Args:
-      reference: For example `"digits"`, `"digits:1.*.*"` or a `DatasetReference`. A wildcard means
-        the newest prepared version that fits; if there is none, the newest that the code builds.
-        Without a version, the one of the code is meant.
+      reference: For example `"digits"`, `"digits:1.*.*"` or a `DatasetReference`. A wildcard
+        selects the newest matching prepared version, or, if there is none, the newest one that the
+        code builds. Without a version, the code's version is used.
       split: A split or slice such as `"train[:80%]"`, a list of them, or None for all.
-      data_dir: The data directory; TFDS's default (`TFDS_DATA_DIR`, else
-        `~/tensorflow_datasets`) if None.
-      as_supervised: Yield `(input, label)` tuples in place of dictionaries of features.
+      data_dir: The data directory; TFDS's default (`TFDS_DATA_DIR`, else `~/tensorflow_datasets`)
+        if None.
+      as_supervised: Yield `(input, label)` tuples instead of dictionaries of features.
       with_info: Return `(dataset, tfds.core.DatasetInfo)`.
       download: Build the dataset if it is not prepared yet.
-      batch_size: Examples per batch; -1 for all of the split as tensors; None for no batches.
+      batch_size: Examples per batch; -1 returns the whole split as tensors; None does not batch.
       shuffle_files: Shuffle the order of the shards.
       decoders: TFDS decoders by feature.
       read_config: TFDS's read options.
       builder_kwargs: Further arguments of the builder's constructor.
       download_and_prepare_kwargs: Arguments of `Builder.download_and_prepare`.
-      store: Where the release is that is meant: a directory, or `s3://`, `gs://`, `https://` with a
-        folder. It is pulled into the data directory, unless it is there; no builder's code runs.
-      keys: Whose signatures count; see `my_datasets.pull`.
-      stream: Whether to leave the release in the store, unless all of it is here, and to bring
-        shards when they are read, as `my_datasets.attach`. None to do so if the disk has no room
-        for it, with a warning.
-      cache_dir: Where shards of releases that are streamed lie; see `my_datasets.attach`.
-      cache_bytes: How many bytes of them may lie there.
+      store: The store with the release: a directory, or an `s3://`, `gs://` or `https://` URL with
+        a folder. The release is pulled into the data directory unless it is already there; no
+        builder code runs.
+      keys: The trusted signing keys; see `my_datasets.pull`.
+      stream: Whether to leave the release in the store, unless it is already complete locally, and
+        fetch shards as they are read, like `my_datasets.attach`. None streams, with a warning, only
+        if the release does not fit on the disk.
+      cache_dir: The directory that caches shards of streamed releases; see `my_datasets.attach`.
+      cache_bytes: The maximum size of that cache in bytes.
 
     Returns:
-      A `tf.data.Dataset` with the dataset's features; a dict of them by split if `split` is None;
-      a list of them if `split` is a list. With `with_info`, that and the `DatasetInfo`.
+      A `tf.data.Dataset` with the dataset's features; a dict of them by split if `split` is None; a
+      list of them if `split` is a list. With `with_info`, a tuple of that and the `DatasetInfo`.
 
     Raises:
       InvalidReferenceError: `reference` is malformed.
-      DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError, SplitNotFoundError: There is
-        no such thing.
-      VersionBlockedError: The version must not be used. A wildcard passes over such versions.
-      VersionNotBuildableError: The version is not prepared, and the code only loads it.
-      NotPreparedError: The data is not there, and `download` is False.
+      DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError, SplitNotFoundError: The
+        dataset, config, version or split does not exist.
+      VersionBlockedError: The version is blocked. Wildcards skip blocked versions.
+      VersionNotBuildableError: The version is not prepared, and the code can only load it.
+      NotPreparedError: The data is not prepared, and `download` is False.
       BuilderError: The builder is at fault.
-      LockError: The data are others than the project's lock says.
-      ReleaseNotFoundError, YankedError, CorruptReleaseError, SignatureError, StoreError: As `pull`.
+      LockError: The data does not match the project's lock.
+      ReleaseNotFoundError, YankedError, CorruptReleaseError, SignatureError, StoreError: As in
+        `pull`.
     """
     if cache_dir is not None:
-        addresses.local_path(cache_dir, "cache_dir")  # before anything is asked or built
+        addresses.local_path(cache_dir, "cache_dir")  # fail before any request or build
     if store is not None:
         if builder_kwargs or download_and_prepare_kwargs:
             raise InvalidOptionError(
@@ -128,7 +130,8 @@ def load(
     builder = find_builder(request.exact, data_dir=data_dir, builder_kwargs=builder_kwargs)
     _refuse_blocked(builder, request)
     if download and download_and_prepare_kwargs and is_read_only(builder):
-        # TFDS found data and gave a builder that cannot build, but would delete if asked to.
+        # TFDS found prepared data and returned a read-only builder, which cannot build but would
+        # delete the data if asked to.
         (builder,) = builders_from_code(reference_to(builder), data_dir=data_dir)
     if download and not is_read_only(builder):
         builder.download_and_prepare(**(download_and_prepare_kwargs or {}))
@@ -144,15 +147,15 @@ def _locked(
     builder: tfds.core.DatasetBuilder,
     data_dir: str | os.PathLike[str] | None,
 ) -> tfds.core.DatasetBuilder | OnDemandBuilder:
-    """Returns what reads the data that are locked.
+    """Returns a builder or reader for the data that the lock pins.
 
-    TFDS reads the shards in an object store itself, and compares them with nothing. Of those that
-    are locked, copies are read that have the SHA-256 of the manifest.
+    TFDS reads shards in an object store directly and verifies nothing. For locked data, cached
+    copies with the SHA-256 from the manifest are read instead.
     """
     if not addresses.is_remote(builder.data_dir):
         request.check(Path(builder.data_dir), has_shards=True)
     elif request.is_locked:
-        found = find(request.reference, data_dir)  # which asks the lock
+        found = find(request.reference, data_dir)  # applies the lock
         if found.origin is not None:
             return OnDemandBuilder(found.path, found.origin)
     return builder

@@ -1,7 +1,7 @@
-"""Where the files that ship beside the code are: `checksums/` and `dummy_data/`.
+"""Paths of the files that ship with the code: `checksums/` and `dummy_data/`.
 
-In a wheel they are packages inside this one (`my_datasets/checksums`, `my_datasets/dummy_data`);
-in an editable install and in a plain checkout they are the top-level folders of the repository.
+In a wheel they are packages inside this one (`my_datasets/checksums`, `my_datasets/dummy_data`); in
+an editable install or a plain checkout they are top-level folders of the repository.
 """
 
 from pathlib import Path
@@ -26,5 +26,5 @@ def dummy_data_dir(dataset: str) -> Path:
 
 
 def is_packaged(source_file: Path) -> bool:
-    """Returns whether a builder's source file is one of this package's own datasets."""
+    """Returns whether a builder's source file belongs to one of this package's own datasets."""
     return DATASETS_DIR in source_file.resolve().parents

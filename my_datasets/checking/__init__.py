@@ -1,1 +1,1 @@
-"""Checks of a builder, in seconds, without building: its files, its code, its first examples."""
+"""Checks a builder in seconds, without building: its files, its code and its first examples."""

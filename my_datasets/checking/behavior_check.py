@@ -1,7 +1,7 @@
-"""What a builder does: imported, asked for its features, its splits and its first examples.
+"""Checks a builder's behavior: imports it, and gets its features, splits and first examples.
 
-Run as a program, in a process of its own, which anything may happen to:
-`python -m my_datasets.checking.behavior_check SUBJECT REPORT`, both files of JSON.
+Runs as a program, in a separate process, so that a builder cannot crash the check:
+`python -m my_datasets.checking.behavior_check SUBJECT REPORT`, where both are JSON files.
 """
 
 import hashlib
@@ -20,9 +20,9 @@ import pyarrow as pa
 from my_datasets.checking.target import CheckTarget
 from my_datasets.core.issue import Issue, Severity
 
-# Examples of each split that are looked at.
+# Number of examples to check in each split.
 EXAMPLES = 10
-# Of a split's keys and records that two runs are compared by: (key, SHA-256 of the record).
+# By split, the keys and records by which two runs are compared: (key, SHA-256 of the record).
 Trace = dict[str, list[tuple[str, str]]]
 
 
@@ -33,7 +33,7 @@ class _Found(Exception):  # noqa: N818 - carries an issue to where it is noted
 
 
 def examine(subject: CheckTarget) -> tuple[list[Issue], Trace]:
-    """Returns what is wrong with what a builder does, and what its first examples are."""
+    """Returns the issues in a builder's behavior, and the trace of its first examples."""
     issues: list[Issue] = []
     trace: Trace = {}
     try:
@@ -179,7 +179,7 @@ def _split(
             try:
                 record = encoded()
             except MyDatasetsError:
-                raise  # of the machine: a program that is not installed, for one
+                raise  # caused by the machine, for example by a program that is not installed
             except Exception as error:
                 raise _Found(_unfit(where, text, error)) from error
             found.append((text, hashlib.sha256(record).hexdigest()))
@@ -212,7 +212,7 @@ def _split(
 
 
 def _first(encoder: Any, item: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields the first examples' keys, and what encodes them."""
+    """Yields the first examples' keys, each with a function that encodes the example."""
     from my_datasets.building.batches import batches, with_keys
 
     for _, batch in batches(iter(item.units), EXAMPLES, encoder.own):
@@ -289,7 +289,7 @@ def _unfit(where: str, key: str, error: Exception) -> Issue:
 
 def _in_words(code: str, node: str, error: Exception) -> Issue:
     """Returns one of this package's errors as an issue."""
-    # As `errors.explain` writes them: the problem, facts, how to fix it.
+    # The format of `errors.explain`: the problem, facts, the fix.
     problem, *facts, fix = map(str.strip, str(error).splitlines())
     expected = [fact for fact in facts if fact.startswith("Expected")]
     others = [fact for fact in facts if fact not in expected]
@@ -309,7 +309,7 @@ def _said(error: BaseException) -> str:
 
 
 def _place(subject: CheckTarget, error: BaseException) -> str:
-    """Returns the builder's last line on the way to an error."""
+    """Returns the innermost line of the builder in an error's traceback."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

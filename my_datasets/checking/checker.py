@@ -1,4 +1,4 @@
-"""A whole check: files, code, and what the builder does, twice, in processes of its own."""
+"""Runs all checks of a builder; its behavior is checked in two separate processes."""
 
 import contextlib
 import json
@@ -15,32 +15,32 @@ from my_datasets.checking import docs_check, source_check
 from my_datasets.checking.target import CheckTarget, find
 from my_datasets.core.issue import Issue, Severity
 
-# Issues with which a builder cannot be run: they would be found again, and said less well.
+# Issues that prevent running a builder: a run would report them again, less clearly.
 _BEFORE_ANY_RUN = frozenset(
     {"syntax", "class-name", "base-class", "method-missing", "method-name", "version"}
 )
-# A set's order depends on it: what goes through one is not the same in two runs.
+# The seed determines the order of sets, so results that depend on it differ between two runs.
 _SEEDS = ("1", "2")
 
 
 class Running(Protocol):
-    """A process, as `subprocess.Popen` is one."""
+    """A process, with the interface of `subprocess.Popen`."""
 
     returncode: Any
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Waits for its end; raises `subprocess.TimeoutExpired`."""
+        """Waits for the process to end; raises `subprocess.TimeoutExpired`."""
 
     def kill(self) -> None:
-        """Kills it."""
+        """Kills the process."""
 
 
-# Starts a process that examines the subject in a file, and writes a report: with a hash seed.
+# Starts a process that examines the subject in a file and writes a report, given a hash seed.
 Launch = Callable[[Path, Path, str], Running]
 
 
 def new_process(given: Path, report: Path, seed: str) -> Running:
-    """Examines a subject in a new interpreter, which nothing else has touched."""
+    """Examines a subject in a fresh interpreter."""
     return subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", "my_datasets.checking.behavior_check", str(given), str(report)],
         env={
@@ -53,11 +53,11 @@ def new_process(given: Path, report: Path, seed: str) -> Running:
 
 
 def check(name_or_path: str, *, timeout: float = 60.0, launch: Launch = new_process) -> list[Issue]:
-    """Returns what is wrong with a builder: errors first.
+    """Returns the issues of a builder, errors first.
 
     Args:
       name_or_path: A dataset of this package, a builder's folder, or its module.
-      timeout: Seconds for the builder to come to its first examples.
+      timeout: The number of seconds in which the builder must yield its first examples.
       launch: Starts the processes in which the builder runs.
 
     Raises:
@@ -79,7 +79,7 @@ def _stops(issue: Issue) -> bool:
 
 
 def _valid_tags() -> frozenset[str]:
-    """Returns TFDS's tags, from its file: importing TFDS takes longer than the check may."""
+    """Returns TFDS's tags, read from its file: importing TFDS would take longer than the check."""
     import importlib.util
 
     spec = importlib.util.find_spec("tensorflow_datasets")
@@ -126,7 +126,7 @@ def _behaviour(subject: CheckTarget, timeout: float, launch: Launch) -> Iterator
 
 
 def _differences(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Issue]:
-    """Yields where two runs gave other keys, or other examples; the first place of each split."""
+    """Yields the first difference in each split between the keys or examples of two runs."""
     for split, examples in first.items():
         pairs = zip_longest(examples, second.get(split, []), fillvalue=("nothing", ""))
         for position, (one, other) in enumerate(pairs):

@@ -1,4 +1,4 @@
-"""The files beside a builder: its page, its citation, its tags, its checksums."""
+"""Checks the files beside a builder: README, citation, tags and checksums."""
 
 import difflib
 import re
@@ -12,7 +12,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def issues(subject: CheckTarget, valid_tags: frozenset[str]) -> Iterator[Issue]:
-    """Yields what is wrong with them.
+    """Yields the issues in these files.
 
     Args:
       subject: The builder.

@@ -1,4 +1,4 @@
-"""What a builder is given in place of downloads while it is checked: its dummy data."""
+"""A download manager that returns dummy data while a builder is checked."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,21 +12,21 @@ from my_datasets.core.issue import Issue, Severity
 
 
 class NoDummyDataError(Exception):
-    """There is nothing to go on with; it has been noted."""
+    """There is no dummy data, so the check cannot continue; the issue is already recorded."""
 
 
-class DummyDownloadManager:  # its name stands in errors of builders that ask for too much
-    """Gives dummy data in place of downloads, and notes what is not recorded."""
+class DummyDownloadManager:  # builders that use unsupported methods get errors with this class name
+    """Returns dummy data instead of downloads, and reports downloads without recorded checksums."""
 
     def __init__(
         self, subject: CheckTarget, records: Mapping[str, checksums.UrlInfo], issues: list[Issue]
     ) -> None:
-        """Has downloaded nothing yet.
+        """Creates a manager without any downloads.
 
         Args:
-          subject: The builder that asks for files.
-          records: What is recorded of its downloads.
-          issues: Where to note what is wrong.
+          subject: The builder that requests files.
+          records: The recorded checksums of its downloads.
+          issues: The list to which issues are added.
         """
         self._subject = subject
         self._records = records
@@ -35,15 +35,15 @@ class DummyDownloadManager:  # its name stands in errors of builders that ask fo
 
     @property
     def manual_dir(self) -> Any:
-        """Returns the dummy data."""
+        """The dummy data directory."""
         return self._there(self._dummy)
 
     def download(self, urls: Any) -> Any:
-        """Returns a dummy file for each address."""
+        """Returns a dummy file for each URL."""
         return mapped(self._file, urls)
 
     def download_and_extract(self, urls: Any) -> Any:
-        """Returns the dummy data for each address."""
+        """Returns the dummy data directory for each URL."""
 
         def extracted(item: Any) -> Any:
             self._recorded(item.url)
@@ -52,20 +52,20 @@ class DummyDownloadManager:  # its name stands in errors of builders that ask fo
         return mapped(extracted, urls)
 
     def extract(self, _paths: Any) -> Any:
-        """Returns the dummy data."""
+        """Returns the dummy data directory."""
         return self._there(self._dummy)
 
     def download_kaggle_data(self, _name: str) -> Any:
-        """Returns the dummy data."""
+        """Returns the dummy data directory."""
         return self._there(self._dummy)
 
     def iter_archive(self, path: Any) -> Any:
-        """Returns what TFDS's own does."""
+        """Returns the same as TFDS's own method."""
         method = resource.guess_extract_method(str(path))
         return extractor.iter_archive(path, method)
 
     def embedded_file(self, real: Any) -> Any:
-        """Returns what gives dummy files in place of embedded ones."""
+        """Returns a function that returns dummy files instead of embedded ones."""
 
         def found(name: str) -> Any:
             path = self._dummy / name

@@ -1,4 +1,4 @@
-"""What a builder's source shows without running it."""
+"""Static checks of a builder's source."""
 
 import ast
 import difflib
@@ -14,7 +14,7 @@ _REQUIRED = {
 }
 _METHODS = (*_REQUIRED, "_generate_examples")
 _BASES = ("Builder", "GeneratorBasedBuilder", "BeamBasedBuilder")
-# What reads only this machine's files, while paths may be those of an object store.
+# Functions that only read local files, while paths may be in an object store.
 _LOCAL_ONLY = {
     ("os", "listdir"), ("os", "walk"), ("os", "scandir"), ("os.path", "exists"),
     ("os.path", "isfile"), ("os.path", "isdir"), ("glob", "glob"), ("glob", "iglob"),
@@ -22,7 +22,7 @@ _LOCAL_ONLY = {
 
 
 def issues(subject: CheckTarget) -> Iterator[Issue]:
-    """Yields what is wrong with a builder's source."""
+    """Yields the issues in a builder's source."""
     file = subject.source.name
     try:
         tree = ast.parse(subject.source.read_bytes())
@@ -106,7 +106,7 @@ def _versions(file: str, builder: ast.ClassDef) -> Iterator[Issue]:
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
             assigned[ast.unparse(node.target)] = node
     if "VERSION" not in assigned:
-        if "BUILDER_CONFIGS" not in assigned:  # whose configs may each have one
+        if "BUILDER_CONFIGS" not in assigned:  # each config may have its own version
             yield Issue(
                 "version", f"{file}:{builder.lineno}", "The builder has no VERSION.",
                 "write VERSION = tfds.core.Version('1.0.0')",
@@ -135,7 +135,7 @@ def _versions(file: str, builder: ast.ClassDef) -> Iterator[Issue]:
 
 
 def _texts(node: ast.Assign | ast.AnnAssign) -> list[str]:
-    """Returns the texts in what is assigned; of a dict, its keys."""
+    """Returns the strings in the assigned value; for a dict, those in its keys."""
     value = node.value
     inside = value.keys if isinstance(value, ast.Dict) else [value]
     return [

@@ -1,4 +1,4 @@
-"""What is checked: a builder, known by its files."""
+"""The target of a check: a builder, identified by its files."""
 
 import difflib
 import os
@@ -21,9 +21,9 @@ class CheckTarget:
       name: The dataset's name.
       source: The builder's module.
       root: The directory from which the module is imported.
-      module: Its dotted name, seen from there.
-      checksums: Where its downloads are recorded; the file may not be there.
-      dummy_data: Where its dummy data are; the directory may not be there.
+      module: The module's dotted name relative to `root`.
+      checksums: The file with the checksums of its downloads, which may not exist.
+      dummy_data: The directory of its dummy data, which may not exist.
     """
 
     name: str
@@ -35,12 +35,12 @@ class CheckTarget:
 
     @property
     def folder(self) -> Path:
-        """The directory of the module, its README, citation and tags."""
+        """The directory of the module, with its README, citation and tags."""
         return self.source.parent
 
 
 def find(name_or_path: str) -> "CheckTarget | Issue":
-    """Returns what is to be checked; an issue if its files are not where TFDS looks for them.
+    """Returns the builder to check, or an issue if its files are not where TFDS expects them.
 
     Args:
       name_or_path: A dataset of this package, a builder's folder, or its module.
@@ -101,7 +101,7 @@ def _subject(source: Path) -> "CheckTarget | Issue":
             expected=f"<name>{SUFFIX}",
             found=source.name,
         )
-    # The outermost package that it lies in; a folder without __init__.py is one for TFDS, too.
+    # The outermost enclosing package; TFDS also accepts a folder without __init__.py.
     root, parts = source.parent.parent, [source.parent.name, source.stem]
     while (root / "__init__.py").is_file():
         root, parts = root.parent, [root.name, *parts]

@@ -1,1 +1,1 @@
-"""What is in prepared versions, and what is different between two of them."""
+"""Examines prepared versions and compares two of them."""

@@ -1,4 +1,4 @@
-"""Which of the examples that came are those that went, with other values: by their keys."""
+"""Matches removed and added examples by their keys, to find those whose values changed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from my_datasets.core import hash_sets
 from my_datasets.core.hash_sets import Places
 from my_datasets.records.keys import ShardKeys
 
-# An example by its key and its place. As many bytes as a hash has, so that `core.hashes` takes
-# pieces of them.
+# An example's key hash and position. A row has the size of a hash, so that `core.hash_sets` can
+# partition it.
 _ROW = np.dtype([("key", "S16"), ("place", ">i8"), ("none", ">i8")])
 
 
 @dataclass(frozen=True)
 class Matched:
-    """Some of the examples that came or went.
+    """Some of the examples that were added, removed or changed.
 
     Attributes:
-      changed: The places of those that have another value than before, in the split as it is.
-      removed: The places of those that are there no more, in the split as it was.
-      added: The places of those that were not there, in the split as it is.
+      changed: The positions, in the new split, of examples with the same key but other values.
+      removed: The positions, in the old split, of examples that no longer exist.
+      added: The positions, in the new split, of examples that did not exist before.
     """
 
     changed: Places
@@ -32,7 +32,7 @@ class Matched:
 
 
 class Keyed:
-    """Notes examples that went and came in files, and matches them by their keys."""
+    """Records removed and added examples in files, and matches them by their keys."""
 
     def __init__(
         self,
@@ -40,22 +40,23 @@ class Keyed:
         new: Mapping[str, Sequence[ShardKeys]],
         directory: Path,
     ) -> None:
-        """Begins with none.
+        """Starts without any examples.
 
         Args:
-          old: The keys of the examples of splits as they were, shard after shard.
-          new: Those of the splits as they are; in splits that are not in both, they are not known.
-          directory: Where files may be written.
+          old: By split, the example keys of the old version, shard by shard.
+          new: By split, the example keys of the new version. Keys are unknown for splits that are
+            not in both.
+          directory: A directory for temporary files.
         """
         self._keys = old, new
         self._directory = directory
 
     def knows(self, split: str) -> bool:
-        """Returns whether the keys of a split's examples are known, before and after."""
+        """Returns whether the example keys of a split are known in both versions."""
         return all(split in keys for keys in self._keys)
 
     def note(self, split: str, gone: Places, come: Places) -> None:
-        """Notes the places of examples that are no longer there, and of such as were not there."""
+        """Records the positions of removed and added examples."""
         for side, places in enumerate((gone, come)):
             rows = np.zeros(len(places), _ROW)
             rows["key"], rows["place"] = _of(self._keys[side][split], places), places
@@ -63,7 +64,7 @@ class Keyed:
                 rows.tofile(file)
 
     def matched(self, split: str) -> Iterator[Matched]:
-        """Yields all examples of a split that were noted, some at a time."""
+        """Yields all recorded examples of a split, some at a time."""
         paths = [self._path(split, side) for side in (0, 1)]
         if not all(path.exists() for path in paths):
             return
@@ -80,11 +81,11 @@ class Keyed:
 
 
 def _of(parts: Sequence[ShardKeys], places: Places) -> npt.NDArray[np.bytes_]:
-    """Returns the keys of examples as texts; S16 of shape [n]."""
+    """Returns the keys of examples as bytes; S16 of shape [n]."""
     found = np.zeros((len(places), 2), ">u8")
     ends = np.cumsum([part.examples for part in parts])
     which = np.searchsorted(ends, places, side="right")
-    # One shard at a time: each that is open takes a descriptor.
+    # One shard at a time, because each open shard takes a file descriptor.
     for number in np.unique(which).tolist():
         here, part = which == number, parts[number]
         found[here] = part.read()[places[here] - (int(ends[number]) - part.examples)]

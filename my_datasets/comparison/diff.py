@@ -1,4 +1,4 @@
-"""`diff`: what is different between two versions, and what that asks of the version's number."""
+"""`diff`: compares two versions, and determines the version number that the changes require."""
 
 import os
 import tempfile
@@ -26,16 +26,16 @@ from my_datasets.statistics.drift import Moved, moved
 
 @dataclass(frozen=True)
 class Diff:
-    """What is different between two versions.
+    """The differences between two versions.
 
     Attributes:
-      old: The full name of the one.
-      new: That of the other.
-      changes: What is different, what asks for most first.
-      splits: The examples of each split that both have.
-      moved: Which statistics of the values moved, as far as both manifests have them.
-      actual: By which number the version was raised; None if it is lower, or of another dataset.
-      least: The lowest version that would do.
+      old: The full name of the old version.
+      new: The full name of the new version.
+      changes: The changes, those that require the largest bump first.
+      splits: The changes in the examples of each split that both versions have.
+      moved: The statistics that moved, if both manifests have them.
+      actual: The actual bump of the version number; None if it went down, or the datasets differ.
+      least: The lowest version number that satisfies the required bump.
     """
 
     old: str
@@ -48,16 +48,16 @@ class Diff:
 
     @property
     def required(self) -> Bump:
-        """By which number the version is to be raised, at least."""
+        """The bump that the changes require."""
         return version_rules.required(self.changes)
 
     @property
     def is_enough(self) -> bool:
-        """Whether it was raised by as much."""
+        """Whether the actual bump is at least the required one."""
         return self.actual is not None and self.actual >= self.required
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it for scripts."""
+        """Returns the differences for scripts, as JSON."""
         return {
             "old": self.old,
             "new": self.new,
@@ -74,17 +74,17 @@ class Diff:
 def diff(
     old: str | os.PathLike[str], new: str | os.PathLike[str], *, workers: int | None = None
 ) -> Diff:
-    """Returns what is different between two prepared versions.
+    """Returns the differences between two prepared versions.
 
-    Where the manifests prove that examples are the same, no shard is read.
+    If the manifests prove that the examples are the same, no shard is read.
 
     Args:
-      old: The directory of the one.
-      new: That of the other.
-      workers: How many processes read shards; None for one for each core.
+      old: The directory of the old version.
+      new: The directory of the new version.
+      workers: The number of processes that read shards; None for one per core.
 
     Raises:
-      IncompleteVersionError: One of them is no prepared version.
+      IncompleteVersionError: A directory is not a prepared version.
       CorruptShardError: A shard is damaged.
     """
     before, after = _Side.read(Path(old)), _Side.read(Path(new))
@@ -128,7 +128,7 @@ class _Side(NamedTuple):
     is_canonical: bool
     dataset: str
     version: VersionNumber
-    # The files that the manifest lists; None of one that was written before it listed any.
+    # The files that the manifest lists; None if it was written before manifests listed any.
     listed: frozenset[str] | None
 
     @classmethod
@@ -147,7 +147,7 @@ class _Side(NamedTuple):
         made = subject.manifest
         statistics = subject.manifest.statistics if subject.manifest else {}
         configs = subject.manifest.configs if subject.manifest else {}
-        # As this package writes records; those that were adopted have no fingerprint.
+        # Records written by this package are canonical; adopted versions have no fingerprint.
         is_canonical = subject.manifest is not None and bool(subject.manifest.fingerprint)
         return cls(
             subject.path,
@@ -162,9 +162,10 @@ class _Side(NamedTuple):
         )
 
     def keys(self, splits: Sequence[str]) -> dict[str, list[ShardKeys]]:
-        """Returns the keys of the examples of those splits of which all are known.
+        """Returns the keys of the examples of those splits for which all keys are known.
 
-        Keys that the manifest does not list are not used: nothing says that they are right.
+        Keys that the manifest does not list are ignored, because nothing proves that they are
+        right.
         """
         found = {
             name: [
@@ -182,7 +183,7 @@ class _Side(NamedTuple):
         return self.listed is None or path_of(found.shard).name in self.listed
 
     def hashes(self, directory: Path, without: frozenset[str], workers: int) -> dict[str, Parts]:
-        """Returns the hashes of the examples of each split, of some of their features."""
+        """Returns the hashes of the examples of each split, without some of the features."""
         wanted = Examination(without=without, is_canonical=self.is_canonical and not without)
         found = examine(self.path, self.declared, directory, wanted, workers=workers)
         return {name: one.hashes for name, one in found.items()}
@@ -200,7 +201,7 @@ def _splits(old: Declared, new: Declared) -> Iterator[VersionChange]:
 
 
 def _configs(old: _Side, new: _Side) -> Iterator[VersionChange]:
-    """Yields which configs of the same dataset came and went, where both manifests know them."""
+    """Yields added and removed configs of the same dataset, if both manifests list configs."""
     is_known = old.configs and new.configs
     if not is_known or old.dataset.partition("/")[0] != new.dataset.partition("/")[0]:
         return
@@ -229,7 +230,7 @@ def _are_proved_same(old: _Side, new: _Side, common: Sequence[str]) -> bool:
 
 
 def _stored(old: _Side, new: _Side, common: Sequence[str]) -> Iterator[VersionChange]:
-    """Yields how the same examples are stored otherwise."""
+    """Yields differences in how the same examples are stored."""
     forms = old.declared.file_format, new.declared.file_format
     if forms[0] != forms[1]:
         yield VersionChange(ChangeKind.FILE_FORMAT, "all splits", *forms)

@@ -1,4 +1,4 @@
-"""One pass over all examples of a version: hashes, statistics, and what is not as declared."""
+"""A single pass over all examples of a version: hashes, statistics and constraint violations."""
 
 import contextlib
 import hashlib
@@ -28,23 +28,23 @@ from my_datasets.records.tf_example.parsing import Parser
 from my_datasets.statistics.constraints import Checking, Constraint
 from my_datasets.statistics.split import SplitStatistics
 
-# Bytes of records that are taken apart together where one may hold many numbers: a byte becomes
-# eight, and several times as many on the way.
+# Bytes of records parsed together if a record may have many numbers: a byte becomes eight, and
+# several times as many temporarily.
 _BYTES_OF_LISTS = 1 << 20
 
-# Of the files of a shard that is examined by itself.
+# File name for the hashes of a shard that is examined on its own.
 _HASHES = "hashes"
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What is looked for beside hashes.
+    """What to compute besides the hashes of examples.
 
     Attributes:
-      leaves: The features whose statistics are made; None for none.
-      constraints: What was declared of them, by their names.
-      is_canonical: Whether the records are known to be in their canonical form.
-      without: Features that are left out of the hashes.
+      leaves: The features to compute statistics of; None for none.
+      constraints: The declared constraints, by feature name.
+      is_canonical: Whether the records are known to be in canonical form.
+      without: Features to leave out of the hashes.
     """
 
     leaves: Sequence[Leaf] | None = None
@@ -66,19 +66,19 @@ def examine(
 
     Args:
       version_dir: The version's directory.
-      declared: What it declares.
-      scratch: An empty directory for the hashes, 32 bytes of each example.
-      wanted: What is looked for.
-      workers: How many processes read.
-      report: Is told the split and the bytes of each part that was read.
+      declared: The version's metadata.
+      scratch: An empty directory for the hashes, which take 32 bytes per example.
+      wanted: What to compute.
+      workers: The number of processes that read.
+      report: Called with the split and the size in bytes of each part that has been read.
 
     Returns:
-      What was found, by split. It is of no use once `scratch` is gone.
+      The results by split. They become invalid once `scratch` is deleted.
 
     Raises:
-      CorruptShardError: A shard is damaged, not there, or has another number of records than is
-        declared.
-      DataDirError: It is of a format that is not read here.
+      CorruptShardError: A shard is damaged or missing, or does not have the declared number of
+        records.
+      DataDirError: The file format is not supported.
     """
     tasks = list(parts_of(version_dir, declared, scratch, is_canonical=wanted.is_canonical))
     found = {name: Examined() for name in declared.splits}
@@ -94,7 +94,7 @@ def examine(
         if task.end is None:
             check_count(task.shard, task.examples, Parts([task.target]).hashes)
         report(task.split, task.size)
-        # In their order, so that what is added up is always the same.
+        # In order, so that floating-point sums are reproducible.
         while next_one in waiting:
             here = tasks[next_one]
             of_shard = Found.joined(filter(None, (of_shard, waiting.pop(next_one))))
@@ -108,11 +108,11 @@ def examine(
 
 @dataclass
 class Found:
-    """What was found in examples that follow each other.
+    """The results for some consecutive examples.
 
     Attributes:
-      statistics: Of the examples; None if the features are of a kind that only TFDS reads.
-      violated: What is not as it was declared, by feature and rule.
+      statistics: The statistics of the examples; None if only TFDS can read the features.
+      violated: The constraint violations, by feature and rule.
     """
 
     statistics: SplitStatistics | None
@@ -120,10 +120,10 @@ class Found:
 
     @classmethod
     def joined(cls, parts: Iterable["Found"]) -> "Found":
-        """Returns what was found in examples of which the parts follow each other.
+        """Returns the combined results of consecutive parts.
 
         Args:
-          parts: One at least, of which one is held at a time.
+          parts: The results of at least one part. Only one of them is in memory at a time.
         """
         rest = iter(parts)
         whole = next(rest)
@@ -135,15 +135,15 @@ class Found:
 def examine_shard(
     wanted: Examination, file_format: str, shard: Path, examples: int, of: int, folder: Path
 ) -> Found:
-    """Examines one shard, which this package has just written, on whichever machine.
+    """Examines one shard that this package has just written, on any machine.
 
     Args:
-      wanted: What is looked for.
-      file_format: The shard's.
+      wanted: What to compute.
+      file_format: The shard's file format.
       shard: The shard.
-      examples: How many it has.
-      of: How many its split has.
-      folder: An empty directory for the hashes; `joined` wants it.
+      examples: The number of examples in the shard.
+      of: The number of examples in its split.
+      folder: An empty directory for the hashes, which `joined` requires.
     """
     size, target = shard.stat().st_size, folder / _HASHES
     whole = ShardPart(0, "", shard, file_format, target, examples, size, of)
@@ -154,11 +154,11 @@ def examine_shard(
 
 
 def joined(shards: Iterable[tuple[Path, Found]], wanted: Examination) -> Examined:
-    """Returns what was found in a split whose shards were examined one by one.
+    """Returns the results for a split whose shards were examined separately.
 
     Args:
-      shards: Of each shard the folder with its hashes, and what was found in it.
-      wanted: What was looked for.
+      shards: For each shard, the folder with its hashes, and its results.
+      wanted: What was computed.
     """
     found = Examined()
     for folder, one in shards:
@@ -185,14 +185,14 @@ def _add(found: Examined | Found, one: Found) -> None:
 
 @dataclass(frozen=True)
 class _Files:
-    """Where hashes are written: of examples, and of values that must be unique, by constraint."""
+    """Output files for the hashes of examples, and, by constraint, of values to be unique."""
 
     hashes: BinaryIO
     values: Mapping[int, BinaryIO]
 
 
 class _Worker:
-    """Examines parts of shards, here or in a process of its own."""
+    """Examines parts of shards, in this process or in another one."""
 
     def __init__(self, wanted: Examination) -> None:
         self._wanted = wanted
@@ -207,7 +207,7 @@ class _Worker:
 
     @contextlib.contextmanager
     def writing(self, task: ShardPart) -> Iterator[_Files]:
-        """Gives the files that hashes of some examples are written to."""
+        """Opens the files to which the hashes of some examples are written."""
         with contextlib.ExitStack() as stack:
             yield _Files(
                 stack.enter_context(task.target.open("xb")),
@@ -223,7 +223,7 @@ class _Worker:
             return self.examined(task, files)
 
     def examined(self, task: ShardPart, files: _Files) -> Found:
-        """Returns what is found in a part; its hashes are written at the end of files."""
+        """Returns the results for a part, after appending its hashes to `files`."""
         wanted = self._wanted
         statistics = None if wanted.leaves is None else SplitStatistics(wanted.leaves, task.of)
         result = Found(statistics, {})
@@ -268,7 +268,7 @@ class _Worker:
 
 
 def _most_bytes(wanted: Examination) -> int:
-    """Returns how many bytes of records are taken apart together."""
+    """Returns how many bytes of records to parse together."""
     numbers = [leaf for leaf in wanted.leaves or () if leaf.form == "number"]
     has_lists = any(leaf.sequence or leaf.shape for leaf in numbers if leaf.encoding == "none")
     return _BYTES_OF_LISTS if has_lists else BYTES

@@ -1,4 +1,4 @@
-"""Which examples of a split are others than they were."""
+"""Compares the examples of splits between two versions."""
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,27 +12,27 @@ from my_datasets.core.hash_sets import HashPart, Parts, Places
 from my_datasets.core.version_rules import ChangeKind, VersionChange
 from my_datasets.metadata import content
 
-# Examples of each kind that are named.
+# Maximum number of examples listed per kind of change.
 _NAMED = 5
 
 
 @dataclass
 class SplitDiff:
-    """What is different in a split; of a feature that only one version has, nothing counts.
+    """The differences in a split, ignoring features that only one version has.
 
     Attributes:
       name: The split.
-      before: How many examples it had.
-      after: How many it has.
+      before: The number of examples in the old version.
+      after: The number of examples in the new version.
       added: How many were in no split before.
-      removed: How many are in no split any more.
-      changed: How many have other values. That is known where both versions have the keys of their
-        examples, as those that were built here have; else they are removed and added.
+      removed: How many are no longer in any split.
+      changed: How many have other values. This requires the keys of the examples in both versions,
+        which versions built by this package have; without keys, they count as removed and added.
       moved: How many came from another split, by its name.
       moved_away: How many went to other splits.
-      is_reordered: Whether the same examples come in another order.
-      examples: The numbers of the first few, for each of `added`, `removed`, `changed` and `moved`:
-        in the split as it is, except for those that were removed.
+      is_reordered: Whether the same examples are in another order.
+      examples: The positions of the first few examples that are `added`, `removed`, `changed` or
+        `moved`: in the new split, or, if removed, in the old one.
     """
 
     name: str
@@ -47,12 +47,12 @@ class SplitDiff:
     examples: dict[str, list[int]] = field(default_factory=dict)
 
     def note(self, kind: str, places: Places) -> None:
-        """Notes where some examples are; of all that are noted the first few stay."""
+        """Records the positions of examples, of which the first few are kept."""
         here = self.examples.get(kind, [])
         self.examples[kind] = heapq.nsmallest(_NAMED, [*here, *places.tolist()])
 
     def changes(self) -> Iterator[VersionChange]:
-        """Yields what that is."""
+        """Yields the differences as changes."""
         node = f"split {self.name}"
         if self.added:
             yield VersionChange(ChangeKind.EXAMPLES_ADDED, node, f"{self.before:,} examples",
@@ -73,12 +73,12 @@ class SplitDiff:
             )
 
     def _named(self, kind: str) -> str:
-        """Returns the first few, behind a colon; nothing where it is not known which they are."""
+        """Returns the first few examples after a colon, or "" if their positions are unknown."""
         named = ", ".join(f"{self.name}[{place}]" for place in self.examples.get(kind, []))
         return f": {named}" if named else ""
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it for scripts."""
+        """Returns the differences for scripts, as JSON."""
         return {
             "before": self.before, "after": self.after, "added": self.added,
             "removed": self.removed, "changed": self.changed, "moved": self.moved,
@@ -90,13 +90,13 @@ class SplitDiff:
 def compared(
     old: Mapping[str, Parts], new: Mapping[str, Parts], common: Sequence[str], keyed: Keyed
 ) -> list[SplitDiff]:
-    """Returns what is different in the splits that both versions have.
+    """Returns the differences in the splits that both versions have.
 
     Args:
-      old: The hashes of the examples of each split, as it was.
-      new: Those of the splits as they are.
-      common: The splits that both have.
-      keyed: What is known of the keys of the examples.
+      old: The hashes of the examples of each split in the old version.
+      new: The hashes of the examples of each split in the new version.
+      common: The splits that both versions have.
+      keyed: The keys of the examples, where known.
     """
     found = {name: SplitDiff(name, old[name].hashes, new[name].hashes) for name in common}
     nothing = HashPart.of([], 0, 0)
@@ -142,7 +142,7 @@ def compared(
 def _note_moved(
     split: SplitDiff, source: str, gone: dict[str, Counted], come: dict[str, Counted]
 ) -> int:
-    """Notes which examples that came to a split were gone from another one; returns how many."""
+    """Records the examples that moved to a split from another one, and returns their number."""
     left, arrived = gone[source], come[split.name]
     moved = arrived.in_both(left)
     if moved.total:

@@ -1,4 +1,4 @@
-"""What was found in the examples of a version, and what of it was declared otherwise."""
+"""Results of examining the examples of a version, with the violations of its constraints."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,17 +10,17 @@ from my_datasets.statistics.constraints import Constraint, Violation
 from my_datasets.statistics.numbers import LabelStatistics
 from my_datasets.statistics.split import SplitStatistics
 
-# Of classes without an example so many are told.
+# Maximum number of classes without examples to list.
 _MOST_TOLD = 5
 
 
 @dataclass(frozen=True)
 class Violated:
-    """Values of a split that are not what was declared of them.
+    """Values of a split that violate a constraint.
 
     Attributes:
-      place: The shard and the record of the first.
-      violation: The first, with the number of all.
+      place: The shard and the record of the first violation.
+      violation: The first violation, with the total count.
     """
 
     place: str
@@ -29,13 +29,13 @@ class Violated:
 
 @dataclass
 class Examined:
-    """What was found in a split.
+    """The results for a split.
 
     Attributes:
-      hashes: Those of the examples of each part, in their order.
-      statistics: Of its examples; None if the features are of a kind that only TFDS reads.
-      violated: What is not as it was declared, by feature and rule.
-      values: Hashes of the values that must be unique, by feature; parts as of `hashes`.
+      hashes: The hashes of the examples of each part, in order.
+      statistics: The statistics of the examples; None if only TFDS can read the features.
+      violated: The constraint violations, by feature and rule.
+      values: The hashes of values that must be unique, by feature; in the same parts as `hashes`.
     """
 
     hashes: Parts = field(default_factory=Parts)
@@ -44,10 +44,10 @@ class Examined:
     values: dict[str, Parts] = field(default_factory=dict)
 
     def content(self, shards: Sequence[ShardContent]) -> SplitContent:
-        """Returns what the manifest says of the examples.
+        """Returns the manifest's entry on the examples.
 
         Args:
-          shards: The shards they are in.
+          shards: The shards with the examples.
         """
         return SplitContent(
             self.hashes.hashes, content.ordered(self.hashes),
@@ -56,12 +56,12 @@ class Examined:
 
 
 def note(found: dict[tuple[str, str], Violated], key: tuple[str, str], one: Violated) -> None:
-    """Adds values that are not what was declared to others of the same feature and rule.
+    """Adds violations to earlier ones of the same feature and rule.
 
     Args:
-      found: Those that were found before, by feature and rule.
+      found: The earlier violations, by feature and rule; updated in place.
       key: The feature and the rule.
-      one: The values, which come after those.
+      one: The violations to add, which come after the earlier ones.
     """
     first = found.setdefault(key, one)
     if first is not one:
@@ -72,11 +72,11 @@ def note(found: dict[tuple[str, str], Violated], key: tuple[str, str], one: Viol
 def violations(
     found: Mapping[str, Examined], declared: Mapping[str, Constraint]
 ) -> Iterator[tuple[str, str]]:
-    """Yields features and what does not hold of them in a split, or between splits.
+    """Yields each feature with a violated constraint, and a description of the violation.
 
     Args:
-      found: What was found.
-      declared: What was declared, by the names of features.
+      found: The results by split.
+      declared: The declared constraints, by feature name.
     """
     for name, split in found.items():
         for place, one in ((each.place, each.violation) for each in split.violated.values()):
@@ -97,7 +97,7 @@ def violations(
 
 
 def _repeated(feature: str, found: Mapping[str, Examined]) -> Iterator[tuple[str, str]]:
-    """Yields the feature and a few words if values come twice."""
+    """Yields the feature and a description if values are not unique."""
     parts = {name: split.values.get(feature, Parts()) for name, split in found.items()}
     copies = Copies.of(Parts(path for some in parts.values() for path in some.paths), 1)
     for first in copies.places:

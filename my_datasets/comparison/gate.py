@@ -1,4 +1,4 @@
-"""The version gate: no version is built whose number does not say what changed."""
+"""The version gate: refuses to build a version whose number does not reflect what changed."""
 
 from pathlib import Path
 
@@ -16,25 +16,24 @@ from my_datasets.resolving.blocked import Blocked, reason_in_metadata
 
 _LOGGER = get_logger(__name__)
 
-# Changes that a message names.
+# Maximum number of changes listed in a message.
 _NAMED = 6
 
 
 def check(new_dir: Path, siblings: Path, blocked: Blocked | None = None) -> None:
-    """Compares a version that was just built with its neighbours: the one below, and the one above.
+    """Compares a version that was just built with the nearest lower and the nearest higher version.
 
-    The rule holds from the lower one to the higher one, whichever was built first. A neighbour is
-    the nearest version that is whole: those made with limits, such as samples, and those that are
-    blocked are neither held to this nor compared with. One that cannot be read is passed over with
-    a warning.
+    The rule applies from the lower to the higher version, whichever was built first. Versions built
+    with limits, such as samples, and blocked versions are neither checked nor compared with. A
+    neighbor that cannot be read is skipped with a warning.
 
     Args:
-      new_dir: Where the new version lies, with its metadata.
-      siblings: The directory in which other versions of the same dataset and config lie.
-      blocked: The versions that must not be used.
+      new_dir: The directory of the new version, with its metadata.
+      siblings: The directory with the other versions of the same dataset and config.
+      blocked: The blocked versions.
 
     Raises:
-      VersionGateError: The number of the higher one was raised by too little for what changed.
+      VersionGateError: The number of the higher version was not raised enough for what changed.
     """
     new = ComparedVersion.read(new_dir)
     if new.declared is None or _is_limited(new.manifest):
@@ -58,7 +57,7 @@ def check(new_dir: Path, siblings: Path, blocked: Blocked | None = None) -> None
 
 
 def _compared(low: tuple[VersionNumber, Path], high: tuple[VersionNumber, Path]) -> Diff | None:
-    """Returns what is different between two versions; None if it may be anything, or is unknown."""
+    """Returns the differences between two versions; None if any are allowed or they are unknown."""
     if version_rules.between(low[0], high[0]) is Bump.MAJOR:
         return None
     try:
@@ -70,7 +69,7 @@ def _compared(low: tuple[VersionNumber, Path], high: tuple[VersionNumber, Path])
 
 
 def _comparable(siblings: Path, config: str | None, blocked: Blocked) -> dict[VersionNumber, Path]:
-    """Returns the prepared versions that are whole and may be used."""
+    """Returns the prepared versions that are complete and not blocked."""
     return {
         one.version: one.path
         for one in layout.versions_in(siblings)
@@ -80,7 +79,7 @@ def _comparable(siblings: Path, config: str | None, blocked: Blocked) -> dict[Ve
 
 
 def _is_limited(manifest: Manifest | None) -> bool:
-    """Returns whether there is less in a version than its builder makes of its input."""
+    """Returns whether a version has less data than its builder generates from the full input."""
     options = manifest.options if manifest is not None else {}
     return any(name != "on_error" for name in options)
 
@@ -113,7 +112,7 @@ def _too_different(found: Diff, above: Path) -> VersionGateError:
 
 
 def _told(found: Diff) -> list[str]:
-    """Returns the changes that ask for most."""
+    """Returns the changes that require the largest bump, as lines of a message."""
     told = [change for change in found.changes if change.bump is found.required]
     lines = [
         f"{change.node}: {change.kind.value}, because {change.reason}"

@@ -1,4 +1,4 @@
-"""Hashes that may be there several times, and which are there more often than elsewhere."""
+"""Multisets of hashes, and their differences."""
 
 from typing import NamedTuple
 
@@ -8,7 +8,7 @@ from my_datasets.core.hash_sets import HashPart, Places, Texts
 
 
 class Counted(NamedTuple):
-    """Different hashes, sorted, how often each is there, and the place of one of them."""
+    """Distinct hashes, sorted, with the count of each and the position of one occurrence."""
 
     texts: Texts
     counts: Places
@@ -22,11 +22,11 @@ class Counted(NamedTuple):
 
     @property
     def total(self) -> int:
-        """How many there are, each counted as often as it is there."""
+        """The number of hashes, including duplicates."""
         return int(self.counts.sum())
 
     def minus(self, other: "Counted") -> "Counted":
-        """Returns those that are not in the other, or not as often."""
+        """Returns the multiset difference."""
         left = self.counts.copy()
         _, here, there = np.intersect1d(
             self.texts, other.texts, assume_unique=True, return_indices=True
@@ -35,7 +35,7 @@ class Counted(NamedTuple):
         return self._chosen(np.flatnonzero(left), left)
 
     def in_both(self, other: "Counted") -> "Counted":
-        """Returns those that are in both, as often as they are in both, at their places here."""
+        """Returns the multiset intersection, with the positions in this one."""
         _, here, there = np.intersect1d(
             self.texts, other.texts, assume_unique=True, return_indices=True
         )

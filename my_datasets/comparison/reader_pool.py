@@ -1,4 +1,4 @@
-"""Who reads shards: this process, or several where that is worth it."""
+"""Reads shards in this process, or in several where that pays off."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -6,18 +6,18 @@ from typing import Any, Protocol
 from my_datasets.building.engines import process_pool
 from my_datasets.records import shard_reader
 
-# Less than this is read by one process.
+# Less data than this is read by a single process.
 FEW_BYTES = 16 << 20
 
 
 class Reader(Protocol):
-    """Reads shards; it is taken along into other processes."""
+    """Processes shards; it is copied into worker processes."""
 
     def handle(self, task: Any) -> Any:
-        """Returns what it makes of a shard, or of a part of one."""
+        """Returns the result for a shard or a part of one."""
 
     def finish(self) -> None:
-        """Ends."""
+        """Ends the reader."""
 
 
 def each(
@@ -29,15 +29,15 @@ def each(
     file_format: str,
     describe: Callable[[Any], str],
 ) -> Iterator[tuple[Any, Any]]:
-    """Yields tasks with what a reader makes of them, in any order.
+    """Yields each task with the reader's result, in any order.
 
     Args:
-      tasks: What is read.
-      reader: Who reads it.
-      workers: How many processes there may be.
-      size: How many bytes there are.
-      file_format: Of which format it is.
-      describe: Names a task in an error.
+      tasks: The shards, or parts of them, to read.
+      reader: The reader.
+      workers: The maximum number of processes.
+      size: The total size of the tasks in bytes.
+      file_format: The file format of the shards.
+      describe: Returns a task's name for errors.
     """
     can_fork = process_pool.available() and shard_reader.can_be_read_forked(file_format)
     if workers == 1 or len(tasks) < 2 or size < FEW_BYTES or not can_fork:

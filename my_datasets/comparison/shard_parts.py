@@ -1,4 +1,4 @@
-"""Parts of shards, each of which one worker reads at a time."""
+"""Parts of shards, the units of work of one worker."""
 
 import hashlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from my_datasets.records.random_access import RecordBatch, RecordReader, RecordS
 from my_datasets.records.tf_example import canonical
 from my_datasets.records.tf_example.columns import UnreadableRecordError
 
-# Records that are a part, and about how many bytes of them at most.
+# Maximum number of records in a part, and approximate maximum number of bytes.
 _RECORDS = 1 << 15
 BYTES = 8 << 20
 
@@ -28,13 +28,13 @@ class ShardPart:
       number: Its number among all parts.
       split: Its split.
       shard: The shard.
-      file_format: The shard's.
-      target: Where what is made of it is to be put.
-      examples: How many the shard is said to have.
-      size: How many bytes it has, about.
-      of: How many examples the split has.
-      begin: The first of its records.
-      end: The one after its last; None for all of the shard.
+      file_format: The shard's file format.
+      target: The file for the results.
+      examples: The declared number of records in the shard.
+      size: The approximate size in bytes.
+      of: The number of examples in the split.
+      begin: The first record.
+      end: The record after the last one; None for the whole shard.
     """
 
     number: int
@@ -49,28 +49,28 @@ class ShardPart:
     end: int | None = None
 
     def values(self, feature: int) -> Path:
-        """Returns where the hashes of a feature's values are put."""
+        """Returns the file for the hashes of a feature's values."""
         return values_of(self.target, feature)
 
 
 def values_of(target: Path, feature: int) -> Path:
-    """Returns where the hashes of a feature's values are put, beside those of examples."""
+    """Returns the file for the hashes of a feature's values, next to those of the examples."""
     return target.with_name(f"{target.name}-{feature}")
 
 
 def parts_of(
     version_dir: Path, declared: Declared, scratch: Path, *, is_canonical: bool
 ) -> Iterator[ShardPart]:
-    """Yields the parts of all shards, in their order.
+    """Yields the parts of all shards, in order.
 
     Args:
       version_dir: The version's directory.
-      declared: What it declares.
-      scratch: Where what is made of each part is to be put.
-      is_canonical: Whether records are as this package writes them, so that shards are cut.
+      declared: The version's metadata.
+      scratch: The directory for the results of each part.
+      is_canonical: Whether the records were written by this package; only then are shards cut.
 
     Raises:
-      CorruptShardError: A shard is not there, or has another number of records than is declared.
+      CorruptShardError: A shard is missing or does not have the declared number of records.
     """
     number = 0
     form = declared.file_format
@@ -90,14 +90,14 @@ def parts_of(
 
 
 def cut(whole: ShardPart, *, is_canonical: bool) -> Iterator[ShardPart]:
-    """Yields parts of a shard, in their order; only the shard decides which.
+    """Yields the parts of a shard, in order; they depend only on the shard.
 
     Args:
-      whole: All of it.
-      is_canonical: Whether records are as this package writes them, so that shards are cut.
+      whole: The whole shard, as one part.
+      is_canonical: Whether the records were written by this package; only then is the shard cut.
 
     Raises:
-      CorruptShardError: It has another number of records than is declared.
+      CorruptShardError: The shard does not have the declared number of records.
     """
     if whole.file_format != "tfrecord" or not is_canonical or not whole.examples:
         yield whole
@@ -116,17 +116,17 @@ def cut(whole: ShardPart, *, is_canonical: bool) -> Iterator[ShardPart]:
 def batches(
     part: ShardPart, most: int, *, is_canonical: bool, without: frozenset[str]
 ) -> Iterator[tuple[RecordBatch, Hashes]]:
-    """Yields records of a part, some at a time, and the hashes of what they hold.
+    """Yields the records of a part in batches, with the hashes of their canonical form.
 
     Args:
       part: The part.
-      most: About how many bytes are yielded at a time.
-      is_canonical: Whether records are as this package writes them.
-      without: Features that do not count.
+      most: The approximate number of bytes per batch.
+      is_canonical: Whether the records were written by this package.
+      without: Features to leave out of the hashes.
 
     Raises:
       CorruptShardError: The shard is damaged.
-      DataDirError: It is of a format that is not read here.
+      DataDirError: The file format is not supported.
     """
     if part.end is not None:
         step = max(1, (part.end - part.begin) * most // max(part.size, 1))
@@ -161,7 +161,7 @@ def batches(
 
 
 def _gathered(parts: Iterator[list[bytes]], most: int) -> Iterator[list[bytes]]:
-    """Yields as many records together as are best taken apart together."""
+    """Yields lists of records that are large enough to be parsed together."""
     found: list[bytes] = []
     held = 0
     for records in parts:
@@ -175,10 +175,10 @@ def _gathered(parts: Iterator[list[bytes]], most: int) -> Iterator[list[bytes]]:
 
 
 def check_count(shard: Path, expected: int, found: int) -> None:
-    """Looks whether a shard has as many records as it is said to have.
+    """Checks that a shard has the declared number of records.
 
     Raises:
-      CorruptShardError: It has not.
+      CorruptShardError: The numbers differ.
     """
     if found != expected:
         raise CorruptShardError(
@@ -201,5 +201,5 @@ def _damaged(shard: Path, row: int, reason: str) -> CorruptShardError:
 
 
 def unreadable(shard: Path, row: int, reason: str) -> CorruptShardError:
-    """Returns the error for a record that is no `tf.Example`."""
+    """Returns the error for a record that is not a `tf.Example`."""
     return _damaged(shard, row, f"It is no tf.Example: {reason}.")

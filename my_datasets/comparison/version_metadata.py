@@ -1,4 +1,4 @@
-"""What is verified: a version's directory, its metadata as far as they can be read."""
+"""The metadata of a version that is verified or compared, as far as it can be read."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +17,13 @@ ANEW = "build or pull the version anew"
 
 @dataclass
 class ComparedVersion:
-    """A version that is verified.
+    """A version to verify or compare.
 
     Attributes:
       path: Its directory.
-      declared: What its metadata declare; None if they cannot be read.
+      declared: The declarations in its metadata; None if they cannot be read.
       manifest: Its manifest; None if there is none that can be read.
-      issues: What was found while they were read.
+      issues: The issues found while reading them.
     """
 
     path: Path
@@ -33,7 +33,7 @@ class ComparedVersion:
 
     @classmethod
     def read(cls, path: Path) -> "ComparedVersion":
-        """Reads the metadata of a version; what is wrong with them is noted."""
+        """Reads the metadata of a version; problems are added to `issues`."""
         found = cls(path)
         try:
             found.declared = Declared.read(path)
@@ -42,7 +42,7 @@ class ComparedVersion:
             found.declared = None
             found.issues.append(_unreadable("dataset_info.json", error))
         try:
-            # Whoever compares features takes them apart in both ways.
+            # Comparing features parses the file in both of these ways.
             content.schema_of(path)
             feature_changes.not_in_both(path, path)
         except (OSError, *MALFORMED) as error:
@@ -61,12 +61,12 @@ class ComparedVersion:
 
     @property
     def content(self) -> Content | None:
-        """What the manifest says is in it."""
+        """The content listed in the manifest."""
         return self.manifest.content if self.manifest else None
 
     @property
     def name(self) -> str:
-        """The dataset's full name, or the directory if that is not known."""
+        """The dataset's full name, or the directory if the name is unknown."""
         return self.declared.name if self.declared else str(self.path)
 
 

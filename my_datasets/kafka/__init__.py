@@ -1,1 +1,1 @@
-"""Examples out of Kafka: batches of an unbounded topic, and versions of a range of offsets."""
+"""Reads examples from Kafka: batches of an unbounded topic, and versions of a range of offsets."""

@@ -1,4 +1,4 @@
-"""Batches of a topic's messages as NumPy arrays, and where they are."""
+"""Iterates over a topic's messages in batches of NumPy arrays, and tracks the position."""
 
 import time
 import weakref
@@ -20,18 +20,18 @@ from my_datasets.kafka.decode.quarantine import Quarantine
 from my_datasets.kafka.decode_queue import Block
 from my_datasets.kafka.options import TopicRange
 
-# A wait is cut into pieces of so many seconds, so that a signal is noticed.
+# Waits are split into intervals of this many seconds, so that signals are handled.
 _NOTICE = 0.5
 
 
 @dataclass(frozen=True)
 class MessageForm:
-    """What batches look like.
+    """The shape of batches.
 
     Attributes:
-      size: How many examples one has.
-      max_wait: Seconds after which one is given with what there is; None to wait until it is full.
-      drop_remainder: Whether what is left at the end is not given.
+      size: The number of examples in a batch.
+      max_wait: Seconds after which an incomplete batch is returned; None to wait until it is full.
+      drop_remainder: Whether to drop an incomplete batch at the end.
     """
 
     size: int
@@ -41,15 +41,15 @@ class MessageForm:
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that an iteration is made of.
+    """Everything that defines an iteration.
 
     Attributes:
-      connection: The topic's.
-      reading: What is to be read of it.
+      connection: The connection to the topic.
+      reading: What to read.
       decoding: Decodes messages.
-      form: What batches look like.
-      quarantine: The file for messages that cannot be decoded; None if they are errors.
-      max_quarantined: The part of the messages that may go there.
+      form: The shape of batches.
+      quarantine: The file for messages that cannot be decoded; None to raise an error for them.
+      max_quarantined: The fraction of messages that may be quarantined.
     """
 
     connection: Connection
@@ -62,13 +62,13 @@ class Recipe:
 
 @dataclass
 class _Part:
-    """A block of which some examples may have been given out already.
+    """A block, and how much of it has been returned already.
 
     Attributes:
       block: The block.
-      decoded: What it holds.
-      begin: The first example that was not.
-      gone: How many of the block's messages were given out, or cannot be.
+      decoded: Its decoded messages.
+      begin: The first example not returned yet.
+      gone: The number of the block's messages that were returned or cannot be decoded.
     """
 
     block: Block
@@ -80,11 +80,11 @@ class _Part:
         return len(self.decoded.rows) - self.begin
 
     def go(self, end: int) -> Offsets:
-        """Goes on; returns the next offsets of the partitions whose messages are passed by that.
+        """Advances to an example; returns the next offset of each partition it passed messages of.
 
         Args:
-          end: The example before which it stops. What cannot be decoded goes with the example
-            before it, but for what comes before the first one.
+          end: The example to stop before. Messages that cannot be decoded are passed with the
+            example before them; those before the first example, with the first one.
         """
         rows, first = self.decoded.rows, self.gone
         self.begin = end
@@ -92,7 +92,7 @@ class _Part:
         partitions = self.block.partitions[first : self.gone]
         if not len(partitions):
             return {}
-        if (partitions == partitions[0]).all():  # as most are: Kafka gives many of one at once
+        if (partitions == partitions[0]).all():  # usual: Kafka delivers many of one at once
             return {int(partitions[0]): int(self.block.offsets[self.gone - 1]) + 1}
         ends = np.flatnonzero(np.diff(partitions, append=-1))
         nexts = self.block.offsets[first + ends] + 1
@@ -100,20 +100,20 @@ class _Part:
 
 
 class MessageBatches(Iterator[Any]):
-    """The batches of a topic: an iterator, and a context that closes it.
+    """The batches of a topic: an iterator, and a context manager that closes it.
 
-    A batch counts as consumed when the next one is asked for, or by `commit`.
+    A batch counts as consumed when the next one is requested, or on `commit`.
     """
 
     def __init__(self, recipe: Recipe, position: TopicPosition | None = None) -> None:
-        """Begins; the cluster is reached when the first batch is asked for.
+        """Initializes the iterator; it connects to the cluster when the first batch is requested.
 
         Args:
-          recipe: What is read.
-          position: Where to begin; None for where the group is, or the start.
+          recipe: What to read, and how.
+          position: Where to begin; None for the group's offsets, or the configured start.
 
         Raises:
-          InvalidOptionError: Messages cannot be set aside as it is said.
+          InvalidOptionError: The quarantine options are invalid, or its file cannot be written.
         """
         self._recipe, self._begin = recipe, position
         self._quarantine = Quarantine(recipe.quarantine, recipe.max_quarantined)
@@ -131,10 +131,10 @@ class MessageBatches(Iterator[Any]):
         return self
 
     def __next__(self) -> Any:
-        """Returns the next batch: columns nested as the features are.
+        """Returns the next batch: columns nested like the features.
 
         Raises:
-          StopIteration: It was closed, or came to the end that was asked for.
+          StopIteration: The iterator was closed, or reached the requested end.
           StreamError: The topic cannot be read.
           ExampleError, QuarantineError: Messages cannot be decoded.
         """
@@ -163,16 +163,16 @@ class MessageBatches(Iterator[Any]):
         return self._last(feed)
 
     def commit(self) -> None:
-        """Says that the batch that was given last is consumed: its messages are not given again.
+        """Marks the last returned batch as consumed, so that its messages are not delivered again.
 
-        Asking for the next one says so, too.
+        Requesting the next batch does this, too.
         """
         if self._in_hand is not None and self._feed is not None:
             self._feed.ledger.consume(*self._in_hand)
             self._in_hand = None
 
     def state(self) -> TopicPosition:
-        """Returns where the iteration is: after the batch that was given last."""
+        """Returns the position after the last returned batch."""
         return self._opened().position()
 
     @property
@@ -182,16 +182,19 @@ class MessageBatches(Iterator[Any]):
 
     @property
     def quarantined(self) -> int:
-        """How many messages were set aside so far."""
+        """The number of messages quarantined so far."""
         return self._quarantine.count
 
     @property
     def held(self) -> int:
-        """The bytes that were read and not given out, about."""
+        """The approximate number of bytes read but not returned yet."""
         return 0 if self._feed is None else self._feed.held
 
     def close(self) -> None:
-        """Commits what was consumed, and leaves the group. The batch in hand is not: `commit`."""
+        """Commits what was consumed, and leaves the group.
+
+        The last returned batch is not committed unless `commit` was called.
+        """
         self._is_closed = self._is_done = True
         self._parts.clear()
         self._rows = 0
@@ -215,13 +218,15 @@ class MessageBatches(Iterator[Any]):
             self._feed = Feed(
                 recipe.connection, recipe.reading, recipe.decoding, self._quarantine, self._begin
             )
-            # Also when nobody has it any more, and when Python ends.
+            # Closes the feed also when the iterator is garbage-collected, and when Python shuts
+            # down.
             self._closing = weakref.finalize(self, self._feed.close)
         return self._feed
 
     def _add(self, block: Block) -> None:
         if block.epoch != self._epoch:
-            # What is left of an earlier one is read anew, by whoever has its partitions now.
+            # What is left of an earlier epoch is read again, by the consumer that now owns its
+            # partitions.
             self._parts.clear()
             self._rows, self._after, self._epoch = 0, {}, block.epoch
         if block.decoded is None:
@@ -242,7 +247,7 @@ class MessageBatches(Iterator[Any]):
         return wait is not None and time.monotonic() >= self._waits_since + wait
 
     def _batch(self, feed: Feed, least: int) -> Any:
-        """Returns a batch, if there are enough examples; otherwise None."""
+        """Returns a batch if there are at least `least` examples; otherwise None."""
         if self._rows < least or not self._rows:
             return None
         wanted = min(self._rows, self._recipe.form.size)
@@ -261,7 +266,7 @@ class MessageBatches(Iterator[Any]):
         return self._given(feed, pieces)
 
     def _given(self, feed: Feed, pieces: list[Any]) -> Any:
-        """Returns pieces as a batch, if they may still be given out; otherwise None."""
+        """Returns pieces as a batch; None if they may no longer be delivered."""
         after, self._after = self._after, {}
         if not feed.ledger.give(self._epoch, after):
             self._parts.clear()
@@ -271,17 +276,17 @@ class MessageBatches(Iterator[Any]):
         return pytree.concatenated(pieces)
 
     def _last(self, feed: Feed) -> Any:
-        """Returns what is left at the end.
+        """Returns the examples left at the end.
 
         Raises:
-          StopIteration: Nothing is.
+          StopIteration: There are none, or they are dropped.
         """
         if self._rows and not self._recipe.form.drop_remainder:
             batch = self._batch(feed, 1)
             if batch is not None:
                 return batch
         if not self._rows:
-            # What could not be decoded, and comes after the last example, is done with, too.
+            # Messages after the last example that could not be decoded are consumed as well.
             for part in self._parts:
                 self._after |= part.go(len(part.decoded.rows))
             self._parts.clear()

@@ -1,4 +1,4 @@
-"""Messages that were read and wait to be given out: decoded in threads, and bounded."""
+"""A bounded queue of messages that were read, and the threads that decode them."""
 
 import queue
 import threading
@@ -17,22 +17,22 @@ from my_datasets.kafka.decode.values import MessageValues, Pieces
 
 Numbers = npt.NDArray[np.int64]
 
-# Blocks that wait at most, whatever their size.
+# The maximum number of waiting blocks, whatever their size.
 _MOST_BLOCKS = 16
 
 
 @dataclass(eq=False)
 class Block:
-    """Messages that were read at once.
+    """Messages that were read together.
 
     Attributes:
-      epoch: In which they were read.
-      pieces: What they hold; none any more when they are decoded.
-      partitions: Of each message; shape [n].
-      offsets: Of each message; shape [n].
-      seen: How many messages there were up to these, with them.
-      cost: The bytes that they take, about.
-      decoded: Their values; None until they are decoded.
+      epoch: The epoch in which they were read.
+      pieces: Their values; emptied after decoding.
+      partitions: The partition of each message; shape [n].
+      offsets: The offset of each message; shape [n].
+      seen: The number of messages read so far, including these.
+      cost: Their approximate size in bytes.
+      decoded: The decoded messages; None before decoding.
       failure: Why they could not be decoded.
     """
 
@@ -47,12 +47,12 @@ class Block:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it was decoded, or could not be."""
+        """Whether decoding has succeeded or failed."""
         return self.decoded is not None or self.failure is not None
 
 
 class Ahead:
-    """The blocks that wait, in order, and the threads that decode them."""
+    """The queue of blocks, in order, and the threads that decode them."""
 
     def __init__(
         self, topic: str, decoding: Decoding, quarantine: Quarantine, *, memory: int, workers: int
@@ -62,9 +62,9 @@ class Ahead:
         Args:
           topic: The topic's name.
           decoding: Decodes messages.
-          quarantine: Where those go that cannot be.
-          memory: The bytes that may wait.
-          workers: How many threads decode.
+          quarantine: Receives messages that cannot be decoded.
+          memory: The maximum size of the waiting blocks, in bytes.
+          workers: The number of decoding threads.
         """
         self._topic, self._decoding, self._quarantine = topic, decoding, quarantine
         self._memory = memory
@@ -83,25 +83,25 @@ class Ahead:
 
     @property
     def held(self) -> int:
-        """The bytes that wait, about."""
+        """The approximate number of bytes waiting."""
         return self._held
 
     def put(self, block: Block) -> None:
-        """Adds a block."""
+        """Adds a block, and queues it for decoding."""
         with self._changed:
             self._blocks.append(block)
             self._held += block.cost
         self._jobs.put(block)
 
     def take(self, timeout: float | None) -> Block | None:
-        """Returns the next block; None if the time is over first.
+        """Returns the next block; None after a timeout.
 
         Args:
-          timeout: Seconds; None for ever.
+          timeout: Seconds; None to wait forever.
 
         Raises:
           StopIteration: There are no more.
-          Exception: They cannot be read, or decoded.
+          Exception: They cannot be read or decoded.
         """
         with self._changed:
             if not self._changed.wait_for(self._has_news, timeout):
@@ -120,22 +120,22 @@ class Ahead:
             raise StopIteration
 
     def wait_for_room(self, timeout: float) -> bool:
-        """Waits until more is wanted; returns whether it is."""
+        """Waits until the queue has room or is closed; returns False after a timeout."""
         with self._changed:
             return self._changed.wait_for(self._is_wanted, timeout)
 
     def drop(self) -> None:
-        """Drops what waits."""
+        """Drops all waiting blocks."""
         with self._changed:
             self._blocks.clear()
             self._held = 0
             self._changed.notify_all()
 
     def end(self, failure: BaseException | None = None) -> None:
-        """After what waits there is no more.
+        """Marks the end of the queue, after the blocks that are waiting.
 
         Args:
-          failure: Why, if it is an error.
+          failure: The error that ended it, if any.
         """
         with self._changed:
             self._ends = True
@@ -143,7 +143,7 @@ class Ahead:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Ends the threads; who waits gets no more."""
+        """Stops the threads; `take` then raises StopIteration."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -193,7 +193,7 @@ class Ahead:
 
 
 def _size(columns: Any) -> int:
-    """Returns the bytes of columns, about: but those of texts, which are those of the messages."""
+    """Returns the approximate bytes of columns, without texts, which count as message bytes."""
     total = 0
     for column in pytree.columns_of(columns):
         values = column.values if isinstance(column, Ragged) else column

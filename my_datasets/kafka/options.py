@@ -1,4 +1,4 @@
-"""What is to be read of a topic, and how."""
+"""Options for reading a topic."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -6,35 +6,37 @@ from typing import Any, Literal
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.kafka.consumer.offsets import When
 
-# Messages that are decoded at once, about, and their bytes: with fewer, threads hand over more
-# often; more is not quicker, as the processor's cache does not hold it. But of long ones a few.
+# The approximate number of messages, and of bytes, to decode at once: with fewer, threads hand over
+# more often; more is not faster, because they do not fit into the processor's cache. The last
+# number is the minimum for long messages.
 _AT_ONCE, _BYTES_AT_ONCE, _LEAST_AT_ONCE = 8192, 2 << 20, 16
 _FIRST = 64
-# How much more than before may be read at once: the next messages may be larger.
+# The largest growth of a read over the previous one, because the next messages may be larger.
 _GROWTH = 4
-# Half of the memory is for what was fetched and not read, half for what was read.
+# The minimum memory. Half of it is for fetched messages not read yet, half for messages read.
 _LEAST_MEMORY = 8 << 20
-# Of the second half, the part of what is decoded at once.
+# A single decode uses this fraction (1/n) of the second half.
 _PARTS = 16
-# Of the first half, the part that one answer of a broker may have; and librdkafka's own most.
+# A broker's response may use this fraction (1/n) of the first half; and librdkafka's default
+# maximum.
 _ANSWERS, _LARGEST_ANSWER = 4, 50 << 20
 
 
 @dataclass(frozen=True)
 class TopicRange:
-    """What is to be read of a topic.
+    """What to read from a topic, and how.
 
     Attributes:
       batch_size: Examples in a batch.
-      group: Whose partitions are read; None for those of the shard.
-      start: Where partitions are begun of which nobody knows.
-      until: Whether to stop at the end that a partition has when it is begun.
-      shard: (which, of how many): the partitions that are read without a group.
-      on_lost: What to do if messages that were to be read are not there any more.
-      idle_timeout: Seconds without a message after which there are no more; None for never.
-      patience: Seconds without a broker after which that is an error.
-      commit_seconds: How often a group is told what was consumed.
-      memory: Bytes that may be held ahead.
+      group: The consumer group that assigns partitions; None to read those of the shard.
+      start: Where to begin partitions without a known position.
+      until: Whether to stop at the end that a partition has when reading it begins.
+      shard: (index, count): the partitions to read without a group.
+      on_lost: What to do if messages to be read are gone.
+      idle_timeout: Seconds without a message after which the stream ends; None for never.
+      patience: Seconds without a broker after which to fail.
+      commit_seconds: Seconds between commits to the group.
+      memory: The maximum number of bytes to read ahead.
       workers: Threads that decode.
     """
 
@@ -54,7 +56,7 @@ class TopicRange:
         """Checks the values.
 
         Raises:
-          InvalidOptionError: One of them cannot be.
+          InvalidOptionError: One of them is invalid.
         """
         _require(self.batch_size >= 1, "batch_size", self.batch_size, "1 or more")
         _require(self.group is None or bool(self.group), "group", self.group, "a name, or None")
@@ -74,12 +76,12 @@ class TopicRange:
 
     @property
     def is_endless(self) -> bool:
-        """Whether it goes on for ever."""
+        """Whether the stream never ends."""
         return self.until is None and self.idle_timeout is None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The options of librdkafka that follow."""
+        """The librdkafka options for these values."""
         fetched = self.memory // 2
         found: dict[str, Any] = {
             "partition.assignment.strategy": "cooperative-sticky",
@@ -92,21 +94,21 @@ class TopicRange:
 
     @property
     def first_rows(self) -> int:
-        """How many messages are read at once as long as their size is not known."""
+        """The number of messages to read at once before their size is known."""
         return min(_FIRST, self._most_rows)
 
     def rows_of(self, size: float, before: int) -> int:
-        """Returns how many messages are to be read at once.
+        """Returns the number of messages to read at once.
 
         Args:
-          size: Bytes of one, about.
-          before: How many it were before.
+          size: The approximate size of a message in bytes.
+          before: The number read at once so far.
         """
         each = max(1.0, size)
         quick = max(_LEAST_AT_ONCE, int(_BYTES_AT_ONCE / each))
         fitting = int(self.memory / 2 / _PARTS / each)
         rows = max(1, min(self._most_rows, quick, fitting, before * _GROWTH))
-        # Of whole batches none has to be put together.
+        # Reads of whole batches need no concatenation.
         return rows - rows % self.batch_size if rows > self.batch_size else rows
 
     @property

@@ -24,7 +24,7 @@ PayloadName = Literal["example", "json", "avro"]
 
 
 class StreamOptions(TypedDict, total=False):
-    """The options of `stream`, which says what they mean."""
+    """The options of `stream`; see there."""
 
     features: Any
     group: str | None
@@ -67,55 +67,54 @@ def stream(
 def stream(
     url: str, *, as_numpy: bool = False, **options: Unpack[StreamOptions]
 ) -> "MessageDataset | MessageBatches":
-    """Returns batches of decoded examples from a Kafka topic, without an end.
+    """Streams batches of decoded examples from a Kafka topic; unbounded by default.
 
     Args:
       url: The topic: `kafka://BROKER[:PORT][,BROKER...]/TOPIC`.
-      as_numpy: Give an iterator over NumPy arrays, and load no TensorFlow for it, in place of a
-        `tf.data.Dataset`.
+      as_numpy: Return an iterator over NumPy arrays instead of a `tf.data.Dataset`; this does not
+        import TensorFlow.
       options: All but `features` have defaults:
-        features: What an example is: `tfds.features.FeaturesDict({...})`, a dict of features, or
-          a prepared dataset such as `"digits:1.*.*"` that has the same.
-        group: The consumer group; its members share the partitions, and each message is given at
-          least once. None to read all partitions (or those of `shard`), and to keep offsets only
+        features: What an example is: `tfds.features.FeaturesDict({...})`, a dict of features, or a
+          prepared dataset such as `"digits:1.*.*"` with the same features.
+        group: The consumer group; its members share the partitions, and each message is delivered
+          at least once. None to read all partitions (or those of `shard`), and to keep offsets only
           where `state` is saved.
         batch_size: Examples in a batch; 32.
         payload: What a message is: `"example"` (a `tf.Example` as TFDS writes it), `"json"` or
           `"avro"`.
-        schema: Avro's: a dict or JSON text; or several by their numbers in a schema registry.
-        start: Where to begin partitions of which neither the group nor `state` knows: `"earliest"`
+        schema: The Avro schema: a dict or JSON text; or several, by their IDs in a schema registry.
+        start: Where to begin partitions without a position in the group or `state`: `"earliest"`
           (the default), `"latest"`, a `datetime` with a time zone, or `{partition: offset}`.
-        until: `"end"` to stop at the end that the topic has now; None (the default) to go on.
+        until: `"end"` to stop at the topic's current end; None (the default) to continue.
         state: Where to begin, from `state()` of an iterator or dataset, or its text.
-        shard: `(which, of_how_many)`: a part of the partitions, for several readers without a
-          group.
-        as_supervised: Give `(input, target)`: True as the prepared dataset declares it, or the
-          names of the two.
-        columns: The features that are wanted; None for all.
+        shard: `(index, count)`: a part of the partitions, for several readers without a group.
+        as_supervised: Return `(input, target)`: True for those that the prepared dataset declares,
+          or the names of the two.
+        columns: The features to read; None for all.
         image_size: `(height, width)` to which images are resized.
-        max_wait: Seconds after which a batch is given with what there is; None for never.
-        drop_remainder: Whether what is left at an end is not given.
-        quarantine: A file to which messages are added that cannot be decoded; without one they
+        max_wait: Seconds after which an incomplete batch is returned; None for never.
+        drop_remainder: Whether to drop an incomplete batch at the end.
+        quarantine: A file to which messages that cannot be decoded are appended; without one they
           are errors.
-        max_quarantined: The part of the latest 10,000 messages that may go there; 0.01.
-        on_lost: If messages that were to be read are gone: `"fail"`, or `"skip"` with a warning.
+        max_quarantined: The fraction of the latest 10,000 messages that may be quarantined; 0.01.
+        on_lost: If messages to be read are gone: `"fail"`, or `"skip"` with a warning.
         idle_timeout: Seconds without a message after which the iteration ends; None for never.
-        patience: Seconds without a broker after which that is an error; 600.
-        commit_seconds: How often the group is told what was consumed; 1.
-        memory: Bytes that may be held ahead, such as `"256M"`; 128 MiB.
+        patience: Seconds without a broker after which to fail; 600.
+        commit_seconds: Seconds between commits to the group; 1.
+        memory: The maximum number of bytes to read ahead, such as `"256M"`; 128 MiB.
         workers: Threads that decode; 1.
         options: librdkafka's own options: `security.protocol`, `sasl.username`, ...
-        data_dir: Where the prepared dataset is.
+        data_dir: The data directory of the prepared dataset.
 
     Returns:
       A dataset of dicts, or of `(input, target)`, with the methods `batches`, `iterator`, `state`,
       `commit` and `close`; or an iterator with those that apply.
 
     Raises:
-      InvalidOptionError: An option cannot be what it is.
-      FeatureError: A feature is not there, or cannot be read or put into batches.
+      InvalidOptionError: An option is invalid.
+      FeatureError: A feature does not exist, or cannot be read or batched.
       MissingDependencyError: confluent-kafka, or fastavro, is not installed.
-      PlanError: `state` is none.
+      PlanError: `state` is not a position.
     """
     if "features" not in options:
         raise InvalidOptionError(
@@ -137,22 +136,22 @@ def _payload(name: str, features: DecodedFeatures, schema: Any) -> payloads.Payl
     parser = parser_of(name, features.tree, schema)
     if parser is None:
         return payloads.ExamplePayloads()
-    # It is TFDS that knows how features are encoded.
+    # Only TFDS knows how features are encoded.
     from my_datasets.builders.encode.encoder import ExampleEncoder
 
     return payloads.Objects(parser, ExampleEncoder(features.loaded()))
 
 
 def parser_of(name: str, tree: Any, schema: Any = None) -> payloads.PayloadParser | None:
-    """Returns what makes examples of messages; None if they are `tf.Example`s.
+    """Returns the parser of messages; None if they are `tf.Example`s.
 
     Args:
       name: `example`, `json` or `avro`.
       tree: The leaves of an example.
-      schema: Avro's.
+      schema: The Avro schema.
 
     Raises:
-      InvalidOptionError: There is no such payload, or a schema is missing or too much.
+      InvalidOptionError: There is no such payload, or a schema is missing or unexpected.
       MissingDependencyError: fastavro is not installed.
     """
     if name not in ("example", "json", "avro"):

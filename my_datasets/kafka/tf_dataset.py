@@ -1,4 +1,4 @@
-"""Batches of a topic's messages as a `tf.data.Dataset`."""
+"""A topic's messages as a `tf.data.Dataset` of batches."""
 
 import weakref
 from collections.abc import Iterator
@@ -16,19 +16,19 @@ from my_datasets.kafka.consumer.position import TopicPosition
 
 
 class MessageDataset(tf.data.Dataset):
-    """A `tf.data.Dataset` of batches of a topic, which has no end unless one was asked for.
+    """A `tf.data.Dataset` of batches of a topic, unbounded unless an end was requested.
 
-    Each iteration is a consumer of its own, and ends the one before it. A batch counts as consumed
-    when the next one is asked for of this dataset, or by `commit`: a `prefetch` behind it asks
-    early.
+    Each iteration has a consumer of its own, and ends the one before it. A batch counts as consumed
+    when the next one is requested from this dataset, or on `commit`: a `prefetch` after this
+    dataset requests batches early.
     """
 
     def __init__(self, recipe: Recipe, position: TopicPosition | None = None) -> None:
-        """Builds the dataset; the cluster is reached when the first batch is asked for.
+        """Builds the dataset; it connects to the cluster when the first batch is requested.
 
         Args:
-          recipe: What is read.
-          position: Where to begin; None for where the group is, or the start.
+          recipe: What to read, and how.
+          position: Where to begin; None for the group's offsets, or the configured start.
         """
         self._recipe, self._position = recipe, position
         self._running: weakref.ref[MessageBatches] | None = None
@@ -40,11 +40,11 @@ class MessageDataset(tf.data.Dataset):
 
     @property
     def element_spec(self) -> Any:
-        """The form of a batch."""
+        """The structure, types and shapes of a batch."""
         return self._dataset.element_spec
 
     def batches(self, state: TopicPosition | None = None) -> MessageBatches:
-        """Returns an iterator over the batches as NumPy arrays.
+        """Returns an iterator over the batches as NumPy arrays; ends the running iteration.
 
         Args:
           state: Where to begin; None for where this dataset does.
@@ -55,14 +55,14 @@ class MessageDataset(tf.data.Dataset):
         return found
 
     def iterator(self) -> "MessageIterator":
-        """Returns an iterator that knows where it is, for `tf.train.Checkpoint`."""
+        """Returns an iterator whose position `tf.train.Checkpoint` saves."""
         return MessageIterator(self)
 
     def state(self) -> TopicPosition:
-        """Returns where the iteration is that was begun last: after the batch given last.
+        """Returns the position of the latest iteration, after its last returned batch.
 
         Raises:
-          RuntimeError: None is running.
+          RuntimeError: No iteration is running.
         """
         running = self._iteration()
         if running is None:
@@ -70,20 +70,20 @@ class MessageDataset(tf.data.Dataset):
         return running.state()
 
     def commit(self) -> None:
-        """Says that the batch that was given last is consumed."""
+        """Marks the last returned batch as consumed."""
         running = self._iteration()
         if running is not None:
             running.commit()
 
     def close(self) -> None:
-        """Ends the iteration that is running, if one is."""
+        """Ends the running iteration, if there is one."""
         running = self._iteration()
         if running is not None:
             running.close()
 
     @property
     def counts(self) -> Counts:
-        """What the iteration that was begun last has read."""
+        """What the latest iteration has read."""
         running = self._iteration()
         return Counts() if running is None else running.counts
 
@@ -119,17 +119,17 @@ class MessageDataset(tf.data.Dataset):
 
         dataset = tf.data.Dataset.from_generator(arrays, output_signature=specs).map(nested)
         options = tf.data.Options()
-        # What asks early would have messages committed that nobody has seen.
+        # Prefetching would commit messages that the consumer has not seen.
         options.experimental_optimization.inject_prefetch = False
         options.experimental_optimization.map_parallelization = False
         return dataset.with_options(options)
 
 
 class MessageIterator(tf.train.experimental.PythonState):
-    """Goes through a stream, and can be saved with a model: `tf.train.Checkpoint(data=iterator)`.
+    """An iterator that can be saved with a model: `tf.train.Checkpoint(data=iterator)`.
 
-    Restored, it goes on with the message after the last one that the model had seen: each message
-    goes into the model's state exactly once.
+    After a restore it continues with the message after the last one the model has seen: each
+    message affects the model's state exactly once.
     """
 
     def __init__(self, stream: MessageDataset) -> None:
@@ -147,11 +147,11 @@ class MessageIterator(tf.train.experimental.PythonState):
         return pytree.map_columns(tensor, next(self._batches))
 
     def state(self) -> TopicPosition:
-        """Returns where it is."""
+        """Returns the current position."""
         return self._batches.state()
 
     def commit(self) -> None:
-        """Says that the batch that was given last is consumed."""
+        """Marks the last returned batch as consumed."""
         self._batches.commit()
 
     def close(self) -> None:
@@ -163,21 +163,21 @@ class MessageIterator(tf.train.experimental.PythonState):
         return self.state().to_json()
 
     def deserialize(self, serialized: Any) -> None:
-        """Goes to the state of a text, whatever was given before.
+        """Restores a serialized position, regardless of the batches returned so far.
 
         Raises:
-          PlanError: The text is none.
+          PlanError: The text is not a position.
         """
         text = serialized.decode() if isinstance(serialized, bytes) else str(serialized)
         self._batches = self._stream.batches(TopicPosition.from_json(text))
 
 
 def _specs(column: Any, size: int | None) -> list[tf.TensorSpec]:
-    """Returns the form of the arrays of a column.
+    """Returns the specs of a column's arrays.
 
     Args:
       column: The column, without examples.
-      size: How many examples all batches have; None if that differs.
+      size: The number of examples in every batch; None if it varies.
     """
     if isinstance(column, Ragged):
         values = tf.TensorSpec((None, *column.values.shape[1:]), _type(column.values))
@@ -195,7 +195,7 @@ def _type(values: Any) -> tf.DType:
 
 
 def _arrays(column: Any) -> list[Any]:
-    """Returns a column as arrays that TensorFlow takes."""
+    """Returns a column as arrays that TensorFlow accepts."""
     if isinstance(column, Ragged):
         return [*_arrays(column.values), *column.lengths]
     values = column.astype("S1") if column.dtype == object and not column.size else column
@@ -203,11 +203,11 @@ def _arrays(column: Any) -> list[Any]:
 
 
 def tensor_of(column: Any, tensors: Iterator[Any]) -> Any:
-    """Returns a column's tensor, made of those of its arrays.
+    """Assembles a column's tensor from those of its arrays.
 
     Args:
-      column: A column of its form.
-      tensors: The tensors, from which its own are taken.
+      column: A column of the same form.
+      tensors: The tensors; the column's own are consumed.
     """
     values = next(tensors)
     if not isinstance(column, Ragged):

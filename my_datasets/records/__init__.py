@@ -1,1 +1,1 @@
-"""Bytes: hashing keys, encoding `tf.Example`s, framing and indexing TFRecords; no TensorFlow."""
+"""Records: hash keys, encode and parse `tf.Example`s, and read, write and index TFRecords."""

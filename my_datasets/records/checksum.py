@@ -1,4 +1,4 @@
-"""Files with their CRC-32C: as they are written, and as they are found."""
+"""CRC-32C of files, computed while writing them or from existing files."""
 
 import contextlib
 import ctypes
@@ -15,21 +15,21 @@ import numpy.typing as npt
 from my_datasets.storage.regular_files import open_regular
 
 _BLOCK = 1 << 20
-# Bytes of a file that is to be synced that are handed to the disk at once.
+# Bytes to write before asking the kernel to flush them, in a file that will be synced.
 _HANDED_OVER = 4 << 20
 _SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
 
 
 class Writer:
-    """Writes to a file without a buffer, and keeps the checksum and the size."""
+    """Writes to a file without a buffer, and tracks its checksum and size."""
 
     def __init__(self, file: FileIO, *, to_be_synced: bool = False) -> None:
-        """Starts at the file's beginning.
+        """Starts at the beginning of the file.
 
         Args:
           file: The file.
-          to_be_synced: Whether `sync` will be called: then the disk is kept busy on the way, so
-            that little is left to wait for.
+          to_be_synced: Whether `sync` will be called. If so, data is flushed to the disk on the
+            way, so that `sync` has little left to wait for.
         """
         self._file = file
         self._to_be_synced = to_be_synced
@@ -38,7 +38,7 @@ class Writer:
         self.size = 0
 
     def write(self, data: npt.NDArray[np.uint8]) -> None:
-        """Writes all of `data`, shape [bytes]."""
+        """Writes all of `data`, uint8 of shape [bytes]."""
         self.checksum = google_crc32c.extend(self.checksum, data)
         self.size += len(data)
         written = 0
@@ -54,7 +54,7 @@ class Writer:
 
 
 def _begin_to_write(file: int, begin: int, size: int) -> None:
-    """Has Linux write a part of a file to the disk, and does not wait."""
+    """Starts writing a part of a file to the disk on Linux, without waiting."""
     with contextlib.suppress(OSError, AttributeError):
         start = ctypes.CDLL(None).sync_file_range
         start(file, ctypes.c_int64(begin), ctypes.c_int64(size), _SYNC_FILE_RANGE_WRITE)
@@ -68,7 +68,7 @@ def writing(path: Path, *, to_be_synced: bool = False) -> Iterator[Writer]:
 
 
 def of_file(path: Path) -> tuple[int, int]:
-    """Returns the checksum of a file, and its size in bytes."""
+    """Returns a file's checksum and its size in bytes."""
     checksum = 0
     with open_regular(path) as file:
         while block := file.read(_BLOCK):
@@ -77,7 +77,7 @@ def of_file(path: Path) -> tuple[int, int]:
 
 
 def is_intact(path: Path, checksum: int, size: int) -> bool:
-    """Returns whether a file is there, with these bytes."""
+    """Returns whether a file exists with this checksum and size."""
     if not path.is_file() or path.stat().st_size != size:
         return False
     return of_file(path) == (checksum, size)

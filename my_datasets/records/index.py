@@ -1,8 +1,8 @@
-"""The record index: where each record of a TFRecord shard begins, for random access.
+"""The record index: the offset of each record in a TFRecord shard, for random access.
 
-A sidecar of each shard (`sidecars` says under which name), in NumPy's own format: uint64, shape
-[n + 1], the byte at which each framed record begins, then the size of the shard. TFDS's readers
-open the shards by name and do not notice it.
+The index is a sidecar file of its shard (`sidecars` defines its name), in NumPy's own format:
+uint64, shape [n + 1], with the byte offset of each framed record, then the size of the shard.
+TFDS's readers open shards by name and ignore it.
 """
 
 import struct
@@ -20,16 +20,16 @@ from my_datasets.storage.regular_files import open_regular, replaced
 
 
 def path_of(shard: Path) -> Path:
-    """Returns where the index of a shard lies; where it is to be written if there is none."""
+    """Returns the path of a shard's index: where it is, or where to write it if there is none."""
     return sidecars.find(shard, Sidecar.OFFSETS)
 
 
 def write(shard: Path, offsets: npt.NDArray[np.uint64]) -> None:
-    """Writes a shard's index: whole or not at all; it has reached the disk in the end.
+    """Writes a shard's index atomically, and syncs it to the disk.
 
     Args:
       shard: The shard.
-      offsets: Where records begin, then where the last one ends; shape [n + 1].
+      offsets: The offsets of the records, then the end of the last one; shape [n + 1].
     """
     with replaced(path_of(shard)) as file:
         np.save(file, offsets.astype("<u8"))
@@ -39,8 +39,8 @@ def read(shard: Path) -> npt.NDArray[np.uint64]:
     """Returns a shard's index; shape [n + 1].
 
     Raises:
-      FileNotFoundError: The shard has none.
-      CorruptShardError: It cannot be read, or belongs to a shard of another size.
+      FileNotFoundError: The shard has no index.
+      CorruptShardError: The index cannot be read, or belongs to a shard of another size.
     """
     path, size = path_of(shard), shard.stat().st_size
     try:
@@ -58,7 +58,7 @@ def read(shard: Path) -> npt.NDArray[np.uint64]:
 
 
 def not_of(shard: Path, found: str) -> CorruptShardError:
-    """Returns the error for an index that is not the shard's."""
+    """Returns the error for an index that does not belong to the shard."""
     return CorruptShardError(
         explain(
             f"The record index of {shard} is not that of this shard.", found,
@@ -70,7 +70,7 @@ def not_of(shard: Path, found: str) -> CorruptShardError:
 def is_of(shard: Path) -> bool:
     """Returns whether the records of a TFRecord shard begin where its index says.
 
-    True also if it has no index, or one that cannot be an index at all.
+    Also returns True if the shard has no index, or one that is not a valid index at all.
     """
     try:
         offsets = offsets_of(path_of(shard))
@@ -85,12 +85,12 @@ def is_of(shard: Path) -> bool:
 
 
 def scan(shard: Path) -> npt.NDArray[np.uint64]:
-    """Returns where the records of a TFRecord shard begin, from the shard itself.
+    """Returns the record offsets of a TFRecord shard, read from the shard itself.
 
-    Only lengths are read, and their checksums compared.
+    Reads only the record lengths and verifies their checksums.
 
     Raises:
-      CorruptShardError: The shard is cut off, or a length is damaged.
+      CorruptShardError: The shard is truncated, or a length is damaged.
     """
     size = shard.stat().st_size
     offsets = [0]

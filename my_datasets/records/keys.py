@@ -1,8 +1,8 @@
-"""The keys of a shard's examples, by their hashes: which example is which, whatever its values are.
+"""Hashes of a shard's example keys, which identify examples regardless of their values.
 
-A sidecar of each shard (`sidecars` says under which name), in NumPy's own format: uint64, shape
-[n, 2], the upper and the lower half of the MD5 of the split's name and the key, by which TFDS
-shuffles. TFDS's readers open the shards by name and do not notice it.
+They are in a sidecar file of each shard (`sidecars` defines its name), in NumPy's own format:
+uint64, shape [n, 2], the upper and the lower half of the MD5 of the split's name and the key, by
+which TFDS shuffles. TFDS's readers open shards by name and ignore it.
 """
 
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ Keys = npt.NDArray[np.uint64]
 
 
 def path_of(shard: Path) -> Path:
-    """Returns where the keys of a shard's examples lie; where they are to be written if nowhere."""
+    """Returns the path of a shard's key hashes: where they are, or where to write them."""
     return sidecars.find(shard, Sidecar.KEYS)
 
 
 def save(path: Path, keys: Keys) -> None:
-    """Writes hashes of keys into a file, which has reached the disk in the end.
+    """Writes key hashes to a file, and syncs it to the disk.
 
     Args:
       path: The file.
@@ -36,11 +36,11 @@ def save(path: Path, keys: Keys) -> None:
 
 @dataclass(frozen=True)
 class ShardKeys:
-    """The hashes of the keys of a shard's examples, in their file.
+    """The hashes of a shard's example keys, in their file.
 
     Attributes:
       shard: The shard.
-      examples: How many it has.
+      examples: The number of examples in the shard.
     """
 
     shard: Path
@@ -48,7 +48,7 @@ class ShardKeys:
 
     @property
     def are_known(self) -> bool:
-        """Whether they are there, and those of so many examples."""
+        """Whether the file exists and has one hash per example."""
         try:
             found = self.read()
         except (OSError, ValueError, EOFError):
@@ -56,7 +56,10 @@ class ShardKeys:
         return found.dtype == np.uint64 and found.shape == (self.examples, 2)
 
     def read(self) -> Keys:
-        """Returns them; shape [examples, 2]. The file is open as long as they are used."""
-        open_regular(path_of(self.shard)).close()  # mapping a named pipe would wait for ever
+        """Returns the hashes, memory-mapped; shape [examples, 2].
+
+        The file stays open as long as they are used.
+        """
+        open_regular(path_of(self.shard)).close()  # mapping a named pipe would block forever
         found: Keys = np.lib.format.open_memmap(path_of(self.shard), mode="r")
         return found

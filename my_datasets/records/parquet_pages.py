@@ -1,8 +1,8 @@
-"""What the pages of a Parquet file are said to have: how much a little of it becomes in memory.
+"""Page headers of a Parquet file, which bound the memory that reading it takes.
 
-Each page is decompressed at once, into as many bytes as its header says, which may be 2 GiB for a
-few that are stored. Arrow reads as many pages as it takes for the rows of a batch, and sets no
-limit. The footer may say less than the headers, so these are read, from the first to the last.
+A page is decompressed in one step, to the size that its header declares, which may be 2 GiB for a
+few stored bytes. Arrow reads as many pages as the rows of a batch need, without a limit. The footer
+may declare less than the headers, so the headers are read, from the first to the last.
 """
 
 from collections.abc import Iterator
@@ -11,18 +11,20 @@ from typing import Any, BinaryIO
 
 from my_datasets.core.sizes import human_size
 
-# A larger page is refused if it is stored in less than one part of so many.
+# Pages larger than MOST_BYTES are refused if they expand by more than a factor of _EXPANDED.
 MOST_BYTES = 1 << 30
 _EXPANDED = 16
-# Bytes of pages that are read for one batch, unless one page has more.
+# Bytes of pages read for one batch, unless a single page is larger.
 _AT_ONCE = 64 << 20
-# Headers with the least and greatest value of a page are as long as these; Arrow takes no more.
+# Initial and maximum size of a header. Headers include a page's minimum and maximum value; Arrow
+# accepts none longer than this.
 _HEADER, _MOST_HEADER = 1 << 10, 16 << 20
 _DICTIONARY = 2
-# Fields of a `PageHeader`, and in the headers of pages of version 1 and 2 that of their values.
+# Field numbers in a `PageHeader`, and those of the value count and encoding in the version 1 and 2
+# data page headers.
 _KIND, _EXPANDS_TO, _STORED, _OF_DATA, _OF_DATA_2 = 1, 2, 3, 5, 8
 _VALUES, _ENCODING, _ENCODING_2 = 1, 2, 4
-# Plain values, and numbers of those of a dictionary.
+# Plain values, and dictionary indices.
 _PLAIN = 0
 _ENCODINGS = frozenset({_PLAIN, 2, 8})
 _DEEPEST = 8
@@ -30,14 +32,14 @@ _DEEPEST = 8
 
 @dataclass(frozen=True)
 class Page:
-    """A page, as its header says.
+    """A page, as declared by its header.
 
     Attributes:
-      values: How many values it has; 0 of a dictionary.
-      expands_to: Its bytes when it is decompressed.
-      stored: Its bytes in the file.
-      encoding: How its values are encoded, a number of Parquet's.
-      is_dictionary: Whether its values are those that other pages name.
+      values: The number of values; 0 for a dictionary page.
+      expands_to: The decompressed size in bytes.
+      stored: The size in the file in bytes.
+      encoding: Parquet's number for the encoding of the values.
+      is_dictionary: Whether this is a dictionary page, with the values that other pages index.
     """
 
     values: int
@@ -48,20 +50,20 @@ class Page:
 
 
 def ways_to_read(file: BinaryIO, group: Any, column: str, most: int) -> tuple[int, bool]:
-    """Returns how many rows can be read at once, so that they take little memory, and how.
+    """Returns how many rows to read at a time to bound memory use, and in which way.
 
     Args:
       file: The file; its position changes.
-      group: What its footer says of a row group, a `pyarrow.parquet.RowGroupMetaData`.
-      column: The column, one of single values.
-      most: How many rows are wanted.
+      group: The `pyarrow.parquet.RowGroupMetaData` of a row group in the file's footer.
+      column: The column; it must not be repeated.
+      most: The number of rows wanted.
 
     Returns:
-      The rows, and whether to read the column as a dictionary. Then a value that is stored once for
-      many rows is in memory once; but Arrow keeps all values of the row group.
+      The number of rows, and whether to read the column as a dictionary. A dictionary keeps a value
+      that many rows share in memory only once, but Arrow then keeps all values of the row group.
 
     Raises:
-      ValueError: A page is far larger than what is stored of it, or has no header.
+      ValueError: A page expands far beyond its stored size, or has no valid header.
     """
     expands_to = stored = 0
     has_dictionary = False
@@ -69,7 +71,7 @@ def ways_to_read(file: BinaryIO, group: Any, column: str, most: int) -> tuple[in
         _check(page.expands_to, page.stored, "A page")
         expands_to, stored = expands_to + page.expands_to, stored + page.stored
         has_dictionary |= page.is_dictionary
-        if page.encoding not in _ENCODINGS:  # others repeat a part of a value in the next ones
+        if page.encoding not in _ENCODINGS:  # other encodings reuse a part of the previous value
             raise ValueError(f"A page has the encoding {page.encoding}, which is not read here")
         if page.values > 0 and page.expands_to > 0:
             most = min(most, max(1, _AT_ONCE * page.values // page.expands_to))
@@ -87,7 +89,7 @@ def _check(expands_to: int, stored: int, what: str) -> None:
 
 
 def pages(file: BinaryIO, group: Any, column: str) -> Iterator[Page]:
-    """Yields the pages of a column in a row group; arguments and errors as `ways_to_read`."""
+    """Yields the pages of a column in a row group; arguments and errors as in `ways_to_read`."""
     for chunk in map(group.column, range(group.num_columns)):
         if chunk.path_in_schema.partition(".")[0] != column:
             continue
@@ -113,7 +115,7 @@ def pages(file: BinaryIO, group: Any, column: str) -> Iterator[Page]:
 
 
 def _header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
-    """Returns the numbers in a header, by the numbers of their fields, and its length."""
+    """Returns a header's integers by field number, and the header's length in bytes."""
     size = _HEADER
     while True:
         file.seek(at)
@@ -128,7 +130,7 @@ def _header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
 
 
 class _Compact:
-    """Reads structs in Thrift's compact protocol; of their fields, numbers and structs."""
+    """Reads structs in Thrift's compact protocol; of their fields, only integers and structs."""
 
     def __init__(self, data: bytes) -> None:
         self.at, self._data = 0, data
@@ -145,7 +147,7 @@ class _Compact:
         return found
 
     def _value(self, kind: int, depth: int) -> Any:
-        if kind in (1, 2):  # true and false, which are their own values
+        if kind in (1, 2):  # true and false, which have no further bytes
             return None
         if kind == 3:
             return self._byte()
@@ -160,7 +162,7 @@ class _Compact:
         raise ValueError("A page has no header that can be read")
 
     def _skip(self, count: int) -> None:
-        self.at += count  # if that is beyond what there is, so is the next byte
+        self.at += count  # past the end, the next read raises IndexError
 
     def _byte(self) -> int:
         self.at += 1

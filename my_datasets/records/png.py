@@ -1,8 +1,8 @@
-"""PNG files from arrays, many of one size at once, always the same bytes for the same pixels.
+"""Encodes arrays as PNG files, many of one size at once, with the same bytes for the same pixels.
 
-The format is ISO/IEC 15948 (PNG, third edition). Each row of an image is stored as the difference
-to its neighbours that has the least sum of absolute values, the heuristic of section 12.7 (and of
-libpng), found for all images together.
+The format is ISO/IEC 15948 (PNG, third edition). Each row uses the filter whose output has the
+smallest sum of absolute values, the heuristic of section 12.7 (and of libpng), computed for all
+images together.
 """
 
 import struct
@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-# Channels -> colour type (table 8 of the standard).
+# Channels -> color type (table 8 of the standard).
 _COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}
 CHANNELS = frozenset(_COLOUR_TYPES)
-# zlib's own default, and libpng's.
+# The default of zlib and libpng.
 _LEVEL = 6
-# Bytes of pixels that are filtered at once: what is made of them stays in the processor's cache.
+# Bytes of pixels filtered at once; the intermediate arrays stay in the processor's cache.
 _AT_ONCE = 256 << 10
 
 
@@ -26,8 +26,8 @@ def encode(images: npt.NDArray[Any]) -> list[bytes]:
     """Returns a PNG file for each image.
 
     Args:
-      images: uint8 or uint16, shape [n, height, width, channels]: 1 (grey), 2 (grey, alpha),
-        3 (RGB) or 4 (RGBA) channels; no side may be 0.
+      images: uint8 or uint16, shape [n, height, width, channels]: 1 (gray), 2 (gray, alpha), 3
+        (RGB) or 4 (RGBA) channels; no side may be 0.
     """
     n, height, width, channels = images.shape
     depth = images.dtype.itemsize
@@ -35,7 +35,7 @@ def encode(images: npt.NDArray[Any]) -> list[bytes]:
         b"IHDR",
         struct.pack(">IIBBBBB", width, height, depth * 8, _COLOUR_TYPES[channels], 0, 0, 0),
     )
-    # Samples of two bytes are stored most significant first.
+    # Two-byte samples are stored most significant byte first.
     samples = np.ascontiguousarray(images.astype(images.dtype.newbyteorder(">"), copy=False))
     lines = samples.view(np.uint8).reshape(n, height, -1)
     start, end = _SIGNATURE + header, _chunk(b"IEND", b"")
@@ -48,11 +48,11 @@ def encode(images: npt.NDArray[Any]) -> list[bytes]:
 
 
 def _filtered(lines: npt.NDArray[np.uint8], pixel: int) -> npt.NDArray[np.uint8]:
-    """Returns every line behind the number of its filter, filtered; shape [n, height, 1 + width].
+    """Returns the filtered lines, each after its filter's number; shape [n, height, 1 + width].
 
     Args:
       lines: The bytes of the images' lines, shape [n, height, bytes per line].
-      pixel: Bytes per pixel: how far a byte's left neighbour is away.
+      pixel: Bytes per pixel, the distance from a byte to its left neighbor.
     """
     left = np.zeros_like(lines)
     left[:, :, pixel:] = lines[:, :, :-pixel]
@@ -79,7 +79,7 @@ def _filtered(lines: npt.NDArray[np.uint8], pixel: int) -> npt.NDArray[np.uint8]
 def _paeth(
     left: npt.NDArray[np.uint8], up: npt.NDArray[np.uint8], corner: npt.NDArray[np.uint8]
 ) -> npt.NDArray[np.uint8]:
-    """Returns the neighbour nearest to left + up - corner (section 9.4 of the standard)."""
+    """Returns the neighbor nearest to left + up - corner (section 9.4 of the standard)."""
     wide_corner = corner.astype(np.int16)
     from_left = np.abs(up - wide_corner)
     from_up = np.abs(left - wide_corner)

@@ -1,4 +1,4 @@
-"""Records of a split at random: any of them, in any order, from TFRecord shards on this machine."""
+"""Random access to the records of a split, in any order, in local TFRecord shards."""
 
 import contextlib
 import functools
@@ -19,11 +19,11 @@ from my_datasets.records import index, tfrecord
 from my_datasets.records.shard_provider import Bringer, hold
 from my_datasets.records.tf_example.columns import PADDING, Bytes, Places
 
-# Shorter records are checked as copies, many in one.
+# If records are shorter on average, checksums are computed on slices of one copy of the buffer.
 _SHORT = 4096
-# Shards that are open at once, of which each takes two descriptors: 1,024 is the usual limit.
+# Maximum number of open shards. Each takes two file descriptors, and the usual limit is 1,024.
 _MOST_OPEN = 256
-# How often a shard that is fetched is tried to be opened.
+# How often to fetch and open a shard before giving up.
 _TRIES = 3
 
 
@@ -32,8 +32,8 @@ class RecordShard:
     """A file with some of a split's records.
 
     Attributes:
-      path: Where it is.
-      length: How many records it is said to have.
+      path: Its path.
+      length: The number of records it is declared to have.
     """
 
     path: Path
@@ -45,9 +45,9 @@ class RecordBatch:
     """Some records.
 
     Attributes:
-      data: A buffer with all of them somewhere, and `PADDING` bytes at its end.
-      starts: Where each of them begins, in the order asked for; shape [n].
-      stops: The position after each.
+      data: A buffer that contains all of them, in any order, and ends with `PADDING` bytes.
+      starts: The offset of each record, in the requested order; shape [n].
+      stops: The end of each record; shape [n].
     """
 
     data: Bytes
@@ -56,7 +56,7 @@ class RecordBatch:
 
     @classmethod
     def of(cls, records: Sequence[bytes]) -> "RecordBatch":
-        """Returns records that are in memory."""
+        """Returns a batch of records that are already in memory."""
         sizes = np.fromiter(map(len, records), np.int64, len(records))
         stops = np.cumsum(sizes)
         data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
@@ -64,24 +64,24 @@ class RecordBatch:
 
     @functools.cached_property
     def text(self) -> bytes:
-        """The buffer in a form of which parts are quickly cut; a copy if need be."""
+        """The buffer as `bytes`, which are fast to slice; copied if necessary."""
         return self.data.base if isinstance(self.data.base, bytes) else self.data.tobytes()
 
     @property
     def is_short(self) -> bool:
-        """Whether its records are so short that the copy is worth it."""
+        """Whether the records are short enough that copying the buffer pays off."""
         return len(self.data) < _SHORT * len(self.starts)
 
 
 @dataclass(frozen=True)
 class RecordReader:
-    """Some ranges of the records of some shards, as one sequence.
+    """Ranges of the records of several shards, as one sequence.
 
     Attributes:
-      shards: The shards, one split's after the other's.
+      shards: The shards, grouped by split.
       ranges: The first record of each range and the one after its last, counted over all shards.
-      fetch: Is told of each shard that is about to be opened, and brings it there.
-      most_open: How many shards stay open between reads; None for 256.
+      fetch: Called with each shard that is about to be opened, to fetch it.
+      most_open: The number of shards that stay open between reads; None for 256.
     """
 
     shards: Sequence[RecordShard]
@@ -101,9 +101,9 @@ class RecordReader:
         return type(self), (self.shards, self.ranges, self.fetch, self.most_open)
 
     def runs(self) -> list[tuple[Path, int]]:
-        """Returns the shards in which the records lie, and how many in each, in their order.
+        """Returns the path of each shard that is read and the number of its records, in order.
 
-        A shard may come more than once.
+        A shard may appear more than once.
         """
         found = []
         for begin, end in self.ranges:
@@ -115,18 +115,18 @@ class RecordReader:
         return found
 
     def read(self, numbers: Places) -> RecordBatch:
-        """Returns records; their lengths and checksums are compared.
+        """Returns records, after verifying their lengths and checksums.
 
         Args:
-          numbers: Which, from 0 to the length of this; shape [n].
+          numbers: Indices from 0 to `len(self)`; shape [n].
 
         Raises:
-          CorruptShardError: A shard is damaged, cut off, or another one than it was.
+          CorruptShardError: A shard is damaged, truncated or not the expected one.
         """
         return self._files.read(self._absolute(numbers))
 
     def place(self, number: int) -> str:
-        """Returns where a record lies, for a message."""
+        """Returns the location of a record, for an error message."""
         absolute = int(self._absolute(np.array([number]))[0])
         shard, row = self._files.place(absolute)
         return f"record {row} of {shard.path}"
@@ -143,13 +143,12 @@ class RecordReader:
 
 @dataclass(frozen=True)
 class _Opened:
-    """A shard's file.
+    """An open shard.
 
     Attributes:
-      path: Where it is.
-      file: Its descriptor, which is closed when nobody reads there any more; or by the system when
-        Python ends.
-      offsets: Where its records begin.
+      path: Its path.
+      file: Its descriptor, closed once nothing reads from it, or by the system when Python exits.
+      offsets: The offsets of its records.
       mapped: Its bytes.
     """
 
@@ -159,16 +158,16 @@ class _Opened:
     mapped: mmap.mmap | bytes
 
     def __post_init__(self) -> None:
-        # A method would be called when Python ends, too, and miss what it needs.
+        # `__del__` would also run when Python exits, and miss the modules that it needs.
         weakref.finalize(self, os.close, self.file).atexit = False
 
 
 class DamagedRecordsError(CorruptShardError):
-    """Some records are damaged; the index knows where the others are.
+    """Some records are damaged, while the index can still locate the others.
 
     Attributes:
-      rows: Which of the records that were asked for.
-      messages: What is wrong with each.
+      rows: The positions of the damaged records among those requested.
+      messages: The error message of each.
     """
 
     rows: Sequence[int] = ()
@@ -178,7 +177,7 @@ class DamagedRecordsError(CorruptShardError):
     def of(
         cls, rows: Sequence[int], places: Sequence[tuple[RecordShard, int]]
     ) -> "DamagedRecordsError":
-        """Returns the error for some records, of each of which it is known where it lies."""
+        """Returns the error for records whose locations are known."""
         messages = [
             explain(
                 f"Record {row} (counted from 0) of {shard.path} is damaged.",
@@ -194,7 +193,7 @@ class DamagedRecordsError(CorruptShardError):
 
 
 class _Files:
-    """The open files of some shards; those of one process."""
+    """The open files of some shards, per process."""
 
     def __init__(
         self,
@@ -235,12 +234,12 @@ class _Files:
             offsets = opened.offsets
             rows = in_order[start:stop] - (int(self._ends[shard]) - self._shards[shard].length)
             begin, end = offsets[rows].astype(np.int64), offsets[rows + 1].astype(np.int64)
-            # What another index says could be far outside of the shard, or of any memory.
+            # The offsets of a wrong index could be far outside the shard, or exceed any memory.
             wrong = np.flatnonzero((end - begin < tfrecord.OVERHEAD) | (end > int(offsets[-1])))
             if len(wrong):
                 row = int(rows[wrong[0]])
                 raise index.not_of(opened.path, f"Record {row} (counted from 0) has no place in it")
-            # Records that follow each other are read at once; one asked for twice is read once.
+            # Adjacent records are read in one go; a record requested twice is read once.
             joined = np.maximum.accumulate(end)
             breaks = np.flatnonzero(begin[1:] > joined[:-1]) + 1
             run_begins = begin[np.concatenate([np.zeros(1, np.int64), breaks])]
@@ -265,7 +264,7 @@ class _Files:
         return batch
 
     def _check(self, batch: RecordBatch, numbers: Places) -> None:
-        """Compares the length and the checksum of each record with those beside it."""
+        """Compares the length and checksum of each record with those stored beside it."""
         words = np.ndarray((len(batch.data) - 7,), "<u8", batch.data, strides=(1,))
         lengths = (batch.stops - batch.starts).astype(np.uint64)
         found = words[batch.starts - tfrecord.HEADER] == lengths
@@ -281,7 +280,8 @@ class _Files:
         opened = self._opened.get(key)
         if opened is not None:
             return opened
-        # No lock, which a process might be forked with: of two that open it, one is kept.
+        # No lock, because a fork could copy it while locked: if two threads open a shard, one file
+        # is kept.
         path = self._shards[shard].path
         try:
             opened = self._newly(self._shards[shard])
@@ -297,7 +297,7 @@ class _Files:
         if self._fetch is None:
             return self._at(shard.path, shard.length)
         for _ in range(_TRIES):
-            # Another process may have taken it away again.
+            # Another process may have evicted it again.
             with contextlib.suppress(FileNotFoundError):
                 self._fetch(shard.path)
                 return self._at(shard.path, shard.length)
@@ -310,7 +310,7 @@ class _Files:
             offsets = index.read(path)
         except FileNotFoundError:
             offsets = _scanned(path, size, state.st_mtime_ns)
-        file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a pipe cannot block
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # else a pipe blocks
         if self._fetch is not None:
             hold(file)
         if len(offsets) - 1 != length:
@@ -322,10 +322,10 @@ class _Files:
 
 
 def _joined(jobs: Sequence[tuple[_Opened, int, Places, Places]]) -> bytes:
-    """Returns short records: cut from mapped files, which takes a tenth of a call for each."""
+    """Returns short records, sliced from mapped files at a tenth of the cost of a call for each."""
     parts: list[bytes] = []
     for opened, _, begins, ends in jobs:
-        # To read a mapped file beyond its end would kill the process.
+        # Reading a mapped file past its end would kill the process.
         if os.fstat(opened.file).st_size < int(ends[-1]):
             raise _changed(opened.path, "it ends too early")
         mapped = opened.mapped
@@ -334,7 +334,7 @@ def _joined(jobs: Sequence[tuple[_Opened, int, Places, Places]]) -> bytes:
 
 
 def _fill(data: Bytes, at: int, opened: _Opened, begins: Places, ends: Places) -> None:
-    """Reads long records into a buffer, from a position on."""
+    """Reads long records into a buffer, starting at position `at`."""
     view = data.data
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
         done = 0
@@ -349,9 +349,9 @@ def _fill(data: Bytes, at: int, opened: _Opened, begins: Places, ends: Places) -
 
 @functools.lru_cache(maxsize=4096)
 def _scanned(path: Path, size: int, changed: int) -> npt.NDArray[np.uint64]:  # noqa: ARG001
-    """Returns where the records of a shard without an index begin.
+    """Returns the record offsets of a shard without an index.
 
-    What is remembered is that of a file of this size, changed at this time.
+    Cached by the file's size and modification time.
     """
     return index.scan(path)
 

@@ -1,8 +1,8 @@
-"""Versions whose shards are not here, but come when they are read: the seam to who brings them.
+"""Versions whose shards are fetched on demand, and the interface to the code that fetches them.
 
-Where the shards of a directory come from and where they are kept is known from the state folder of
-this machine's user, or from the process that sent the work; never from the directory, which may be
-a stranger's.
+The origin of a directory's shards and the location of their cache come from the state folder of
+this machine's user, or from the process that sent the work; never from the directory itself, which
+may be untrusted.
 """
 
 import contextlib
@@ -20,22 +20,22 @@ from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.user_folders import state_folder
 
-# Of a directory with the metadata of a version: its shards come when they are read. What is in
-# this file does not matter.
+# Marks a directory that has a version's metadata and whose shards are fetched on demand. The file's
+# content is ignored.
 FILE_NAME = "my_datasets_attached.json"
 _FORMAT = 2
-# Notes on other directories that are looked at when one is attached.
+# Maximum number of state files of other directories that are checked when one is attached.
 _MOST_LOOKED_AT = 100
 
 
 @dataclass(frozen=True)
 class Attachment:
-    """Where the shards of a directory come from, and where they are kept.
+    """The origin of a directory's shards, and the location of their cache.
 
     Attributes:
       store: The store's address.
       cache: The directory of the shard cache, relative to the version's directory.
-      most: How many bytes may lie there.
+      most: The maximum size of the cache in bytes.
       record: The SHA-256 of the release's record.
     """
 
@@ -45,9 +45,9 @@ class Attachment:
     record: str
 
     def write(self, version_dir: Path) -> None:
-        """Notes in this user's state that a directory is attached so.
+        """Records in this user's state folder that a directory is attached.
 
-        Notes on directories that do not exist any more are removed.
+        Also removes state files of directories that no longer exist.
         """
         path = _state_of(version_dir)
         whole = {"format": _FORMAT, "version_dir": os.path.realpath(version_dir), **asdict(self)}
@@ -56,10 +56,10 @@ class Attachment:
 
     @classmethod
     def find(cls, version_dir: Path) -> "Attachment | None":
-        """Returns what this user's state, or the sender of this work, says of a directory.
+        """Returns the attachment of a directory from this user's state or the sender of this work.
 
         Raises:
-          DataDirError: There is no state folder that is safe.
+          DataDirError: There is no safe state folder.
         """
         received = _received.get(os.path.realpath(version_dir))
         if received is not None:
@@ -74,13 +74,13 @@ class Attachment:
 
     @classmethod
     def from_json(cls, whole: Mapping[str, Any]) -> "Attachment":
-        """Returns what `dataclasses.asdict` made of one."""
+        """Returns the attachment from the result of `dataclasses.asdict`."""
         return cls(
             str(whole["store"]), str(whole["cache"]), int(whole["most"]), str(whole["record"])
         )
 
 
-# Of this process: what whoever sent its work says of directories that it shares with this machine.
+# Attachments of shared directories, received by this process from the one that sent its work.
 _received: dict[str, Attachment] = {}
 
 
@@ -91,51 +91,51 @@ def attachments(version_dirs: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 def receive(given: Mapping[str, Mapping[str, Any]]) -> None:
-    """Takes what `attachments` returned in the process that sends this one its work."""
+    """Accepts the result of `attachments` from the process that sends this one its work."""
     for version_dir, what in given.items():
         _received[os.path.realpath(version_dir)] = Attachment.from_json(what)
 
 
 def is_attached(version_dir: Path) -> bool:
-    """Returns whether a directory is said to have its shards elsewhere."""
+    """Returns whether a directory is marked as having its shards elsewhere."""
     return (version_dir / FILE_NAME).is_file()
 
 
 class Bringer(Protocol):
-    """Brings shards here that come when they are read; it can be sent to other processes."""
+    """Fetches shards on demand; it can be sent to other processes."""
 
     @property
     def most(self) -> int:
-        """How many of them may stay open between reads; 0 if others may want their room."""
+        """How many shards may stay open between reads; 0 if they must be closed for eviction."""
 
     @property
     def spare(self) -> int:
-        """How many more of them have room than those that it was asked to have room for."""
+        """How many more shards fit in the cache than were requested to fit."""
 
     def __call__(self, path: Path) -> None:
-        """Sees that a shard is here; it is about to be opened."""
+        """Fetches a shard that is about to be opened, unless it is already here."""
 
     def ahead(self, paths: Iterable[Path]) -> None:
-        """Begins to bring shards here that will be wanted."""
+        """Starts fetching shards that will be needed."""
 
     def try_to_bring(self, path: Path) -> None:
-        """Brings a shard here if it has room; never fails."""
+        """Fetches a shard if it fits in the cache; never fails."""
 
 
 class ShardProvider(Protocol):
-    """Where the shards of a version come from."""
+    """The remote source of a version's shards."""
 
     @property
     def url(self) -> str:
-        """The version's folder there, for people."""
+        """The URL of the version's folder there, for display."""
 
     @property
     def address(self) -> str:
-        """What finds the version again: a URL, or a directory with its metadata."""
+        """The address to find the version again: a URL, or a directory with its metadata."""
 
     @property
     def held_at(self) -> str:
-        """Where shards lie while they are read."""
+        """The location of the shards while they are read."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -143,17 +143,17 @@ class ShardProvider(Protocol):
 
     @property
     def modified(self) -> int:
-        """When a file was written last, in nanoseconds of the epoch; 0 if they never change."""
+        """The last modification time of any file, in ns since the epoch; 0 if they never change."""
 
     def bringer(self, names: Collection[str], held: int | None) -> Bringer:
-        """Returns what brings some of the shards.
+        """Returns the object that fetches some of the shards.
 
         Args:
           names: The shards.
-          held: How many of them must have room here at a time; None for as many as have.
+          held: How many of them must fit in the cache at a time; None for as many as fit.
 
         Raises:
-          InvalidOptionError: They have no room.
+          InvalidOptionError: They do not fit.
         """
 
 
@@ -161,15 +161,15 @@ _openers: list[Callable[[Path], ShardProvider]] = []
 
 
 def register(opener: Callable[[Path], ShardProvider]) -> None:
-    """Takes what knows the origin of a version, given its directory with a `FILE_NAME`."""
+    """Registers the function that opens a version's origin, given its directory."""
     _openers[:] = [opener]
 
 
 def origin_of(version_dir: Path) -> ShardProvider | None:
-    """Returns where the shards of a version come from; None if they are in its directory.
+    """Returns the origin of a version's shards, or None if they are in its directory.
 
     Raises:
-      NotPreparedError: This machine did not attach the directory.
+      NotPreparedError: The directory was not attached on this machine.
     """
     if not is_attached(version_dir):
         return None
@@ -186,7 +186,7 @@ def _state_of(version_dir: Path) -> Path:
 
 
 def _forget_removed(folder: Path) -> None:
-    """Removes what the state says of directories that are gone; of many, it looks at some."""
+    """Removes the state of directories that no longer exist; checks a sample if there are many."""
     with contextlib.suppress(OSError):
         notes = list(folder.glob("*.json"))
         for note in random.sample(notes, min(len(notes), _MOST_LOOKED_AT)):
@@ -199,12 +199,12 @@ def _forget_removed(folder: Path) -> None:
 
 
 def hold(file: int) -> None:
-    """Says that a shard is being read, as long as it is open: others do not make room of it then.
+    """Locks a shard against eviction for as long as it is open.
 
     Args:
       file: Its descriptor.
     """
-    # Where there are no such locks, it stays readable all the same once it has no name.
+    # Without such locks, the open file stays readable even after it is unlinked.
     with contextlib.suppress(OSError, ModuleNotFoundError):
         import fcntl
 

@@ -1,4 +1,4 @@
-"""The records of a shard one after the other, whatever the format of its file. No TensorFlow."""
+"""Reads the records of a shard sequentially, in any supported file format, without TensorFlow."""
 
 import contextlib
 import os
@@ -19,20 +19,20 @@ from my_datasets.printable import PrintableError
 from my_datasets.records import parquet_pages, tfrecord
 from my_datasets.storage.regular_files import open_regular
 
-# Bytes of a file that are read at once, and records that are taken of it.
+# Bytes of a file read at once, and records yielded at once.
 _READ_AT_ONCE = 4 << 20
 _RECORDS = 1024
-# Bytes of a Parquet column that are read at once: not all that a row group has of it.
+# Bytes of a Parquet column read at once, rather than its whole row group.
 _COLUMN_BYTES = 1 << 20
 # The column of a Parquet shard that holds TFDS's records.
 _COLUMN = "data"
 _ARRAY_RECORD = "array_record"
-# It reads on in threads otherwise, which a forked process waits for in vain.
+# Otherwise it reads ahead in threads, for which a forked process would wait forever.
 _ARRAY_RECORD_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
 class UnknownFormatError(PrintableError):
-    """Shards of this format are not read here."""
+    """The file format of a shard is not supported."""
 
 
 class DamagedError(PrintableError):
@@ -40,12 +40,11 @@ class DamagedError(PrintableError):
 
     Attributes:
       row: The first record that cannot be read, counted from 0.
-      at: The byte at which it begins; None if the format does not tell.
-      reason: What is wrong, a sentence.
+      at: The byte offset of that record; None if the format does not provide it.
+      reason: What is wrong, as a sentence.
     """
 
     def __init__(self, row: int, at: int | None, reason: str) -> None:
-        """Takes the attributes."""
         super().__init__(f"record {row}: {reason}")
         self.row, self.at, self.reason = row, at, reason
 
@@ -53,17 +52,17 @@ class DamagedError(PrintableError):
 def records(
     source: Path | BinaryIO, file_format: str, at_once: int = _RECORDS
 ) -> Iterator[list[bytes]]:
-    """Yields a shard's records, some at a time.
+    """Yields a shard's records in lists.
 
     Args:
-      source: The shard; or, unless it is in ArrayRecord, a file that is open at its beginning.
+      source: The shard, or, unless it is in ArrayRecord format, a file positioned at its beginning.
       file_format: `tfrecord`, `array_record` or `parquet`.
-      at_once: How many records are taken at once, at most.
+      at_once: The maximum number of records per list.
 
     Raises:
-      DamagedError: It is damaged.
-      UnknownFormatError: The format is another one.
-      CorruptShardError: There is no such file.
+      DamagedError: The shard is damaged.
+      UnknownFormatError: The format is not supported.
+      CorruptShardError: The file does not exist.
     """
     if file_format not in _READERS:
         raise UnknownFormatError(file_format)
@@ -73,10 +72,10 @@ def records(
 
 
 def can_be_read_forked(file_format: str) -> bool:
-    """Returns whether processes that are forked from this one now can read shards of a format.
+    """Returns whether processes forked from this one now can read shards of a format.
 
-    The library of ArrayRecord has a thread of its own as soon as it was used, and crashes in
-    processes that are forked without that thread.
+    The ArrayRecord library starts a thread on first use, and crashes in forked processes, which
+    lack that thread.
     """
     return file_format != _ARRAY_RECORD or f"{_ARRAY_RECORD}.python" not in sys.modules
 
@@ -127,7 +126,7 @@ def _array_records(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes
                 yield reader.read(row, min(row + at_once, count))
         finally:
             reader.close()
-    except RuntimeError as error:  # as pybind11 gives all of them
+    except RuntimeError as error:  # pybind11 raises all of its errors as this one
         raise DamagedError(row, None, str(error)) from error
 
 
@@ -163,7 +162,7 @@ def _parquet(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
 def _parquet_file(source: Path | BinaryIO, **options: Any) -> pq.ParquetFile:
     return pq.ParquetFile(
         source, page_checksum_verification=True, buffer_size=_COLUMN_BYTES,
-        # Of an open file no more is read than is needed; that may be far away.
+        # Read no more than needed from an open file, because it may be remote.
         pre_buffer=isinstance(source, Path), **options,
     )  # fmt: skip
 
@@ -178,14 +177,14 @@ def _ways_to_read(
 
 
 def _shared(column: pa.DictionaryArray) -> list[bytes]:
-    """Returns the values of a column; those that are stored once are one object."""
+    """Returns the values of a column; values that are stored once are the same object."""
     used, numbers = np.unique(column.indices.to_numpy(), return_inverse=True)
     values = column.dictionary.take(pa.array(used)).to_pylist()
     return [values[number] for number in numbers.tolist()]
 
 
 def _in_parts(given: list[bytes]) -> Iterator[list[bytes]]:
-    """Yields records, as many bytes of them at a time as are read at once; one at least."""
+    """Yields lists of records of about `_READ_AT_ONCE` bytes, each with at least one record."""
     found: list[bytes] = []
     held = 0
     for record in given:
@@ -203,5 +202,5 @@ _READERS: dict[str, Callable[[Path | BinaryIO, int], Iterator[list[bytes]]]] = {
     _ARRAY_RECORD: _array_records,
     "parquet": _parquet,
 }
-# The formats that are read here.
+# The supported formats.
 FORMATS = frozenset(_READERS)

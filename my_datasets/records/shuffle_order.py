@@ -1,7 +1,7 @@
-"""The order of examples: MD5 of split name and key, as in TFDS, for many keys at once.
+"""The order of examples: MD5 of split name and key, as in TFDS, vectorized over many keys.
 
 TFDS orders a split's examples by `int(md5(split_name + key).hexdigest(), 16)`
-(`tensorflow_datasets/core/hashing.py`). The same number is made here as two unsigned 64-bit
+(`tensorflow_datasets/core/hashing.py`). This module computes the same number as two unsigned 64-bit
 halves, most significant first, by running MD5's rounds over whole columns of keys.
 """
 
@@ -29,9 +29,9 @@ _ROTATIONS = (
 _SINES = np.floor(np.abs(np.sin(np.arange(1, 65))) * 2**32).astype(np.uint32)
 _START = (0x67452301, 0xEFCDAB89, 0x98BADCFE, 0x10325476)
 _BLOCK = 64
-# Columns of this many keys keep MD5's working set in the processor's second-level cache.
+# With this many keys at a time, MD5's working set stays in the processor's L2 cache.
 _AT_ONCE = 8192
-# Below this many keys hashlib's one call per key is quicker than 64 rounds over an array.
+# Below this many keys, one hashlib call per key is faster than 64 rounds over an array.
 _FEW = 200
 
 
@@ -39,11 +39,11 @@ def key_bytes(key: Any) -> bytes:
     """Returns the bytes that TFDS hashes for a key.
 
     Args:
-      key: A text (backslashes count as slashes, as in TFDS), bytes, an int, or an array that
-        holds just one of them.
+      key: A string (backslashes count as slashes, as in TFDS), bytes, an int, or an array with
+        exactly one of them.
 
     Raises:
-      InvalidKeyError: The key is something else.
+      InvalidKeyError: The key has another type, or is not valid Unicode.
     """
     if isinstance(key, bytes):
         return key
@@ -71,13 +71,13 @@ def key_bytes(key: Any) -> bytes:
 
 
 def key_array(keys: Sequence[Any] | pa.Array | pa.ChunkedArray) -> pa.LargeBinaryArray:
-    """Returns keys as the bytes that are hashed: one value for each key.
+    """Returns the bytes to hash for each key.
 
     Args:
-      keys: Keys that `key_bytes` takes, or an Arrow column of texts, binaries or integers.
+      keys: Keys that `key_bytes` accepts, or an Arrow column of strings, binaries or integers.
 
     Raises:
-      InvalidKeyError: A key is null, or of another type.
+      InvalidKeyError: A key is null or has another type.
     """
     if not isinstance(keys, (pa.Array, pa.ChunkedArray)):
         if set(map(type, keys)) != {str}:
@@ -85,7 +85,7 @@ def key_array(keys: Sequence[Any] | pa.Array | pa.ChunkedArray) -> pa.LargeBinar
         try:
             keys = pa.array(keys, pa.large_string())
         except UnicodeEncodeError:
-            return pa.array([key_bytes(key) for key in keys], pa.large_binary())  # says which
+            return pa.array([key_bytes(key) for key in keys], pa.large_binary())  # names the key
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.combine_chunks()
     if pa.types.is_dictionary(keys.type):
@@ -115,11 +115,11 @@ def key_array(keys: Sequence[Any] | pa.Array | pa.ChunkedArray) -> pa.LargeBinar
 
 
 def hash_keys(salt: str, keys: pa.LargeBinaryArray) -> Hashes:
-    """Returns the MD5 of `salt + key` of each key.
+    """Returns the MD5 of `salt + key` for each key.
 
     Args:
       salt: The split's name; backslashes count as slashes, as in keys.
-      keys: As from `key_array`, shape [n].
+      keys: The result of `key_array`, shape [n].
 
     Returns:
       The upper and the lower 64 bits of each hash, read big-endian, each of shape [n].
@@ -132,7 +132,7 @@ def hash_keys(salt: str, keys: pa.LargeBinaryArray) -> Hashes:
     offsets = np.frombuffer(keys.buffers()[1], np.int64)[keys.offset : keys.offset + n + 1]
     data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)
     lengths = np.diff(offsets)
-    # A message takes as many blocks as its bytes, a one bit and its length (9 bytes) need.
+    # A message needs blocks for its bytes, a one bit and its length (9 bytes in total).
     blocks = (len(start) + lengths + 9 + _BLOCK - 1) // _BLOCK
     for count in np.unique(blocks):
         rows = np.flatnonzero(blocks == count)

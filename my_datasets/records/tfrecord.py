@@ -1,4 +1,4 @@
-"""TFRecord framing: each record between its length and its checksum, for many records at once.
+"""TFRecord framing: wraps many records at once in their lengths and checksums.
 
 The format (tensorflow/core/lib/io/record_writer.h): the length as 8 bytes, the masked CRC-32C of
 those 8 bytes, the record, the masked CRC-32C of the record; all numbers little-endian. A mask is
@@ -21,17 +21,18 @@ FOOTER = 4
 OVERHEAD = HEADER + FOOTER
 
 _MASK_DELTA = np.uint32(0xA282EAD8)
-# Longer records are checked where they lie; shorter ones are quicker as copies, cut many at once:
+# The checksum of longer records is computed in place; shorter ones are faster as copies, many
+# sliced at once:
 _SHORT = 2048
-# ... as many as stay in the processor's cache, and in memory that Python has already.
+# ... as many as fit in the processor's cache and in memory that Python already has.
 _AT_ONCE = 256
 
 
 def framed(parts: Sequence[Piece], n: int) -> pa.LargeBinaryArray:
-    """Returns n records as they stand in a TFRecord file.
+    """Returns n records in TFRecord framing.
 
     Args:
-      parts: What each record consists of, from left to right.
+      parts: The pieces of each record, from left to right.
       n: The number of records.
     """
     size = pieces.widths(parts)
@@ -47,18 +48,18 @@ def framed(parts: Sequence[Piece], n: int) -> pa.LargeBinaryArray:
 
 
 def header(length: int) -> bytes:
-    """Returns what stands before a record of `length` bytes."""
+    """Returns the header of a record of `length` bytes."""
     packed = struct.pack("<Q", length)
     return packed + footer(google_crc32c.value(packed))
 
 
 def footer(checksum: int) -> bytes:
-    """Returns what stands behind a record, or a length, of that CRC-32C."""
+    """Returns the masked checksum that follows a record, or a length, with this CRC-32C."""
     return _footers(np.array([checksum], np.uint32)).tobytes()
 
 
 def framed_one(record: bytes) -> bytes:
-    """Returns a record as it stands in a TFRecord file."""
+    """Returns one record in TFRecord framing."""
     return header(len(record)) + record + footer(google_crc32c.value(record))
 
 
@@ -85,7 +86,7 @@ def _checksums(data: Bytes, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.ui
     for begin in range(0, n, _AT_ONCE):
         some = offsets[begin : begin + _AT_ONCE + 1]
         part = data[some[0] : some[-1]]
-        # Only bytes and arrays can be given to the checksum without a copy.
+        # The checksum function accepts only bytes and arrays without a copy.
         text = part.tobytes() if is_short else part
         begins, ends = some[:-1] - some[0] + HEADER, some[1:] - some[0] - FOOTER
         places = zip(begins.tolist(), ends.tolist(), strict=True)
@@ -94,11 +95,11 @@ def _checksums(data: Bytes, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.ui
 
 
 def _footers(checksums: npt.NDArray[np.uint32]) -> Bytes:
-    """Returns masked checksums as they are stored, shape [n, 4]."""
+    """Returns masked checksums as stored bytes, shape [n, 4]."""
     return masked(checksums).astype("<u4").view(np.uint8).reshape(-1, FOOTER)
 
 
 def masked(checksums: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """Returns CRC-32Cs as they are stored beside what they are of."""
+    """Returns CRC-32Cs in the masked form in which they are stored."""
     rotated = (checksums >> np.uint32(15)) | (checksums << np.uint32(17))
     return rotated + _MASK_DELTA

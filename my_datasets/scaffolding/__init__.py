@@ -1,1 +1,1 @@
-"""Scaffolding: from raw data to a builder that passes its test, with nothing left to guess."""
+"""Scaffolding: generates a complete, tested builder from raw data."""

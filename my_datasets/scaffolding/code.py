@@ -1,4 +1,4 @@
-"""The Python of a builder, and of its test."""
+"""Generates the source code of a builder and of its test."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _ARROW = {
 }
 
 
-# What is said of features inside of others.
+# Documentation of nested features.
 _INNER = "To be described."
 
 
@@ -27,11 +27,11 @@ class SplitCode:
     """How rows are split.
 
     Attributes:
-      shares: The share of each split; None if a column tells, or if there is one split only.
-      column: The column that tells, by its name in the data.
-      group: The column whose values stay together.
-      stratify: The column of which each split has its share of each value.
-      folds: The number of equal parts, in place of shares.
+      shares: The share of each split; None if a column determines the split, or there is only one.
+      column: The column that determines the split, by its name in the data.
+      group: The column whose equal values stay in the same split.
+      stratify: The column whose values occur in the same proportions in each split.
+      folds: The number of equal folds, instead of shares.
     """
 
     shares: Mapping[str, float] | None = None
@@ -55,15 +55,15 @@ def builder(
     file_name: str,
     inside: str = "",
 ) -> str:
-    """Returns the source of a builder.
+    """Returns the source code of a builder.
 
     Args:
       name: The dataset.
-      found: What its raw data are.
-      split: How they are split.
-      url: Where they are downloaded from; None if they are got by hand.
-      file_name: What their file or directory is called.
-      inside: What is meant in it, if it is an archive: a path or a pattern; all if empty.
+      found: The inspected raw data.
+      split: How the rows are split.
+      url: The download URL; None if the data is provided manually.
+      file_name: The name of the file or directory.
+      inside: The path or pattern within the file if it is an archive; empty for all of it.
     """
     features = Call(
         "tfds.features.FeaturesDict",
@@ -106,13 +106,13 @@ class Builder(my_datasets.Builder):
 
 
 def test(name: str, module: str, sizes: Mapping[str, int], download: str | None) -> str:
-    """Returns the source of a builder's test.
+    """Returns the source code of a builder's test.
 
     Args:
       name: The dataset.
       module: The builder's module.
-      sizes: How many dummy examples each split has.
-      download: The dummy file in place of the download; None if the data are got by hand.
+      sizes: The number of dummy examples per split.
+      download: The dummy file that replaces the download; None if the data is provided manually.
     """
     package, _, last = module.rpartition(".")
     title = "".join(part.capitalize() for part in name.split("_"))
@@ -197,7 +197,7 @@ def _feature(found: Inspection, column: Any) -> Call:
 
 
 def _call(feature: Any, doc: str | None) -> Call:
-    """Returns the call that makes a feature."""
+    """Returns the call that creates a feature."""
     kind = type(feature)
     function = f"tfds.features.{kind.__name__}"
     named: dict[str, Any] = {}
@@ -220,7 +220,7 @@ def _call(feature: Any, doc: str | None) -> Call:
         arguments = [_call(feature.feature, _INNER if _is_dict(feature.feature) else None)]
     elif kind is tfds.features.FeaturesDict:
         arguments = [{name: _call(of, _INNER) for name, of in feature.items()}]
-        doc = None  # its parts have one each
+        doc = None  # its parts each have their own
     elif kind not in (tfds.features.Text, tfds.features.Image):
         raise SourceError(
             explain(f"A feature {feature!r} cannot be written.", fix="leave that column out")

@@ -1,4 +1,4 @@
-"""Dummy data: a few rows or files of the real data, where a builder looks for the real ones."""
+"""Writes dummy data, a few rows or files of the real data, where the builder's test expects it."""
 
 import io
 import posixpath
@@ -16,9 +16,9 @@ def write(where: str, found: Inspection, rows: int, target: Path) -> None:
 
     Args:
       where: The real data.
-      found: What they are.
-      rows: How many rows of a table there are to be; of files a part of that in each class.
-      target: The directory to write into, under the name of the real data.
+      found: The inspected data.
+      rows: The number of rows of a table; for files, proportionally fewer per class.
+      target: The directory to write to, under the name of the real data.
     """
     name = stem(where)
     archive, _ = archives.split(where)
@@ -39,17 +39,17 @@ def write(where: str, found: Inspection, rows: int, target: Path) -> None:
 
 
 def stem(where: str) -> str:
-    """Returns the name of a file without its directory and what stands behind `::`."""
+    """Returns the name of a file without its directory and what follows `::`."""
     return posixpath.basename(where.partition("::")[0].rstrip("/"))
 
 
 def is_pattern(path: str) -> bool:
-    """Returns whether a path stands for several."""
+    """Returns whether a path is a glob pattern."""
     return any(mark in path for mark in "*?[")
 
 
 def _pack(named: list[tuple[str, bytes]], path: Path) -> None:
-    """Writes an archive of the kind that its name says."""
+    """Writes an archive of the type given by its file extension."""
     if path.suffix.lower() == ".zip":
         with zipfile.ZipFile(path, "w") as zipped:
             for name, data in named:

@@ -1,4 +1,4 @@
-"""A few rows of a file, written as that file is, with what looks personal scrambled."""
+"""Writes a few rows of a file in the file's own format, scrambling values that look personal."""
 
 import contextlib
 import csv
@@ -28,19 +28,19 @@ from my_datasets.sources.databases import quoted, sqlite_uri
 from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.records import examples
 
-# Rows of a table for each file of a class.
+# Number of table rows that correspond to one file per class.
 _ROWS_FOR_A_FILE = 6
 
 Rows = list[dict[str, Any]]
 
 
 def imitations(where: str, found: Inspection, rows: int) -> Iterator[tuple[SourceFile, bytes]]:
-    """Yields files of the real data, and what stands for each of them.
+    """Yields files of the real data, and the dummy content of each.
 
     Args:
       where: The real data.
-      found: What they are.
-      rows: How many rows of a table there are to be; of files a part of that in each class.
+      found: The inspected data.
+      rows: The number of rows of a table; for files, proportionally fewer per class.
     """
     if found.kind in FOLDERS:
         yield from _some_files(where, found, max(1, rows // _ROWS_FOR_A_FILE))
@@ -62,7 +62,7 @@ def imitations(where: str, found: Inspection, rows: int) -> Iterator[tuple[Sourc
 
 
 def _some_files(where: str, found: Inspection, each: int) -> Iterator[tuple[SourceFile, bytes]]:
-    """Yields files that can be decoded, a few of each class, made small."""
+    """Yields a few decodable files of each class, reduced in size."""
     chosen: Counter[str] = Counter()
     for file in files_of(where, found.kind):
         label = posixpath.dirname(file.name)
@@ -76,7 +76,7 @@ def _some_files(where: str, found: Inspection, each: int) -> Iterator[tuple[Sour
 
 
 def _is_read(found: Inspection, data: bytes) -> bool:
-    """Returns whether the source takes a file: of another rate or class it would not."""
+    """Returns whether the source accepts a file; it rejects another sample rate or class."""
     convert = found.source.generate.convert  # type: ignore[attr-defined]
     return not isinstance(convert(data), Exception)
 
@@ -92,7 +92,7 @@ def _arrays(file: SourceFile, numbers: Sequence[int]) -> bytes:
 
 
 def _delimited(file: SourceFile, found: Inspection, rows: int) -> bytes:
-    """Returns rows as they are written in the file: not as their types are read."""
+    """Returns rows as they are written in the file, not as they are parsed."""
     options = {**found.options, "types": {c.name: pa.string() for c in found.columns}}
     raw = getattr(sources, found.kind)(file.location, **options).head(_enough(rows))
     out = io.StringIO()
@@ -159,7 +159,7 @@ def _tfrecords(file: SourceFile, found: Inspection, rows: int) -> bytes:
 
 
 def _sql(file: SourceFile, found: Inspection, rows: int) -> bytes:
-    """Returns a database with the one table, which may be a view in the real one."""
+    """Returns a database with only this table, which may be a view in the real one."""
     table = found.table
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "database"
@@ -202,7 +202,7 @@ def _enough(rows: int) -> int:
 
 
 def _chosen(given: Rows, found: Inspection, rows: int) -> Rows:
-    """Returns some rows, with what looks personal scrambled."""
+    """Returns some rows, with values that look personal scrambled."""
     few = [name for name in found.values if given and name in given[0]]
     numbers = _varied({name: [row[name] for row in given] for name in few}, len(given), rows)
     personal = _personal(found)
@@ -217,12 +217,12 @@ def _few(found: Inspection, sample: pa.Table) -> dict[str, list[Any]]:
 
 
 def _varied(few: Mapping[str, Sequence[Any]], count: int, rows: int) -> list[int]:
-    """Returns numbers of rows: with each value of columns that have few, then the first ones.
+    """Returns row numbers that cover every value of columns with few values, then the first rows.
 
     Args:
-      few: The columns that have few values.
-      count: How many rows there are.
-      rows: How many are wanted.
+      few: The columns with few values.
+      count: The number of available rows.
+      rows: The number of rows wanted.
     """
     seen: set[tuple[str, str]] = set()
     chosen = []

@@ -1,4 +1,4 @@
-"""How raw data are written: of which kind they are, and what else reads them right."""
+"""Detects the format of raw data and the options to read it with."""
 
 import contextlib
 import itertools
@@ -19,7 +19,7 @@ from my_datasets.sources.databases import quoted, sqlite_uri
 from my_datasets.sources.files.file import CODECS, SourceFile
 from my_datasets.sources.files.listing import files
 
-# The kinds, by the endings of their files.
+# The kinds, with their file extensions.
 _ENDINGS = {
     "csv": (".csv",),
     "tsv": (".tsv", ".tab"),
@@ -35,11 +35,11 @@ _ENDINGS = {
     "sql": (".db", ".sqlite", ".sqlite3"),
 }
 KINDS = tuple(_ENDINGS)
-# Those that are files in folders, and how many are looked at.
+# Kinds that are folders of files, with the number of files to inspect.
 FOLDERS = {"image_folder": 50, "audio_folder": 50, "video_folder": 5}
-# Rows of other data that are looked at.
+# Number of rows to inspect in other data.
 ROWS = 50_000
-# Rows, or batches, that tell whether types are right.
+# Number of rows or batches used to verify types.
 _TRIED = 200
 _SHARD = re.compile(r"\.tfrecords?(-\d+-of-\d+)?$")
 _TABLES = (
@@ -49,10 +49,10 @@ _HEADER = re.compile(r"[A-Za-z_][\w .()/%#-]{0,60}")
 
 
 def kind_of(where: str) -> str:
-    """Returns the kind of most of the files at a place, one of `KINDS`, by their names.
+    """Returns the most common kind of the files at a location, one of `KINDS`, by their names.
 
     Args:
-      where: A file, a directory, a pattern, an archive.
+      where: A file, a directory, a pattern or an archive.
 
     Raises:
       SourceError: There is no file, or none of a known kind.
@@ -64,7 +64,7 @@ def kind_of(where: str) -> str:
         stem, ending = posixpath.splitext(name.lower())
         if ending in CODECS:
             ending = posixpath.splitext(stem)[1]
-        # Shards are called data.tfrecord-00000-of-00010.
+        # Shards have names like data.tfrecord-00000-of-00010.
         counted[".tfrecord" if _SHARD.search(name) else ending] += 1
     for ending, _ in counted.most_common():
         if ending in kinds:
@@ -80,31 +80,31 @@ def kind_of(where: str) -> str:
 
 
 def files_of(where: str, kind: str) -> list[SourceFile]:
-    """Returns the files of a kind at a place.
+    """Returns the files of a kind at a location.
 
     Args:
       where: As in `kind_of`.
       kind: One of `KINDS`.
 
     Raises:
-      SourceError: There is none.
+      SourceError: There is no such file.
     """
     if kind == "sql":
-        # One file is meant, not others that its path would match as a pattern.
+        # The path is a single file, even if it would match others as a pattern.
         return [SourceFile(where, "", Path(where).stat().st_size)]
     return files(where, () if kind == "tfrecords" else _ENDINGS[kind])
 
 
 def database_of(where: str, table: str | None, key: str | None) -> tuple[str, dict[str, Any]]:
-    """Returns the table of an SQLite file that is meant, and what `sources.sql` is to be given.
+    """Returns the table of an SQLite file to read, and the options of `sources.sql`.
 
     Args:
       where: The file.
-      table: Its table, or a view; None if there is only one.
-      key: The column of the keys; None for the table's own.
+      table: The table or view; None if there is only one.
+      key: The key column; None for the table's primary key.
 
     Raises:
-      SourceError: There is no such file or table, or nothing that identifies a row.
+      SourceError: The file or table does not exist, or nothing identifies a row.
     """
     if not Path(where).is_file():
         raise SourceError(
@@ -144,11 +144,11 @@ def database_of(where: str, table: str | None, key: str | None) -> tuple[str, di
 
 
 def options_of(where: str, kind: str) -> dict[str, Any]:
-    """Returns what the function of a source is to be given beside the place.
+    """Returns the options of a source function, besides the location.
 
     Args:
       where: As in `kind_of`.
-      kind: One of `KINDS`, but `sql`.
+      kind: One of `KINDS`, except `sql`.
 
     Raises:
       SourceError: The data cannot be read.
@@ -169,8 +169,8 @@ def options_of(where: str, kind: str) -> dict[str, Any]:
         columns = [f"column_{i}" for i in range(len(first.schema))]
         options["columns"] = columns
         first = read(where, **options)
-    # As they were guessed now, of whatever sample. Not those of times: they are read as another
-    # type than that in which they are stored.
+    # Pin the types as inferred now, whatever the sample. Times are excluded, because they are read
+    # as another type than the one in which they are stored.
     types = dict(zip(first.schema.names, first.schema.types, strict=True))
     while wrong := _misfits(read(where, **options, types=types)) & types.keys():
         for name in wrong:
@@ -179,7 +179,7 @@ def options_of(where: str, kind: str) -> dict[str, Any]:
 
 
 def _types_of_examples(source: sources.Source) -> dict[str, pa.DataType]:
-    """Returns the features of `tf.Example`s, with those that hold texts as such."""
+    """Returns the types of `tf.Example` features, with bytes that are text as strings."""
     sample = source.head(_TRIED)
     found = {}
     for name, kind in zip(source.schema.names, source.schema.types, strict=True):
@@ -202,7 +202,7 @@ def _are_texts(values: Sequence[bytes]) -> bool:
 
 
 def _has_single_marks(read: Callable[..., sources.Source], where: str) -> bool:
-    """Returns whether quotation marks are only marks: as quotes they would take up more rows."""
+    """Returns whether quotation marks are plain characters: as quotes, they would merge rows."""
     try:
         plain = read(where, quote=None)
     except SourceError:
@@ -212,13 +212,13 @@ def _has_single_marks(read: Callable[..., sources.Source], where: str) -> bool:
 
 
 def _misfits(source: sources.Source) -> set[str]:
-    """Returns the columns in which the first rows cannot be read."""
+    """Returns the columns whose first rows cannot be parsed."""
     some = itertools.islice(source, _TRIED)
     return {batch.feature for _, batch in some if isinstance(batch, Misfit)}
 
 
 def _is_header(source: sources.Source) -> bool:
-    """Returns whether the names of the columns are names, and not a first row of values."""
+    """Returns whether the column names are names rather than a first row of values."""
     head = source.head(200)
     return all(
         _HEADER.fullmatch(name.strip()) and name not in set(head.column(name).to_pylist())

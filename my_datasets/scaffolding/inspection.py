@@ -1,4 +1,4 @@
-"""What is in raw data: which columns, of which values, and which of them is the label."""
+"""Inspects raw data: its columns, their values, and which of them is the label."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,27 +13,27 @@ from my_datasets.errors import InvalidOptionError, SourceError, explain
 from my_datasets.scaffolding.formats import FOLDERS, KINDS, ROWS, database_of, kind_of, options_of
 from my_datasets.scaffolding.personal_data import looks_personal
 
-# No more rows are looked at than have so many bytes.
+# Maximum number of bytes to inspect.
 _BYTES = 64 << 20
-# The most classes that are written into a builder.
+# Maximum number of classes to write into a builder.
 _CLASSES = 1000
-# The most splits that a column may name.
+# Maximum number of splits that a column may define.
 _SPLITS = 20
-# What a column of labels tends to be called.
+# Usual names of label columns.
 _LABELS = ("label", "labels", "class", "target", "category", "y")
 
 
 @dataclass(frozen=True)
 class InspectedColumn:
-    """What is known of a column.
+    """An inspected column.
 
     Attributes:
-      name: What it is called in the data.
-      feature: What it is to be called in the dataset.
-      kind: Its Arrow type, as it is stored.
-      doc: What was seen in it, in words.
+      name: Its name in the data.
+      feature: Its name in the dataset.
+      kind: Its Arrow type as stored.
+      doc: A draft of its documentation, from the values seen.
       classes: The names of its classes, if it is the label.
-      personal: Whether it looks as if it told who somebody is.
+      personal: Whether its values look as if they identify a person.
     """
 
     name: str
@@ -46,14 +46,14 @@ class InspectedColumn:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What raw data are.
+    """The inspected raw data.
 
     Attributes:
-      kind: The function of `my_datasets.sources` that reads them.
-      options: What else it is given by name.
+      kind: The function of `my_datasets.sources` that reads the data.
+      options: Further keyword arguments of that function.
       source: The rows.
-      columns: The columns, without what is only the key.
-      label: The feature that is to be learned; None if nobody knows.
+      columns: The columns, without one that is only the key.
+      label: The feature to predict; None if unknown.
       sample: Some rows.
       values: The distinct values of columns that have few.
       table: The table of a database.
@@ -78,18 +78,18 @@ def inspect(
     key: str | None = None,
     table: str | None = None,
 ) -> Inspection:
-    """Returns what raw data are.
+    """Inspects raw data.
 
     Args:
-      where: A file, a directory, a pattern, an archive.
-      kind: One of `KINDS`; None to find it out.
-      key: The column of the keys; None for the numbers of the rows, or a database's own key.
-      table: The table of a database, or a view; None if there is only one.
-      label: The column to be learned; None to take one that is called so.
-      split: The column whose values are the splits; all rows are read for it, as for the label.
+      where: A file, a directory, a pattern or an archive.
+      kind: One of `KINDS`; None to detect it.
+      key: The key column; None for row numbers, or a database's primary key.
+      table: The table or view of a database; None if there is only one.
+      label: The column to predict; None to pick one with a usual name.
+      split: The column whose values are the splits. It is read in full, as is the label.
 
     Raises:
-      SourceError: Nothing can be read there, there is no such column, or it has too many values.
+      SourceError: There is nothing to read, a column does not exist, or it has too many values.
     """
     kind = kind or kind_of(where)
     if kind not in KINDS:
@@ -132,7 +132,7 @@ def inspect(
 
 
 def _looked_at(source: sources.Source, rows: int) -> pa.Table:
-    """Returns the first rows, not more than the memory should hold."""
+    """Returns the first rows, up to a limit that bounds memory use."""
     batches: list[pa.RecordBatch] = []
     count = size = 0
     for _, batch in source:
@@ -146,7 +146,7 @@ def _looked_at(source: sources.Source, rows: int) -> pa.Table:
 
 
 def _feature_names(columns: Sequence[str]) -> dict[str, str]:
-    """Returns names of features for columns: of letters, digits and underscores."""
+    """Returns feature names for columns, with only letters, digits and underscores."""
     found: dict[str, str] = {}
     for column in columns:
         name = re.sub(r"\W+", "_", column).strip("_").lower() or "column"
@@ -160,7 +160,7 @@ def _feature_names(columns: Sequence[str]) -> dict[str, str]:
 
 
 def _classes(source: sources.Source, name: str, is_label: bool) -> tuple[str, ...] | None:
-    """Returns the classes of a column of texts that is the label; folders know theirs already."""
+    """Returns the classes if a text column is the label; folder sources already know theirs."""
     if not is_label or not pa.types.is_large_string(source.schema.field(name).type):
         return None
     if name in source.special:
@@ -169,7 +169,7 @@ def _classes(source: sources.Source, name: str, is_label: bool) -> tuple[str, ..
 
 
 def _all_values(source: sources.Source, name: str, most: int, option: str) -> list[Any]:
-    """Returns the distinct values of a column, of all rows: one that is left out is lost."""
+    """Returns the distinct values of a column in all rows: missing a value would lose rows."""
     if name in source.special:
         return list(source.special[name]().names)
     found: set[Any] = set()
@@ -197,7 +197,7 @@ def _column(
 
 
 def _doc(values: pa.ChunkedArray) -> str:
-    """Returns what was seen in a column, for its author to replace by what it means."""
+    """Returns draft documentation from the values seen, for the author to replace."""
     kind = values.type
     said = []
     given = values.drop_null()

@@ -1,29 +1,29 @@
-"""Small versions of images, recordings and films, in the form of the large ones."""
+"""Reduces images, recordings and videos in size, keeping their file format."""
 
 import io
 import posixpath
 from fractions import Fraction
 
-# The longest side of images and of frames, in pixels; samples of recordings; frames of films.
+# Longest side of images and frames in pixels; samples per recording; frames per video.
 _SIDE, _SAMPLES, _FRAMES = 24, 800, 3
-# What decoders raise for files that they cannot make sense of; PyAV's errors are some of these.
+# Exceptions of decoders for invalid files, which include PyAV's errors.
 UNREADABLE = (OSError, ValueError, SyntaxError, RuntimeError)
-# Codecs that every build of FFmpeg writes, for files that take them.
+# Codecs that every FFmpeg build can write, for containers that require them.
 _CODECS = {".webm": "libvpx", ".mpg": "mpeg1video", ".mpeg": "mpeg1video"}
 _CONTAINERS = {".m4v": "mp4", ".mkv": "matroska", ".mpg": "mpeg"}
 _FRAMES_PER_SECOND = 25
 
 
 def miniature(kind: str, data: bytes, name: str) -> bytes:
-    """Returns a file made small.
+    """Returns a small version of a file.
 
     Args:
-      kind: What it is: a function of `my_datasets.sources` for files in folders.
-      data: Its bytes.
-      name: Its name, whose ending tells the form.
+      kind: The function of `my_datasets.sources` that reads such files from folders.
+      data: The content of the file.
+      name: The name of the file, whose extension determines the format.
 
     Raises:
-      OSError, ValueError, SyntaxError, RuntimeError: It cannot be decoded.
+      OSError, ValueError, SyntaxError, RuntimeError: The file cannot be decoded.
     """
     ending = posixpath.splitext(name)[1].lower()
     make = {"image_folder": _image, "audio_folder": _recording, "video_folder": _film}[kind]
@@ -61,7 +61,7 @@ def _film(data: bytes, ending: str) -> bytes:
         stream = small.add_stream(_CODECS.get(ending, "mpeg4"), rate=Fraction(_FRAMES_PER_SECOND))
         source = film.streams.video[0]
         scale = _SIDE / max(source.width, source.height)
-        # Codecs want even numbers.
+        # Codecs require even dimensions.
         stream.width, stream.height = (
             max(2, round(side * scale / 2) * 2) for side in (source.width, source.height)
         )

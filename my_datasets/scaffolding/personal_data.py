@@ -1,11 +1,11 @@
-"""Columns that look personal, and texts that say nothing any more."""
+"""Detects columns that look personal, and scrambles their values."""
 
 import random
 import re
 import string
 from collections.abc import Sequence
 
-# Parts of the names of columns that tend to hold what belongs to a person.
+# Parts of the names of columns that usually contain personal data.
 _NAMES = re.compile(
     r"(^|_)(name|first_?name|last_?name|surname|full_?name|e_?mail|mail|phone|tel|telephone|mobile"
     r"|fax|address|street|zip|zip_?code|post_?code|postal|birth|birthday|birth_?date|dob|ssn"
@@ -17,15 +17,15 @@ _VALUES = (
     re.compile(r"\+?\d[\d\s()/.-]{7,}\d"),  # telephone numbers
     re.compile(r"(\d{1,3}\.){3}\d{1,3}"),  # IPv4 addresses
 )
-# Of a column's texts, how many must look so.
+# Minimum share of a column's texts that must match.
 _MOST = 0.5
 
 
 def looks_personal(column: str, values: Sequence[object]) -> bool:
-    """Returns whether a column looks as if it told who somebody is.
+    """Returns whether a column looks as if it identifies a person.
 
     Args:
-      column: Its name.
+      column: The column's name.
       values: Some of its values.
     """
     if _NAMES.search(re.sub(r"\W+", "_", column)):
@@ -38,9 +38,9 @@ def looks_personal(column: str, values: Sequence[object]) -> bool:
 
 
 def scrambled(value: object) -> object:
-    """Returns a value of the same form that says nothing: other letters, other digits.
+    """Returns a value of the same form with other letters and digits.
 
-    The same value always gives the same, so that what was equal stays so.
+    The same value always maps to the same result, so equal values stay equal.
     """
     if isinstance(value, bool) or value is None:
         return value

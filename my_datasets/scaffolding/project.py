@@ -1,4 +1,4 @@
-"""Where a new dataset is put: this package, or one of the user's own with the same layout."""
+"""The location of a new dataset: this package, or a user's own package with the same layout."""
 
 import json
 import os
@@ -15,15 +15,15 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Places:
-    """Where the files of a dataset are put.
+    """The locations of a dataset's files.
 
     Attributes:
-      root: The project.
-      package: The package that has the datasets, such as `ours.datasets`.
+      root: The project's directory.
+      package: The package with the datasets, such as `ours.datasets`.
       folder: The builder's folder.
-      checksums: Where its downloads are recorded.
-      dummy_data: Its dummy data.
-      test: Its test.
+      checksums: The file with the checksums of its downloads.
+      dummy_data: The directory of its dummy data.
+      test: Its test module.
     """
 
     root: Path
@@ -35,14 +35,14 @@ class Places:
 
 
 def places(name: str, project: Path) -> Places:
-    """Returns where a dataset's files belong.
+    """Returns the locations of a dataset's files.
 
     Args:
       name: The dataset.
-      project: The project's directory; it may not be there yet.
+      project: The project's directory, which may not exist yet.
 
     Raises:
-      BuilderError: The name is none, or the dataset is there already.
+      BuilderError: The name is invalid, or the dataset already exists.
     """
     if not _NAME.fullmatch(name):
         raise BuilderError(
@@ -53,7 +53,7 @@ def places(name: str, project: Path) -> Places:
             )
         )
     root = Path(os.path.realpath(project))
-    if (root / "my_datasets/datasets").is_dir():  # this package itself
+    if (root / "my_datasets/datasets").is_dir():  # the project is this package
         folder = root / "my_datasets/datasets" / name
         found = Places(
             root, "my_datasets.datasets", folder, root / f"checksums/{name}.tsv",
@@ -75,7 +75,7 @@ def places(name: str, project: Path) -> Places:
 
 
 def new_package(at: Places) -> Mapping[Path, str]:
-    """Returns the files that a package of its own needs beside the dataset, by their paths."""
+    """Returns the files that a package other than this one needs besides the dataset, by path."""
     package = at.package.partition(".")[0]
     if package == "my_datasets":
         return {}

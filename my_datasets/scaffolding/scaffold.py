@@ -1,4 +1,4 @@
-"""A whole new dataset: inspected, written, and tried on its dummy data before it is shown."""
+"""Scaffolds a whole dataset: inspects raw data, writes a builder and tries it on its dummy data."""
 
 import contextlib
 import importlib
@@ -26,7 +26,7 @@ from my_datasets.scaffolding.code import SplitCode
 from my_datasets.scaffolding.inspection import Inspection, inspect
 from my_datasets.sources.source import Source
 
-# Rows of dummy data: more until no split is empty.
+# Initial and maximum number of rows of dummy data; it doubles until no split is empty.
 _ROWS, _MOST_ROWS = 12, 400
 _TAGS = {
     "image_folder": "content.data-type.image # Contains image data.",
@@ -43,13 +43,13 @@ class Made:
 
     Attributes:
       name: The dataset.
-      files: All files of it, without dummy data.
+      files: All of its files except the dummy data.
       folder: The builder's folder.
-      test: Its test.
-      dummy_data: Its dummy data.
-      splits: How many dummy examples each split has.
+      test: Its test module.
+      dummy_data: The directory of its dummy data.
+      splits: The number of dummy examples per split.
       personal: The columns that look personal, which are scrambled in the dummy data.
-      build: The command that builds it from the real data.
+      build: The command that builds the dataset from the real data.
     """
 
     name: str
@@ -72,19 +72,19 @@ def look(
     key: str | None = None,
     table: str | None = None,
 ) -> tuple[Inspection, str, FetchedFile | None]:
-    """Returns what raw data are, and where they lie now: an address is downloaded first.
+    """Inspects raw data, after downloading it if it is at a URL, and returns its local path too.
 
     Args:
-      where: A path, a pattern, an archive, or an HTTP address of a file.
-      scratch: Where it is downloaded to.
-      kind: What they are; None to find it out.
-      label: The column to be learned.
+      where: A path, a pattern, an archive, or the HTTP URL of a file.
+      scratch: The directory to download to.
+      kind: The kind of data; None to detect it.
+      label: The column to predict.
       split: The column whose values are the splits.
-      key: The column of the keys.
+      key: The key column.
       table: The table of a database.
 
     Raises:
-      SourceError: Nothing can be read there.
+      SourceError: There is nothing to read.
     """
     told: dict[str, Any] = {
         "kind": kind, "label": label, "split": split, "key": key, "table": table
@@ -120,26 +120,27 @@ def scaffold(
     split: SplitCode,
     fetched: FetchedFile | None = None,
 ) -> Made:
-    """Writes a dataset; whole, or not at all.
+    """Writes a dataset, completely or not at all.
 
     Args:
-      name: What it is to be called.
-      where: Where the raw data are, as the user said it.
-      local: Where they lie on this machine.
-      found: What they are.
-      into: The project.
-      split: How they are split.
-      fetched: What was downloaded, if `where` is an address.
+      name: The name of the new dataset.
+      where: The location of the raw data, as given by the user.
+      local: The local path of the raw data.
+      found: The inspected raw data.
+      into: The project's directory.
+      split: How the rows are split.
+      fetched: The download, if `where` is a URL.
 
     Raises:
-      BuilderError: The name is none, or the dataset is there already.
-      SourceError: The raw data cannot be imitated, or split so.
+      BuilderError: The name is invalid, or the dataset already exists.
+      SourceError: Dummy data cannot be derived from the raw data, or the data cannot be split this
+        way.
     """
     at = project.places(name, into)
     url = where.partition("::")[0] if fetched is not None else None
     file_name = dummies.stem(local)
     outside, _, inside = local.partition("::")
-    is_database = found.kind == "sql"  # the path of one file, whatever is in it
+    is_database = found.kind == "sql"  # a single file, even if its path looks like a pattern
     if url is None and not is_database and dummies.is_pattern(str(Path(outside).parent)):
         raise SourceError(
             explain(
@@ -172,7 +173,7 @@ def scaffold(
                 path.write_text(text, "utf-8")
             shutil.copytree(Path(scratch) / "dummy_data", at.dummy_data)
         except BaseException:
-            for path in texts:  # none of which was there before
+            for path in texts:  # none of them existed before
                 path.unlink(missing_ok=True)
             for folder in (at.folder, at.dummy_data):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -201,8 +202,8 @@ def _tried(
     scratch: Path,
     download: FetchedFile | None,
 ) -> dict[str, int]:
-    """Makes dummy data, ever more rows until no split is empty; returns the splits' sizes."""
-    # TFDS wants a package, and no other one may be called so.
+    """Writes dummy data, with more rows until no split is empty; returns the splits' sizes."""
+    # TFDS requires a package, whose name must be unique.
     package = f"scaffold_{secrets.token_hex(8)}"
     folder = scratch / package / name
     folder.mkdir(parents=True)
@@ -238,7 +239,7 @@ def _tried(
 
 
 def _size(part: Source) -> int:
-    """Returns how many rows a split has; each of them can be read."""
+    """Returns the number of rows in a split, after checking that each can be read."""
     count = 0
     for key, batch in part:
         if isinstance(batch, Misfit):
@@ -249,7 +250,7 @@ def _size(part: Source) -> int:
 
 @contextlib.contextmanager
 def _imported(root: Path, module: str) -> Iterator[Any]:
-    """Gives the class of a builder below a directory; nothing of its modules stays."""
+    """Yields the class of a builder below a directory; unloads its modules afterwards."""
     sys.path.insert(0, str(root))
     try:
         with registered.skip_registration():

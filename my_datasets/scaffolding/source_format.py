@@ -1,4 +1,4 @@
-"""Python expressions as text, laid out as formatters do: lines of at most 100 characters."""
+"""Renders Python expressions as formatters do, with lines of at most 100 characters."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ _WIDTH = 100
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a function.
+    """A function call.
 
     Attributes:
-      function: Its name.
-      arguments: By position: literals, calls, or `Name`s.
-      named: By name.
+      function: The function's name.
+      arguments: The positional arguments: literals, calls or `Name`s.
+      named: The keyword arguments.
     """
 
     function: str
@@ -25,19 +25,19 @@ class Call:
 
 @dataclass(frozen=True)
 class Name:
-    """Something that is written as it is."""
+    """An expression that is written verbatim."""
 
     text: str
 
 
 def assigned(indent: int, before: str, value: Any, behind: str = "") -> str:
-    """Returns a line, or some, with an expression.
+    """Returns one or more lines with an expression.
 
     Args:
-      indent: Spaces at the beginning.
-      before: What stands before the expression.
+      indent: The number of leading spaces.
+      before: The text before the expression.
       value: A literal, a `Call`, a `Name`, or lists, tuples and dicts of them.
-      behind: What stands behind it.
+      behind: The text after the expression.
     """
     text = " " * indent + before
     if len(text) + len(_flat(value)) + len(behind) <= _WIDTH:
@@ -59,7 +59,7 @@ def _flat(value: Any) -> str:
     if not isinstance(value, str):
         return repr(value)
     text = json.dumps(value, ensure_ascii=False)
-    # Formatters take the quotation marks that need fewer backslashes.
+    # Formatters use the quotation marks that need fewer backslashes.
     needs_only_them = '"' in value and "'" not in value and text.count("\\") == value.count('"')
     return f"'{value}'" if needs_only_them else text
 
@@ -70,7 +70,7 @@ def _flat_items(call: Call) -> list[str]:
 
 
 def _tall(value: Any, indent: int) -> str:
-    """Returns an expression with a line for each of its parts."""
+    """Returns an expression with one line per part."""
     inner = indent + 4
     if isinstance(value, Call):
         opening, closing = f"{value.function}(", ")"
@@ -83,6 +83,6 @@ def _tall(value: Any, indent: int) -> str:
         opening, closing = ("[", "]") if isinstance(value, list) else ("(", ")")
         parts = [("", item) for item in value]
     else:
-        return _flat(value)  # a text that is too long stays one
+        return _flat(value)  # a string that is too long is not split
     lines = "".join(assigned(inner, before, item, ",") for before, item in parts)
     return f"{opening}\n{lines}{' ' * indent}{closing}"

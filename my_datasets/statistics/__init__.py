@@ -1,1 +1,1 @@
-"""What the values of each feature are like: counts, ranges, distributions, in bounded memory."""
+"""Statistics of the values of each feature: counts, ranges and distributions, in bounded memory."""

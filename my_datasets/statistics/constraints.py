@@ -1,4 +1,4 @@
-"""What a builder declares of the values of its features, and which values are otherwise."""
+"""Constraints that a builder declares on the values of its features, and their violations."""
 
 import math
 import re
@@ -19,11 +19,11 @@ from my_datasets.statistics.numbers import LabelStatistics
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
-# Characters of a value that messages show.
+# Maximum number of characters of a value in messages.
 _SHOWN = 80
 _LENGTHS = frozenset({"min_length", "max_length"})
 _OF_ALL = frozenset({"not_null", "max_drift"})
-# What can be said of each kind of feature.
+# The constraints that each kind of feature supports.
 _RULES: Mapping[str, frozenset[str]] = {
     "number": _OF_ALL | {"minimum", "maximum", "allowed", "unique"},
     "label": _OF_ALL | {"allowed", "all_labels"},
@@ -32,7 +32,7 @@ _RULES: Mapping[str, frozenset[str]] = {
 }
 
 
-# What values of features are.
+# The values that each kind of feature accepts.
 _EXPECTED: Mapping[str, str] = {
     "number": "Expected: numbers",
     "label": "Expected: the names of its classes, or their numbers; -1 for none",
@@ -42,23 +42,23 @@ _EXPECTED: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Constraint:
-    """What holds for all values of a feature.
+    """A condition on all values of a feature.
 
     Attributes:
-      minimum: The least number, or, of images, of neither side less pixels.
-      maximum: The largest number, or, of images, of neither side more pixels.
-      allowed: All values there may be.
-      not_null: No value is missing: not a number, empty, or -1 of a class label.
-      unique: No value comes twice, in no split and in no two.
-      regex: The whole of each text matches it; as Python's `re`.
-      min_length: The least number of characters, or of values of one example of a sequence.
-      max_length: The largest number of those.
-      all_labels: Each class comes in each split.
-      max_drift: How far the distribution may be from that of the version before: see
+      minimum: The smallest allowed number; for images, the smallest height and width in pixels.
+      maximum: The largest allowed number; for images, the largest height and width in pixels.
+      allowed: All allowed values.
+      not_null: No value is missing: NaN, empty, or -1 for a class label.
+      unique: No value occurs twice, within a split or across splits.
+      regex: A pattern in the syntax of Python's `re` that must match each text as a whole.
+      min_length: The minimum number of characters, or of values per example of a sequence.
+      max_length: The maximum number of characters, or of values per example of a sequence.
+      all_labels: Every class occurs in every split.
+      max_drift: The maximum distance of the distribution from that of the previous version; see
         `docs/statistics.md`.
 
     Raises:
-      BuilderError: It is not to be understood.
+      BuilderError: `regex` is not a valid regular expression.
     """
 
     minimum: float | None = None
@@ -85,7 +85,7 @@ class Constraint:
                 ) from None
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what it says, for the manifest."""
+        """Returns the constraint for the manifest, without attributes that are not set."""
         said = {one.name: getattr(self, one.name) for one in fields(self)}
         found = {
             name: value for name, value in said.items() if value is not None and value is not False
@@ -96,25 +96,25 @@ class Constraint:
 
 
 class Checking:
-    """Looks for values of one feature that are not what was declared of them."""
+    """Checks the values of one feature against its constraint."""
 
     def __init__(self, feature: FeatureStatistics, constraint: Constraint) -> None:
-        """Prepares.
+        """Prepares to check a feature.
 
         Args:
-          feature: Says how the feature is stored.
-          constraint: What was declared; it fits the feature.
+          feature: The feature, with how it is stored.
+          constraint: The declared constraint, which must fit the feature.
         """
         self._feature = feature
         self._leaf = feature.leaf
         self._constraint = constraint
 
     def look(self, data: Bytes, columns: Mapping[str, Column]) -> Iterator["Violation"]:
-        """Yields what is wrong in some records: of each rule the first value, and how many are.
+        """Yields the violations in some records: for each rule, the first value and the count.
 
         Args:
-          data: The buffer that holds the records.
-          columns: What they were taken apart into.
+          data: The buffer with the records.
+          columns: The parsed columns of the records.
         """
         column = columns[self._feature.keys[0]]
         said = self._constraint
@@ -143,7 +143,7 @@ class Checking:
                 yield from self._numbers(values, np.full(values.size, row))
 
     def values(self, data: Bytes, columns: Mapping[str, Column]) -> list[bytes]:
-        """Returns the bytes of each value, for those that must not come twice."""
+        """Returns the bytes of each value, to check uniqueness."""
         column = columns[self._feature.keys[0]]
         if column.starts is None or column.stops is None:
             return [] if column.values is None else [one.tobytes() for one in column.values]
@@ -210,15 +210,15 @@ class Checking:
 
 @dataclass(frozen=True)
 class Violation:
-    """Values that are not what was declared of them.
+    """Values that violate a constraint.
 
     Attributes:
-      feature: Their feature.
-      rule: The attribute of `Constraint` that says so.
-      expected: What it says.
-      row: The first of the records that have one.
+      feature: The name of the feature.
+      rule: The violated attribute of `Constraint`.
+      expected: The value of that attribute.
+      row: The first record with a violation.
       found: The value there.
-      count: How many such values there are.
+      count: The number of violating values.
     """
 
     feature: str
@@ -232,15 +232,15 @@ class Violation:
 def check_declared(
     constraints: Mapping[str, Constraint], features: Sequence[FeatureStatistics], builder: str
 ) -> None:
-    """Looks whether constraints can be those of some features.
+    """Checks that constraints fit the features that they name.
 
     Args:
-      constraints: What was declared, by the names of features.
+      constraints: The declared constraints, by feature name.
       features: All features.
       builder: The dataset's name.
 
     Raises:
-      BuilderError: There is no such feature, or none of which this can be said.
+      BuilderError: A feature does not exist, or does not support a constraint.
     """
     known = {feature.leaf.name: feature for feature in features}
     for name, constraint in constraints.items():
@@ -287,7 +287,7 @@ def check_declared(
 
 
 def _may_be(value: Any, leaf: Leaf, form: str) -> bool:
-    """Returns whether a feature may have a value."""
+    """Returns whether a value is possible for a feature."""
     if form == "bytes":
         return isinstance(value, (str, bytes))
     if isinstance(value, str):

@@ -1,8 +1,8 @@
-"""How many distinct values there are, from the smallest of their hashes.
+"""Estimates the number of distinct values from the smallest of their hashes.
 
-The k minimum values of Bar-Yossef and others, Counting distinct elements in a data stream (2002),
-with the unbiased estimate of Beyer and others, On synopses for distinct-value estimation under
-multiset operations (2007). What is kept depends on the values alone, not on their order or number.
+Uses the k minimum values of Bar-Yossef et al., Counting distinct elements in a data stream (2002),
+with the unbiased estimator of Beyer et al., On synopses for distinct-value estimation under
+multiset operations (2007). The state depends only on the values, not on their order or number.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 Hashes = npt.NDArray[np.uint64]
-# The standard error of the estimate is 1 / sqrt(k - 2): 1.6 %. Fewer values are counted exactly.
+# The standard error of the estimate is 1 / sqrt(k - 2): 1.6%. Fewer values are counted exactly.
 _KEPT = 4096
 _ALL = float(1 << 64)
 
@@ -22,7 +22,7 @@ class Distinct:
     """The smallest hashes of some values.
 
     Attributes:
-      kept: At most 4,096 of them, ascending.
+      kept: At most 4,096 hashes, ascending.
     """
 
     kept: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
@@ -32,7 +32,7 @@ class Distinct:
         if len(self.kept) == _KEPT:
             hashes = hashes[hashes < self.kept[-1]]
         elif len(hashes) > 2 * _KEPT:
-            # Most often those below a limit are enough, and sorting all takes long.
+            # The hashes below a limit are usually enough, and sorting all of them is slow.
             limit = np.uint64(_ALL * 1.25 * _KEPT / len(hashes))
             few = different(np.concatenate([self.kept[self.kept < limit], hashes[hashes < limit]]))
             if len(few) >= _KEPT:
@@ -42,37 +42,37 @@ class Distinct:
             self.kept = different(np.concatenate([self.kept, hashes]))[:_KEPT]
 
     def merge(self, other: "Distinct") -> None:
-        """Adds the values of another."""
+        """Adds the values of another instance."""
         self.add(other.kept)
 
     @property
     def is_exact(self) -> bool:
-        """Whether the number is not an estimate."""
+        """Whether `number` is exact rather than an estimate."""
         return len(self.kept) < _KEPT
 
     @property
     def number(self) -> int:
-        """How many distinct values there are, about."""
+        """The approximate number of distinct values."""
         if self.is_exact:
             return len(self.kept)
         return round((_KEPT - 1) * _ALL / (float(self.kept[-1]) + 1))
 
 
 def of_numbers(numbers: npt.NDArray[np.generic]) -> Hashes:
-    """Returns a hash of each number: of its eight bytes, as a float64 or an int64; shape [n].
+    """Returns a hash of each number, from its eight bytes as float64 or int64; shape [n].
 
-    That of SplitMix64 (Steele and others, Fast splittable pseudorandom number generators, 2014).
+    The hash is SplitMix64's (Steele et al., Fast splittable pseudorandom number generators, 2014).
     """
     wide: npt.NDArray[Any]
     if numbers.dtype.kind == "f":
-        wide = numbers.astype(np.float64) + 0.0  # one zero, not two
+        wide = numbers.astype(np.float64) + 0.0  # -0.0 becomes 0.0
     else:
         wide = numbers.astype(np.int64, copy=False)
     return mixed(np.ascontiguousarray(wide).reshape(-1).view(np.uint64))
 
 
 def different(hashes: Hashes) -> Hashes:
-    """Returns hashes once each, ascending; several times as quick as `np.unique`, of NumPy 2.3."""
+    """Returns the distinct hashes, ascending; several times faster than NumPy 2.3's `np.unique`."""
     found = np.sort(hashes)
     is_first = np.ones(len(found), np.bool_)
     np.not_equal(found[1:], found[:-1], out=is_first[1:])
@@ -80,7 +80,7 @@ def different(hashes: Hashes) -> Hashes:
 
 
 def mixed(words: Hashes) -> Hashes:
-    """Returns words in which each bit depends on each of those given, in place of none of them."""
+    """Returns new words in which each bit depends on every bit of the word given."""
     found = words + np.uint64(0x9E3779B97F4A7C15)
     found ^= found >> np.uint64(30)
     found *= np.uint64(0xBF58476D1CE4E5B9)

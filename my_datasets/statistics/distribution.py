@@ -1,9 +1,9 @@
-"""How numbers are distributed: in a histogram that is as fine as its size allows, where they are.
+"""The distribution of numbers, in a histogram whose resolution adapts to their range.
 
 A bucket is a number's sign, exponent and the first bits of its mantissa, as in HdrHistogram
-(https://hdrhistogram.org). How many bits, only the numbers decide: as many as leave no more than
-4,096 buckets. So parts of the same numbers add up to the same histogram in any order, which
-sketches that compact at random do not: see docs/decisions/0008-statistics.md.
+(https://hdrhistogram.org). Only the numbers determine how many bits: as many as leave no more than
+4,096 buckets. So partial histograms of the same numbers add up to the same result in any order,
+unlike sketches that compact at random: see docs/decisions/0008-statistics.md.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 _MOST = 4096
 _MAGNITUDE = (1 << 63) - 1
-# Buckets in so large a range (as a power of two) are counted in place; more are sorted.
+# Buckets within a range of this power of two are counted in place; beyond, they are sorted.
 _IN_PLACE = 15
 _TINY, _HUGE = 1e-140, 1e140
-# Whole numbers in so small a range are counted first.
+# Integers within a range this small are counted first.
 _FEW = 4096
 _LARGEST = int(np.float64(np.finfo(np.float64).max).view(np.int64))
 
@@ -31,15 +31,15 @@ class Distribution:
     """The distribution of finite numbers.
 
     Attributes:
-      whole: Whether all of them are whole numbers.
-      count: How many numbers there are.
-      least: The smallest, infinite if there is none.
-      most: The largest.
-      mean: Their mean, in extended precision.
-      squares: The sum of the squares of their distances from it.
-      level: How many bits of a float64 a bucket leaves out; no fewer do.
-      buckets: The remaining bits with the number's sign, of buckets that hold any, ascending.
-      counts: How many numbers each holds.
+      whole: Whether all of them are integers.
+      count: The number of numbers.
+      least: The smallest number; infinite if there is none.
+      most: The largest number; minus infinite if there is none.
+      mean: The mean, in extended precision.
+      squares: The sum of squared deviations from the mean.
+      level: The number of low bits of a float64 that buckets drop; it never decreases.
+      buckets: The remaining bits, with the number's sign, of non-empty buckets, ascending.
+      counts: The number of numbers in each bucket.
     """
 
     whole: bool = False
@@ -56,15 +56,15 @@ class Distribution:
         """Adds numbers.
 
         Args:
-          numbers: Finite ones, of any real type; any shape.
-          some: Those of them that are put into buckets, where that is enough; None for all.
+          numbers: Finite numbers of any real type and any shape.
+          some: The subset of them to put into buckets, where that is enough; None for all.
         """
         if not numbers.size:
             return
         if self.whole and some is None and numbers.size > _FEW:
             first = int(numbers.min())
             if int(numbers.max()) - first < _FEW:
-                # In a type that holds the difference, whichever numbers they are.
+                # Converted to a type that can represent the difference, whatever the numbers.
                 above = numbers if numbers.dtype == np.uint64 else numbers.astype(np.int64)
                 counts = np.bincount((above - first).reshape(-1).astype(np.int64))
                 held = np.flatnonzero(counts)
@@ -77,7 +77,7 @@ class Distribution:
         self._hold(*_counted(bits, self.level))
 
     def _add_counted(self, numbers: npt.NDArray[np.float64], counts: Buckets) -> None:
-        """Adds different numbers, ascending, each so many times."""
+        """Adds distinct numbers, ascending, with their counts."""
         count = int(counts.sum())
         mean = np.longdouble((numbers * counts).sum() / count)
         squares = np.longdouble((np.square(numbers - float(mean)) * counts).sum())
@@ -95,7 +95,7 @@ class Distribution:
         self, count: int, mean: np.longdouble, squares: np.longdouble, least: float, most: float
     ) -> None:
         # Chan, Golub and LeVeque: Updating formulae and a pairwise algorithm for computing sample
-        # variances (1979): nothing is lost where the mean is large and the deviation small.
+        # variances (1979). It keeps full precision where the mean is large and the deviation small.
         total = self.count + count
         gap = mean - self.mean
         self.squares += squares + gap * gap * (self.count * np.longdouble(count) / total)
@@ -104,7 +104,7 @@ class Distribution:
         self.least, self.most = min(self.least, least), max(self.most, most)
 
     def _hold(self, level: int, buckets: Buckets, counts: Buckets) -> None:
-        """Adds buckets of some level, and leaves out more bits while there are too many."""
+        """Adds buckets of some level, and drops more bits while there are too many."""
         if len(self.counts):
             both = max(level, self.level)
             buckets = np.concatenate(
@@ -120,19 +120,18 @@ class Distribution:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation, of all numbers and not of a sample."""
+        """The population standard deviation."""
         if not self.count:
             return 0.0
         return float(min(np.sqrt(self.squares / self.count), np.finfo(np.float64).max))
 
     def quantiles(self, shares: Sequence[float]) -> list[float]:
-        """Returns the numbers below or at which some shares of all are.
+        """Returns quantiles: the numbers at or below which the given shares of all numbers are.
 
-        They are exact if there are no more than 4,096 different numbers, else the middle of a
-        bucket.
+        They are exact if there are at most 4,096 distinct numbers, else the middle of a bucket.
 
         Args:
-          shares: From 0 for the least number to 1 for the most; ascending.
+          shares: From 0 for the smallest number to 1 for the largest; ascending.
         """
         if not self.count:
             return []
@@ -144,24 +143,26 @@ class Distribution:
         return [float(one) for one in found]
 
     def histogram(self, bins: int) -> tuple[list[float], list[int]]:
-        """Returns the edges of equal bins from the least to the most, and how many are in each.
+        """Returns the edges and counts of equal bins from the smallest to the largest number.
 
-        A bucket's numbers are put where its middle is, so that a few near an edge may be beside it.
+        All numbers of a bucket are counted at its middle, so a few near an edge may be off by one
+        bin.
 
         Args:
-          bins: How many; fewer if no more whole numbers are there, and one if all are the same.
+          bins: The number of bins. The result has fewer if the range has fewer integers, and one if
+            all numbers are the same.
         """
         if not self.count:
             return [], []
-        # Larger whole numbers have no halves beside them.
+        # Larger integers are not distinguishable from their neighboring halves.
         has_halves = self.whole and max(-self.least, self.most) < 2**52
         if self.least == self.most and not has_halves:
             return [self.least, self.most], [int(self.counts.sum())]
         if has_halves and self.most - self.least < bins:
-            # Each number in the middle of its bin.
+            # Center each integer in its bin.
             edges = np.arange(self.least, self.most + 2) - 0.5
         else:
-            # Halves, because the range itself may be too large for a number.
+            # Halved, because the range itself may overflow.
             edges = 2 * np.linspace(self.least / 2, self.most / 2, bins + 1)
             edges[0], edges[-1] = self.least, self.most
         places = np.searchsorted(edges, self._middles(), side="right") - 1
@@ -169,10 +170,10 @@ class Distribution:
         return edges.tolist(), found.astype(np.int64).tolist()
 
     def _middles(self) -> npt.NDArray[np.float64]:
-        """Returns the number in the middle of each bucket."""
+        """Returns the middle of each bucket."""
         sizes = np.abs(self.buckets)
         low = (sizes << self.level).view(np.float64)
-        # The one before infinity has no upper edge.
+        # The bucket just below infinity has no upper edge.
         last = np.minimum(((sizes + 1) << self.level) - 1, _LARGEST).view(np.float64)
         middle = np.where(sizes == 0, 0.0, low + (last - low) / 2)
         if self.whole:
@@ -182,29 +183,29 @@ class Distribution:
 
 
 def _moments(numbers: npt.NDArray[np.float64], size: float) -> tuple[np.longdouble, np.longdouble]:
-    """Returns the mean of numbers, and the sum of the squares of their distances from it.
+    """Returns the mean of numbers, and the sum of their squared deviations from it.
 
     Args:
       numbers: The numbers; shape [n].
-      size: The largest of them without its sign.
+      size: Their maximum absolute value.
     """
-    if not _TINY < size < _HUGE:  # whose squares a float64 cannot hold
+    if not _TINY < size < _HUGE:  # their squares would overflow or underflow float64
         numbers = numbers.astype(np.longdouble)
     mean = numbers.mean()
     away = numbers - mean
-    # Not by BLAS, whose threads would wait for those of the other processes.
+    # Without BLAS, whose threads would contend with those of other processes.
     return np.longdouble(mean), np.longdouble(np.square(away, out=away).sum())
 
 
 def _counted(bits: Buckets, level: int) -> tuple[int, Buckets, Buckets]:
-    """Returns a level, the buckets of numbers, ascending, and how many are in each.
+    """Returns a level, the buckets of numbers at that level, ascending, and their counts.
 
     Args:
-      bits: Those of the numbers; shape [n].
-      level: No fewer of them are left out.
+      bits: The bits of the numbers; shape [n].
+      level: The minimum level.
     """
     sizes, is_less = bits & _MAGNITUDE, bits < 0
-    # Apart, for between them lie all the buckets of small numbers.
+    # Counted separately, because all buckets of small numbers lie between them.
     if not is_less.any():
         return _counted_of_one_sign(sizes, level)
     if is_less.all():
@@ -227,7 +228,7 @@ def _counted_of_one_sign(sizes: Buckets, level: int) -> tuple[int, Buckets, Buck
     counts = np.bincount((sizes >> coarse) - least)
     held = np.flatnonzero(counts)
     if coarse > level and len(held) <= _MOST:
-        # Fewer bits than that may be left out.
+        # A lower level may be enough.
         buckets, counts = np.unique(sizes >> level, return_counts=True)
         return level, buckets, counts.astype(np.int64)
     return coarse, held + least, counts[held].astype(np.int64)
@@ -241,6 +242,6 @@ def _shifted(buckets: Buckets, bits: int) -> Buckets:
 
 
 def _added_up(buckets: Buckets, counts: Buckets) -> tuple[Buckets, Buckets]:
-    """Returns each bucket once, of some that are ascending."""
+    """Merges equal buckets, given in ascending order, and adds up their counts."""
     first = np.flatnonzero(np.diff(buckets, prepend=buckets[0] - 1))
     return buckets[first], np.add.reduceat(counts, first)

@@ -1,11 +1,11 @@
-"""How far the statistics of a version are from those of another: distances with names.
+"""Drift: distances between the statistics of two versions.
 
-* The Kolmogorov-Smirnov distance of numbers, lengths and sizes: the largest difference between the
-  shares of both that are below any number. Both come from 101 percentiles: to about 0.01.
+* The Kolmogorov-Smirnov distance for numbers, lengths and sizes: the largest difference between the
+  cumulative distributions. Both are approximated by 101 percentiles, to about 0.01.
 * The largest difference between the shares of any value (the L-infinity norm, as TensorFlow Data
-  Validation compares categories) of labels, and of values that are few enough to be counted.
-* The difference between the shares of values that are missing or odd, and between the means of
-  the channels of images, of which 1 is the whole range.
+  Validation compares categories) for labels, and for values that are few enough to be counted.
+* The difference between the shares of missing or odd values, and between the means of image
+  channels, where 1 is the full range.
 """
 
 import math
@@ -18,10 +18,10 @@ import numpy as np
 KOLMOGOROV_SMIRNOV = "Kolmogorov-Smirnov"
 SHARE = "L-infinity"
 DIFFERENCE = "difference"
-# How far apart is too far, where a builder declares nothing else.
+# The default thresholds, where a builder declares no other.
 THRESHOLDS: Mapping[str, float] = {KOLMOGOROV_SMIRNOV: 0.1, SHARE: 0.1, DIFFERENCE: 0.05}
-# Samples of the same differ by more only once in a thousand times: sqrt(-ln(0.001 / 2) / 2), from
-# Smirnov, Table for estimating the goodness of fit of empirical distributions (1948).
+# Samples of the same distribution exceed this only once in a thousand times: sqrt(-ln(0.001 / 2) /
+# 2), from Smirnov, Table for estimating the goodness of fit of empirical distributions (1948).
 _CHANCE = math.sqrt(-math.log(0.001 / 2) / 2)
 _ODD = ("missing", "nan", "infinite", "empty", "unknown", "outside", "not_text")
 _PARTS = ("lengths", "values_per_example", "heights", "widths")
@@ -29,17 +29,17 @@ _PARTS = ("lengths", "values_per_example", "heights", "widths")
 
 @dataclass(frozen=True)
 class Moved:
-    """A statistic that is further from that of the other version than it may be.
+    """A statistic whose distance from the other version exceeds its threshold.
 
     Attributes:
       split: The split.
       feature: The feature.
-      statistic: Which of its statistics: `values`, `lengths`, `missing`, ...
-      measure: How the distance is measured.
+      statistic: The statistic: `values`, `lengths`, `missing`, ...
+      measure: The name of the distance.
       distance: The distance, from 0 to 1.
-      threshold: How far it may be.
-      before: What it was, in short.
-      after: What it is.
+      threshold: The maximum distance allowed.
+      before: A short summary of the old statistic.
+      after: A short summary of the new statistic.
     """
 
     split: str
@@ -52,21 +52,21 @@ class Moved:
     after: str
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it for scripts."""
+        """Returns the values for scripts, as JSON."""
         return {**asdict(self), "distance": round(self.distance, 6)}
 
 
 def moved(
     before: Mapping[str, Any], after: Mapping[str, Any], limits: Mapping[str, float] | None = None
 ) -> list[Moved]:
-    """Returns the statistics that moved, of splits and features that both versions have.
+    """Returns the statistics that moved, for splits and features that both versions have.
 
-    A distance that a sample of the same data may well have by chance is not told.
+    Distances that random samples of the same data may well have by chance are not reported.
 
     Args:
-      before: The statistics of the one, by split, as in its manifest.
-      after: Those of the other.
-      limits: How far features may be from what they were, by name; others as `THRESHOLDS` say.
+      before: The statistics of the one version, by split, as in its manifest.
+      after: The statistics of the other version.
+      limits: The maximum distance by feature name; `THRESHOLDS` applies to other features.
     """
     found = []
     for split in [name for name in before if name in after]:
@@ -91,8 +91,8 @@ _Distance = tuple[str, str, float, float, tuple[str, str]]
 def _distances(
     old: Mapping[str, Any], new: Mapping[str, Any], examples: tuple[int, int]
 ) -> Iterator[_Distance]:
-    """Yields statistic, measure, distance, that which chance may make, and both in short."""
-    # What is drawn are examples: the values of one have to do with each other.
+    """Yields statistic, measure, distance, the distance explained by chance, and both summaries."""
+    # The sampling unit is the example, because the values within one are correlated.
     sizes = min(old["values"], examples[0]), min(new["values"], examples[1])
     parts = [("values", old, new)]
     parts += [(name, old.get(name, {}), new.get(name, {})) for name in _PARTS]
@@ -131,7 +131,8 @@ def _chance(one: int, other: int) -> float:
 def _largest_gap(one: list[float], other: list[float]) -> float:
     a, b = np.array(one), np.array(other)
     points = np.concatenate([a, b])
-    # The least number is one of the numbers, not a share of them: 100 steps for 101 percentiles.
+    # The smallest number is one of the numbers, not a share of them: 101 percentiles have 100
+    # steps.
     shares = [(np.searchsorted(some, points, "right") - 1).clip(0) / 100 for some in (a, b)]
     return float(np.abs(shares[0] - shares[1]).max())
 
@@ -142,12 +143,12 @@ def _middle(statistics: Mapping[str, Any]) -> float:
 
 @dataclass(frozen=True)
 class _Shares:
-    """How often values come.
+    """The relative frequency of values.
 
     Attributes:
-      counts: How often each of those comes of which it is told.
-      rest: How often one of the others comes at most.
-      total: How many values there are.
+      counts: The number of occurrences of each listed value.
+      rest: The maximum number of occurrences of any other value.
+      total: The total number of values.
     """
 
     counts: Mapping[str, int]
@@ -156,7 +157,7 @@ class _Shares:
 
     @classmethod
     def in_(cls, statistics: Mapping[str, Any]) -> "_Shares | None":
-        """Returns those of a feature; None if they are not told."""
+        """Returns the shares of a feature, or None if its statistics do not list them."""
         if "classes" in statistics:
             counts = statistics["classes"]
             return cls(counts, 0, sum(counts.values())) if counts else None
@@ -168,7 +169,7 @@ class _Shares:
         return cls(counts, 0 if is_all else min(counts.values()), statistics["values"])
 
     def farthest(self, other: "_Shares") -> tuple[str, float]:
-        """Returns the value whose shares differ by most, and by how much at least they do."""
+        """Returns the value whose shares differ most, and the lower bound of that difference."""
         gaps = {value: self._gap(other, value) for value in {**self.counts, **other.counts}}
         return max(gaps.items(), key=lambda pair: (pair[1], pair[0]))
 

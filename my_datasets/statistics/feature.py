@@ -1,4 +1,4 @@
-"""Statistics of one feature, from the columns that records were taken apart into."""
+"""Statistics of one feature, from the parsed columns of records."""
 
 import zlib
 from collections.abc import Mapping
@@ -17,22 +17,22 @@ from my_datasets.statistics.images import ImageStatistics
 from my_datasets.statistics.numbers import LabelStatistics, NumberStatistics, summary_of
 from my_datasets.statistics.texts import TextStatistics
 
-# Of an example's values at most about so many are put into the histogram.
+# Approximate maximum number of values per example that go into the histogram.
 _VALUES = 1024
-# More classes are counted as whole numbers.
+# With more classes, labels are treated as integers.
 _CLASSES = 100_000
 
 
 @dataclass
 class FeatureStatistics:
-    """Statistics of the values of one leaf of the features.
+    """Statistics of the values of one leaf feature.
 
     Attributes:
       leaf: The leaf.
-      expected: How many examples there will be.
-      values: Those of its values.
-      missing: How many examples have none, of a feature that has to have one, or may be missing.
-      lengths: How many values an example has, where that differs.
+      expected: The expected number of examples.
+      values: The statistics of its values.
+      missing: The number of examples without a value, if the feature is required or optional.
+      lengths: The number of values per example, where that varies.
     """
 
     leaf: Leaf
@@ -48,13 +48,13 @@ class FeatureStatistics:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of records that are looked at: those of the values, and of their lengths."""
-        # Of nested sequences the outermost lengths.
+        """The record keys to read: that of the values, and that of their lengths."""
+        # For nested sequences, the outermost lengths.
         return self.leaf.keys[: 2 if self.leaf.is_nested else 1]
 
     @property
     def has_lengths(self) -> bool:
-        """Whether the number of an example's values may differ."""
+        """Whether the number of values per example may vary."""
         shape = () if self.leaf.form == "image" or self.leaf.encoding != "none" else self.leaf.shape
         return None in (*self.leaf.sequence, *shape)
 
@@ -62,9 +62,9 @@ class FeatureStatistics:
         """Adds the values of some records.
 
         Args:
-          data: The buffer that holds the records.
-          columns: What they were taken apart into.
-          hashes: Their hashes; shape [n, 32].
+          data: The buffer with the records.
+          columns: The parsed columns of the records.
+          hashes: The hashes of the records; shape [n, 32].
         """
         column = columns[self.keys[0]]
         counts = columns[self.keys[-1]].counts
@@ -77,14 +77,14 @@ class FeatureStatistics:
 
     @property
     def each(self) -> int:
-        """How many stored values make one step of a sequence, or of the dimension that differs."""
+        """The number of stored values per step of a sequence, or of the variable dimension."""
         if self.leaf.is_nested or self.leaf.encoding != "none" or self.leaf.form == "image":
             return 1
         known = [size for size in (*self.leaf.sequence, *self.leaf.shape) if size is not None]
         return max(1, int(np.prod(known)))
 
     def _add(self, data: Bytes, column: Column, hashes: Hashes) -> None:
-        # What is stored as another kind than the feature's is told where examples are decoded.
+        # Decoding the examples reports values stored as another kind than the feature's.
         if (
             isinstance(self.values, (NumberStatistics, LabelStatistics))
             and self.leaf.encoding == "none"
@@ -111,13 +111,13 @@ class FeatureStatistics:
                     self.values.add(values, _every(values.size, 1))
 
     def merge(self, other: "FeatureStatistics") -> None:
-        """Adds the values of examples that follow these."""
+        """Adds the statistics of the examples that follow these."""
         self.values.merge(other.values)  # type: ignore[arg-type]  # of the same leaf
         self.missing += other.missing
         self.lengths.merge(other.lengths)
 
     def summary(self) -> dict[str, Any]:
-        """Returns what the manifest tells of the feature."""
+        """Returns the feature's entry in the manifest."""
         kinds = {
             NumberStatistics: "number",
             LabelStatistics: "label",
@@ -133,18 +133,18 @@ class FeatureStatistics:
 
 
 def tensor(leaf: Leaf, stored: memoryview) -> npt.NDArray[Any]:
-    """Returns the values of a tensor that is stored as bytes, shape [n]; none if it is damaged."""
+    """Returns the values of a tensor stored as bytes, shape [n]; empty if it is damaged."""
     try:
         raw = tensor_bytes(leaf, stored, leaf.shape)
         found: npt.NDArray[Any] = np.frombuffer(raw, leaf.dtype)
     except (zlib.error, ValueError):
-        # That is told where examples are decoded.
+        # Decoding the examples reports this.
         return np.zeros(0, leaf.dtype)
     return found
 
 
 def stored_kind(leaf: Leaf) -> Kind:
-    """Returns as which kind of list the numbers of a leaf are stored."""
+    """Returns the kind of list in which the numbers of a leaf are stored."""
     return Kind.FLOAT if np.dtype(leaf.dtype).kind == "f" else Kind.INT64
 
 
@@ -165,7 +165,7 @@ def _every(values: int, examples: int) -> int:
 
 
 def _chosen(column: Column, hashes: Hashes) -> npt.NDArray[np.uint64]:
-    """Returns a number for each value: the hash of an example for its first one, else the most."""
+    """Returns one number per value: an example's hash for its first value, else the maximum."""
     found = np.full(int(column.counts.sum()), np.iinfo(np.uint64).max, np.uint64)
     given = column.counts > 0
     firsts = np.cumsum(column.counts) - column.counts

@@ -1,4 +1,4 @@
-"""Statistics of images: their files by their first bytes, their colours by a sample."""
+"""Statistics of images: format and size from their headers, channel means from a sample."""
 
 import struct
 from collections import Counter
@@ -12,13 +12,13 @@ import numpy.typing as npt
 from my_datasets.statistics.distribution import Distribution
 from my_datasets.statistics.numbers import summary_of
 
-# Of so many images, about, the colours are looked at: those of examples with small hashes.
+# Approximate number of images whose channels are sampled: those of examples with small hashes.
 _SAMPLE = 100
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG = b"\xff\xd8\xff"
-# ITU T.81, table B.1: markers that begin a frame, which tells the size of the image.
+# ITU T.81, table B.1: markers that begin a frame, which contains the size of the image.
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-# JPEG files of more pixels are decoded at a quarter of their sides.
+# JPEG files with more pixels are decoded at a quarter of their height and width.
 _LARGE = 128 * 128
 
 
@@ -31,14 +31,14 @@ class ImageStatistics:
     """Statistics of image files.
 
     Attributes:
-      sizes: Of the files, in bytes.
-      heights: In pixels.
-      widths: In pixels.
-      formats: How many are of each format; `other` if it is not PNG or JPEG, or damaged.
-      expected: How many examples there will be, of which some images are looked at.
-      looked_at: How many of those have so many channels, by that number.
-      sums: Of the means of each channel of those images, from 0 to the most of their type; and of
-        the means of the squares.
+      sizes: The file sizes in bytes.
+      heights: The heights in pixels.
+      widths: The widths in pixels.
+      formats: The number of images per format; `other` if it is not PNG or JPEG, or damaged.
+      expected: The expected number of examples, which determines the sampling rate.
+      looked_at: The number of sampled images by their number of channels.
+      sums: By number of channels, the sums over the sampled images of each channel's mean and mean
+        square, scaled so that the maximum of the type is 1.
     """
 
     expected: int
@@ -54,8 +54,8 @@ class ImageStatistics:
         """Adds images.
 
         Args:
-          files: Their files.
-          hashes: A number of each that chooses those that are looked at; shape [n].
+          files: The image files.
+          hashes: A number per image that decides whether it is sampled; shape [n].
         """
         sizes = []
         for file in files:
@@ -67,7 +67,7 @@ class ImageStatistics:
         self.heights.add(both[:, 0])
         self.widths.add(both[:, 1])
         share = min(1.0, _SAMPLE / max(self.expected, 1))
-        # Which ones depends on the images and their number alone, not on their order.
+        # The sample depends only on the images and their number, not on their order.
         chosen = np.flatnonzero(hashes < share * 2.0**64)
         for place in chosen.tolist():
             self._look(files[place])
@@ -80,7 +80,7 @@ class ImageStatistics:
             self.sums[channels] = self.sums.get(channels, np.zeros_like(found)) + found
 
     def merge(self, other: "ImageStatistics") -> None:
-        """Adds others."""
+        """Adds the statistics of other images."""
         self.sizes.merge(other.sizes)
         self.heights.merge(other.heights)
         self.widths.merge(other.widths)
@@ -90,7 +90,7 @@ class ImageStatistics:
             self.sums[channels] = self.sums.get(channels, np.zeros_like(sums)) + sums
 
     def summary(self) -> dict[str, Any]:
-        """Returns what the manifest tells of them."""
+        """Returns the images' entry in the manifest."""
         found: dict[str, Any] = {
             "values": self.sizes.count,
             "formats": dict(sorted(self.formats.items())),
@@ -99,7 +99,7 @@ class ImageStatistics:
             "widths": summary_of(self.widths),
         }
         if self.looked_at:
-            # Grey images among coloured ones have no red to speak of.
+            # Gray images among colored ones have no red channel.
             usual = min(self.looked_at, key=lambda number: (-self.looked_at[number], number))
             means, squares = self.sums[usual] / self.looked_at[usual]
             deviations = np.sqrt(np.maximum(squares - means**2, 0))
@@ -112,7 +112,7 @@ class ImageStatistics:
 
 
 def looked_at(file: memoryview) -> tuple[str] | tuple[str, int, int]:
-    """Returns an image's format, height and width; `other` alone if they are not to be seen."""
+    """Returns an image's format, height and width, or only `other` if they cannot be read."""
     start = bytes(file[:24])
     if start.startswith(_PNG) and len(start) == 24:
         width, height = struct.unpack(">II", start[16:24])
@@ -124,7 +124,7 @@ def looked_at(file: memoryview) -> tuple[str] | tuple[str, int, int]:
             if marker in _FRAMES:
                 height, width = struct.unpack(">HH", file[at + 5 : at + 9])
                 return "jpeg", height, width
-            # A marker may be filled up with bytes of 255.
+            # A marker may be preceded by fill bytes of 255.
             at += 1 if marker == 0xFF else 2 + size
     return ("other",)
 
@@ -132,7 +132,7 @@ def looked_at(file: memoryview) -> tuple[str] | tuple[str, int, int]:
 def _colours(file: memoryview) -> npt.NDArray[np.float64] | None:
     """Returns the mean and the mean square of each channel, from 0 to 1; shape [2, channels].
 
-    None of what cannot be decoded.
+    Returns None if the image cannot be decoded.
     """
     import cv2
 
@@ -147,5 +147,5 @@ def _colours(file: memoryview) -> npt.NDArray[np.float64] | None:
         return None
     means, deviations = (one[:, 0] / np.iinfo(image.dtype).max for one in cv2.meanStdDev(image))
     found = np.stack([means, deviations**2 + means**2])
-    # OpenCV's are blue, green, red.
+    # OpenCV's channels are blue, green, red.
     return found[:, [2, 1, 0, 3][: found.shape[1]]] if found.shape[1] >= 3 else found

@@ -1,4 +1,4 @@
-"""Statistics of numbers, of labels, and of how many values there are."""
+"""Statistics of numbers and of class labels, and summaries for the manifest."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ from my_datasets.statistics.top import Top
 
 _SHARES = [share / 100 for share in range(101)]
 _BINS = 20
-# Digits that do not depend on the order in which numbers were added up.
+# Significant digits that do not depend on the order of summation.
 _DIGITS = 9
 
 Array = npt.NDArray[Any]
@@ -24,14 +24,15 @@ class NumberStatistics:
     """Statistics of numbers.
 
     Attributes:
-      dtype: Their type as NumPy calls it.
-      distribution: That of the finite ones.
-      nan: How many are not a number.
-      infinite: How many are infinite.
-      outside: How many are none of the type, which others would get as another number.
-      distinct: How many distinct ones there are.
-      top: The most frequent ones.
-      is_sampled: Whether only some were put into the histogram.
+      dtype: NumPy's name of their type.
+      distribution: The distribution of the finite ones.
+      nan: The number of NaNs.
+      infinite: The number of infinite values.
+      outside: The number of values that the type cannot represent and readers would get as another
+        number.
+      distinct: The number of distinct values.
+      top: The most frequent values.
+      is_sampled: Whether only a sample went into the histogram.
     """
 
     dtype: str
@@ -50,8 +51,9 @@ class NumberStatistics:
         """Adds values.
 
         Args:
-          values: Of any shape, of the type or as they are stored, which may be wider.
-          every: Put each so-many-th value into the histogram: of large tensors that is enough.
+          values: An array of any shape, of the type itself or of the type in which it is stored,
+            which may be wider.
+          every: Put only every n-th value into the histogram, which is enough for large tensors.
         """
         values = values.reshape(-1)
         if not values.size:
@@ -77,7 +79,7 @@ class NumberStatistics:
         self.top.add(hashes, lambda place: values[place].item())
 
     def merge(self, other: "NumberStatistics") -> None:
-        """Adds the values of others that follow these."""
+        """Adds the statistics of the values that follow these."""
         self.distribution.merge(other.distribution)
         self.nan += other.nan
         self.infinite += other.infinite
@@ -87,7 +89,7 @@ class NumberStatistics:
         self.top.merge(other.top)
 
     def summary(self) -> dict[str, Any]:
-        """Returns what the manifest tells of them."""
+        """Returns the numbers' entry in the manifest."""
         odd = {"nan": self.nan, "infinite": self.infinite, "outside": self.outside}
         return {
             "values": self.distribution.count + self.nan + self.infinite + self.outside,
@@ -99,13 +101,13 @@ class NumberStatistics:
 
 @dataclass
 class LabelStatistics:
-    """How often each class comes.
+    """The frequency of each class.
 
     Attributes:
       names: The names of the classes, as far as they are known.
-      counts: How often each comes, by its number; shape [classes].
-      unknown: How many labels are -1, which stands for no class.
-      outside: How many are no class at all.
+      counts: The number of occurrences by class number; shape [classes].
+      unknown: The number of labels that are -1, which stands for no class.
+      outside: The number of labels that are not a class at all.
     """
 
     names: tuple[str, ...] | None
@@ -114,7 +116,7 @@ class LabelStatistics:
     outside: int = 0
 
     def add(self, values: Array, every: int = 1) -> None:  # noqa: ARG002
-        """Adds labels; all of them are counted."""
+        """Adds labels; `every` is ignored, because all of them are counted."""
         values = values.reshape(-1)
         is_class = (values >= 0) & (values < len(self.counts))
         if not is_class.all():
@@ -125,17 +127,17 @@ class LabelStatistics:
         self.counts += np.bincount(values, minlength=len(self.counts))
 
     def without_examples(self) -> list[str]:
-        """Returns the classes that no example is of."""
+        """Returns the classes that have no examples."""
         return [name for name, count in self.summary()["classes"].items() if not count]
 
     def merge(self, other: "LabelStatistics") -> None:
-        """Adds others."""
+        """Adds the statistics of other labels."""
         self.counts += other.counts
         self.unknown += other.unknown
         self.outside += other.outside
 
     def summary(self) -> dict[str, Any]:
-        """Returns what the manifest tells of them."""
+        """Returns the labels' entry in the manifest."""
         names = self.names or tuple(map(str, range(len(self.counts))))
         odd = {"unknown": self.unknown, "outside": self.outside}
         return {
@@ -146,11 +148,11 @@ class LabelStatistics:
 
 
 def summary_of(distribution: Distribution) -> dict[str, Any]:
-    """Returns what the manifest tells of a distribution: nothing of one of no numbers."""
+    """Returns a distribution's entry in the manifest; empty if it has no numbers."""
     if not distribution.count:
         return {}
     whole = distribution.whole
-    # The digits that count are those of the largest number, not of a mean that is nearly zero.
+    # Precision is relative to the largest number, not to a mean that is nearly zero.
     scale = max(abs(distribution.least), abs(distribution.most))
     quantiles = distribution.quantiles(_SHARES)
     edges, counts = distribution.histogram(_BINS)
@@ -165,7 +167,7 @@ def summary_of(distribution: Distribution) -> dict[str, Any]:
 
 
 def which(distinct: Distinct, top: Top) -> dict[str, Any]:
-    """Returns what the manifest tells of distinct and frequent values."""
+    """Returns the manifest's entry on distinct and frequent values."""
     return {
         "distinct": {"number": distinct.number, "is_exact": distinct.is_exact},
         "top": {
@@ -183,12 +185,12 @@ def _rounded(value: float, scale: float) -> float:
     if not scale or not np.isfinite(value):
         return 0.0 if not scale else value
     digits = _DIGITS - 1 - int(np.floor(np.log10(scale)))
-    # Beyond 300 there is no such power of ten.
+    # Beyond 300, the power of ten overflows.
     return round(value, digits) if abs(digits) < 300 else value
 
 
 def _holds(dtype: str, values: Array) -> bool:
-    """Returns whether a type is as wide as the one that values are stored as."""
+    """Returns whether a type can represent the stored values."""
     kind = np.dtype(dtype)
     return kind.itemsize >= values.dtype.itemsize or bool(_within(dtype, values).all())
 

@@ -12,14 +12,14 @@ from my_datasets.statistics.feature import FeatureStatistics
 
 @dataclass
 class SplitStatistics:
-    """Statistics of some examples.
+    """Statistics of some examples of a split.
 
-    Those of parts that follow each other add up to those of all.
+    Statistics of consecutive parts can be merged into those of the whole.
 
     Attributes:
-      leaves: The leaves of the features.
-      expected: How many examples the whole split has.
-      examples: How many examples there are.
+      leaves: The leaf features.
+      expected: The number of examples in the whole split.
+      examples: The number of examples so far.
       features: The statistics of each leaf.
     """
 
@@ -33,29 +33,29 @@ class SplitStatistics:
 
     @property
     def keys(self) -> list[str]:
-        """The keys of records that are looked at."""
+        """The record keys to read."""
         return [key for feature in self.features for key in feature.keys]
 
     def add(self, data: Bytes, columns: Mapping[str, Column], hashes: Hashes) -> None:
         """Adds records.
 
         Args:
-          data: The buffer that holds them.
-          columns: What they were taken apart into: a column for each of `keys`.
-          hashes: Their hashes; shape [n, 32].
+          data: The buffer with the records.
+          columns: The parsed columns of the records, one per key in `keys`.
+          hashes: The hashes of the records; shape [n, 32].
         """
         self.examples += len(hashes)
         for feature in self.features:
             feature.add(data, columns, hashes)
 
     def merge(self, other: "SplitStatistics") -> None:
-        """Adds examples that follow these."""
+        """Adds the statistics of the examples that follow these."""
         self.examples += other.examples
         for mine, its in zip(self.features, other.features, strict=True):
             mine.merge(its)
 
     def summary(self) -> dict[str, Any]:
-        """Returns what the manifest tells of them, as JSON."""
+        """Returns the split's entry in the manifest, as JSON."""
         return {
             "examples": self.examples,
             "features": {one.leaf.name: one.summary() for one in self.features},

@@ -1,4 +1,4 @@
-"""Statistics of texts, and hashes of many of them at once."""
+"""Statistics of texts, and vectorized hashes of them."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -13,9 +13,9 @@ from my_datasets.statistics.distribution import Distribution
 from my_datasets.statistics.numbers import summary_of, which
 from my_datasets.statistics.top import Top
 
-# Longer ones, in bytes, are hashed one by one, which then takes no longer.
+# Longer texts, in bytes, are hashed one by one, which is just as fast for them.
 _SHORT = 256
-# Longer ones are not told among the frequent ones.
+# Longer texts are not listed among the frequent ones.
 _QUOTED = 64
 _WORD = 8
 _NOT_ASCII = np.uint64(0x8080808080808080)
@@ -26,11 +26,11 @@ class TextStatistics:
     """Statistics of texts, or of other bytes.
 
     Attributes:
-      lengths: Their lengths in characters; in bytes of those that are no UTF-8.
-      empty: How many are empty.
-      not_text: How many are no UTF-8.
-      distinct: How many distinct ones there are.
-      top: The most frequent ones of at most 64 bytes.
+      lengths: The lengths in characters, or in bytes for values that are not UTF-8.
+      empty: The number of empty values.
+      not_text: The number of values that are not UTF-8.
+      distinct: The number of distinct values.
+      top: The most frequent values of at most 64 bytes.
     """
 
     lengths: Distribution = field(default_factory=lambda: Distribution(whole=True))
@@ -43,9 +43,9 @@ class TextStatistics:
         """Adds texts.
 
         Args:
-          data: A buffer that holds them, with `PADDING` bytes behind.
-          starts: Where each begins; shape [n].
-          stops: The position after each.
+          data: A buffer with the texts, followed by `PADDING` bytes.
+          starts: The offset of each text; shape [n].
+          stops: The end of each text; shape [n].
         """
         if not len(starts):
             return
@@ -69,7 +69,7 @@ class TextStatistics:
         self.top.add(hashes[short], value)
 
     def merge(self, other: "TextStatistics") -> None:
-        """Adds others that follow these."""
+        """Adds the statistics of the texts that follow these."""
         self.lengths.merge(other.lengths)
         self.empty += other.empty
         self.not_text += other.not_text
@@ -77,7 +77,7 @@ class TextStatistics:
         self.top.merge(other.top)
 
     def summary(self) -> dict[str, Any]:
-        """Returns what the manifest tells of them."""
+        """Returns the texts' entry in the manifest."""
         odd = {"empty": self.empty, "not_text": self.not_text}
         return {
             "values": self.lengths.count,
@@ -88,12 +88,12 @@ class TextStatistics:
 
 
 def hashed(data: Bytes, starts: Places, stops: Places) -> tuple[Hashes, npt.NDArray[np.bool_]]:
-    """Returns a hash of each text, and whether all its characters are ASCII; shape [n].
+    """Returns a hash of each text, and whether it is all ASCII; each of shape [n].
 
     Args:
-      data: A buffer that holds them, with `PADDING` bytes behind.
-      starts: Where each begins; shape [n].
-      stops: The position after each.
+      data: A buffer with the texts, followed by `PADDING` bytes.
+      starts: The offset of each text; shape [n].
+      stops: The end of each text; shape [n].
     """
     lengths = stops - starts
     words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))

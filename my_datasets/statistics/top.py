@@ -1,4 +1,4 @@
-"""Which values are the most frequent."""
+"""The most frequent values."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -8,43 +8,43 @@ import numpy as np
 
 from my_datasets.statistics.distinct import Hashes, different
 
-# So many values are counted exactly; and so many are told.
+# Up to this many values are counted exactly, and this many are listed.
 _COUNTED = 1000
 _TOLD = 20
-# At most 2**12 texts are kept. A count is then wrong by at most 3.5 / 2**12 of all: see
+# At most 2**12 texts are kept. A count is then off by at most 3.5 / 2**12 of the total: see
 # https://datasketches.apache.org/docs/Frequency/FrequentItemsErrorTable.html
 _LOG_KEPT = 12
 
 
 @dataclass
 class Top:
-    """How often each value comes. Up to 1,000 values are counted exactly.
+    """The frequency of each value, counted exactly for up to 1,000 distinct values.
 
-    Of more texts, those that come often are estimated by the frequent items sketch of Apache
-    DataSketches (Anderson and others, A high-performance algorithm for identifying frequent items
-    in data streams, 2017); of more numbers, which then are measurements, none is told.
+    With more distinct texts, the frequent ones are estimated by the frequent items sketch of Apache
+    DataSketches (Anderson et al., A high-performance algorithm for identifying frequent items in
+    data streams, 2017). With more distinct numbers, which are then measurements, none is listed.
 
     Attributes:
       is_of_texts: Whether the values are texts.
-      counts: Value and number of times by the value's hash; None if there are too many.
+      counts: The value and its count by the value's hash; None if there are too many.
     """
 
     is_of_texts: bool = False
     counts: dict[int, tuple[Any, int]] | None = field(default_factory=dict)
-    # The sketch's bytes, which go from process to process.
+    # The serialized sketch, so that it can be sent between processes.
     _sketch: bytes | None = None
 
     def add(self, hashes: Hashes, value: Callable[[int], Any]) -> None:
         """Adds values.
 
         Args:
-          hashes: The hash of each; shape [n].
-          value: Returns the value at a place.
+          hashes: The hash of each value; shape [n].
+          value: Returns the value at an index.
         """
         if self.counts is None and not self.is_of_texts:
             return
         if not self.is_of_texts and len(different(hashes[: 2 * _COUNTED])) > _COUNTED:
-            self.counts = None  # as is soon seen of measurements
+            self.counts = None  # detects measurements early
             return
         found, first, times = np.unique(hashes, return_index=True, return_counts=True)
         if len(found) > _COUNTED and not self.is_of_texts:
@@ -61,7 +61,7 @@ class Top:
             self._sketched(())
 
     def merge(self, other: "Top") -> None:
-        """Adds the values of another one that follow these."""
+        """Adds the values of another instance, which follow these."""
         if other.counts is None:
             self._sketched((), other._sketch)
         elif self.counts is None:
@@ -73,7 +73,7 @@ class Top:
                 self._sketched(())
 
     def _sketched(self, values: Iterable[tuple[Any, int]], other: bytes | None = None) -> None:
-        """Goes over to a sketch, and adds values to it."""
+        """Switches to a sketch, and adds values to it."""
         counted, self.counts = self.counts or {}, None
         if not self.is_of_texts:
             return
@@ -87,9 +87,10 @@ class Top:
         self._sketch = sketch.serialize()
 
     def most(self) -> list[tuple[Any, int]]:
-        """Returns the most frequent values and how often they come, the most frequent first.
+        """Returns the most frequent values and their counts, in descending order.
 
-        What a sketch has is told only where the value comes more often than one that is not told.
+        A value from a sketch is listed only if it is certainly more frequent than any value not
+        listed.
         """
         if self.counts is not None:
             found = list(self.counts.values())
@@ -105,5 +106,5 @@ class Top:
 
     @property
     def is_exact(self) -> bool:
-        """Whether each value is counted."""
+        """Whether all values are counted exactly."""
         return self.counts is not None

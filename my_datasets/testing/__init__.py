@@ -1,6 +1,6 @@
-"""Tools for testing one's own builders; part of the public interface.
+"""Tools to test your own builders; part of the public interface.
 
-They need the extra `test`: TFDS's own test tools import pytest and dill.
+They require the `test` extra, because TFDS's own test tools import pytest and dill.
 """
 
 from my_datasets.dependencies import missing_dependency

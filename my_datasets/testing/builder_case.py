@@ -1,4 +1,4 @@
-"""`BuilderTestCase`: TFDS's test of a builder, and the checks that TFDS's lacks."""
+"""`BuilderTestCase`: TFDS's test of a builder, with additional checks."""
 
 import concurrent.futures
 import inspect
@@ -29,17 +29,17 @@ def _not_a_test(method: Callable[..., Any]) -> Callable[..., Any]:
 class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
     """Tests a builder on dummy data, without a network.
 
-    Set `DATASET_CLASS` and `SPLITS` as for `tfds.testing.DatasetBuilderTestCase`, whose checks
-    all apply. For the datasets of this package `EXAMPLE_DIR` defaults to the top-level
-    `dummy_data/<name>/`; what `Builder.embedded_file` gives is taken from there by file name.
+    Set `DATASET_CLASS` and `SPLITS` as for `tfds.testing.DatasetBuilderTestCase`, all of whose
+    checks apply. For the datasets of this package, `EXAMPLE_DIR` defaults to the top-level
+    `dummy_data/<name>/`; `Builder.embedded_file` returns files from there, by file name.
 
     Beyond TFDS's checks:
 
     * keys are unique within a split, and the same in two runs: in this process, and in a new one,
       which orders sets differently;
-    * the recorded checksums are well formed, and there for every embedded file;
-    * every version, supported ones and those of configs included, has release notes;
-    * every leaf of the features has a documentation text.
+    * the recorded checksums are well formed, and exist for every embedded file;
+    * every version, including supported ones and those of configs, has release notes;
+    * every leaf feature has a documentation text.
 
     For example:
 
@@ -48,7 +48,7 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
             SPLITS = {"train": 16, "test": 4}
     """
 
-    __test__ = False  # pytest: not this class itself, only those derived from it
+    __test__ = False  # tells pytest to collect only derived classes
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Lets pytest collect the derived class."""
@@ -58,7 +58,7 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
 
     @classmethod
     def setUpClass(cls) -> None:
-        """Finds the dummy data of this package's own datasets."""
+        """Sets the dummy data directory for this package's own datasets."""
         builder_cls = cls.DATASET_CLASS
         if cls.EXAMPLE_DIR is None and builder_cls is not None:
             source = builder_cls.code_path
@@ -76,7 +76,7 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
 
     @_not_a_test
     def test_session(self, *args: Any, **kwargs: Any) -> Any:
-        """Is TensorFlow's helper of that name; without this pytest reports it as skipped."""
+        """TensorFlow's helper of that name; without this override pytest reports it as skipped."""
         return super().test_session(*args, **kwargs)
 
     def _dummy_file(self, name: str) -> epath.Path:
@@ -88,11 +88,11 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
 
     def test_registered(self) -> None:
         """TFDS finds this very class by its name."""
-        # TFDS's own test imports all of its public builders to search their names.
+        # TFDS's own version of this test imports all public builders to search their names.
         self.assertIs(tfds.builder_cls(self.builder.name), self.dataset_class)
 
     def test_keys_are_unique_and_deterministic(self) -> None:
-        """No key appears twice in a split, and two runs give the same keys in the same order."""
+        """No key occurs twice in a split, and two runs yield the same keys in the same order."""
         for config in self._configs():
             with self.subTest(config=config):
                 first = self._keys(config)
@@ -105,7 +105,7 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
                         self._assert_same_keys(split, keys, other[split])
 
     def test_checksums_are_well_formed(self) -> None:
-        """Each recorded URL has a positive size and a SHA-256 in hexadecimal."""
+        """Each recorded URL has a positive size and a hexadecimal SHA-256."""
         for url, info in (self.dataset_class.url_infos or {}).items():
             with self.subTest(url=url):
                 self.assertGreater(
@@ -121,7 +121,7 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
             self.assertEmpty(missing, "RELEASE_NOTES has no entry for these versions.")
 
     def test_features_are_documented(self) -> None:
-        """Every leaf of the features says what it holds."""
+        """Every leaf feature has a description."""
         for config in self._configs():
             features = self._make_builder(config=config).info.features
             missing = [path for path, leaf in _leaves(features) if not leaf.doc.desc]
@@ -149,8 +149,8 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
     def _keys_in_a_new_process(self, config: Any) -> dict[str, list[Any]]:
         attributes = {name: getattr(self, name) for name in _SETTINGS}
         attributes["EXAMPLE_DIR"] = str(self.dummy_data)
-        # A fork of this process would inherit its order of sets, and TensorFlow's threads. The
-        # server has its own, and imports TensorFlow once for all cases of a test run.
+        # A fork of this process would inherit its order of sets, and TensorFlow's threads. The fork
+        # server has its own hash seed, and imports TensorFlow once for all cases of a test run.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["tensorflow", __name__])
         with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as executor:
@@ -189,7 +189,7 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
                 )
 
 
-# What a derived class sets that has a say in which examples are generated.
+# Attributes of a derived class that affect which examples are generated.
 _SETTINGS = (
     "DATASET_CLASS",
     "VERSION",
@@ -200,7 +200,7 @@ _SETTINGS = (
 
 
 def _keys_of(attributes: dict[str, Any], config: Any) -> dict[str, list[Any]]:
-    """Returns the keys by split, from a test case like the one with these attributes."""
+    """Returns the keys by split, from a test case with these attributes."""
     case_cls: Any = type("Case", (BuilderTestCase,), attributes)
     case_cls.setUpClass()
     case = case_cls("test_keys_are_unique_and_deterministic")
@@ -214,7 +214,7 @@ def _keys_of(attributes: dict[str, Any], config: Any) -> dict[str, list[Any]]:
 
 
 def _keys_in(examples: Iterable[Any]) -> list[Any]:
-    """Returns the keys of all examples, also of those in record batches."""
+    """Returns the keys of all examples, including those in record batches."""
     keys: list[Any] = []
     for _, batch in batches(iter(examples), None, lambda item: item):
         if isinstance(batch, tuple):
@@ -226,9 +226,9 @@ def _keys_in(examples: Iterable[Any]) -> list[Any]:
 
 
 def _leaves(feature: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields `(path, feature)` for each feature that holds values itself."""
+    """Yields `(path, feature)` for each feature that has values itself."""
     if isinstance(feature, (tfds.features.Translation, tfds.features.TranslationVariableLanguages)):
-        return  # TFDS gives these no place for a documentation
+        return  # TFDS does not support documentation for these
     if isinstance(feature, tfds.features.FeaturesDict):
         for name, child in feature.items():
             yield from _leaves(child, f"{path}/{name}" if path else name)

@@ -1,4 +1,4 @@
-"""What every store must do, as tests: for your own store, make a class of `StoreContract`.
+"""The contract of every store, as tests: to test your own store, derive from `StoreContract`.
 
 class TestMyStore(StoreContract):
     @pytest.fixture
@@ -29,15 +29,15 @@ _WRITERS = 4
 
 
 class ReadingContract:
-    """What holds for every store that can be read; `held` gives the store and how to fill it."""
+    """The contract of every readable store; `held` provides the store and a function to fill it."""
 
     @pytest.fixture
     def held(self) -> tuple[Store, Callable[[str, bytes], object]]:
-        """Returns an empty store, and what puts a file into it by other means."""
+        """Returns an empty store, and a function that writes a file into it by other means."""
         raise NotImplementedError
 
     def test_a_file_is_read_as_a_whole_and_in_parts(self, held: Any) -> None:
-        """Any range is given exactly, also an empty one and one that is longer than the file."""
+        """Any range is returned exactly, even an empty one and one that exceeds the file."""
         store, put = held
         data = _data(3_000_000)
         put("folder/large", data)
@@ -51,7 +51,7 @@ class ReadingContract:
         _same(store.stat("empty").bytes, 0)
 
     def test_a_large_file_is_never_taken_for_a_small_one(self, held: Any) -> None:
-        """`state` gives a whole file up to a size, and no part of a larger one."""
+        """`state` returns a whole file up to a size limit, and never a part of a larger one."""
         store, put = held
         put("state.json", b"0123456789")
         _same(store.state("state.json", 10)[0], b"0123456789")
@@ -59,7 +59,7 @@ class ReadingContract:
             store.state("state.json", 9)
 
     def test_what_is_not_there(self, held: Any) -> None:
-        """Each way of reading tells that there is no such file."""
+        """Every read method raises `NotInStoreError` if the file does not exist."""
         store, put = held
         put("folder/file", b"1")
         for path in ("nothing", "folder/nothing", "folder", "folder/file/nothing"):
@@ -71,7 +71,7 @@ class ReadingContract:
                 store.state(path, 10)
 
     def test_names_are_taken_as_they_are(self, held: Any) -> None:
-        """Characters that mean something in a URL are parts of names."""
+        """Characters with a meaning in URLs are literal parts of names."""
         store, put = held
         for name in ("a b.txt", "50%25.txt", "a+b&c=d.txt", "größe.txt"):
             put(f"names/{name}", name.encode())
@@ -79,7 +79,7 @@ class ReadingContract:
 
 
 class StoreContract(ReadingContract):
-    """What holds for every store; `store` gives an empty one."""
+    """The contract of every store; `store` provides an empty one."""
 
     @pytest.fixture
     def store(self) -> Store:
@@ -88,11 +88,11 @@ class StoreContract(ReadingContract):
 
     @pytest.fixture
     def held(self, store: Store) -> tuple[Store, Callable[[str, bytes], object]]:
-        """Returns the store, and how to fill it."""
+        """Returns the store, and a function that writes a file into it."""
         return store, lambda path, data: store.create(path, data, _sha256(data))
 
     def test_a_file_is_written_once(self, store: Store, tmp_path: Path) -> None:
-        """What is there is not replaced, not even by the same."""
+        """An existing file is never replaced, even by the same bytes."""
         data = _data(_LARGE)
         (tmp_path / "file").write_bytes(data)
         moved: list[int] = []
@@ -111,7 +111,7 @@ class StoreContract(ReadingContract):
         _same(b"".join(store.read("a/b/file")), data)
 
     def test_a_source_that_is_not_what_it_should_be(self, store: Store, tmp_path: Path) -> None:
-        """Nothing is written, and what was told of its bytes is taken back."""
+        """Nothing is written, and the progress that was reported is taken back."""
         for size in (0, 10, _LARGE):
             (tmp_path / "file").write_bytes(_data(size))
             moved: list[int] = []
@@ -126,7 +126,7 @@ class StoreContract(ReadingContract):
         _same(list(store.list("")), [])
 
     def test_of_several_writers_one_succeeds(self, store: Store) -> None:
-        """The others learn it, and what the one wrote is there."""
+        """The other writers get an error, and the file is what the one wrote."""
         for turn in range(5):
             outcomes = _together(
                 lambda data: store.create(f"file{turn}", data, _sha256(data)),  # noqa: B023
@@ -137,7 +137,7 @@ class StoreContract(ReadingContract):
             _same(b"".join(store.read(f"file{turn}")), b"%d" % winner * 1000)
 
     def test_a_small_file_is_replaced_by_who_knows_it(self, store: Store) -> None:
-        """A tag that is not that of the contents changes nothing."""
+        """Replacing with a tag that is not the current one changes nothing."""
         with pytest.raises(ChangedInStoreError):
             store.replace("state", b"1", _other_tag(store))
         first = store.replace("state", b"1", None)
@@ -153,7 +153,7 @@ class StoreContract(ReadingContract):
             store.replace("state", b"4", second)
 
     def test_of_several_that_replace_one_succeeds(self, store: Store) -> None:
-        """No change is lost: a counter that is raised by many counts them all."""
+        """No update is lost: a counter that several writers increment counts every increment."""
         store.replace("counter", b"0", None)
 
         def count(_: bytes) -> None:
@@ -170,7 +170,7 @@ class StoreContract(ReadingContract):
         _same(store.state("counter", 100)[0], b"%d" % (5 * _WRITERS))
 
     def test_all_files_of_a_folder_are_listed(self, store: Store) -> None:
-        """Those below it too, those of folders that are called alike not."""
+        """Files in subfolders are listed, but not those of folders with the same name prefix."""
         for path in ("a/1", "a/b/2", "a/b/c/3", "ab/4", "5"):
             store.create(path, path.encode(), _sha256(path.encode()))
         _same(
@@ -186,7 +186,7 @@ class StoreContract(ReadingContract):
         _same(all(one.modified > 1e9 for one in store.list("a")), True)
 
     def test_a_folder_is_moved(self, store: Store) -> None:
-        """All of it, with what is known of its files; a second time nothing happens."""
+        """All files are moved, with their metadata; moving again does nothing."""
         names = [f"file{number:02}" for number in range(20)] + ["last.json", "very_last.json"]
         for name in names:
             store.create(f"from/{name}", name.encode(), _sha256(name.encode()))
@@ -201,7 +201,7 @@ class StoreContract(ReadingContract):
         _same(store.stat("new/to/file00").sha256, before)
 
     def test_several_move_the_same_folder(self, store: Store) -> None:
-        """All of them find it moved."""
+        """Concurrent moves of the same folder all succeed."""
         names = [f"file{number:02}" for number in range(20)]
         for name in names:
             store.create(f"from/{name}", b"1", _sha256(b"1"))
@@ -211,7 +211,7 @@ class StoreContract(ReadingContract):
         _same(list(store.list("from")), [])
 
     def test_what_is_deleted_is_gone(self, store: Store) -> None:
-        """Deleting nothing is no error."""
+        """Deleting a file that does not exist is not an error."""
         store.create("a/file", b"1", _sha256(b"1"))
         for _ in range(2):
             store.delete("a/file")
@@ -219,14 +219,14 @@ class StoreContract(ReadingContract):
         store.create("a/file", b"2", _sha256(b"2"))
 
     def test_it_says_where_it_is(self, store: Store) -> None:
-        """An address, without credentials; that it can be written."""
+        """`url` is set and has no credentials, and the store is writable."""
         _same(bool(store.url), True)
         _same("@" not in store.url, True)
         _same(store.is_writable, True)
 
 
 def _data(size: int) -> bytes:
-    """Returns bytes of which no part is like another."""
+    """Returns pseudorandom bytes, with no repeated parts."""
     seed = hashlib.sha256(b"%d" % size).digest()
     return b"".join(
         hashlib.sha256(seed + number.to_bytes(8, "little")).digest()
@@ -244,12 +244,12 @@ def _sha256(data: bytes) -> str:
 
 
 def _other_tag(store: Store) -> str:
-    """Returns a tag of another file, which must not do."""
+    """Returns the tag of another file, which must not be accepted."""
     return store.replace("other", b"other", None)
 
 
 def _together(work: Callable[[bytes], None], arguments: Sequence[bytes]) -> list[Any]:
-    """Runs some at the same time; returns for each None, or the name of its error."""
+    """Runs calls concurrently; returns None or the name of its error for each."""
     barrier = threading.Barrier(len(arguments))
 
     def run(argument: bytes) -> str | None:

@@ -1,4 +1,4 @@
-"""`cats_and_dogs`: photographs of cats and of dogs, as they are or made smaller once for all."""
+"""`cats_and_dogs`: photographs of cats and dogs, in full size or resized at build time."""
 
 import dataclasses
 from typing import Any
@@ -18,17 +18,18 @@ _URL = (
 
 @dataclasses.dataclass
 class Config(tfds.core.BuilderConfig):
-    """How large the photographs are.
+    """The size of the photographs.
 
     Attributes:
-      shortest_side: Pixels of the shortest side of those that are larger; None for all as they are.
+      shortest_side: Larger photographs are resized to this many pixels on their shortest side; None
+        keeps all as they are.
     """
 
     shortest_side: int | None = None
 
 
 class Builder(my_datasets.Builder):
-    """Builds `cats_and_dogs` from photographs that are read inside their archive."""
+    """Builds `cats_and_dogs` from photographs that are read directly from their archive."""
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES = {"1.0.0": "First release: all photographs that can be decoded."}
@@ -40,7 +41,7 @@ class Builder(my_datasets.Builder):
             shortest_side=256,
         ),
     ]
-    # The archive is known to hold files that are empty, or no images: about 0.01 % of them.
+    # About 0.01% of the files in the archive are empty, or not images.
     ON_ERROR = "quarantine"
 
     def _info(self) -> tfds.core.DatasetInfo:
@@ -63,7 +64,7 @@ class Builder(my_datasets.Builder):
         archive = dl_manager.download(_URL)
         photographs = sources.image_folder(
             f"{archive}::PetImages/*/*.jpg",
-            # Damage after a header is only found by decoding.
+            # Only decoding detects damage after the header.
             decode=True,
             shortest_side=self.builder_config.shortest_side,
         )

@@ -1,4 +1,4 @@
-"""`collider_events`: simulated collisions of particles, 11 million rows of 28 numbers."""
+"""`collider_events`: simulated particle collisions, 11 million rows of 28 numbers."""
 
 import gzip
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from etils import epath
 import my_datasets
 
 _URL = "https://archive.ics.uci.edu/ml/machine-learning-databases/00280/HIGGS.csv.gz"
-# The file's rows, and those at its end that are for testing by its authors' convention.
+# Number of rows in the file, and of those at its end that its authors reserve for testing.
 _ROWS, _TEST_ROWS = 11_000_000, 500_000
-# A smaller file than this, in bytes, is a sample of it, whose rows are counted.
+# A file smaller than this, in bytes, is a sample, whose rows are counted.
 _SMALL = 1 << 30
 _BLOCK = 4 << 20
 
@@ -30,7 +30,7 @@ _JETS = [
     )
 ]
 _MASSES = ["m_jj", "m_jjj", "m_lv", "m_jlv", "m_bb", "m_wbb", "m_wwbb"]
-# As they stand in the file, behind the label.
+# In the order of the file, after the label.
 _NUMBERS = dict(
     [
         ("lepton_pt", "Transverse momentum of the lepton."),
@@ -80,10 +80,10 @@ class Builder(my_datasets.Builder):
     def _generate_examples(
         self, part: tuple[str, int, int]
     ) -> Iterator[tuple[pa.Array, pa.RecordBatch]]:
-        """Yields rows of the file, with their numbers as keys.
+        """Yields rows of the file, with row numbers as keys.
 
         Args:
-          part: The file, the first row's number, counted from 0, and that after the last one.
+          part: The file, the first row, counted from 0, and the row after the last one.
         """
         path, first, end = part
         row = first
@@ -120,6 +120,6 @@ class Builder(my_datasets.Builder):
 
 
 def _counted(path: str) -> int:
-    """Returns how many lines a compressed file has."""
+    """Returns the number of lines in a gzip-compressed file."""
     with gzip.open(path, "rb") as file:
         return sum(1 for _ in file)

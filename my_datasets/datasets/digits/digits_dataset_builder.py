@@ -10,11 +10,11 @@ from etils import epath
 
 import my_datasets
 
-# As scikit-learn's wheel carries it, byte for byte.
+# Byte-identical to the file in scikit-learn's wheel.
 _SOURCE = "digits.csv.gz"
 
-# The file has no official split, and its writers differ in difficulty along it: of every five
-# consecutive rows the last is for testing, so that both splits hold some of each stretch.
+# The file has no official split, and its writers vary in difficulty along it: every fifth row is
+# for testing, so that both splits cover the whole file.
 _TEST_EVERY = 5
 
 
@@ -75,6 +75,6 @@ class Builder(my_datasets.Builder):
 
 
 def _read(path: epath.Path) -> np.ndarray:
-    """Reads the file: 65 comma-separated integers a row; returns uint8, shape (rows, 65)."""
+    """Reads a file with 65 comma-separated integers per row; returns uint8, shape (rows, 65)."""
     with path.open("rb") as raw, gzip.open(raw, "rt") as text:
         return np.loadtxt(text, delimiter=",", dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""`movie_sentiment`: reviews of films, half of them labelled as negative or positive."""
+"""`movie_sentiment`: film reviews, half of them labeled as negative or positive."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from my_datasets import sources
 
 _URL = "http://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz"
 _CLASSES = ["neg", "pos"]
-# The directories that are read for each split.
+# The directories of each split.
 _FOLDERS = {
     "train": [f"train/{name}" for name in _CLASSES],
     "test": [f"test/{name}" for name in _CLASSES],
@@ -22,7 +22,7 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 class Builder(my_datasets.Builder):
-    """Builds `movie_sentiment` from texts that are read inside their archive."""
+    """Builds `movie_sentiment` from texts that are read directly from their archive."""
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES = {
@@ -60,7 +60,7 @@ class Builder(my_datasets.Builder):
 
 
 def _review(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns reviews with what their paths tell, such as `neg/12_3.txt`: number and stars."""
+    """Returns reviews with the label and stars from their paths, such as `neg/12_3.txt`."""
     label = pa.array(np.full(batch.num_rows, -1))
     if "label" in batch.schema.names:
         label = pc.index_in(batch.column("label"), pa.array(_CLASSES, pa.large_string()))
@@ -76,7 +76,7 @@ def _review(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _decoded(text: bytes) -> str:
-    """Returns a text in UTF-8, or what it must have been: some were saved as Latin-1."""
+    """Returns the text decoded as UTF-8, or else as Latin-1, in which some reviews were saved."""
     try:
         return text.decode().removeprefix(_BYTE_ORDER_MARK)
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""`penguins_study`: measurements of 344 penguins, with values that are missing."""
+"""`penguins_study`: measurements of 344 penguins, with missing values."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ _URL = (
 )
 _SPECIES = ["Adelie", "Chinstrap", "Gentoo"]
 _ISLANDS = ["Biscoe", "Dream", "Torgersen"]
-# `NA` where nothing was measured; in one row the sex is a dot.
+# `NA` marks missing measurements; in one row the sex is a dot.
 _MISSING = ["NA", "."]
 _TYPES = {
     "culmen_length_mm": pa.float32(),

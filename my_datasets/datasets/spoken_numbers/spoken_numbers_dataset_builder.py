@@ -1,4 +1,4 @@
-"""`spoken_numbers`: recordings of spoken digits, with the speakers apart in the splits."""
+"""`spoken_numbers`: recordings of spoken digits, with different speakers in each split."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from my_datasets import sources
 
 _URL = "https://github.com/Jakobovski/free-spoken-digit-dataset/archive/v1.0.9.tar.gz"
 _SAMPLE_RATE = 8000
-# Nobody is heard in two splits: a test on speakers whose other recordings were learned from would
-# measure how well voices are remembered.
+# No speaker is in two splits: testing on speakers that were also trained on would measure how well
+# voices are memorized.
 _SPEAKERS = {
     "train": ["george", "jackson", "lucas", "nicolas"],
     "validation": ["theo"],
@@ -23,7 +23,7 @@ _NAME = r"(?P<label>\d)_(?P<speaker>[a-z]+)_(?P<take>\d+)\.wav$"
 
 
 class Builder(my_datasets.Builder):
-    """Builds `spoken_numbers` from recordings that are read inside their archive."""
+    """Builds `spoken_numbers` from recordings that are read directly from their archive."""
 
     VERSION = tfds.core.Version("1.0.0")
     RELEASE_NOTES = {"1.0.0": "First release: 3,000 recordings of six speakers."}
@@ -64,7 +64,7 @@ def _recordings(archive: Any, speakers: list[str]) -> sources.Source:
 
 
 def _named(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Returns recordings with what their files' names tell, such as `7_jackson_32.wav`."""
+    """Returns recordings with the fields of their file names, such as `7_jackson_32.wav`."""
     label, speaker, take = pc.extract_regex(batch.column("file_name"), _NAME).flatten()
     return pa.RecordBatch.from_arrays(
         [batch.column("audio"), label.cast(pa.int64()), speaker, take.cast(pa.int64())],

@@ -1,1 +1,1 @@
-"""Plans and sources for frameworks other than TensorFlow."""
+"""Adapters of plans and sources to TensorFlow, PyTorch and Grain."""

@@ -1,7 +1,7 @@
-"""Calls from TensorFlow into Python, which must be over when Python ends.
+"""Calls from TensorFlow into Python, which must finish before the interpreter shuts down.
 
-TensorFlow's threads work ahead of who wants batches. One that calls Python while that ends never
-comes back, and TensorFlow waits for it for ever: the process would hang after its last line.
+TensorFlow's threads prefetch batches. One that calls Python during shutdown never returns, and
+TensorFlow waits for it forever: the process would hang after its last line.
 """
 
 import atexit
@@ -9,27 +9,26 @@ import threading
 import time
 from types import TracebackType
 
-# Once calls are refused, TensorFlow's own queues are full of refusals in so many seconds.
+# Seconds after which TensorFlow's own queues are full of refusals, once calls are refused.
 _QUIET = 0.05
-# A call that takes longer is given up.
+# Seconds after which `close` stops waiting for a running call.
 _PATIENCE = 30.0
 
 
 class Calls:
-    """The calls that run; used as a context by each of them."""
+    """Counts running calls; each call uses this as a context manager."""
 
     def __init__(self) -> None:
-        """Begins with none."""
         self._lock = threading.Lock()
         self._running = 0
         self._last = 0.0
         self._is_closed = False
 
     def __enter__(self) -> None:
-        """A call begins.
+        """Begins a call.
 
         Raises:
-          StopIteration: No more calls are taken. It is the one that TensorFlow does not log.
+          StopIteration: Calls are refused. This is the exception that TensorFlow does not log.
         """
         with self._lock:
             self._last = time.monotonic()
@@ -48,11 +47,11 @@ class Calls:
 
     @property
     def is_closed(self) -> bool:
-        """Whether Python ends: a call that waits for long is to give up."""
+        """Whether Python is shutting down; long-running calls must then give up."""
         return self._is_closed
 
     def close(self) -> None:
-        """Takes no more calls, and waits until there are none."""
+        """Refuses new calls, and waits for running ones, for at most 30 seconds."""
         with self._lock:
             self._is_closed = True
             self._last = time.monotonic()

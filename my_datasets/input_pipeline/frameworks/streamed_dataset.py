@@ -1,8 +1,8 @@
-"""What TFDS's builders give, `as_dataset`, of a version whose shards come when they are read.
+"""Replaces `as_dataset` of TFDS's builders for versions whose shards are downloaded on demand.
 
-TensorFlow opens shards by their names, so each has to be here by then, and to stay as long as it is
-read. All else is as in TFDS 4.9 (`core/reader.py`, `core/dataset_builder.py`): the same examples in
-the same order.
+TensorFlow opens shards by name, so each shard must be on disk by then, and stay there while it is
+read. Everything else is as in TFDS 4.9 (`core/reader.py`, `core/dataset_builder.py`): the same
+examples in the same order.
 """
 
 import contextlib
@@ -23,25 +23,30 @@ from my_datasets.errors import (
 )
 from my_datasets.records.shard_provider import Bringer, ShardProvider, hold
 
-# TFDS's own: files that are read in turn, where their order is not to be kept; bytes read at once.
+# TFDS's own defaults: files interleaved if their order need not be kept; bytes read at once.
 _IN_TURN = 16
 _BUFFER_BYTES = 8 << 20
-# Shards that come at the same time before they are wanted.
+# Shards prefetched concurrently.
 _AHEAD = 4
-# How often a shard that comes is tried to be opened.
+# Attempts to open a downloaded shard.
 _TRIES = 3
 
 
 class OnDemandBuilder:
-    """A version of TFRecords that come when they are read, as a builder that only reads.
+    """A read-only builder of a TFRecord version whose shards are downloaded on demand.
 
     Attributes:
-      info: What TFDS knows of it.
+      info: TFDS's description of the version.
       data_dir: The directory with its metadata.
     """
 
     def __init__(self, version_dir: Path, origin: ShardProvider) -> None:
-        """Takes the directory with its metadata, and where its shards come from."""
+        """Opens the metadata.
+
+        Args:
+          version_dir: The directory with the version's metadata.
+          origin: Where its shards come from.
+        """
         builder = builder_from_directory(version_dir)
         self.info: tfds.core.DatasetInfo = builder.info
         self.data_dir = builder.data_dir
@@ -57,13 +62,13 @@ class OnDemandBuilder:
         decoders: Any = None,
         read_config: tfds.ReadConfig | None = None,
     ) -> Any:
-        """Returns what `as_dataset` of the builder would; the arguments are its.
+        """Returns what `as_dataset` of TFDS's builder would, with the same arguments.
 
         Raises:
           ValueError: There is no such split.
-          FeatureError: No input and target are declared.
-          InvalidOptionError: The cache has no room for the shards that are read in turn; or the
-            split is empty; or the examples have an order that would not be kept.
+          FeatureError: `as_supervised` is set, but the dataset declares no input and target.
+          InvalidOptionError: The cache is too small for the interleaved shards; or the split is
+            empty; or the options would not keep the examples' order, which the dataset guarantees.
         """
         if as_supervised and not self.info.supervised_keys:
             raise FeatureError(
@@ -84,7 +89,6 @@ class OnDemandBuilder:
     def _read(
         self, split: Any, config: tfds.ReadConfig, decoders: Any, *, shuffle_files: bool
     ) -> tf.data.Dataset:
-        """Returns the examples of a split."""
         files = self.info.splits[split].file_instructions
         if config.experimental_interleave_sort_fn is not None:
             files = config.experimental_interleave_sort_fn(files)
@@ -115,7 +119,7 @@ class OnDemandBuilder:
         )
 
     def _in_turn(self, config: tfds.ReadConfig, *, shuffle_files: bool) -> int:
-        """Returns how many files are read in turn."""
+        """Returns the number of files to interleave."""
         cycle = config.interleave_cycle_length
         is_ordered = self.info.disable_shuffling
         if isinstance(cycle, str):  # TFDS's "missing"
@@ -131,7 +135,7 @@ class OnDemandBuilder:
         return cycle if cycle and cycle > 0 else _IN_TURN
 
     def _decoder(self, decoders: Any, config: tfds.ReadConfig) -> Any:
-        """Returns what makes an example of a record."""
+        """Returns the function that decodes a record into an example."""
         features = self.info.features
         if isinstance(decoders, tfds.decode.PartialDecoding):
             features, decoders = decoders.extract_features(features), decoders.decoders
@@ -152,7 +156,7 @@ class OnDemandBuilder:
         *,
         as_supervised: bool,
     ) -> Any:
-        """Returns batches, or all of a split as tensors, if they are wanted."""
+        """Batches the examples; with `batch_size=-1`, returns the whole split as tensors."""
         is_whole = batch_size == -1
         if is_whole:
             batch_size = max(1, self.info.splits.total_num_examples)
@@ -180,7 +184,7 @@ def _mapped(read: Any, splits: Any) -> Any:
 def _chosen(
     files: Sequence[Any], config: tfds.ReadConfig, *, shuffle_files: bool
 ) -> tf.data.Dataset:
-    """Returns which records of which shards are read, in the order in which they are opened."""
+    """Returns the shards to open, in order, with the records to read from each."""
     shards = tf.data.Dataset.from_tensor_slices({
         "path": [os.fspath(one.filename) for one in files],
         "skip": tf.constant([one.skip for one in files], tf.int64),
@@ -205,7 +209,7 @@ def _chosen(
 
 
 def _coming(bringer: Bringer, path: Any) -> Any:
-    """Returns a shard's path, after the shard was brought here if it has room."""
+    """Returns a shard's path, after prefetching the shard if the cache has room."""
 
     def come(name: Any) -> Any:
         bringer.try_to_bring(Path(name.numpy().decode()))
@@ -220,13 +224,13 @@ def _coming(bringer: Bringer, path: Any) -> Any:
 def _records(
     bringer: Bringer, shard: Mapping[str, Any], config: tfds.ReadConfig, *, is_cut: bool
 ) -> tf.data.Dataset:
-    """Returns records of a shard, which is here as long as they are read; with ids, if wanted.
+    """Returns the records of a shard, which stays on disk while it is read; with ids if requested.
 
     Args:
-      bringer: Brings it.
-      shard: Which one, and which of its records.
-      config: How it is read.
-      is_cut: Whether not all records of all shards are wanted.
+      bringer: Downloads the shard.
+      shard: The shard's path, and which of its records to read.
+      config: How to read it.
+      is_cut: Whether the split leaves out some records of some shards.
     """
 
     def opened(path: bytes) -> Iterator[bytes]:
@@ -252,10 +256,10 @@ def _records(
 
 @contextlib.contextmanager
 def _held(bringer: Bringer, path: Path) -> Iterator[None]:
-    """Brings a shard, and keeps it here.
+    """Downloads a shard, and keeps it on disk within the context.
 
     Raises:
-      CorruptShardError: Others take it away all the time.
+      CorruptShardError: Other processes evict it each time.
     """
     for _ in range(_TRIES):
         bringer(path)

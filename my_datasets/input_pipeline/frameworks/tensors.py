@@ -1,4 +1,4 @@
-"""Columns of arrays as tensors: of which types and shapes they are, and how images are changed."""
+"""Converts columns of arrays to tensors: their types and shapes, and image augmentation."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -22,12 +22,12 @@ from my_datasets.input_pipeline.transform.augment import Augmentation
 
 @dataclass(frozen=True)
 class Draws:
-    """The random numbers of examples, for their augmentation.
+    """The random numbers that augmentation needs for each example.
 
     Attributes:
-      seed: Makes others.
-      count: How many each example has.
-      partners: How many examples come along that are before each one in the epoch.
+      seed: The seed.
+      count: The number of random numbers of each example.
+      partners: The number of preceding examples in the epoch that are added to each batch.
     """
 
     seed: int
@@ -36,32 +36,33 @@ class Draws:
 
     @classmethod
     def of(cls, augment: Augmentation | None) -> "Draws | None":
-        """Returns those of an augmentation; None if there is none."""
-        # One at least: TensorFlow crashes where it cuts tensors of no bytes into batches.
+        """Returns those of an augmentation; None without augmentation."""
+        # At least one: TensorFlow crashes when it splits zero-byte tensors into batches.
         if augment is None:
             return None
         return cls(augment.seed, max(1, augment.draws), augment.partners)
 
 
 class TensorForm:
-    """Of what tensors batches are, and how they are made of arrays.
+    """The tensors of a batch, and how to make them from arrays.
 
     Attributes:
       types: The types of the arrays of a piece.
-      shapes: Their shapes, None where it is not known.
-      is_single: Whether a piece is one batch; else its arrays have one dimension more, in front.
+      shapes: Their shapes, with None for unknown sizes.
+      is_single: Whether a piece is one batch; otherwise its arrays have an additional first
+        dimension.
     """
 
     def __init__(self, engine: Engine, first: Any, draws: Draws | None) -> None:
-        """Looks at one example.
+        """Derives the form from one example.
 
         Args:
           engine: Makes the batches.
-          first: The columns of an example of it.
-          draws: The random numbers that come with each example.
+          first: The columns of one of its examples.
+          draws: The random numbers added to each example.
 
         Raises:
-          FeatureError: Values of different shapes cannot be put into batches.
+          FeatureError: Values have different shapes and cannot be batched.
         """
         batch = engine.batching.batch
         own = batch.size if batch.drop_remainder else None
@@ -75,16 +76,17 @@ class TensorForm:
             if draws.partners:
                 types.append(tf.int64)
                 shapes.append((own,))
-        # Cutting pieces into batches is a copy of them.
+        # Splitting pieces into batches copies them.
         self.is_single = engine.batching.at_once == 1
         self.types = types
         self.shapes = shapes if self.is_single else [(None, *shape) for shape in shapes]
         self._first = first
 
     def batch(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
-        """Returns the tensors of a piece, nested as its columns, and what an augmentation needs.
+        """Returns the tensors of a piece, nested like its columns, and what augmentation needs.
 
-        That is its random numbers, and, if examples come along, which rows are the piece's own.
+        That is the piece's random numbers and, if preceding examples were added, the indices of the
+        piece's own rows.
         """
         for tensor, shape in zip(arrays, self.shapes, strict=True):
             tensor.set_shape(shape)
@@ -96,12 +98,13 @@ class TensorForm:
 def opened_for_tensors(
     plan: Plan, state: State | None, *, single: bool = False
 ) -> tuple[Engine, Any]:
-    """Returns what makes the batches of a plan, and the columns of an example, for its form.
+    """Opens the engine of a plan, and loads the columns of one example for its form.
 
     Args:
       plan: The plan.
       state: Where to begin; None for the beginning.
-      single: Whether each batch is to be made for itself; some are in any case.
+      single: Whether each batch must be a piece of its own; plans with ragged columns always do
+        this.
 
     Raises:
       PlanError: The state belongs to another plan, or the data changed.
@@ -109,17 +112,17 @@ def opened_for_tensors(
     engine = Engine(plan, state, single=single)
     first = engine.load(Piece(engine.batching.start.epoch, 0, 1, 1))
     if not single and any(isinstance(one, Ragged) for one in pytree.columns_of(first)):
-        # TensorFlow cannot cut lists of different lengths into batches.
+        # TensorFlow cannot split ragged columns into batches.
         engine = Engine(plan, state, single=True)
     return engine, first
 
 
 def place_of(start: State, number: int) -> npt.NDArray[np.int64]:
-    """Returns which piece of which iteration is meant, as tensors carry it; int64, shape [3].
+    """Returns a piece's position in an iteration, as tensors carry it; int64, shape [3].
 
     Args:
       start: Where the iteration begins.
-      number: Which piece of it, from 0; or how many pieces it has.
+      number: The piece's number in the iteration, from 0; or the number of pieces.
     """
     return np.array([start.epoch, start.position, number], np.int64)
 
@@ -127,12 +130,12 @@ def place_of(start: State, number: int) -> npt.NDArray[np.int64]:
 def piece_arrays(
     engine: Engine, place: npt.NDArray[np.int64], draws: Draws | None
 ) -> list[npt.NDArray[Any]]:
-    """Returns the arrays of a piece: of shape [rows, ...], or [batches, rows, ...].
+    """Returns the arrays of a piece, of shape [rows, ...] or [batches, rows, ...].
 
     Args:
-      engine: Makes it.
+      engine: Makes the piece.
       place: Which piece; see `place_of`.
-      draws: The random numbers that come with each example.
+      draws: The random numbers added to each example.
     """
     epoch, position, number = place.tolist()
     start = dataclasses.replace(engine.batching.start, epoch=epoch, position=position)
@@ -153,10 +156,10 @@ def piece_arrays(
 
 
 def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any] | None:
-    """Returns what is done to the images of a batch; None for nothing.
+    """Returns the function that augments a batch; None without augmentation.
 
     Raises:
-      FeatureError: There are not just images of one feature to augment.
+      FeatureError: The batch does not have exactly one image feature to augment.
     """
     if augment is None:
         return None
@@ -226,7 +229,7 @@ def _shapes(column: Any, size: int | None) -> list[Any]:
 
     Args:
       column: The column.
-      size: The rows of all batches; None if there may be fewer in some.
+      size: The number of rows of every batch; None if it may vary.
     """
     if isinstance(column, Ragged):
         _, *inner = column.lengths
@@ -236,12 +239,12 @@ def _shapes(column: Any, size: int | None) -> list[Any]:
 
 
 def _arrays(column: Any, piece: Piece, is_single: bool) -> list[Any]:
-    """Returns a column for TensorFlow: of shape [rows, ...], or [batches, rows, ...].
+    """Returns a column as arrays for TensorFlow, of shape [rows, ...] or [batches, rows, ...].
 
     Args:
-      column: The column; one of lists comes in single batches only.
+      column: The column; ragged columns come in single batches only.
       piece: The piece.
-      is_single: Whether it is one batch.
+      is_single: Whether the piece is one batch.
     """
     if isinstance(column, Ragged):
         return [*_arrays(column.values, piece, is_single), *column.lengths]
@@ -252,7 +255,7 @@ def _arrays(column: Any, piece: Piece, is_single: bool) -> list[Any]:
 
 
 def _tensor(column: Any, tensors: Iterator[Any]) -> Any:
-    """Returns the tensor of a column, from what came of it."""
+    """Returns a column's tensor, assembled from the next of its arrays' tensors."""
     values = next(tensors)
     if not isinstance(column, Ragged):
         return values

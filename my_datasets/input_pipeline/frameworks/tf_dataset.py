@@ -25,18 +25,18 @@ from my_datasets.input_pipeline.plan.stages import Prefetch
 from my_datasets.input_pipeline.stall_clock import Clock, Stats
 from my_datasets.input_pipeline.transform.augment import Augmentation
 
-# More pieces than ever come.
+# More pieces than any iteration has.
 _EVER = (1 << 63) - 1
-# Returns a dataset, each iterator of which asks where it begins.
+# Returns a dataset whose iterators each call the argument to learn where to begin.
 Iteration = Callable[[Callable[[], State]], tf.data.Dataset]
 
 
 class Pipeline(tf.data.Dataset):
-    """A `tf.data.Dataset` of batches, in exact order; each iteration is of the next epochs.
+    """A `tf.data.Dataset` of batches in exact order; each iteration yields the next epochs.
 
     Attributes:
-      plan: What it does.
-      augment: What changes the images; None if nothing does.
+      plan: The plan.
+      augment: Augments the images; None for no augmentation.
     """
 
     def __init__(
@@ -51,10 +51,10 @@ class Pipeline(tf.data.Dataset):
         Args:
           plan: The plan.
           state: Where to begin; None for the beginning.
-          augment: Changes the images.
+          augment: Augments the images.
 
         Raises:
-          FeatureError: Values of different shapes cannot be put into batches.
+          FeatureError: Values have different shapes and cannot be batched.
           PlanError: The state belongs to another plan, or the data changed.
         """
         self.plan = plan
@@ -67,7 +67,7 @@ class Pipeline(tf.data.Dataset):
         super().__init__(self._dataset._variant_tensor)
 
     def _opened(self, state: State | None) -> tuple[Engine, Iteration]:
-        """Returns what knows the batches, and what makes datasets of iterations of them."""
+        """Returns the engine, and a function that builds the dataset of an iteration."""
         mixes = self.augment is not None and self.augment.partners > 0
         engine, first = opened_for_tensors(self.plan, state, single=mixes)
 
@@ -83,22 +83,22 @@ class Pipeline(tf.data.Dataset):
         """Returns an iterator over the next epochs."""
         iterator = super().__iter__()
         if tf.executing_eagerly():
-            # What tf.train.Checkpoint asks for when it is saved.
+            # tf.train.Checkpoint calls this when it saves the iterator.
             iterator._serialize_to_tensors = _not_saved
         return iterator
 
     @property
     def element_spec(self) -> Any:
-        """The form of a batch."""
+        """The structure, types and shapes of a batch."""
         return self._dataset.element_spec
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many batches a whole epoch has: what `model.fit` is to be told if epochs=None."""
+        """The number of batches in a full epoch; pass it to `model.fit` if epochs=None."""
         return self._engine.batching.steps_per_epoch
 
     def cardinality(self) -> tf.Tensor:
-        """Returns how many batches an iteration has; one from a saved position has fewer.
+        """Returns the number of batches in a full iteration; a resumed one has fewer.
 
         Keras asks once, for all epochs.
         """
@@ -106,41 +106,41 @@ class Pipeline(tf.data.Dataset):
         return tf.constant(tf.data.INFINITE_CARDINALITY if total is None else total, tf.int64)
 
     def set_epoch(self, epoch: int) -> None:
-        """Lets the next iteration begin at an epoch, from 0: for example to repeat one.
+        """Makes the next iteration begin at this epoch, from 0; for example to repeat one.
 
         Raises:
-          InvalidOptionError: It is no multiple of the plan's `epochs`.
+          InvalidOptionError: It is not a multiple of the plan's `epochs`.
         """
         self._iterations.set_epoch(epoch)
 
     def state_after(self, steps: int) -> State:
-        """Returns where training is after so many batches, to resume there.
+        """Returns the state after this many batches, to resume training from there.
 
-        They are counted over all iterations since the pipeline was made, each gone through to its
-        end.
+        Batches are counted over all iterations since the pipeline was created; each must have run
+        to its end.
         """
         return self.state_in(self._engine.batching.start, steps)
 
     def state_in(self, start: State | None, steps: int) -> State:
-        """Returns where an iteration is after so many batches.
+        """Returns the state of an iteration after this many batches.
 
         Args:
-          start: Where it began; None for the one that begins next.
-          steps: How many.
+          start: Where the iteration began; None for the next one.
+          steps: The number of batches.
         """
         return self._engine.batching.at(start or self._iterations.next).state_after(steps)
 
     def begin(self) -> tuple[State, Iterator[Any]]:
-        """Begins an iteration; returns where, and its batches."""
+        """Begins an iteration; returns its start and an iterator over its batches."""
         start = self._iterations.begin()
         return start, iter(self._iteration(lambda: start))
 
     def iterator(self) -> "CheckpointableIterator":
-        """Returns an iterator that knows where it is, for `tf.train.Checkpoint`."""
+        """Returns an iterator whose position `tf.train.Checkpoint` saves."""
         return CheckpointableIterator(self)
 
     def at(self, state: State) -> "Pipeline":
-        """Returns the same pipeline, which begins elsewhere.
+        """Returns a copy of this pipeline that begins at another state.
 
         Raises:
           PlanError: The state belongs to another plan.
@@ -148,18 +148,18 @@ class Pipeline(tf.data.Dataset):
         return Pipeline(self.plan.resumed(state), state=state, augment=self.augment)
 
     def stats(self) -> Stats:
-        """Returns how long the consumer has waited so far, by all iterators of this pipeline."""
+        """Returns how long the consumer has waited so far, over all iterators of this pipeline."""
         return dataclasses.replace(self._clock.stats(), skipped=self._engine.skipped)
 
 
 class CheckpointableIterator(tf.train.experimental.PythonState):
-    """Goes through a pipeline, and can be saved: `tf.train.Checkpoint(data=iterator)`.
+    """An iterator over a pipeline that can be saved: `tf.train.Checkpoint(data=iterator)`.
 
-    A loop over one that has ended goes through the next iteration of the pipeline.
+    Looping over it again after its end yields the pipeline's next iteration.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
-        """Begins where the next iteration of the pipeline does, when a batch is asked for."""
+        """Begins where the pipeline's next iteration does, once a batch is requested."""
         self._pipeline = pipeline
         self._start: State | None = None
         self._batches: Iterator[Any] | None = None
@@ -185,7 +185,7 @@ class CheckpointableIterator(tf.train.experimental.PythonState):
         return batch
 
     def state(self) -> State:
-        """Returns where it is."""
+        """Returns the current state."""
         return self._pipeline.state_in(self._start, self._given)
 
     def serialize(self) -> str:
@@ -193,7 +193,7 @@ class CheckpointableIterator(tf.train.experimental.PythonState):
         return self.state().to_json()
 
     def deserialize(self, serialized: Any) -> None:
-        """Goes to the state of a text, whatever was given before.
+        """Restores a serialized state, regardless of the batches yielded so far.
 
         Raises:
           PlanError: The state belongs to another plan.
@@ -220,14 +220,14 @@ def _local(
     clock: Clock,
     begin: Callable[[], State],
 ) -> tf.data.Dataset:
-    """Returns a dataset of batches that are made here.
+    """Returns a dataset of batches made in this process.
 
     Args:
-      engine: Makes them.
-      first: The columns of an example of it.
-      augment: Changes the images.
-      clock: Is told how long each batch was waited for.
-      begin: Is asked by each iterator, for its first batch, where it begins.
+      engine: Makes the batches.
+      first: The columns of one of its examples.
+      augment: Augments the images.
+      clock: Records how long the consumer waited for each batch.
+      begin: Called by each iterator, for its first batch, to learn where to begin.
     """
     batching = engine.batching
     draws = Draws.of(augment)
@@ -269,7 +269,7 @@ def _local(
 
 
 def counted(batches: tf.data.Dataset, batching: Batching) -> tf.data.Dataset:
-    """Returns batches of which it is known how many there are, if that is so in each iteration."""
+    """Sets the cardinality of batches, if every iteration has the same number of them."""
     total = batching.steps_per_iteration
     if total is not None and not batching.is_whole:
         return batches
@@ -278,10 +278,9 @@ def counted(batches: tf.data.Dataset, batching: Batching) -> tf.data.Dataset:
 
 
 def timed_by(clock: Clock, batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Returns batches of which a clock is told how long each was waited for.
+    """Returns the batches, and records on a clock how long the consumer waited for each.
 
-    Both inputs of `zip` are asked in turn by the thread that wants a batch, the first one when it
-    begins to wait.
+    The consuming thread calls both inputs of `zip` in turn, the first one when it begins to wait.
 
     Args:
       clock: The clock.
@@ -297,12 +296,12 @@ def timed_by(clock: Clock, batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _options(prefetch: Prefetch) -> tf.data.Options:
-    """Returns what makes `tf.data` do no more and no less than a plan says."""
+    """Returns options that keep `tf.data` to the parallelism and prefetching of the plan."""
     options = tf.data.Options()
     if not prefetch.ahead:
         options.experimental_optimization.map_parallelization = False
         options.experimental_optimization.inject_prefetch = False
     if prefetch.workers > cores():
-        # Its own pool has a thread for each core.
+        # The shared thread pool has one thread per core.
         options.threading.private_threadpool_size = prefetch.workers + 1
     return options

@@ -22,14 +22,14 @@ from my_datasets.input_pipeline.plan.stages import Cache, Mix, Repeat
 class TorchBatches(torch.utils.data.IterableDataset[Any]):
     """The batches of a plan as tensors, in the same order for any number of worker processes.
 
-    Each iteration is of the epochs after those of the one before it.
+    Each iteration yields the epochs after those of the one before.
 
     Attributes:
       plan: The plan.
     """
 
     def __init__(self, plan: Plan, state: State | None = None) -> None:
-        """Opens nothing yet: each worker process does so for itself.
+        """Opens no data yet: each worker process does so for itself.
 
         Args:
           plan: The plan.
@@ -39,49 +39,49 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
         self._state = state
         self._iterations = Iterations(state or plan.beginning, plan.the(Repeat).epochs)
         self._engines: dict[tuple[int, bool], Engine] = {}
-        # Of worker processes: where the iteration begins for which they are started; where the
-        # latest one began here; and what those hear of that live on: how many iterations were
-        # begun, and the epoch and the position at which the last one begins.
+        # State for worker processes: the start of the iteration they are launched for; the start of
+        # the latest iteration in this process; and what persistent workers read from shared memory:
+        # the number of iterations begun, and the epoch and position at which the last one begins.
         self._begun: State | None = None
         self._latest: State | None = None
         self._heard = 0
         self._shared: torch.Tensor | None = None
 
     def __len__(self) -> int:
-        """Returns how many batches an iteration has; one from a saved position has fewer."""
+        """Returns the number of batches in a full iteration; a resumed one has fewer."""
         total = self._engine(single=False).batching.steps_per_iteration
         if total is None:
             raise TypeError("these batches have no end: epochs=None")
         return total
 
     def __iter__(self) -> Iterator[Any]:
-        """Returns this worker's batches: every n-th, as `DataLoader` asks its workers in turn."""
+        """Returns this worker's batches: every n-th, as `DataLoader` polls its workers in turn."""
         worker = torch.utils.data.get_worker_info()
         if worker is None:
             return self._of_process()
         return self._of_worker(self._start_in_worker(), worker.id, worker.num_workers)
 
     def set_epoch(self, epoch: int) -> None:
-        """Lets the next iteration begin at an epoch, from 0: for example to repeat one.
+        """Makes the next iteration begin at this epoch, from 0; for example to repeat one.
 
         Raises:
-          InvalidOptionError: It is no multiple of the plan's `epochs`.
+          InvalidOptionError: It is not a multiple of the plan's `epochs`.
         """
         self._iterations.set_epoch(epoch)
 
     def state_after(self, steps: int) -> State:
-        """Returns where training is after so many batches, to resume there.
+        """Returns the state after this many batches, to resume training from there.
 
-        They are counted over all iterations, each gone through to its end.
+        Batches are counted over all iterations; each must have run to its end.
         """
         return self._engine(single=False).batching.state_after(steps)
 
     @contextlib.contextmanager
     def begun(self, *, persistent: bool) -> Iterator[None]:
-        """Begins an iteration by worker processes, which are started, or go on, in the context.
+        """Begins an iteration whose worker processes are launched, or continue, within the context.
 
         Args:
-          persistent: Whether they live on after the iteration.
+          persistent: Whether the workers outlive the iteration.
         """
         self._begun = start = self._iterations.begin()
         if persistent:
@@ -102,7 +102,7 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
         elif self._shared is not None and heard != self._heard:
             _, epoch, position = self._shared.tolist()
             found = dataclasses.replace(self._latest, epoch=epoch, position=position)
-        else:  # a DataLoader that is none of ours
+        else:  # a DataLoader other than TorchLoader
             found = self._latest.following(self.plan.the(Repeat).epochs)
         self._latest, self._heard = found, heard
         return found
@@ -119,7 +119,7 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
             yield _tensors(engine.load(batching.piece(number)))
 
     def _engine(self, *, single: bool) -> Engine:
-        """Returns the engine of this process, which keeps its files open, and its cache."""
+        """Returns the engine of this process, which keeps its open files and its cache."""
         key = (os.getpid(), single)
         if key not in self._engines:
             self._engines[key] = Engine(self.plan, self._state, single=single)
@@ -130,7 +130,7 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
 
 
 class TorchLoader(torch.utils.data.DataLoader[Any]):
-    """A `DataLoader` of a plan's batches, each iteration of which is of the next epochs."""
+    """A `DataLoader` of a plan's batches; each iteration yields the next epochs."""
 
     dataset: TorchBatches
 
@@ -142,11 +142,11 @@ class TorchLoader(torch.utils.data.DataLoader[Any]):
             return super().__iter__()
 
     def set_epoch(self, epoch: int) -> None:
-        """Lets the next iteration begin at an epoch; see `TorchBatches.set_epoch`."""
+        """Makes the next iteration begin at an epoch; see `TorchBatches.set_epoch`."""
         self.dataset.set_epoch(epoch)
 
     def state_after(self, steps: int) -> State:
-        """Returns where training is after so many batches; see `TorchBatches.state_after`."""
+        """Returns the state after this many batches; see `TorchBatches.state_after`."""
         return self.dataset.state_after(steps)
 
 
@@ -156,10 +156,10 @@ def torch_loader(plan: Plan, *, state: State | None = None, workers: int = 0) ->
     Args:
       plan: The plan.
       state: Where to begin; None for the beginning.
-      workers: How many processes make batches; none for threads of this one.
+      workers: The number of worker processes; 0 to use threads of this process.
 
     Raises:
-      InvalidOptionError: Each of several processes would have a cache in memory of its own.
+      InvalidOptionError: Several processes would each have an in-memory cache of their own.
     """
     mix = plan.get(Mix)
     parts = mix.parts if mix is not None else (plan.stages,)
@@ -188,7 +188,7 @@ def _tensor(column: Any) -> Any:
         return torch.nested.nested_tensor_from_jagged(values, torch.from_numpy(offsets))
     if column.dtype == object:
         return list(column)
-    # What PyTorch cannot hold becomes what it can without loss.
+    # Types that PyTorch does not support are converted to a type that holds them without loss.
     if column.dtype in (np.uint16, np.uint32):
         column = column.astype(np.int64)
     return torch.from_numpy(np.require(column, requirements=["C", "W"]))

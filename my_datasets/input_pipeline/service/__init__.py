@@ -1,1 +1,1 @@
-"""Batches that other machines make, through TensorFlow's own tf.data service."""
+"""Batches made on other machines, through TensorFlow's tf.data service."""

@@ -1,4 +1,4 @@
-"""Where a dispatcher or a worker is."""
+"""The address of a dispatcher or a worker."""
 
 import ipaddress
 import re
@@ -15,7 +15,7 @@ class ServiceAddress:
     """A host and a port.
 
     Attributes:
-      host: A name or an address.
+      host: A host name or an IP address.
       port: The port.
     """
 
@@ -24,10 +24,10 @@ class ServiceAddress:
 
     @classmethod
     def parse(cls, url: str) -> "ServiceAddress":
-        """Returns the address in a URL such as `grpc://localhost:5050`.
+        """Parses a URL such as `grpc://localhost:5050`.
 
         Raises:
-          InvalidOptionError: It is none.
+          InvalidOptionError: It is not the address of a tf.data service.
         """
         match = _PATTERN.fullmatch(url)
         if match is None or int(match["port"]) > 65535:
@@ -42,7 +42,7 @@ class ServiceAddress:
 
     @property
     def url(self) -> str:
-        """It as TensorFlow takes it."""
+        """The URL, in the form TensorFlow expects."""
         return f"grpc://{self}"
 
     def __str__(self) -> str:
@@ -50,12 +50,12 @@ class ServiceAddress:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is this machine by its name."""
+        """Whether this is a loopback address or this machine's host name."""
         return is_loopback(self.host) or self.host == socket.gethostname()
 
 
 def is_loopback(host: str) -> bool:
-    """Returns whether a host is this machine, and can be reached from nowhere else."""
+    """Returns whether a host is this machine's loopback interface, unreachable from others."""
     if host == "localhost":
         return True
     try:

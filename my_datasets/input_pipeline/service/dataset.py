@@ -1,4 +1,4 @@
-"""A plan as a `tf.data.Dataset` whose batches other processes make."""
+"""A plan as a `tf.data.Dataset` whose batches are made by other processes."""
 
 import math
 import weakref
@@ -25,11 +25,11 @@ from my_datasets.input_pipeline.transform.augment import Augmentation
 
 
 class ServicePipeline(Pipeline):
-    """A `tf.data.Dataset` of batches that a tf.data service makes.
+    """A `tf.data.Dataset` of batches made by a tf.data service.
 
     Attributes:
       service: The service.
-      policy: What is promised.
+      policy: The sharding policy, with what it guarantees.
     """
 
     def __init__(
@@ -42,19 +42,19 @@ class ServicePipeline(Pipeline):
         state: State | None = None,
         augment: Augmentation | None = None,
     ) -> None:
-        """Builds the dataset; the service is asked when it is gone through.
+        """Builds the dataset; the service is contacted when an iteration begins.
 
         Args:
           plan: The plan.
           service: The dispatcher's URL, such as `grpc://localhost:5050`.
-          sharding: How pieces are dealt out; see `docs/feeding.md`.
-          deadline: After so many seconds without anything new, waiting ends with an error.
+          sharding: How pieces are distributed to workers; see `docs/feeding.md`.
+          deadline: Fail after this many seconds without anything new.
           state: Where to begin; None for the beginning.
-          augment: Changes the images, in the workers.
+          augment: Augments the images, in the workers.
 
         Raises:
-          FeatureError: Values of different shapes cannot be put into batches.
-          InvalidOptionError: An option makes no sense.
+          FeatureError: Values have different shapes and cannot be batched.
+          InvalidOptionError: An option is invalid.
           PlanError: The state belongs to another plan, or the data changed.
           ServiceError: The augmentation cannot be sent to other processes.
         """
@@ -88,23 +88,23 @@ class ServicePipeline(Pipeline):
                 dataset = dataset.prefetch(ahead)
             batching = work.engine.batching
             if self.policy.is_ordered or batching.epochs is None:
-                # Else some may be lost or repeated.
+                # Otherwise some pieces may be lost or repeated.
                 dataset = counted(dataset, batching)
             return timed_by(self._clock, dataset)
 
         return work.engine, iteration
 
     def cardinality(self) -> tf.Tensor:
-        """Returns how many batches an iteration has, if it is known."""
+        """Returns the number of batches of an iteration, if it is known."""
         known = super().cardinality()
         unknown = tf.constant(tf.data.UNKNOWN_CARDINALITY, tf.int64)
         return known if self.policy.is_ordered or self.plan.the(Repeat).epochs is None else unknown
 
     def state_in(self, start: State | None, steps: int) -> State:
-        """Returns where an iteration is after so many batches.
+        """Returns the state of an iteration after this many batches.
 
         Raises:
-          PlanError: Batches come in no order.
+          PlanError: The batches are unordered.
         """
         if not self.policy.is_ordered:
             raise PlanError(
@@ -117,7 +117,7 @@ class ServicePipeline(Pipeline):
         return super().state_in(start, steps)
 
     def at(self, state: State) -> "ServicePipeline":
-        """Returns the same pipeline, which begins elsewhere.
+        """Returns a copy of this pipeline that begins at another state.
 
         Raises:
           PlanError: The state belongs to another plan.
@@ -129,12 +129,12 @@ class ServicePipeline(Pipeline):
         )  # fmt: skip
 
     def stats(self) -> ServiceStats:
-        """Returns how long the consumer has waited, and what became of each epoch's examples."""
+        """Returns how long the consumer has waited, and the delivery account of each epoch."""
         return self._ledger.stats(self._clock.stats())
 
 
 class _Pieces:
-    """The pieces of one iterator; when that is gone, nothing is wanted any more."""
+    """The pieces of one iterator; garbage-collecting it closes the receiver."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver

@@ -1,4 +1,4 @@
-"""Which examples of each epoch came, which were lost, and which came more than once."""
+"""Accounts of which examples of each epoch were delivered, lost or repeated."""
 
 import dataclasses
 import threading
@@ -12,22 +12,23 @@ from my_datasets.input_pipeline.order.batching import Batching
 from my_datasets.input_pipeline.service.policies import Policy
 from my_datasets.input_pipeline.stall_clock import Stats
 
-# Epochs whose accounts are kept.
+# Finished epochs to remember.
 _KEPT = 1000
 _SHOWN = 5
 
 
 @dataclass(frozen=True)
 class EpochAccount:
-    """What became of the examples of an epoch, or of the rest of one.
+    """What happened to the examples of an epoch, or of the rest of one.
 
     Attributes:
       epoch: Counted from 0.
-      expected: How many examples its batches were to have.
-      given: How many came to the trainer, each as often as it came.
-      lost: The numbers of those that did not come, as they are stored.
-      repeated: The numbers of those that came again, as often as they did.
-      dropped: How many examples a worker sent again that had come, and that were therefore dropped.
+      expected: The number of examples in its batches.
+      given: The number of examples delivered to the trainer, with repetitions.
+      lost: The storage numbers of the examples that were not delivered.
+      repeated: The storage numbers of the examples delivered again, once per repetition.
+      dropped: The number of examples dropped because a worker sent them again after they had
+        arrived.
     """
 
     epoch: int
@@ -40,13 +41,13 @@ class EpochAccount:
 
 @dataclass(frozen=True)
 class ServiceStats(Stats):
-    """What is known of a pipeline whose batches come from a service.
+    """Statistics of a pipeline whose batches come from a service.
 
     Attributes:
-      epochs: What became of the examples of each epoch that is over; of the last 1,000.
-      made_again: How many pieces were asked for again, as they were lost or late.
-      begun_again: How often a job was begun anew where it was interrupted.
-      workers: How many pieces came from each worker, by its address.
+      epochs: The accounts of the finished epochs; of the last 1,000.
+      made_again: The number of pieces requested again because they were lost or late.
+      begun_again: The number of times an interrupted job was restarted.
+      workers: The number of pieces from each worker, by its address.
     """
 
     epochs: tuple[EpochAccount, ...] = ()
@@ -56,10 +57,9 @@ class ServiceStats(Stats):
 
 
 class DeliveryAudit:
-    """Keeps the accounts of one pipeline, of all its iterators together."""
+    """Keeps the accounts of one pipeline, over all its iterators; thread-safe."""
 
     def __init__(self) -> None:
-        """Begins with nothing."""
         self._lock = threading.Lock()
         self._epochs: deque[EpochAccount] = deque(maxlen=_KEPT)
         self._workers: Counter[str] = Counter()
@@ -68,28 +68,28 @@ class DeliveryAudit:
         self._begun_again = 0
 
     def arrived(self, maker: str, skipped: int) -> None:
-        """Notes a piece that came."""
+        """Records a piece that arrived."""
         with self._lock:
             self._workers[maker] += 1
             self._skipped[maker] = max(skipped, self._skipped.get(maker, 0))
 
     def asked_again(self, pieces: int) -> None:
-        """Notes that so many pieces were asked for again."""
+        """Records that this many pieces were requested again."""
         with self._lock:
             self._made_again += pieces
 
     def began_again(self) -> None:
-        """Notes that a job was begun anew."""
+        """Records that a job was restarted."""
         with self._lock:
             self._begun_again += 1
 
     def add(self, account: EpochAccount) -> None:
-        """Notes an epoch that is over."""
+        """Records a finished epoch."""
         with self._lock:
             self._epochs.append(account)
 
     def stats(self, waited: Stats) -> ServiceStats:
-        """Returns all of it, with how long was waited."""
+        """Returns the statistics, including how long the consumer waited."""
         with self._lock:
             return ServiceStats(
                 waited.steps, waited.waited, waited.elapsed, sum(self._skipped.values()),
@@ -98,20 +98,20 @@ class DeliveryAudit:
 
 
 class Epoch:
-    """The account of an epoch that goes on.
+    """The account of a running epoch.
 
     Attributes:
       pieces: The numbers of its pieces.
-      missing: Those that did not come yet.
+      missing: The numbers of those that have not been delivered yet.
     """
 
     def __init__(self, epoch: int, pieces: range, batching: Batching) -> None:
-        """Begins with nothing that came.
+        """Starts the account.
 
         Args:
           epoch: Counted from 0.
           pieces: The numbers of its pieces.
-          batching: Knows what is in them.
+          batching: Maps pieces to their examples.
         """
         self.pieces = pieces
         self.missing = set(pieces)
@@ -121,11 +121,11 @@ class Epoch:
         self._given = self._dropped = 0
 
     def has_come(self, number: int) -> bool:
-        """Returns whether a piece came already, or is none of this epoch."""
+        """Returns whether a piece was delivered already, or does not belong to this epoch."""
         return number not in self.missing
 
     def give(self, number: int) -> None:
-        """Notes a piece that is given to the trainer, for the first time or again."""
+        """Records that a piece is delivered to the trainer, for the first time or again."""
         self._given += self._size(number)
         if number in self.missing:
             self.missing.remove(number)
@@ -133,14 +133,14 @@ class Epoch:
             self._repeated.append(number)
 
     def drop(self, number: int) -> None:
-        """Notes a piece that came again, and is not given."""
+        """Records that a piece arrived again and is dropped."""
         self._dropped += self._size(number)
 
     def closed(self, policy: Policy) -> EpochAccount:
-        """Returns the account of the epoch, which is over.
+        """Returns the account of the epoch, which has ended.
 
         Raises:
-          LostExamplesError: It is not what the policy promises.
+          LostExamplesError: It violates the policy's guarantee.
         """
         expected = sum(map(self._size, self.pieces))
         lost, repeated = self._examples(sorted(self.missing)), self._examples(self._repeated)

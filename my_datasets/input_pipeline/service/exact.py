@@ -1,4 +1,4 @@
-"""Each example exactly once, in the plan's order, by whatever workers there are."""
+"""Delivers each example exactly once, in the plan's order, with any number of workers."""
 
 import time
 
@@ -13,25 +13,26 @@ from my_datasets.input_pipeline.service.work_graph import WorkGraph
 
 _log = get_logger(__name__)
 
-# Seconds of silence after which the next pieces are asked for again.
+# Seconds without a new piece after which the next ones are requested again.
 _PATIENCE = 10.0
 
 
 class ExactReceiver(OrderedReceiver):
-    """Puts pieces into their order, has those made again that are late, and drops doubles.
+    """Reorders pieces, requests late ones again, and drops duplicates.
 
-    The dispatcher deals pieces out in their order to workers that are free, so that they come
-    about in order. What a worker had when it died is never made by TensorFlow; but what is in a
-    piece depends on its number alone: anybody can make it again, and one that comes twice is known.
+    The dispatcher hands out pieces in order to idle workers, so they arrive roughly in order.
+    TensorFlow never makes the pieces that a worker had when it died; but a piece's contents depend
+    on its number alone, so any worker can make it again, and duplicates are recognized by their
+    number.
 
-    A machine that is gone without a word (its network, or its power) holds up TensorFlow's
-    dispatcher when that has new work. Where others still answer, what is missing is made here.
+    An unreachable worker (after a network or power failure) blocks TensorFlow's dispatcher when the
+    dispatcher has new work. If other workers still answer, the missing pieces are made in this
+    process.
     """
 
     def __init__(
         self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
     ) -> None:
-        """Prepares; see `Receiver`."""
         super().__init__(work, policy, service, ledger, start)
         self._main: PieceStream | None = None
         self._again: PieceStream | None = None
@@ -40,7 +41,7 @@ class ExactReceiver(OrderedReceiver):
         self._patience = min(_PATIENCE, service.deadline / 3)
 
     def receive(self, epoch: Epoch) -> None:
-        """Receives a piece, if one comes; and asks for those that are late."""
+        """Receives a piece, if one arrives, and requests late ones again."""
         if self._main is None:
             self._main = self.begin(range(self.total))
         main = self._main
@@ -67,7 +68,7 @@ class ExactReceiver(OrderedReceiver):
         return time.monotonic() - max(self._asked_again, self._progress) > self._patience
 
     def _ask_again(self, *, is_full: bool) -> None:
-        """Has the pieces made that did not come, by any worker."""
+        """Requests the missing pieces again, from any worker."""
         end = max(self.early, default=self.following) + 1
         if not is_full:
             end = max(end, self.following + WINDOW)
@@ -76,7 +77,7 @@ class ExactReceiver(OrderedReceiver):
             "%d pieces did not come, the first is %d; asked for again", len(missing), missing[0]
         )
         if self._again is not None:
-            # Whoever was silent once is not waited for each time.
+            # Once requests went unanswered, stop waiting for that worker each time.
             self._is_silent = self._is_silent or not self._again.has_given
             self.end(self._again)
         if self._is_silent and self._others_answer():

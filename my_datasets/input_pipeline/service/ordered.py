@@ -1,4 +1,4 @@
-"""Each example exactly once, in the plan's order: what is common to the ways to that."""
+"""What the ordered receivers share: each example exactly once, in the plan's order."""
 
 from collections.abc import Iterator
 
@@ -9,24 +9,23 @@ from my_datasets.input_pipeline.service.policies import Policy
 from my_datasets.input_pipeline.service.receiver import Receiver, Service
 from my_datasets.input_pipeline.service.work_graph import WorkGraph
 
-# So many pieces may come before one that is late.
+# Pieces that may arrive ahead of a late one.
 WINDOW = 32
 _EVER = 1 << 62
 
 
 class OrderedReceiver(Receiver):
-    """Gives pieces in their order; those that come early wait.
+    """Delivers pieces in order; pieces that arrive early wait.
 
     Attributes:
-      total: How many pieces there are; more than ever come of a plan without an end.
-      following: The number of the piece that is given next.
-      early: The pieces that came, and are not given yet.
+      total: The number of pieces; a practically infinite number for a plan without an end.
+      following: The number of the piece to deliver next.
+      early: The pieces that arrived and are not delivered yet.
     """
 
     def __init__(
         self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
     ) -> None:
-        """Prepares; see `Receiver`."""
         super().__init__(work, policy, service, ledger, start)
         total = self.batching.total_pieces
         self.total = _EVER if total is None else total
@@ -36,11 +35,11 @@ class OrderedReceiver(Receiver):
         self._epoch: Epoch | None = None
 
     def receive(self, epoch: Epoch) -> None:
-        """Receives a piece, if one comes: one that is needed comes to `early`."""
+        """Receives a piece, if one arrives, and adds it to `early` if it is needed."""
         raise NotImplementedError
 
     def next(self) -> Arrived:
-        """Returns the piece that is next in the plan's order."""
+        """Returns the next piece in the plan's order."""
         if self.following >= self.total:
             self.close()
             raise StopIteration

@@ -1,22 +1,22 @@
-"""Pieces as they come from a service, taken by a thread that may wait without an end."""
+"""Receives pieces from a service in a thread, because waiting for them may block forever."""
 
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-# How often a thread that has something looks whether somebody still wants it, in seconds.
+# Seconds between the thread's checks whether the stream was closed, while its piece waits.
 _LOOK = 0.2
 
 
 class Arrived(NamedTuple):
-    """A piece that a worker made.
+    """A piece made by a worker.
 
     Attributes:
-      number: Which piece.
+      number: The piece's number.
       maker: The worker's address.
-      skipped: How many examples were skipped there so far.
-      arrays: Its flat tensors as NumPy arrays, which are not to be written to.
+      skipped: The number of examples skipped so far on that worker.
+      arrays: The piece's flat tensors as read-only NumPy arrays.
     """
 
     number: int
@@ -26,25 +26,25 @@ class Arrived(NamedTuple):
 
 
 class PieceStream:
-    """What comes of one job of a service.
+    """The pieces from one job of a service.
 
-    TensorFlow's client waits for workers and dispatchers that are gone as long as it takes, and
-    cannot be interrupted: so it waits in a thread of its own, of which one takes leave at any time.
+    TensorFlow's client waits indefinitely for unreachable workers and dispatchers, and cannot be
+    interrupted; so it waits in a thread of its own, which can be abandoned at any time.
 
     Attributes:
-      has_given: Whether anything was taken of it.
+      has_given: Whether `take` has returned a piece.
     """
 
     def __init__(self, begin: Callable[[], Iterable[Any]], notify: threading.Event) -> None:
-        """Begins to take.
+        """Starts the thread.
 
         Args:
-          begin: Returns the elements, flat tuples of arrays; it may wait for long, too.
-          notify: Is set when something came.
+          begin: Returns the elements, flat tuples of arrays; it may block for a long time.
+          notify: Set when a piece arrives or the stream ends.
         """
         self._begin = begin
         self._notify = notify
-        # One piece waits here, more of them in TensorFlow's client.
+        # One piece waits here; TensorFlow's client buffers more.
         self._slot: queue.Queue[Arrived] = queue.Queue(1)
         self._is_closed = threading.Event()
         self.has_given = False
@@ -53,10 +53,10 @@ class PieceStream:
         self._thread.start()
 
     def take(self) -> Arrived | None:
-        """Returns the next piece if it is there; None if it is not.
+        """Returns the next piece if it has arrived; otherwise None.
 
         Raises:
-          tf.errors.OpError: The service answered with an error.
+          tf.errors.OpError: The service returned an error.
         """
         try:
             arrived = self._slot.get_nowait()
@@ -69,11 +69,11 @@ class PieceStream:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether no more pieces will arrive."""
         return not self._thread.is_alive() and self._slot.empty()
 
     def close(self) -> None:
-        """Takes no more; does not wait for the thread, which may have to wait itself."""
+        """Stops receiving; does not wait for the thread, which may be blocked."""
         self._is_closed.set()
 
     def _run(self) -> None:
@@ -82,8 +82,8 @@ class PieceStream:
                 if not self._put(arrived):
                     return
         except BaseException as error:
-            # Its traceback holds TensorFlow's iterator, whose end may be waited for without an end:
-            # by this thread, not by whoever lets go of the stream.
+            # The traceback references TensorFlow's iterator, whose destructor may block forever:
+            # let that happen in this thread, not in the one that drops the stream.
             error.__context__ = None
             self._error = error.with_traceback(None)
         finally:

@@ -1,4 +1,4 @@
-"""How the pieces of an epoch are dealt out to workers, and what is promised of it."""
+"""How the pieces of an epoch are distributed to workers, and the guarantees that follow."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -6,21 +6,21 @@ from typing import Literal, get_args
 from my_datasets.errors import InvalidOptionError, explain
 
 Sharding = Literal["exact", "static", "dynamic", "off"]
-# How workers take pieces: who is free takes the next one, each has its own, or each makes all.
+# How workers get pieces: an idle worker takes the next one, each has its own, or each makes all.
 Dealing = Literal["taken", "fixed", "all"]
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What a way of sharding does and promises.
+    """A sharding mode and its guarantees.
 
     Attributes:
-      sharding: Its name.
-      dealing: How workers come to their pieces.
-      is_ordered: Whether batches come in the plan's order; else as they are made.
-      makes_again: Whether other workers make what was lost with one.
+      sharding: The mode's name.
+      dealing: How workers get pieces.
+      is_ordered: Whether batches come in the plan's order; otherwise in the order they are made.
+      makes_again: Whether other workers make the pieces that were lost with a worker.
       may_lose: Whether an epoch may lack examples that were lost with a worker.
-      may_repeat: Whether an epoch may have examples more than once.
+      may_repeat: Whether an epoch may repeat examples.
     """
 
     sharding: Sharding
@@ -32,7 +32,7 @@ class Policy:
 
     @property
     def guarantee(self) -> str:
-        """What is promised of each example, in words."""
+        """The delivery guarantee for each example, in words."""
         if self.may_lose:
             return "at most once"
         return "at least once" if self.may_repeat else "exactly once"
@@ -47,10 +47,10 @@ _POLICIES = (
 
 
 def policy_of(sharding: str) -> Policy:
-    """Returns the policy of a name.
+    """Returns the policy of a sharding mode.
 
     Raises:
-      InvalidOptionError: There is none of it.
+      InvalidOptionError: There is no such mode.
     """
     found = next((one for one in _POLICIES if one.sharding == sharding), None)
     if found is None:

@@ -1,9 +1,9 @@
-"""The one function of Python that tf.data service can call in its workers.
+"""The one Python function that the tf.data service can call in its workers.
 
-The service sends graphs to its workers, and a call of Python in a graph is an operation with the
-name of a function, its token, which is looked up in the process that executes it. TensorFlow gives
-out tokens by itself, for the process that builds the graph; workers of ours know one function by a
-token that all agree upon. Functions of anybody else have no such token, and cannot cross.
+The service sends graphs to its workers. A Python call in a graph is an operation with the
+function's token, which is looked up in the process that executes it. TensorFlow generates tokens
+for the process that builds the graph; our workers register one function under a fixed token. Other
+Python functions have no such token, and cannot be sent to workers.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,37 +11,37 @@ from typing import Any
 
 import tensorflow as tf
 
-# TensorFlow's registry of functions has no public door; test_crossing.py fails if it changes.
+# TensorFlow's function registry has no public API; test_crossing.py fails if it changes.
 from tensorflow.python.ops import script_ops
 
-# The number is that of the form of requests: workers of another version know another token.
+# The number is the version of the request format: workers of another version use another token.
 TOKEN = "my_datasets.piece.2"  # noqa: S105
 CALLS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
-# The registry has weak references only.
+# The registry keeps weak references only.
 _kept: list[Callable[..., Any]] = []
 
 
 def register(function: Callable[..., Any]) -> None:
-    """Makes this process answer calls.
+    """Registers the function that answers calls in this process.
 
     Args:
-      function: Takes NumPy arrays, and returns a list of some.
+      function: Takes NumPy arrays and returns a list of NumPy arrays.
     """
     _kept[:] = [function]
     script_ops._py_funcs._funcs[TOKEN] = function
 
 
 def call(arguments: Sequence[Any], types: Sequence[Any]) -> list[Any]:
-    """Returns the tensors of a call, in a graph; the process that executes it has the function.
+    """Adds a call to the graph and returns its tensors; the executing process has the function.
 
     Args:
       arguments: Tensors.
-      types: Of what is returned.
+      types: The types of the returned tensors.
     """
     return list(tf.raw_ops.PyFuncStateless(input=arguments, token=TOKEN, Tout=types))
 
 
 def is_unknown_there(message: str) -> bool:
-    """Returns whether an error says that a worker is none of ours, or of another version."""
+    """Returns whether an error means that a worker is not ours, or is of another version."""
     return "Could not find callback" in message

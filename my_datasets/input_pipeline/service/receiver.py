@@ -1,4 +1,4 @@
-"""What all ways to receive pieces have in common: waiting, with a deadline."""
+"""Base class of the receivers: waiting for pieces, with a deadline."""
 
 import socket
 import threading
@@ -23,20 +23,20 @@ from my_datasets.input_pipeline.service.work_graph import HERE, WorkGraph
 
 _log = get_logger(__name__)
 
-# Seconds between looks at whether Python ends.
+# Seconds between checks whether Python is shutting down.
 _LOOK = 0.2
 _CONNECT = 2.0
-# Of an error in a worker, whose text has a whole traceback.
+# Characters shown of a worker's error, which contains a whole traceback.
 _LONGEST = 2000
 
 
 @dataclass(frozen=True)
 class Service:
-    """A tf.data service, and how long it is waited for.
+    """A tf.data service, and how long to wait for it.
 
     Attributes:
-      address: The dispatcher's.
-      deadline: After so many seconds without anything new, waiting ends with an error.
+      address: The dispatcher's address.
+      deadline: Fail after this many seconds without anything new.
     """
 
     address: ServiceAddress
@@ -44,24 +44,24 @@ class Service:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of TensorFlow's `distribute` for it."""
-        # Packing takes longer than sending what does not leave the machine.
+        """The options of TensorFlow's `distribute` for this service."""
+        # Compression takes longer than sending data within one machine.
         return {"compression": None if self.address.is_here else "AUTO"}
 
 
 class Receiver(ABC):
-    """Receives the pieces of a plan; one of these for each iterator."""
+    """Receives the pieces of a plan for one iterator."""
 
     def __init__(
         self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
     ) -> None:
-        """Prepares; nothing is asked for yet.
+        """Initializes the receiver; requests nothing yet.
 
         Args:
-          work: What is to be made.
-          policy: What is promised of it.
-          service: Who makes it.
-          ledger: Is told what came.
+          work: Makes the graphs that are sent to the service.
+          policy: The guarantees to check.
+          service: The service that makes the pieces.
+          ledger: Records what arrives.
           start: Where the iteration begins.
         """
         self.work = work
@@ -81,11 +81,11 @@ class Receiver(ABC):
         """Returns the flat arrays of the next piece.
 
         Raises:
-          ServiceError: Nothing came in time, or a worker cannot make what is asked for.
-          LostExamplesError: What came is not what the policy promises.
+          ServiceError: Nothing arrived in time, or a worker cannot make the requested piece.
+          LostExamplesError: What arrived violates the policy's guarantee.
         """
         with calls:
-            # What the consumer did in the meantime does not count.
+            # The time the consumer spent between pieces does not count.
             self._progress = time.monotonic()
             return self.next().arrays
 
@@ -94,13 +94,13 @@ class Receiver(ABC):
         """Returns the next piece; raises StopIteration after the last one."""
 
     def close(self) -> None:
-        """Wants nothing any more."""
+        """Stops receiving."""
         for stream in self._streams:
             stream.close()
         self._streams.clear()
 
     def begin(self, numbers: range | Sequence[int], **options: Any) -> PieceStream:
-        """Returns what comes of a new job."""
+        """Begins a new job; returns its stream."""
 
         def elements() -> Any:
             made = self.work.dataset(
@@ -112,7 +112,7 @@ class Receiver(ABC):
         return self._stream_of(elements)
 
     def begin_here(self, numbers: Sequence[int]) -> PieceStream:
-        """Returns pieces that this process makes itself."""
+        """Returns a stream of pieces that this process makes itself."""
         return self._stream_of(lambda: self.work.made_here(self.batching.start, numbers))
 
     def _stream_of(self, elements: Callable[[], Any]) -> PieceStream:
@@ -121,16 +121,16 @@ class Receiver(ABC):
         return stream
 
     def end(self, stream: PieceStream) -> None:
-        """Wants nothing more of a job."""
+        """Stops receiving from a job."""
         stream.close()
         self._streams.remove(stream)
 
     def poll(self, streams: Sequence[PieceStream]) -> Arrived | None:
-        """Returns what came of some jobs; None if nothing does for a moment.
+        """Returns a piece that arrived from one of the jobs; None if none arrives shortly.
 
         Raises:
-          StopIteration: Python ends.
-          ServiceError: A worker cannot make what is asked for.
+          StopIteration: Python is shutting down.
+          ServiceError: A worker cannot make the requested piece.
         """
         if calls.is_closed:
             raise StopIteration
@@ -149,25 +149,25 @@ class Receiver(ABC):
         return None
 
     def progress(self) -> None:
-        """Notes that something new came."""
+        """Records that something new arrived."""
         self._progress = time.monotonic()
 
     @property
     def quiet(self) -> float:
-        """For how many seconds nothing new came while it was waited for."""
+        """Seconds spent waiting since something new last arrived."""
         return time.monotonic() - self._progress
 
     def check_deadline(self) -> None:
-        """Ends waiting when it has taken too long.
+        """Checks the deadline.
 
         Raises:
-          ServiceError: It has.
+          ServiceError: Nothing new arrived within the deadline.
         """
         if self.quiet > self.service.deadline:
             raise self.overdue()
 
     def overdue(self) -> ServiceError:
-        """Returns the error for nothing new within the deadline; it says who answers."""
+        """Returns the error for an exceeded deadline; it lists which servers answer."""
         dispatcher, workers = self.who_answers()
         answers = {True: "answers", False: "does not answer"}
         seen = ", ".join(f"{name} {answers[there]}" for name, there in sorted(workers.items()))
@@ -183,16 +183,16 @@ class Receiver(ABC):
         )
 
     def who_answers(self) -> tuple[bool, dict[str, bool]]:
-        """Returns whether the dispatcher can be reached, and each worker that gave something."""
+        """Returns whether the dispatcher and each worker that sent a piece can be reached."""
         makers = self._makers - {HERE}
         workers = {name: _answers(ServiceAddress.parse(f"grpc://{name}")) for name in makers}
         return _answers(self.service.address), workers
 
     def account(self, epoch: Epoch) -> None:
-        """Notes an epoch that is over.
+        """Records an epoch that has ended.
 
         Raises:
-          LostExamplesError: It is not what the policy promises.
+          LostExamplesError: It violates the policy's guarantee.
         """
         closed = epoch.closed(self.policy)
         self.ledger.add(closed)
@@ -203,7 +203,7 @@ class Receiver(ABC):
             )  # fmt: skip
 
     def epochs(self) -> Iterator[Epoch]:
-        """Yields an account for each epoch, from where the iteration begins."""
+        """Yields an account for each epoch, beginning where the iteration does."""
         batching, first = self.batching, 0
         number = batching.start.epoch
         while batching.end is None or number < batching.end:

@@ -1,4 +1,4 @@
-"""What is asked of a worker: a plan and a position, as text in the graph."""
+"""The request to a worker: a plan and a position, as text in the graph."""
 
 import dataclasses
 import json
@@ -15,13 +15,13 @@ from my_datasets.storage import addresses
 
 @dataclass(frozen=True)
 class ServiceRequest:
-    """What pieces are of.
+    """What to make pieces of.
 
     Attributes:
-      plan: The plan; its paths mean the same on all machines.
-      start: A position in the plan's order, of any iteration.
+      plan: The plan; its paths must mean the same on all machines.
+      start: A position in the plan's order, in any iteration.
       single: Whether each batch is a piece of its own.
-      draws: The random numbers that come with each example.
+      draws: The random numbers added to each example.
     """
 
     plan: Plan
@@ -30,7 +30,7 @@ class ServiceRequest:
     draws: Draws | None
 
     def to_json(self) -> str:
-        """Returns it as text."""
+        """Serializes the request."""
         plan = Plan(_placed(self.plan.stages))
         given = {
             "plan": plan.to_json(),
@@ -43,10 +43,10 @@ class ServiceRequest:
 
     @classmethod
     def from_json(cls, text: str) -> "ServiceRequest":
-        """Returns what `to_json` wrote.
+        """Parses what `to_json` wrote.
 
         Raises:
-          PlanError: The plan is of another version of this package.
+          PlanError: The plan was written by another version of this package.
         """
         given = json.loads(text)
         draws = None if given["draws"] is None else Draws(**given["draws"])
@@ -56,7 +56,7 @@ class ServiceRequest:
 
 
 def _placed(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Returns stages that do not depend on the directory in which a process runs."""
+    """Returns the stages with absolute paths, independent of a process's working directory."""
     found: list[Stage] = []
     for stage in stages:
         if isinstance(stage, Read) and not addresses.is_remote(stage.path):

@@ -1,4 +1,4 @@
-"""Each example exactly once, in the plan's order, of workers that have their fixed parts."""
+"""Delivers each example exactly once, in the plan's order, from workers with fixed shares."""
 
 import math
 import time
@@ -15,32 +15,31 @@ from my_datasets.input_pipeline.service.work_graph import WorkGraph
 
 _log = get_logger(__name__)
 
-# The end of a range that TensorFlow takes to have none.
+# The end of a range that TensorFlow treats as infinite.
 _EVER = (1 << 63) - 1
-# Seconds between jobs that are begun one after the other without a result, each time twice as long.
+# Seconds between successive jobs without a result, doubled each time.
 _PAUSE, _LONGEST_PAUSE = 0.5, 5.0
 
 
 class StaticReceiver(OrderedReceiver):
-    """Reads worker after worker in turn, each of which makes every n-th piece.
+    """Reads from the workers round-robin; each makes every n-th piece.
 
     These are TensorFlow's coordinated reads, with one consumer. They keep the order strictly, but
-    leave out a worker that is gone, and one that comes back begins at its first piece again. Both
-    are seen by the pieces' numbers; a new job then begins with the piece that is next, as soon as
-    the worker is there.
+    skip a worker that is gone, and a restarted worker begins at its first piece again. The numbers
+    of the pieces reveal both; a new job then begins with the next piece, as soon as the worker is
+    back.
     """
 
     def __init__(
         self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
     ) -> None:
-        """Prepares; see `Receiver`."""
         super().__init__(work, policy, service, ledger, start)
         self._last: dict[str, int] = {}
         self._job: PieceStream | None = None
         self._begun, self._pause = -math.inf, _PAUSE
 
     def receive(self, epoch: Epoch) -> None:
-        """Receives a piece, if one comes, of a job that is begun again if it lost its order."""
+        """Receives a piece, if one arrives, and restarts the job if it lost its order."""
         if self._job is None:
             self._begin()
             return
@@ -49,7 +48,7 @@ class StaticReceiver(OrderedReceiver):
             self.check_deadline()
             return
         number = arrived.number
-        # Each worker's pieces come in their order.
+        # Each worker's pieces arrive in order.
         began_anew = number <= self._last.get(arrived.maker, -1)
         self._last[arrived.maker] = number
         if not began_anew and (number == self.following or self._is_early(number)):
@@ -68,7 +67,7 @@ class StaticReceiver(OrderedReceiver):
             self.ledger.began_again()
 
     def _is_early(self, number: int) -> bool:
-        """Returns whether a piece may wait until those before it came."""
+        """Returns whether a piece may wait for those before it."""
         is_new = number > self.following and number not in self.early
         return is_new and len(self.early) < WINDOW
 
@@ -76,12 +75,12 @@ class StaticReceiver(OrderedReceiver):
         self.check_deadline()
         now = time.monotonic()
         if now < self._begun + self._pause:
-            # The worker may be back soon; in the meantime it is seen whether Python ends.
+            # The worker may be back soon; polling notices if Python shuts down.
             self.poll([])
             return
         self._last.clear()
         self._begun, self._pause = now, min(2 * self._pause, _LONGEST_PAUSE)
-        # Coordinated reads are of data without an end, by jobs with a name.
+        # Coordinated reads need infinite datasets and named jobs.
         self._job = self.begin(
             range(self.following, _EVER),
             job_name=str(uuid.uuid4()),

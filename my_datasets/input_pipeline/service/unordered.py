@@ -1,4 +1,4 @@
-"""Pieces as they come: what was lost or repeated is known after each epoch."""
+"""Delivers pieces as they arrive; after each epoch it reports which were lost or repeated."""
 
 from collections.abc import Iterator
 
@@ -11,19 +11,18 @@ from my_datasets.input_pipeline.service.work_graph import WorkGraph
 
 
 class UnorderedReceiver(Receiver):
-    """Gives pieces in whatever order they come; each epoch is a job of its own."""
+    """Delivers pieces in the order they arrive; each epoch is a job of its own."""
 
     def __init__(
         self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
     ) -> None:
-        """Prepares; see `Receiver`."""
         super().__init__(work, policy, service, ledger, start)
         self._epochs: Iterator[Epoch] = self.epochs()
         self._epoch: Epoch | None = None
         self._job: PieceStream | None = None
 
     def next(self) -> Arrived:
-        """Returns a piece that came."""
+        """Returns a piece that arrived."""
         while True:
             if self._epoch is None or self._job is None:
                 self._epoch = next(self._epochs)
@@ -42,7 +41,7 @@ class UnorderedReceiver(Receiver):
             return arrived
 
     def _wait(self, epoch: Epoch, job: PieceStream) -> None:
-        """Ends an epoch of which nothing more comes."""
+        """Ends an epoch of which nothing more will arrive."""
         if job.has_ended:
             self._over(epoch, job)
         elif self.quiet > self.service.deadline:
@@ -50,7 +49,7 @@ class UnorderedReceiver(Receiver):
             is_enough = not epoch.missing or self.policy.may_lose
             if not (is_enough and dispatcher and any(workers.values())):
                 raise self.overdue()
-            # What is out was with a worker that died.
+            # The missing pieces were lost with a worker that died.
             self._over(epoch, job)
 
     def _over(self, epoch: Epoch, job: PieceStream) -> None:

@@ -1,4 +1,4 @@
-"""The work that is sent to the service: a graph that makes pieces of a plan."""
+"""The work sent to the service: a graph that makes pieces of a plan."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,31 +23,32 @@ from my_datasets.input_pipeline.service.worker import Maker
 from my_datasets.input_pipeline.transform.augment import Augmentation
 
 _service = tf.data.experimental.service
-# In place of a worker's address: the trainer's own process.
+# Used instead of a worker's address: the trainer's own process.
 HERE = "here"
-# Beside the tensors of a piece: its number, who made it, and how many examples were skipped there.
+# Precede a piece's tensors: its number, its maker, and the number of examples skipped there.
 BESIDE = (tf.int64, tf.string, tf.int64)
 
 
 class WorkGraph:
-    """The pieces of a plan, to be made elsewhere.
+    """The pieces of a plan, to be made by other processes.
 
     Attributes:
-      engine: The same engine as those of the workers: it knows what is in which piece.
-      spec: The form of a piece, as `tf.TypeSpec`s nested as a batch is.
-      is_single: Whether a piece is one batch; else its tensors have one dimension more, in front.
+      engine: An engine like those of the workers; maps pieces to examples.
+      spec: The form of a piece, as `tf.TypeSpec`s nested like a batch.
+      is_single: Whether a piece is one batch; otherwise its tensors have an additional first
+        dimension.
     """
 
     def __init__(self, plan: Plan, state: State | None, augment: Augmentation | None) -> None:
-        """Prepares the graph.
+        """Builds the graph.
 
         Args:
           plan: The plan.
           state: Where to begin; None for the beginning.
-          augment: Changes the images, in the worker.
+          augment: Augments the images, in the worker.
 
         Raises:
-          FeatureError: Values of different shapes cannot be put into batches.
+          FeatureError: Values have different shapes and cannot be batched.
           PlanError: The state belongs to another plan, or the data changed.
           ServiceError: The augmentation cannot be sent to other processes.
         """
@@ -72,16 +73,16 @@ class WorkGraph:
     def dataset(
         self, start: State, numbers: Any, dealing: Dealing, service: str, **options: Any
     ) -> Any:
-        """Returns pieces that a service makes, as flat tensors, those of `BESIDE` in front.
+        """Returns pieces made by a service, as flat tensors preceded by those of `BESIDE`.
 
-        Nothing but the dispatcher is waited for yet, without an end if it does not answer.
+        This waits only for the dispatcher, but forever if that does not answer.
 
         Args:
-          start: Where the iteration begins whose pieces they are.
-          numbers: Which pieces: a range, or some numbers.
-          dealing: How workers come to them.
+          start: Where the iteration begins to which the pieces belong.
+          numbers: Which pieces: a range, or a list of numbers.
+          dealing: How workers get pieces.
           service: The dispatcher's URL.
-          options: More options of TensorFlow's `distribute`.
+          options: Further options of TensorFlow's `distribute`.
         """
         if isinstance(numbers, range):
             pieces = tf.data.Dataset.range(numbers.start, numbers.stop)
@@ -101,7 +102,7 @@ class WorkGraph:
         return made.apply(_service.distribute(mode, service, **options))
 
     def made_here(self, start: State, numbers: Sequence[int]) -> Iterator[tuple[Any, ...]]:
-        """Yields pieces that this process makes, as those that come of `dataset`."""
+        """Yields pieces made by this process, in the same form as those of `dataset`."""
         maker, request = Maker(HERE), self._request.encode()
         for number in numbers:
             types = (*BESIDE, *self._form.types)
@@ -110,7 +111,7 @@ class WorkGraph:
             yield tuple(one.numpy() for one in tf.nest.flatten(piece, expand_composites=True))
 
     def packed(self, flat: Any) -> Any:
-        """Returns a piece, nested as a batch is, of its flat tensors."""
+        """Packs the flat tensors of a piece into the structure of a batch."""
         return tf.nest.pack_sequence_as(self.spec, flat, expand_composites=True)
 
     def _piece(self, place: Any) -> tuple[Any, ...]:
@@ -129,10 +130,10 @@ class WorkGraph:
 
 
 def _refuse_what_cannot_cross(graph: Any) -> None:
-    """Refuses functions of Python, and state of this process.
+    """Refuses Python functions, and state of this process.
 
     Raises:
-      ServiceError: There is one.
+      ServiceError: The graph contains one of them.
     """
     definition = graph.as_graph_def()
     nodes = [*definition.node, *(n for one in definition.library.function for n in one.node_def)]

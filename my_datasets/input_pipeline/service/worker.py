@@ -1,4 +1,4 @@
-"""What a worker does: it makes the pieces that it is asked for."""
+"""The function that workers run: it makes the requested pieces."""
 
 import threading
 from collections import OrderedDict
@@ -10,32 +10,31 @@ from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.tensors import Draws, piece_arrays
 from my_datasets.input_pipeline.service.request import ServiceRequest
 
-# Of plans whose data are open: more than trainers that share a worker.
+# Plans whose data stays open: more than the trainers that share a worker.
 _MOST_OPEN = 16
 
 
 class Maker:
-    """Makes pieces of whatever plans are asked for.
+    """Makes pieces of any plan requested.
 
     Attributes:
-      name: The worker's address, which goes with each piece.
+      name: The worker's address, which is sent with each piece.
     """
 
     def __init__(self, name: str) -> None:
-        """Begins with no plan."""
         self.name = name
         self._lock = threading.Lock()
         self._opened: OrderedDict[bytes, _Opened] = OrderedDict()
 
     def __call__(self, request: bytes, place: Any) -> list[Any]:
-        """Returns a piece: who made it, how many examples were skipped so far, and its arrays.
+        """Returns a piece: its maker, the number of examples skipped so far, and its arrays.
 
         Args:
-          request: The text of a `Request`.
+          request: A serialized `Request`.
           place: Which piece; see `tensors.place_of`.
 
         Raises:
-          MyDatasetsError: Whatever `Engine` raises; TensorFlow carries its text to the trainer.
+          MyDatasetsError: Any error of `Engine`; TensorFlow carries its text to the trainer.
         """
         with self._lock:
             opened = self._opened.setdefault(bytes(request), _Opened())
@@ -49,7 +48,7 @@ class Maker:
 
 
 class _Opened:
-    """The data of one plan, opened by the first who wants it."""
+    """The data of one plan, opened on first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,1 +1,1 @@
-"""What is done to decoded examples: augmentation, tokens, feature columns."""
+"""Transforms of decoded examples: augmentation, tokenization, feature columns."""

@@ -1,9 +1,9 @@
-"""Augmentation of images: the same example in the same epoch always gets the same.
+"""Image augmentation that is deterministic for each example and epoch.
 
-Whatever is drawn is a function of the seed, the epoch and the example's number, not of a generator
-that has a state: neither threads nor batch sizes nor hosts change it. Keras's layers draw from such
-a generator, a number for each call, which is why they are not used here. What mixes examples takes
-the one before each in the order of the epoch, whichever batch or host has that one.
+Random numbers are a function of the seed, the epoch and the example's number, not of a stateful
+generator, so threads, batch sizes and hosts do not change them. Keras's layers draw from such a
+generator at each call, which is why they are not used here. Changes that mix examples combine each
+one with its predecessor in the epoch's order, whichever batch or host has that one.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,7 @@ from my_datasets.input_pipeline.plan.options import checked_call
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# The luma and chroma of Y'IQ (ITU-R BT.470, NTSC): hue turns the latter two, saturation scales
-# them.
+# The luma and chroma of Y'IQ (ITU-R BT.470, NTSC): hue rotates the chroma, saturation scales it.
 _YIQ = ((0.299, 0.587, 0.114), (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
 _SHARE, _TURN = rules.real(0, 1), rules.real(0, 0.5)
 _SEED = rules.whole(0, 2**64 - 1)
@@ -47,31 +46,31 @@ def _changes(option: str, value: Any) -> Any:
 class ImageChange(Protocol):
     """One kind of change.
 
-    One that mixes each image with the row before it, `tf.roll(images, 1, axis=0)`, has `partners =
-    1`. Those rows are then there, of whatever batch they are.
+    A change that mixes each image with the row before it, `tf.roll(images, 1, axis=0)`, sets
+    `partners = 1`; it then gets those rows, too, even if they belong to another batch.
     """
 
     @property
     def draws(self) -> int:
-        """How many random numbers it wants for each example."""
+        """The number of random numbers it needs for each example."""
 
     def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
         """Returns changed images and targets.
 
         Args:
           images: float32 from 0 to 1; shape [n, height, width, channels].
-          targets: Whatever comes beside them.
-          draws: From 0 to 1, evenly; shape [n, draws].
+          targets: What the dataset yields with the images, such as labels.
+          draws: Uniform in [0, 1); shape [n, draws].
         """
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Changes that follow each other.
+    """A sequence of changes, applied in order.
 
     Attributes:
       changes: The changes.
-      seed: Makes others.
+      seed: The seed of their random numbers.
     """
 
     changes: tuple[ImageChange, ...]
@@ -79,23 +78,23 @@ class Augmentation:
 
     @property
     def draws(self) -> int:
-        """How many random numbers all changes want for each example."""
+        """The number of random numbers all changes need for each example."""
         return sum(change.draws for change in self.changes)
 
     @property
     def partners(self) -> int:
-        """How many examples before each one in the epoch decide what becomes of it."""
+        """The number of preceding examples in the epoch that each result depends on."""
         return sum(getattr(change, "partners", 0) for change in self.changes)
 
     def check(self, channels: int | None, labels: int | None = None) -> None:
-        """Sees that images of so many channels, with so many labels, can be changed.
+        """Checks that the changes apply to images with these channels and labels.
 
         Args:
-          channels: How many channels; None if it is not known.
-          labels: How many classes the labels have; None if it is not known.
+          channels: The number of channels; None if unknown.
+          labels: The number of classes of the labels; None if unknown.
 
         Raises:
-          FeatureError: They cannot.
+          FeatureError: A change does not apply to them.
         """
         for change in self.changes:
             if channels is not None and hasattr(change, "channels"):
@@ -111,7 +110,7 @@ class Augmentation:
                 )
 
     def numbers(self, epoch: int, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """Returns the random numbers of some examples; shape [n, draws]."""
+        """Returns the random numbers of the given examples; shape [n, draws]."""
         return uniform(self.seed, epoch, examples, self.draws)
 
     def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
@@ -140,16 +139,16 @@ def standard_image(
     hue: float = 0.0,
     seed: int = 0,
 ) -> Augmentation:
-    """Returns the usual changes for photographs; what is 0 or False is left out.
+    """Returns the usual changes for photographs; those set to 0 or False are left out.
 
     Args:
       flip: Mirror half of the images.
-      crop: Cut off up to this part of each side, and enlarge what is left.
-      brightness: Add up to this much, or take it away; of 1.
-      contrast: Scale the distance from the mean by 1 minus to 1 plus this.
-      saturation: The same for the colourfulness.
-      hue: Turn the colours by up to this part of the circle.
-      seed: Makes others.
+      crop: Cut off up to this fraction of each side, and resize the rest to the original size.
+      brightness: Add or subtract up to this much, on a scale from 0 to 1.
+      contrast: Scale the distance from the mean by a factor from 1 minus this to 1 plus this.
+      saturation: Scale the saturation by a factor in the same way.
+      hue: Rotate the hue by up to this fraction of the colour circle.
+      seed: The seed of the random numbers.
     """
     changes: list[ImageChange] = []
     if crop:
@@ -167,11 +166,11 @@ def standard_image(
 
 @checked_call("augment.compose", changes=_changes, seed=_SEED)
 def compose(changes: Sequence[ImageChange], *, seed: int = 0) -> Augmentation:
-    """Returns changes of one's own choice, in their order.
+    """Returns an augmentation of the given changes, applied in order.
 
     Args:
       changes: The changes.
-      seed: Makes others.
+      seed: The seed of their random numbers.
     """
     return Augmentation(tuple(changes), seed)
 
@@ -193,10 +192,10 @@ class RandomFlip:
 @checked_call("augment.RandomCrop", part=_SHARE)
 @dataclass(frozen=True)
 class RandomCrop:
-    """Cuts off a part of the images, and enlarges the rest to their size, bilinearly.
+    """Cuts off a part of each image, and resizes the rest to the original size, bilinearly.
 
     Attributes:
-      part: Up to how much of each side is cut off, from 0 to 1.
+      part: The largest fraction of each side that is cut off, from 0 to 1.
     """
 
     part: float
@@ -221,7 +220,7 @@ class RandomBrightness:
     """Makes images brighter or darker.
 
     Attributes:
-      most: What is added at most, or taken away; of 1.
+      most: The most that is added or subtracted, on a scale from 0 to 1.
     """
 
     most: float
@@ -235,10 +234,10 @@ class RandomBrightness:
 @checked_call("augment.RandomContrast", most=_SHARE)
 @dataclass(frozen=True)
 class RandomContrast:
-    """Draws pixels away from their channel's mean, or to it.
+    """Moves pixels away from their channel's mean, or towards it.
 
     Attributes:
-      most: By how much at most, of 1.
+      most: The largest relative change, from 0 to 1.
     """
 
     most: float
@@ -256,11 +255,11 @@ class RandomContrast:
 @checked_call("augment.RandomColour", saturation=_SHARE, hue=_TURN)
 @dataclass(frozen=True)
 class RandomColour:
-    """Turns and scales the colours of RGB images, in one product of matrices.
+    """Changes the hue and saturation of RGB images, in a single matrix product.
 
     Attributes:
-      saturation: By how much at most, of 1.
-      hue: By how much of the circle at most, from 0 to 0.5.
+      saturation: The largest relative change of the saturation, from 0 to 1.
+      hue: The largest rotation, as a fraction of the colour circle, from 0 to 0.5.
     """
 
     saturation: float
@@ -288,14 +287,14 @@ class RandomColour:
 @checked_call("augment.MixUp", classes=rules.whole(1), alpha=rules.real(0, above=True))
 @dataclass(frozen=True)
 class MixUp:
-    """Adds each image to the one before it in the epoch, and their targets (Zhang et al. 2018).
+    """Blends each image and its target with its predecessor's in the epoch (Zhang et al. 2018).
 
-    The share of each is drawn from a Beta(alpha, 1) and its counterpart, by inversion; the targets
-    become shares of classes, float32 of shape [n, classes].
+    The smaller of the two weights is half a draw from Beta(alpha, 1), by inversion. Targets become
+    class probabilities, float32 of shape [n, classes].
 
     Attributes:
-      classes: How many classes there are.
-      alpha: Smaller ones mix less.
+      classes: The number of classes.
+      alpha: Smaller values mix less.
     """
 
     classes: int
@@ -316,12 +315,12 @@ class MixUp:
 @checked_call("augment.CutMix", classes=rules.whole(1))
 @dataclass(frozen=True)
 class CutMix:
-    """Puts a part of the image before it in the epoch into each one (Yun et al. 2019).
+    """Pastes a part of its predecessor in the epoch into each image (Yun et al. 2019).
 
-    The targets become shares of classes by the areas, float32 of shape [n, classes].
+    Targets become class probabilities, weighted by area, float32 of shape [n, classes].
 
     Attributes:
-      classes: How many classes there are.
+      classes: The number of classes.
     """
 
     classes: int
@@ -366,7 +365,7 @@ def _one_hot(targets: Any, classes: int) -> Any:
 
 
 def _wide(numbers: Any) -> Any:
-    """Returns a number for each image in a form that goes with images."""
+    """Reshapes one number per image so that it broadcasts over images."""
     return numbers[:, None, None, None]
 
 

@@ -1,4 +1,4 @@
-"""Which part of an image is taken: of the shape that is wanted, so that nothing is distorted."""
+"""Crops of the target aspect ratio, so that resizing does not distort the image."""
 
 import math
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from my_datasets.input_pipeline.plan.stages import CropKind
 Box = tuple[int, int, int, int]
 Draws = npt.NDArray[np.float32]
 
-# How much wider or narrower a random part may be than what is wanted (Szegedy et al., "Going
-# deeper with convolutions", 2014, section 6).
+# The range of a random crop's aspect ratio, relative to the target's (Szegedy et al., "Going deeper
+# with convolutions", 2014, section 6).
 _RATIOS = (3 / 4, 4 / 3)
 _DRAWS = 4
-# So that other random numbers of the same seed are others.
+# Keeps these random numbers independent of others drawn with the same seed.
 _SALT = 0x63726F70
 
 
 @dataclass(frozen=True)
 class Crop:
-    """Chooses parts of images.
+    """Chooses the crop of each image.
 
     Attributes:
-      kind: The largest part in the middle, or one at random.
-      size: (height, width) to which it will be resized, in pixels.
-      area: The least and the most that a random part has of the image's area, of 1.
-      seed: Makes other random parts.
+      kind: The largest central crop, or a random one.
+      size: (height, width) to which crops are resized, in pixels.
+      area: The smallest and the largest area of a random crop, as fractions of the image's area.
+      seed: The seed of random crops.
     """
 
     kind: CropKind
@@ -38,16 +38,16 @@ class Crop:
     seed: int = 0
 
     def draws(self, epoch: int, examples: Places) -> Draws:
-        """Returns the random numbers of some examples, from 0 to 1; float32, shape [n, 4]."""
+        """Returns random numbers in [0, 1) for the given examples; float32, shape [n, 4]."""
         return uniform(self.seed ^ _SALT, epoch, examples, _DRAWS)
 
     def box(self, height: int, width: int, draws: Draws) -> Box:
-        """Returns the part of an image that is taken.
+        """Returns the crop of one image.
 
         Args:
-          height: Of the image, in pixels.
-          width: The same.
-          draws: Its random numbers; shape [4].
+          height: The image's height in pixels.
+          width: The image's width in pixels.
+          draws: The image's random numbers; shape [4].
         """
         ratio = self.size[1] / self.size[0]
         if self.kind == "center":

@@ -1,4 +1,4 @@
-"""Images as numbers from 0 to 1, as `tf.image.convert_image_dtype` makes them."""
+"""Images as floats from 0 to 1, converted as `tf.image.convert_image_dtype` does."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,17 +14,17 @@ from my_datasets.metadata.features import Leaf
 
 Pixels = npt.NDArray[Any]
 
-# Pixels are made floats while they are in the processor's cache: so many bytes at a time.
+# Bytes converted at a time: pixels are converted while they are still in the processor's cache.
 _AT_ONCE = 256 << 10
 
 
 def leaf_of(leaf: Leaf) -> Leaf:
-    """Returns what becomes of a leaf: images are floats."""
+    """Returns the leaf after conversion: images become float32."""
     return replace(leaf, dtype="float32") if leaf.form == "image" else leaf
 
 
 def scale(pixels: Pixels, out: Pixels) -> None:
-    """Makes pixels of unsigned integers floats; those that are floats are copied."""
+    """Converts unsigned integer pixels to floats in `out`; copies pixels that are floats."""
     with timed("scale"):
         if pixels.dtype.kind == "f":
             out[...] = pixels
@@ -36,12 +36,12 @@ def scale(pixels: Pixels, out: Pixels) -> None:
 def runs(
     count: int, shape: tuple[int, ...], dtype: npt.DTypeLike
 ) -> Iterator[tuple[slice, Pixels]]:
-    """Yields which of some images come next, and where to put them before they are made floats.
+    """Yields slices of the images, each with a scratch buffer for their pixels before conversion.
 
     Args:
-      count: How many images there are.
-      shape: Of one.
-      dtype: Of their pixels.
+      count: The number of images.
+      shape: The shape of one image.
+      dtype: The type of its pixels.
     """
     size = max(1, int(np.prod(shape)) * np.dtype(dtype).itemsize)
     step = max(1, min(count, _AT_ONCE // size))

@@ -1,4 +1,4 @@
-"""Texts as numbers of tokens, by Hugging Face's `tokenizers`: vocabularies, and looking them up."""
+"""Tokenization with Hugging Face's `tokenizers`: training a vocabulary, and encoding texts."""
 
 import functools
 import hashlib
@@ -51,16 +51,17 @@ def train_tokenizer(
     split: str = "train",
     data_dir: str | os.PathLike[str] | None = None,
 ) -> "tokenizers.Tokenizer":
-    """Returns a tokenizer with a vocabulary of a split's texts, which are gone through once.
+    """Trains a tokenizer on the texts of a split, in one pass.
 
     Args:
       reference: For example `"movie_sentiment"`; or a prepared version's directory.
       column: The feature that holds the texts.
-      kind: Whole words, the most frequent ones; or parts of words, by byte-pair encoding or as
-        WordPiece finds them.
-      size: How many entries the vocabulary has at most.
-      special: The first entries; `[PAD]` first, so that it is 0, and `[UNK]` for what is unknown.
-      lowercase: Whether capitals are made small.
+      kind: `"words"` for the most frequent whole words; `"bpe"` (byte-pair encoding) or
+        `"wordpiece"` for subwords.
+      size: The maximum number of entries in the vocabulary.
+      special: The first entries: `[PAD]` first, so that its id is 0, and `[UNK]` for unknown
+        tokens.
+      lowercase: Whether texts are converted to lower case.
       split: The split or slice.
       data_dir: The data directory; TFDS's default if None.
 
@@ -68,8 +69,8 @@ def train_tokenizer(
       A tokenizer; `.save("words.json")` writes the file that `plan(..., tokenizer=...)` takes.
 
     Raises:
-      FeatureError: There is no such feature of texts.
-      InvalidOptionError: An option makes no sense.
+      FeatureError: The dataset has no text feature of this name.
+      InvalidOptionError: An option is invalid.
       MissingDependencyError: The extra `text` is not installed.
     """
     try:
@@ -116,11 +117,11 @@ def _batches(texts: IndexedExamples, leaf: Leaf) -> Iterator[list[str]]:
 
 @dataclass(frozen=True)
 class TokenizedSource:
-    """Examples with a text as the numbers of its tokens, int32.
+    """Examples with one text replaced by its token ids, int32.
 
     Attributes:
       source: The examples.
-      column: The feature that is a text.
+      column: The text feature to tokenize.
       path: The tokenizer's file.
     """
 
@@ -134,7 +135,7 @@ class TokenizedSource:
 
     @functools.cached_property
     def tree(self) -> Any:
-        """The leaves of an example, nested as the columns are."""
+        """The leaves of an example, nested like its columns."""
 
         def changed(leaf: Leaf) -> Leaf:
             if leaf.name != self.column:
@@ -145,14 +146,14 @@ class TokenizedSource:
 
     @property
     def skipped(self) -> int:
-        """How many different examples were passed over so far."""
+        """The number of distinct examples skipped so far."""
         return self.source.skipped
 
     def __len__(self) -> int:
         return len(self.source)
 
     def columns(self, numbers: Places, epoch: int) -> Any:
-        """Returns examples as columns."""
+        """Returns the examples with these numbers as columns, with the text tokenized."""
 
         def changed(leaf: Leaf, column: Any) -> Any:
             return self._encoded(column) if leaf.name == self.column else column
@@ -174,10 +175,10 @@ class TokenizedSource:
 
 
 def opened(path: str) -> "tokenizers.Tokenizer":
-    """Returns the tokenizer of a file.
+    """Loads a tokenizer from a file.
 
     Raises:
-      InvalidOptionError: There is no such file, or it holds none.
+      InvalidOptionError: The file does not exist or is not a tokenizer.
       MissingDependencyError: The extra `text` is not installed.
     """
     try:
@@ -186,18 +187,19 @@ def opened(path: str) -> "tokenizers.Tokenizer":
         raise missing_dependency("tokenizers", needed_for="tokenizer=...") from error
     try:
         found = Tokenizer.from_file(path)
-        # To the longest of whatever is encoded together, which would make it part of the values.
+        # Padding extends each text to the longest one encoded with it, so values would depend on
+        # how examples are batched.
         found.no_padding()
         return found
-    except Exception as error:  # the library raises that class itself
+    except Exception as error:  # tokenizers raises plain Exception
         raise _no_tokenizer(path, error) from error
 
 
 def content_of(path: str) -> str:
-    """Returns a hash of a tokenizer's file.
+    """Returns the SHA-256 hash of a tokenizer's file, in hexadecimal.
 
     Raises:
-      InvalidOptionError: It cannot be read.
+      InvalidOptionError: The file cannot be read.
     """
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()

@@ -1,11 +1,11 @@
-"""Where a topic is: `kafka://broker:9092,broker2:9092/topic`."""
+"""The address of a topic: `kafka://broker:9092,broker2:9092/topic`."""
 
 import re
 from dataclasses import dataclass
 
 from my_datasets.errors import InvalidOptionError, explain
 
-# What Kafka allows (org.apache.kafka.common.internals.Topic).
+# The topic names that Kafka allows (org.apache.kafka.common.internals.Topic).
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _BROKER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@,\[\]]+)(:\d{1,5})?")
 _SCHEME = "kafka://"
@@ -13,11 +13,11 @@ _SCHEME = "kafka://"
 
 @dataclass(frozen=True)
 class TopicAddress:
-    """A topic.
+    """The address of a topic.
 
     Attributes:
-      brokers: Some of the cluster's brokers, comma-separated: any one of them knows the others.
-      topic: Its name.
+      brokers: Some of the cluster's brokers, comma-separated; any of them knows the others.
+      topic: The topic's name.
     """
 
     brokers: str
@@ -28,16 +28,16 @@ class TopicAddress:
 
     @classmethod
     def parse(cls, url: str) -> "TopicAddress":
-        """Returns the topic of an address.
+        """Parses an address.
 
         Args:
-          url: Such as `kafka://broker:9092/topic`; 9092 is the port if there is none.
+          url: For example `kafka://broker:9092/topic`; the port defaults to 9092.
 
         Raises:
-          InvalidOptionError: It is none, or has a password in it.
+          InvalidOptionError: It is not an address of a topic, or contains a user or a password.
         """
         if "@" in url:
-            # Not shown: what stands before it may be a password.
+            # Do not show the URL: it may contain a password.
             raise InvalidOptionError(
                 explain(
                     "The address of the topic has a user or a password in it.",

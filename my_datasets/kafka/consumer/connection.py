@@ -1,4 +1,4 @@
-"""The way to a cluster: options, what they may not be, and consumers made of them."""
+"""Connects to a cluster: checks options, and creates consumers."""
 
 import importlib
 import logging
@@ -16,7 +16,7 @@ from my_datasets.kafka.consumer.secrets import HIDDEN, Redactor, is_secret
 
 _log = get_logger(__name__)
 
-# Options that this package sets, as its guarantees depend on them; and what to use in their place.
+# Options that this package sets because its guarantees depend on them; and what to use instead.
 _OURS = {
     "bootstrap.servers": "the address: kafka://BROKER:PORT/TOPIC",
     "metadata.broker.list": "the address: kafka://BROKER:PORT/TOPIC",
@@ -32,19 +32,19 @@ _OURS = {
     "log_cb": "the logger my_datasets.kafka.consumer.connection",
     "on_commit": "nothing: failures are logged",
 }
-# The first answer of a cluster must come within so many seconds.
+# Seconds within which a cluster must first answer.
 ANSWER_SECONDS = 30.0
-# ... in which it is asked so often, as what is wrong is known only in between.
+# Seconds of each attempt within that time; the reason of a failure is only known between attempts.
 _ASK_SECONDS = 2.0
-# Milliseconds until librdkafka asks for more, once it holds enough. Its own second is longer than
-# taking what it holds.
+# Milliseconds until librdkafka fetches again after its queue was full. Its default of one second is
+# longer than it takes to empty the queue.
 _FULL_MS = 20
-# librdkafka says the same anew for each attempt to connect, twenty times a second.
+# librdkafka repeats the same message at each attempt to connect, twenty times a second.
 _QUIET = logging.DEBUG
 
 
 def kafka() -> Any:
-    """Returns the module `confluent_kafka`.
+    """Imports and returns the module `confluent_kafka`.
 
     Raises:
       MissingDependencyError: It is not installed.
@@ -58,12 +58,11 @@ def kafka() -> Any:
 
 @dataclass(frozen=True)
 class Connection:
-    """How a topic is reached.
+    """How to connect to a topic.
 
     Attributes:
-      address: Where it is.
-      options: librdkafka's options: `security.protocol`, `sasl.password`, ...; secrets are not
-        shown.
+      address: The topic's address.
+      options: librdkafka's options: `security.protocol`, `sasl.password`, ...; `repr` omits them.
     """
 
     address: TopicAddress
@@ -86,29 +85,29 @@ class Connection:
 
     @property
     def redact(self) -> Redactor:
-        """What takes this connection's secrets out of texts."""
+        """A function that removes this connection's secrets from texts."""
         return Redactor(self.options)
 
     def shown(self) -> dict[str, str]:
-        """Returns the options for people: without secrets."""
+        """Returns the options for display, without secrets."""
         return {k: HIDDEN if is_secret(k) else str(v) for k, v in sorted(self.options.items())}
 
     def consumer(
         self, settings: Mapping[str, Any], on_error: Callable[[Any], None] | None = None
     ) -> Any:
-        """Returns a consumer that commits nothing by itself.
+        """Returns a consumer that commits nothing automatically.
 
         Args:
-          settings: More options, of this package.
-          on_error: Is told of errors, in the thread that polls.
+          settings: Further options, set by this package.
+          on_error: Called with errors, in the polling thread.
 
         Raises:
-          InvalidOptionError: librdkafka does not take an option.
+          InvalidOptionError: librdkafka rejects an option.
           MissingDependencyError: confluent-kafka is not installed.
         """
         module = kafka()
         given = {
-            # Without a group one must be named all the same; none is made as nothing is committed.
+            # Required even without a group; no group is created because nothing is committed.
             "group.id": f"my_datasets-{uuid.uuid4()}",
             "fetch.queue.backoff.ms": _FULL_MS,
             **self.options,
@@ -133,7 +132,7 @@ class Connection:
             ) from None
 
     def admin(self) -> Any:
-        """Returns a client that asks about topics."""
+        """Returns an admin client, to query topics."""
         given = {
             **self.options,
             "bootstrap.servers": self.address.brokers,
@@ -143,15 +142,15 @@ class Connection:
 
     @staticmethod
     def admin_module() -> Any:
-        """Returns the module of that client."""
+        """Returns the module `confluent_kafka.admin`."""
         return importlib.import_module("confluent_kafka.admin")
 
     def failed(self, error: Any, *facts: str) -> StreamError:
-        """Returns the error for what librdkafka reports.
+        """Returns the exception for an error of librdkafka.
 
         Args:
-          error: A `KafkaError`, or an exception that holds one.
-          *facts: Where it happened.
+          error: A `KafkaError`, or an exception that contains one.
+          *facts: Where it occurred.
         """
         said = self.redact(message_of(error))
         name = name_of(error)
@@ -163,14 +162,14 @@ class Connection:
         return StreamError(explain(problem, *facts, said, fix=fix))
 
     def describe(self, consumer: Any, reported: Collection[Any] = ()) -> "Topic":
-        """Returns what the cluster says of the topic.
+        """Returns the cluster's description of the topic.
 
         Args:
           consumer: A consumer of this connection.
-          reported: Where its `on_error` puts what it is told: the reason if there is no answer.
+          reported: The errors its `on_error` received: the reason if there is no answer.
 
         Raises:
-          StreamError: There is no such topic, or it may not be read.
+          StreamError: The topic does not exist, or access is denied.
           StreamUnavailableError: No broker answers.
         """
         module = kafka()
@@ -181,7 +180,7 @@ class Connection:
                 found = consumer.list_topics(name, timeout=_ASK_SECONDS)
                 break
             except module.KafkaException as error:
-                consumer.poll(0)  # brings what was reported meanwhile
+                consumer.poll(0)  # calls on_error with pending errors
                 telling = [one for one in list(reported) if is_telling(one)]
                 if telling or not is_outage(error) or time.monotonic() > end:
                     raise self.failed([*telling, error][0]) from None
@@ -193,11 +192,11 @@ class Connection:
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic, as its cluster describes it.
+    """A topic, as described by its cluster.
 
     Attributes:
-      cluster: The cluster's own identity, which stays when brokers move.
-      name: Its name.
+      cluster: The cluster's ID, which does not change when brokers move.
+      name: The topic's name.
       partitions: The numbers of its partitions.
     """
 
@@ -219,29 +218,29 @@ _FIXES = {
 
 
 def is_telling(error: Any) -> bool:
-    """Returns whether an error says what is wrong, and waiting does not fix it."""
+    """Returns whether an error names a cause that waiting does not fix."""
     return name_of(error) in _FIXES
 
 
 def is_outage(error: Any) -> bool:
-    """Returns whether an error says that brokers cannot be reached."""
+    """Returns whether an error means that brokers cannot be reached."""
     return name_of(error) in _NOT_THERE
 
 
 def name_of(error: Any) -> str:
-    """Returns the name of a `KafkaError`, or of that in an exception, such as `_TRANSPORT`."""
+    """Returns the name, such as `_TRANSPORT`, of a `KafkaError` or of the one in an exception."""
     inner = error.args[0] if isinstance(error, Exception) and error.args else error
     return str(inner.name()) if hasattr(inner, "name") else type(inner).__name__
 
 
 def message_of(error: Any) -> str:
-    """Returns what a `KafkaError`, or that in an exception, says."""
+    """Returns the message of a `KafkaError` or of the one in an exception."""
     inner = error.args[0] if isinstance(error, Exception) and error.args else error
     return str(inner.str()) if hasattr(inner, "str") else str(inner)
 
 
 class _Logger:
-    """What librdkafka logs to: quietly, as outages are told once and by us."""
+    """librdkafka's logger: logs at debug level only, because outages are logged once, elsewhere."""
 
     def __init__(self, redact: Redactor) -> None:
         self._redact = redact

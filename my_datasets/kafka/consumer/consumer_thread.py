@@ -1,4 +1,4 @@
-"""The thread that owns the consumer: it polls Kafka, hands on what it reads, and commits."""
+"""The thread that owns the consumer: it polls Kafka, queues messages for decoding, and commits."""
 
 import contextlib
 import threading
@@ -21,11 +21,11 @@ from my_datasets.kafka.options import TopicRange
 
 _log = get_logger(__name__)
 
-# How long messages are waited for at a time, in seconds.
+# Seconds to wait for messages at a time.
 _WAIT = 0.1
-# How long room is waited for before reading is paused: that throws away what was fetched.
+# Seconds to wait for room before reading is paused: pausing discards fetched messages.
 _PATIENCE = 1.0
-# Closing must be over in so many seconds.
+# Seconds to wait for the thread when closing.
 _CLOSING = 30.0
 _END = "_PARTITION_EOF"
 _GONE = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"})
@@ -33,13 +33,13 @@ _GONE = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION
 
 @dataclass
 class Counts:
-    """What went through a feed.
+    """What a feed has processed.
 
     Attributes:
-      messages: Messages that were read.
-      tombstones: Those of them without a value, which say that a key was deleted.
-      rebalances: How often partitions went to another consumer.
-      pauses: How often reading was paused, as nobody took what was read.
+      messages: The number of messages read.
+      tombstones: The number of those without a value, which mark a key as deleted.
+      rebalances: The number of times partitions moved to another consumer.
+      pauses: The number of times reading was paused because the queue was full.
     """
 
     messages: int = 0
@@ -53,7 +53,7 @@ class Feed:
 
     Attributes:
       topic: The topic.
-      counts: What went through so far.
+      counts: What it has processed so far.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class Feed:
         quarantine: Quarantine,
         position: TopicPosition | None,
     ) -> None:
-        """Connects to the cluster, and begins to read.
+        """Connects to the cluster, and starts reading.
 
         Args:
-          connection: The topic's.
-          reading: What is to be read of it.
+          connection: The connection to the topic.
+          reading: What to read.
           decoding: Decodes messages.
-          quarantine: Where those go that cannot be.
-          position: Where to begin; None for where the group is, or the start.
+          quarantine: Receives messages that cannot be decoded.
+          position: Where to begin; None for the group's offsets, or the configured start.
 
         Raises:
           StreamError: The topic cannot be read.
@@ -107,30 +107,30 @@ class Feed:
 
     @property
     def ledger(self) -> DeliveryLog:
-        """What was given out and consumed."""
+        """What was delivered and consumed."""
         return self._partitions.ledger
 
     @property
     def held(self) -> int:
-        """The bytes that were read and not taken, about."""
+        """The approximate number of bytes read but not taken yet."""
         return self._ahead.held
 
     def take(self, timeout: float | None) -> Block | None:
-        """Returns the next messages; None if the time, in seconds, is over first.
+        """Returns the next messages; None after a timeout, in seconds.
 
         Raises:
           StopIteration: There are no more.
-          MyDatasetsError: They cannot be read, or decoded.
+          MyDatasetsError: They cannot be read or decoded.
         """
         return self._ahead.take(timeout)
 
     def position(self) -> TopicPosition:
-        """Returns where the messages end that were given out."""
+        """Returns the position after the delivered messages."""
         given = self.ledger.given()
         return TopicPosition(self.topic.cluster, self.topic.name, given, self._reading.shard)
 
     def close(self) -> None:
-        """Commits what was consumed, leaves the group, and ends the threads."""
+        """Commits what was consumed, leaves the group, and stops the threads."""
         self._stops = True
         self._ahead.close()
         if self._thread is not threading.current_thread():
@@ -151,7 +151,7 @@ class Feed:
         self._consumer.close()
 
     def _turn(self) -> None:
-        """Does what is to be done now."""
+        """Runs one step of the loop: commits if it is time to, then polls."""
         if time.monotonic() >= self._commit_at:
             self._commit_at = time.monotonic() + self._reading.commit_seconds
             self._partitions.commit(wait=False)
@@ -169,7 +169,7 @@ class Feed:
             self._ahead.end()
 
     def _poll(self, most: int) -> None:
-        """Reads messages, and has them decoded.
+        """Reads messages, and queues them for decoding.
 
         Raises:
           StreamError: They cannot be read.
@@ -188,9 +188,9 @@ class Feed:
             self._hand_on(taken)
 
     def _take(self, taken: Taken, most: int, timeout: float) -> int:
-        """Adds messages to those that were taken; returns how many came, with errors.
+        """Adds messages to `taken`; returns how many arrived, including errors.
 
-        None of them is an object any more when it returns: see `AT_ONCE`.
+        No message objects are left when it returns: see `AT_ONCE`.
         """
         messages = self._consumer.consume(most, timeout)
         if self._partitions.failure is not None:
@@ -200,14 +200,14 @@ class Feed:
         return len(messages)
 
     def _begin_anew(self) -> None:
-        """Drops what was read: others may have read on where this one was."""
+        """Drops what was read: another consumer may have continued reading those partitions."""
         self._epoch = self.ledger.epoch
         self.counts.rebalances += 1
         self._ahead.drop()
         self._partitions.read_again()
 
     def _without_errors(self, messages: list[Any]) -> list[Any]:
-        """Returns the messages among what came; looks at the rest."""
+        """Returns the messages without errors; handles the errors."""
         if not any(map(kafka().Message.error, messages)):
             return messages
         for one in messages:
@@ -232,10 +232,10 @@ class Feed:
         self._ahead.put(block)
 
     def _look_at(self, message: Any, error: Any) -> None:
-        """Looks at what came in place of a message.
+        """Handles an error received instead of a message.
 
         Raises:
-          StreamError: It is an error that waiting does not fix.
+          StreamError: Waiting does not fix the error.
         """
         name = name_of(error)
         if name == _END:
@@ -248,8 +248,8 @@ class Feed:
             self._reported.append(error)
 
     def _pause(self) -> None:
-        """Fetches no more, but goes on to answer to the group."""
-        self._consumer.pause(self._consumer.assignment())  # some may have come since the last time
+        """Stops fetching, but continues to answer the group."""
+        self._consumer.pause(self._consumer.assignment())  # may include new partitions
         self.counts.pauses += not (self._is_paused or self._is_over)
         self._is_paused = True
 

@@ -1,8 +1,8 @@
-"""Which messages were given out, and which of those were consumed: who may be told what, and when.
+"""Tracks which messages were delivered, and which of those were consumed.
 
-Two threads write into it: the one that polls Kafka, and the one that takes batches. Each loss of a
-partition begins a new epoch, and what was read in an old one is not given out any more: others may
-have read it since.
+Two threads write to it: the one that polls Kafka, and the one that takes batches. Each loss of a
+partition begins a new epoch. Messages read in an earlier epoch are not delivered any more, because
+another consumer may have read them since.
 """
 
 import threading
@@ -14,10 +14,10 @@ Offsets = dict[int, int]
 
 @dataclass
 class DeliveryLog:
-    """The offsets of this consumer's partitions.
+    """The offsets of this consumer's partitions; thread-safe.
 
     Attributes:
-      epoch: Changes when a partition is lost.
+      epoch: Incremented when partitions are lost.
     """
 
     epoch: int = 0
@@ -28,11 +28,11 @@ class DeliveryLog:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def assign(self, offsets: Mapping[int, int], *, to_commit: Iterable[int] = ()) -> None:
-        """Partitions came to this consumer.
+        """Adds partitions assigned to this consumer.
 
         Args:
           offsets: The next offset of each.
-          to_commit: Those whose offset is known to nobody else yet.
+          to_commit: Partitions whose offset is not committed yet.
         """
         new = set(to_commit)
         with self._lock:
@@ -42,7 +42,7 @@ class DeliveryLog:
                 self._committed[partition] = -1 if partition in new else offset
 
     def revoke(self, partitions: Iterable[int]) -> None:
-        """Partitions go to another consumer."""
+        """Removes partitions that move to another consumer."""
         with self._lock:
             self.epoch += 1
             for partition in partitions:
@@ -50,11 +50,11 @@ class DeliveryLog:
                     offsets.pop(partition, None)
 
     def give(self, epoch: int, offsets: Mapping[int, int]) -> bool:
-        """Notes that messages are given out; returns whether they may be.
+        """Records that messages are delivered; returns False if that is no longer allowed.
 
         Args:
-          epoch: In which they were read.
-          offsets: The next ones after them.
+          epoch: The epoch in which they were read.
+          offsets: The next offset after them, by partition.
         """
         with self._lock:
             if epoch != self.epoch:
@@ -63,11 +63,11 @@ class DeliveryLog:
             return True
 
     def consume(self, epoch: int, offsets: Mapping[int, int]) -> None:
-        """Notes that messages were consumed.
+        """Records that messages were consumed.
 
         Args:
-          epoch: In which they were given out.
-          offsets: The next ones after them. Partitions that were lost since are left out.
+          epoch: The epoch in which they were delivered.
+          offsets: The next offset after them, by partition. Partitions lost since are skipped.
         """
         with self._lock:
             for partition, offset in offsets.items():
@@ -75,23 +75,23 @@ class DeliveryLog:
                     self._consumed[partition] = offset
 
     def given(self) -> Offsets:
-        """Returns the next offset of each partition after what was given out."""
+        """Returns the next offset of each partition after the delivered messages."""
         with self._lock:
             return dict(self._given)
 
     def to_commit(self) -> Offsets:
-        """Returns what was consumed and is not committed."""
+        """Returns the offsets that were consumed but not committed."""
         with self._lock:
             return {p: o for p, o in self._consumed.items() if self._committed[p] != o}
 
     def committed(self, offsets: Mapping[int, int]) -> None:
-        """Notes that offsets are committed, or that this was asked for."""
+        """Records that offsets were committed, or that a commit was requested."""
         with self._lock:
             for partition, offset in offsets.items():
                 if partition in self._committed:
                     self._committed[partition] = offset
 
     def forget_commits(self) -> None:
-        """What was asked for may not have been done: all is to be committed again."""
+        """Marks all offsets as uncommitted, because a requested commit may have failed."""
         with self._lock:
             self._committed = dict.fromkeys(self._committed, -1)

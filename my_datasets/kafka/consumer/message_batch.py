@@ -1,4 +1,4 @@
-"""Messages that were taken from the consumer, without the objects they come as."""
+"""Batches of messages from the consumer, without the Python objects they arrive as."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,26 +11,26 @@ from my_datasets.kafka.decode.values import Pieces
 
 Numbers = npt.NDArray[np.int64]
 
-# Messages that are objects at the same time. Python's garbage collector looks through them, and now
-# and then through all else, whenever there are 700 more than before: fewer are gone by then.
+# Message objects alive at the same time. Python's garbage collector runs over them, and now and
+# then over all other objects, whenever there are 700 more than before; this many are freed before
+# that.
 AT_ONCE = 512
 
 
 class Taken:
-    """What messages hold, and where they were.
+    """The contents of messages, and their partitions and offsets.
 
     Attributes:
-      pieces: What each holds.
+      pieces: The content of each message.
     """
 
     def __init__(self) -> None:
-        """Begins with none."""
         self.pieces = Pieces()
         self._partitions: list[Numbers] = []
         self._offsets: list[Numbers] = []
 
     def add(self, messages: Sequence[Any]) -> None:
-        """Adds messages, none of which is an error."""
+        """Adds messages, none of which may be an error."""
         message, n = kafka().Message, len(messages)
         self._partitions.append(np.fromiter(map(message.partition, messages), np.int64, n))
         self._offsets.append(np.fromiter(map(message.offset, messages), np.int64, n))
@@ -41,12 +41,12 @@ class Taken:
 
     @property
     def partitions(self) -> Numbers:
-        """The partition of each; shape [n]."""
+        """The partition of each message; shape [n]."""
         return _joined(self._partitions)
 
     @property
     def offsets(self) -> Numbers:
-        """The offset of each; shape [n]."""
+        """The offset of each message; shape [n]."""
         return _joined(self._offsets)
 
 

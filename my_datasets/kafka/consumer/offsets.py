@@ -1,4 +1,4 @@
-"""Which offset is meant: by number, the first or last one, or a time."""
+"""Resolves offsets given by number, as the first or last one, or by time."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -7,15 +7,15 @@ from typing import Any, Literal
 from my_datasets.errors import InvalidOptionError, LostMessagesError, explain
 from my_datasets.kafka.consumer.connection import ANSWER_SECONDS, Connection, Topic, kafka
 
-# By partition; the first one that is there; the one after the last; the first one since a time.
+# Offsets by partition; the first one available; the one after the last; the first since a time.
 When = Mapping[int, int] | Literal["earliest", "latest"] | datetime
 
 
 def watermarks(connection: Connection, consumer: Any, partition: int) -> tuple[int, int]:
-    """Returns the first offset of a partition that is there, and the one after its last.
+    """Returns the first available offset of a partition, and the one after its last.
 
     Raises:
-      StreamError: The broker does not say.
+      StreamError: The broker does not answer.
     """
     module = kafka()
     place = module.TopicPartition(connection.address.topic, partition)
@@ -29,17 +29,17 @@ def watermarks(connection: Connection, consumer: Any, partition: int) -> tuple[i
 def resolved(
     connection: Connection, consumer: Any, when: When, partitions: Iterable[int]
 ) -> dict[int, int]:
-    """Returns the offsets that are meant, by partition.
+    """Returns the offset for each partition.
 
     Args:
-      connection: The topic's.
-      consumer: A consumer of it.
-      when: What is meant.
+      connection: The connection to the topic.
+      consumer: A consumer of the topic.
+      when: Which offsets.
       partitions: The partitions.
 
     Raises:
-      InvalidOptionError: It is nothing of that kind, or a partition is left out.
-      StreamError: The brokers do not say.
+      InvalidOptionError: `when` is invalid, or lacks a partition.
+      StreamError: The brokers do not answer.
     """
     wanted = list(partitions)
     if isinstance(when, Mapping):
@@ -88,7 +88,7 @@ def _since(
     for one in found:
         if one.error is not None:
             raise connection.failed(one.error, f"Partition {one.partition}")
-    # Less than 0: there is no message since then.
+    # A negative offset means that there is no message since then.
     return {
         one.partition: one.offset
         if one.offset >= 0
@@ -98,7 +98,7 @@ def _since(
 
 
 def lost(topic: Topic | str, partition: int, offset: int, low: int, high: int) -> LostMessagesError:
-    """Returns the error for an offset whose message is not there any more, or never was."""
+    """Returns the error for an offset whose message does not exist, or no longer exists."""
     name = topic if isinstance(topic, str) else topic.name
     if offset > high:
         why = "It is beyond the end: the topic was made anew, or its end was cut off"

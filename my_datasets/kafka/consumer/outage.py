@@ -1,4 +1,4 @@
-"""Brokers that do not answer: waited for, told once, and an error in the end."""
+"""Handles broker outages: waits, warns once, and fails in the end."""
 
 import time
 from collections import deque
@@ -9,24 +9,24 @@ from my_datasets.kafka.consumer.connection import Connection, is_outage, is_tell
 
 _log = get_logger(__name__)
 
-# How often brokers are asked during an outage, and how long an answer may take, in seconds.
+# Seconds between probes during an outage, and the timeout of a probe.
 _EVERY, _ANSWER = 1.0, 1.0
-# A shorter one is not worth telling: connections that are not used are closed now and then.
+# Seconds before an outage is logged: idle connections are closed now and then.
 _WORTH_TELLING = 5.0
 
 
 class Outage:
-    """Watches whether brokers answer."""
+    """Monitors whether brokers answer."""
 
     def __init__(
         self, connection: Connection, consumer: Any, reported: deque[Any], patience: float
     ) -> None:
-        """Begins without one.
+        """Initializes the monitor.
 
         Args:
-          connection: The topic's.
-          consumer: Its consumer.
-          reported: Where errors are put that the consumer tells of.
+          connection: The connection to the topic.
+          consumer: The topic's consumer.
+          reported: Receives the errors that the consumer reports.
           patience: Seconds after which an outage is an error.
         """
         self._connection, self._consumer = connection, consumer
@@ -37,16 +37,16 @@ class Outage:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is one."""
+        """Whether there is an outage."""
         return self._reason is not None
 
     @staticmethod
     def is_one(error: Any) -> bool:
-        """Returns whether an error is one that may pass when brokers are back."""
+        """Returns whether an error may be temporary, due to an outage."""
         return is_outage(error) or is_telling(error)
 
     def is_over(self) -> None:
-        """Notes that a message came."""
+        """Ends the outage, because a message arrived."""
         if self._is_told:
             away = time.monotonic() - self._begin
             _log.warning("%s answers again after %.0f s", self._connection.address, away)
@@ -54,10 +54,10 @@ class Outage:
         self._reported.clear()
 
     def look(self) -> None:
-        """Looks what was reported; asks brokers, if some did not answer, whether they do again.
+        """Handles reported errors; during an outage, probes whether the brokers answer again.
 
         Raises:
-          StreamError: The outage has lasted too long, or a report says that waiting is no use.
+          StreamError: The outage has lasted too long, or an error is permanent.
         """
         while self._reported:
             error = self._reported.popleft()

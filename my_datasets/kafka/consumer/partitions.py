@@ -1,6 +1,6 @@
-"""The partitions of a consumer: where each begins and ends, and what is committed of it.
+"""The partitions of a consumer: where each begins and ends, and which offsets are committed.
 
-All of it happens in the thread that polls; Kafka calls back from within the polling.
+All of this runs in the polling thread; Kafka invokes its callbacks from within `poll`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +21,11 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Partitions:
-    """The partitions that a consumer has.
+    """The partitions assigned to a consumer.
 
     Attributes:
-      ledger: What was given out and consumed of them.
-      failure: What went wrong in a callback, from which nothing can be raised.
+      ledger: What was delivered and consumed of them.
+      failure: The error of a callback, which cannot raise it.
     """
 
     def __init__(
@@ -36,14 +36,14 @@ class Partitions:
         reading: TopicRange,
         first: Mapping[int, int],
     ) -> None:
-        """Has none yet.
+        """Initializes without partitions.
 
         Args:
-          connection: The topic's.
-          consumer: Its consumer.
+          connection: The connection to the topic.
+          consumer: The topic's consumer.
           topic: The topic.
-          reading: What is to be read of it.
-          first: Where to begin partitions when they are assigned the first time.
+          reading: What to read.
+          first: Where to begin partitions when they are first assigned.
         """
         self.ledger = DeliveryLog()
         self.failure: Exception | None = None
@@ -57,14 +57,14 @@ class Partitions:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all partitions were read up to their ends, if there is to be an end."""
+        """Whether all partitions were read to their ends, if the reading has an end."""
         return self._reading.until is not None and self._was_assigned and not self._unfinished
 
     def begin(self) -> None:
-        """Takes those of this shard, or asks the group for some.
+        """Assigns the shard's partitions, or subscribes as a member of the group.
 
         Raises:
-          StreamError: They cannot be begun.
+          StreamError: The partitions cannot be read.
         """
         if self._reading.group is not None:
             self._consumer.subscribe(
@@ -77,18 +77,18 @@ class Partitions:
         self._consumer.assign(self._begun(places, {}))
 
     def read_again(self) -> None:
-        """Goes back to what was given out."""
+        """Seeks back to the end of what was delivered."""
         given = self.ledger.given()
         self._unfinished |= {p for p, at in given.items() if p in self._ends and at < self._ends[p]}
         for place in self._places(given):
             self._consumer.seek(place)
 
     def before_the_end(self, partitions: Numbers, places: Numbers) -> Numbers | None:
-        """Notes which messages came; returns which of them are before the ends; None for all.
+        """Records which messages arrived; returns the rows before the ends, or None for all.
 
         Args:
-          partitions: Of each message; shape [n].
-          places: The offset of each; shape [n].
+          partitions: The partition of each message; shape [n].
+          places: The offset of each message; shape [n].
         """
         if not self._ends:
             return None
@@ -97,22 +97,22 @@ class Partitions:
         return np.flatnonzero(places < ends)
 
     def at_the_end(self, partition: int, offset: int) -> None:
-        """Notes that a partition has no message at an offset and after it."""
+        """Records that a partition has no messages at an offset or after it."""
         if offset >= self._ends.get(partition, 0):
             self._unfinished.discard(partition)
 
     def lost_at(self, partition: int, offset: int) -> Exception:
-        """Returns the error for a partition that cannot be read on."""
+        """Returns the error for a partition whose next message is gone."""
         low, high = offsets.watermarks(self._connection, self._consumer, partition)
         at = max(offset, self.ledger.given().get(partition, 0))
         return offsets.lost(self._topic, partition, at, low, high)
 
     def commit(self, *, wait: bool, only: set[int] | None = None) -> None:
-        """Tells the group what was consumed. A failure is no error: it is said again later.
+        """Commits what was consumed. A failure only logs a warning: the commit is repeated later.
 
         Args:
-          wait: Whether to wait until that is done.
-          only: Of these partitions; None for all.
+          wait: Whether to wait for the commit.
+          only: Commits these partitions only; None for all.
         """
         if self._reading.group is None:
             return
@@ -129,7 +129,7 @@ class Partitions:
             _log.warning("offsets were not committed, and may be read again: %s", said)
 
     def _assigned(self, consumer: Any, places: Sequence[Any]) -> None:
-        """Partitions came from the group."""
+        """Handles partitions assigned by the group."""
         try:
             known = {
                 one.partition: one.offset
@@ -143,12 +143,12 @@ class Partitions:
             self.failure = error
 
     def _revoked(self, consumer: Any, places: Sequence[Any]) -> None:
-        """Partitions go to others of the group, who must know what was consumed."""
+        """Commits partitions before they move to other members, which continue from there."""
         self.commit(wait=True, only={one.partition for one in places})
         self._lost(consumer, places)
 
     def _lost(self, _consumer: Any, places: Sequence[Any]) -> None:
-        """Partitions went to others of the group, who did not wait for this one."""
+        """Handles partitions that have moved to other members without waiting for this one."""
         gone = {one.partition for one in places}
         self.ledger.revoke(gone)
         self._unfinished -= gone
@@ -158,15 +158,15 @@ class Partitions:
 
         Args:
           places: The partitions.
-          committed: What the group knows of them.
+          committed: The group's committed offsets.
 
         Raises:
-          LostMessagesError: Messages that were to be read are not there any more.
+          LostMessagesError: Messages to be read are gone.
         """
         mine = [one.partition for one in places]
         known = {**committed, **{p: self._first.pop(p) for p in mine if p in self._first}}
         new = [one for one in mine if one not in known]
-        # Of one that came into being since the beginning, nothing is left out.
+        # Partitions created after the start are read from their first message.
         start = "earliest" if self._is_continued else self._reading.start
         found = {p: self._there(p, known[p]) for p in mine if p in known}
         if new:
@@ -174,7 +174,7 @@ class Partitions:
                 p: self._there(p, at)
                 for p, at in offsets.resolved(self._connection, self._consumer, start, new).items()
             }
-        # Where new ones begin must be known to whoever gets them next.
+        # The next owner of a new partition must know where it began.
         self.ledger.assign(found, to_commit=[p for p in mine if p not in committed])
         self._is_continued = True
         self._was_assigned = self._was_assigned or bool(found)
@@ -189,7 +189,7 @@ class Partitions:
                 self._unfinished.add(one)
 
     def _there(self, partition: int, offset: int) -> int:
-        """Returns an offset, or if what is lost is skipped the next one that is there."""
+        """Returns the offset; or the nearest available one if lost messages are to be skipped."""
         low, high = offsets.watermarks(self._connection, self._consumer, partition)
         if low <= offset <= high:
             return offset

@@ -1,4 +1,4 @@
-"""Where an iteration over a topic is: the next offset of each partition."""
+"""The position of an iteration over a topic: the next offset of each partition."""
 
 import json
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from my_datasets.errors import PlanError, explain
 
 @dataclass(frozen=True)
 class TopicPosition:
-    """What is needed to go on with a topic, exactly where an iteration was.
+    """What is needed to resume reading a topic exactly where an iteration stopped.
 
     Attributes:
-      cluster: Kafka's own identity of the cluster.
-      topic: The topic.
-      offsets: By partition, the offset of the next message.
-      shard: Which part of the partitions are read, of how many: see `stream`.
+      cluster: Kafka's cluster ID.
+      topic: The topic's name.
+      offsets: The offset of the next message, by partition.
+      shard: Which shard of the partitions is read, and the number of shards: see `stream`.
     """
 
     cluster: str
@@ -24,10 +24,10 @@ class TopicPosition:
     shard: tuple[int, int] = (0, 1)
 
     def check(self, cluster: str, topic: str, shard: tuple[int, int]) -> None:
-        """Sees that this is a position in a topic.
+        """Checks that this is a position in the given topic and shard.
 
         Raises:
-          PlanError: It is one in another topic or cluster, or of another shard.
+          PlanError: It belongs to another topic, cluster or shard.
         """
         mine = (self.cluster, self.topic, tuple(self.shard))
         other = (cluster, topic, shard)
@@ -48,15 +48,15 @@ class TopicPosition:
             )
 
     def to_json(self) -> str:
-        """Returns the position as a short text."""
+        """Serializes the position as a short text."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> "TopicPosition":
-        """Returns the position that `to_json` wrote.
+        """Parses the position that `to_json` wrote.
 
         Raises:
-          PlanError: The text is none.
+          PlanError: The text is not a position.
         """
         try:
             found = json.loads(text)

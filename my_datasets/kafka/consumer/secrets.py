@@ -1,4 +1,4 @@
-"""Credentials, which no log, error or `repr` may show."""
+"""Keeps credentials out of logs, errors and `repr`."""
 
 import re
 from collections.abc import Mapping
@@ -11,21 +11,25 @@ HIDDEN = "***"
 
 
 def is_secret(option: str) -> bool:
-    """Returns whether the value of an option of librdkafka's must not be shown."""
+    """Returns whether the value of a librdkafka option must not be shown."""
     return bool(_SECRET.search(option))
 
 
 class Redactor:
-    """Takes the values of secret options out of texts."""
+    """Removes the values of secret options from texts."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Takes the options, as librdkafka takes them."""
+        """Collects the secrets.
+
+        Args:
+          options: librdkafka's options.
+        """
         values = {str(value) for name, value in options.items() if is_secret(name) and value}
-        # The longest first: one may be a part of another.
+        # Longest first, because one secret may be part of another.
         self._values = sorted(values, key=len, reverse=True)
 
     def __call__(self, text: object) -> str:
-        """Returns a text without them."""
+        """Returns the text with each secret replaced by `***`."""
         found = str(text)
         for value in self._values:
             found = found.replace(value, HIDDEN)

@@ -1,1 +1,1 @@
-"""From messages to columns."""
+"""Decodes messages into columns."""

@@ -1,4 +1,4 @@
-"""From messages to columns, with those that cannot be decoded told apart."""
+"""Decodes messages into columns, and reports those that cannot be decoded."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,10 +20,10 @@ class Misfitting:
     """A message that cannot be decoded.
 
     Attributes:
-      row: Which of those that were given.
-      feature: The feature it does not fit; empty for the whole message.
+      row: The message's index among those given.
+      feature: The feature it does not fit; empty if the whole message is at fault.
       expected: What was declared.
-      found: What is there.
+      found: What the message contains.
     """
 
     row: int
@@ -34,12 +34,12 @@ class Misfitting:
 
 @dataclass(frozen=True)
 class Decoded:
-    """Messages, decoded.
+    """Decoded messages.
 
     Attributes:
-      columns: Their values: arrays of shape [n, ...] and `Ragged`s, nested as the features are.
-      rows: Which of the messages they are, in order; shape [n].
-      misfitting: The others.
+      columns: Their values: arrays of shape [n, ...] and `Ragged`s, nested like the features.
+      rows: The indices of the decoded messages, in order; shape [n].
+      misfitting: The messages that cannot be decoded.
     """
 
     columns: Any
@@ -49,18 +49,18 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Decoding:
-    """Decodes messages, many at a time.
+    """Decodes many messages at a time.
 
     Attributes:
-      payload: Makes records of messages.
-      decoder: Makes values of records.
+      payload: Converts messages to records.
+      decoder: Decodes records.
     """
 
     payload: Payload
     decoder: Decoder
 
     def __call__(self, values: MessageValues) -> Decoded:
-        """Returns the values of messages; those without one are passed over."""
+        """Decodes messages; skips those without a value."""
         if values.are_there.all():
             return self._all(values)
         present = np.flatnonzero(values.are_there)
@@ -79,7 +79,7 @@ class Decoding:
 
     @property
     def nothing(self) -> Any:
-        """The columns of no messages, which have the types of all others."""
+        """Empty columns of the same types as all others."""
         return self._decoded(MessageValues.of([]))
 
     def _decoded(self, values: MessageValues) -> Any:
@@ -88,10 +88,10 @@ class Decoding:
     def _parts(
         self, values: MessageValues, first: int, misfitting: list[Misfitting]
     ) -> list[tuple[Any, Rows]]:
-        """Returns columns and their rows; halves what cannot be decoded as a whole.
+        """Returns columns and their rows; halves a batch that cannot be decoded, and retries.
 
-        Which record is at fault is not taken from the error: of two that do not go together it may
-        name the one that is right.
+        The error does not reliably name the record at fault: if two records are inconsistent, it
+        may name the valid one.
         """
         try:
             return [(self._decoded(values), np.arange(first, first + len(values)))]

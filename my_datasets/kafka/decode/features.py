@@ -1,4 +1,4 @@
-"""What examples a topic's messages hold: features from code, or those of a prepared dataset."""
+"""The features of a topic's messages, from code or from a prepared dataset."""
 
 import os
 import tempfile
@@ -20,13 +20,13 @@ _FILE = "features.json"
 
 @dataclass(frozen=True)
 class DecodedFeatures:
-    """Features.
+    """Features, as declared or as read from a `features.json`.
 
     Attributes:
-      tree: Their leaves, nested as examples are.
-      supervised: Those that are input and target; None if none are declared.
-      connector: TFDS's object; None as long as only a file describes them.
-      directory: Where that file is.
+      tree: Their leaves, nested like examples.
+      supervised: The input and the target; None if they are not declared.
+      connector: The TFDS feature; None if only a file describes the features.
+      directory: The directory of that file.
     """
 
     tree: Any
@@ -35,7 +35,7 @@ class DecodedFeatures:
     directory: Path | None = None
 
     def loaded(self) -> Any:
-        """Returns TFDS's object, which loads TFDS."""
+        """Returns the TFDS feature; this imports TFDS."""
         if self.connector is not None:
             return self.connector
         from my_datasets.builders.from_directory import features_from_directory
@@ -43,14 +43,14 @@ class DecodedFeatures:
         return features_from_directory(str(self.directory))
 
     def chosen(self, as_supervised: bool | tuple[str, str], columns: Sequence[str] | None) -> Any:
-        """Returns the leaves that are wanted, nested as they are to be given.
+        """Returns the selected leaves, in the structure of the result.
 
         Args:
-          as_supervised: Whether (input, target) are wanted; or the names of the two.
-          columns: The names of those that are wanted; None for all.
+          as_supervised: Whether to return (input, target); or the names of the two.
+          columns: The names of the features to select; None for all.
 
         Raises:
-          FeatureError: There is no such feature, or none are declared to be input and target.
+          FeatureError: There is no such feature, or no input and target are declared.
         """
         if as_supervised is True:
             if self.supervised is None:
@@ -79,15 +79,15 @@ class DecodedFeatures:
 
 
 def described(features: Any, data_dir: str | os.PathLike[str] | None = None) -> DecodedFeatures:
-    """Returns features as they were given.
+    """Returns a description of the given features.
 
     Args:
       features: `tfds.features`, as a `FeaturesDict` or a dict; or a prepared dataset such as
-        `"digits:1.*.*"`, whose features are meant; or a directory with a `features.json`.
-      data_dir: Where that dataset is; TFDS's default if None.
+        `"digits:1.*.*"`, to use its features; or a directory with a `features.json`.
+      data_dir: The data directory of that dataset; TFDS's default if None.
 
     Raises:
-      FeatureError: They are neither, or of a kind that only TFDS reads.
+      FeatureError: It is neither, or of a kind that only TFDS can read.
       NotPreparedError: There is no such dataset.
     """
     if isinstance(features, (str, os.PathLike, DatasetReference)):
@@ -118,14 +118,14 @@ def described(features: Any, data_dir: str | os.PathLike[str] | None = None) -> 
 
 
 def check_shapes(tree: Any, image_size: tuple[int, int] | None) -> None:
-    """Sees that values can be put together in tensors.
+    """Checks that the values of each feature can be batched in tensors.
 
     Args:
-      tree: The leaves that are decoded.
-      image_size: To which images are resized; None if they are not.
+      tree: The leaves to decode.
+      image_size: The size to which images are resized; None if they are not.
 
     Raises:
-      FeatureError: Those of one are of different shapes.
+      FeatureError: The values of a feature have different shapes.
     """
     for leaf in pytree.columns_of(tree):
         if _differs(leaf, image_size):

@@ -1,4 +1,4 @@
-"""What a message is: a `tf.Example`, or JSON or Avro of which one is made."""
+"""Message formats: a `tf.Example`, or JSON or Avro to convert to one."""
 
 import base64
 import binascii
@@ -22,32 +22,32 @@ from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example import pieces
 from my_datasets.records.tf_example.columns import PADDING
 
-# How schema registries frame a message: a zero, and the number of its schema.
+# The frame of messages that use a schema registry: a zero byte, and the schema's ID.
 _MAGIC = 0
 _HEADER = 5
-# The number of a schema that messages do not begin with.
+# Key of the only schema, for messages that do not begin with a schema's ID.
 _ONLY = -1
 
 
 class Payload(Protocol):
-    """Makes records of messages."""
+    """Converts messages to records."""
 
     def records(self, values: MessageValues) -> RecordBatch:
         """Returns the messages as `tf.Example`s.
 
         Raises:
-          Misfit: At least one of them is not what it should be.
+          Misfit: At least one message is invalid.
         """
 
 
 class RecordEncoder(Protocol):
-    """What makes records of examples: `my_datasets.builders.encode.encoder.ExampleEncoder`."""
+    """Converts examples to records: `my_datasets.builders.encode.encoder.ExampleEncoder`."""
 
     def rows(self, examples: Sequence[Any]) -> Any:
-        """Returns a framed record for each example; raises anything if one does not fit."""
+        """Returns a framed record for each example; may raise any exception if one does not fit."""
 
     def row(self, item: Any) -> Any:
-        """Returns one example's framed record; raises `Misfit`."""
+        """Returns one example's framed record; raises `Misfit` if it does not fit."""
 
 
 class ExamplePayloads:
@@ -59,23 +59,23 @@ class ExamplePayloads:
 
 
 class PayloadParser(Protocol):
-    """Makes an example, as `_generate_examples` yields them, of a message."""
+    """Parses a message into an example, in the form that `_generate_examples` yields."""
 
     def example(self, value: bytes) -> Any:
         """Returns a message's example.
 
         Raises:
-          Misfit: It is none.
+          Misfit: The message is invalid.
         """
 
 
 @dataclass(frozen=True)
 class Objects:
-    """Messages that hold an example in another form.
+    """Messages with an example in another format.
 
     Attributes:
-      parser: Makes examples of messages.
-      encoder: Makes records of examples.
+      parser: Parses messages into examples.
+      encoder: Converts examples to records.
     """
 
     parser: PayloadParser
@@ -91,7 +91,7 @@ class Objects:
         except Exception:
             if len(examples) > 1:
                 raise Misfit("", "examples", "one that does not fit") from None
-            framed = self.encoder.row(examples[0])  # raises what is wrong with it
+            framed = self.encoder.row(examples[0])  # raises a Misfit with details
         offsets = pieces.offsets_of(framed)
         begins = offsets - offsets[0]
         padded = np.append(pieces.bytes_of(framed), np.zeros(PADDING, np.uint8))
@@ -103,7 +103,7 @@ class Json:
     """Messages in JSON: an object with a member for each feature; images in base64.
 
     Attributes:
-      tree: The leaves of an example, nested as it is.
+      tree: The leaves of an example, nested like it.
     """
 
     tree: Any
@@ -122,9 +122,9 @@ class Avro:
     """Messages in Avro: a record with a field for each feature.
 
     Attributes:
-      tree: The leaves of an example, nested as it is.
-      schema: The schema they were written with; or those of a schema registry, by their numbers,
-        which the messages then begin with.
+      tree: The leaves of an example, nested like it.
+      schema: The schema the messages were written with; or those of a schema registry, by the IDs
+        that the messages then begin with.
     """
 
     tree: Any
@@ -132,10 +132,10 @@ class Avro:
     _parsed: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Looks at the schema.
+        """Parses the schema.
 
         Raises:
-          InvalidOptionError: It is none.
+          InvalidOptionError: It is not an Avro schema.
           MissingDependencyError: fastavro is not installed.
         """
         avro = _avro()
@@ -187,15 +187,15 @@ def _avro() -> Any:
 
 
 def _fitted(tree: Any, value: Any, path: str = "") -> Any:
-    """Returns a value as the encoder takes it: no text may be the path of a file there.
+    """Returns a value in the encoder's form, without texts that it would open as file paths.
 
     Args:
       tree: The leaves.
-      value: The value, nested as they are; also as a list where leaves are in sequences.
+      value: The value, nested like the leaves, or a list where leaves are in sequences.
       path: The feature's name.
 
     Raises:
-      Misfit: It is something else.
+      Misfit: The value has another structure or type.
     """
     if isinstance(tree, Mapping):
         if isinstance(value, list) and _in_sequence(tree):

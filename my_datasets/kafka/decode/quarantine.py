@@ -1,4 +1,4 @@
-"""Messages that cannot be decoded: set aside, up to a limit, or an error."""
+"""Quarantines messages that cannot be decoded, up to a limit; or raises an error."""
 
 import base64
 import json
@@ -12,9 +12,9 @@ from typing import Any
 from my_datasets.errors import ExampleError, InvalidOptionError, QuarantineError, explain
 from my_datasets.storage import addresses
 
-# Of so many messages, the latest ones, a part may be set aside.
+# The limit applies to the latest messages, this many.
 WINDOW = 10_000
-# Of a longer message only so many bytes are kept.
+# Bytes to keep of a longer message.
 _MOST_KEPT = 64 << 10
 
 
@@ -23,12 +23,12 @@ class Poison:
     """A message that cannot be decoded.
 
     Attributes:
-      topic: Its topic.
-      partition: Its partition.
-      offset: Its offset there.
-      feature: The feature it does not fit; empty for the whole message.
+      topic: The topic's name.
+      partition: The partition's number.
+      offset: The message's offset in the partition.
+      feature: The feature it does not fit; empty if the whole message is at fault.
       expected: What was declared.
-      found: What is there.
+      found: What the message contains.
       value: The message.
     """
 
@@ -42,7 +42,7 @@ class Poison:
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """What it is, line by line."""
+        """Its description, in lines."""
         return (
             f"Topic {self.topic}, partition {self.partition}, offset {self.offset}",
             f"Feature: {self.feature}" if self.feature else "",
@@ -51,7 +51,7 @@ class Poison:
         )
 
     def as_error(self) -> ExampleError:
-        """Returns the error for it."""
+        """Returns the exception for it."""
         return ExampleError(
             explain(
                 "A message cannot be decoded.",
@@ -61,7 +61,7 @@ class Poison:
         )
 
     def to_json(self) -> str:
-        """Returns its line in the file."""
+        """Returns its line in the quarantine file."""
         entry: dict[str, Any] = {
             "topic": self.topic,
             "partition": self.partition,
@@ -76,21 +76,21 @@ class Poison:
 
 
 class Quarantine:
-    """A file of JSON lines, to which messages are added that cannot be decoded.
+    """A file of JSON lines, to which messages that cannot be decoded are appended.
 
-    They are on the disk before any later message is given out. One that is read again, after a
-    restart, is in the file again: partition and offset tell.
+    They are on disk before any later message is returned. A message that is read again after a
+    restart is in the file twice, with the same partition and offset.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, limit: float) -> None:
-        """Begins.
+        """Creates the file, if it does not exist.
 
         Args:
-          path: The file; None if such a message is an error.
-          limit: The part of the latest 10,000 messages that may be set aside.
+          path: The file; None to raise an error for such messages.
+          limit: The fraction of the latest 10,000 messages that may be quarantined.
 
         Raises:
-          InvalidOptionError: The limit is no part, or the file cannot be written.
+          InvalidOptionError: The limit is not above 0 and at most 1, or the file cannot be written.
         """
         if not 0 < limit <= 1:
             raise InvalidOptionError(
@@ -108,14 +108,14 @@ class Quarantine:
             self._append([])
 
     def add(self, found: Sequence[Poison], seen: int) -> None:
-        """Sets messages aside.
+        """Quarantines messages.
 
         Args:
           found: The messages.
-          seen: How many messages there were so far, good and bad.
+          seen: The number of messages so far, good and bad.
 
         Raises:
-          ExampleError: They are not to be set aside.
+          ExampleError: There is no quarantine file.
           QuarantineError: There are too many.
         """
         if not found:
@@ -140,7 +140,7 @@ class Quarantine:
         )
 
     def _append(self, found: Sequence[Poison]) -> None:
-        """Adds lines to the file, in one piece, as others may write to it, too."""
+        """Appends lines to the file as a whole, because other processes may append to it, too."""
         text = "".join(one.to_json() + "\n" for one in found)
         try:
             file = os.open(str(self._path), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

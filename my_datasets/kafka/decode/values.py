@@ -1,4 +1,4 @@
-"""What messages hold, side by side in one buffer."""
+"""The values of messages, concatenated in one buffer."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,10 +15,11 @@ class MessageValues:
     """The values of some messages.
 
     Attributes:
-      data: A buffer with all of them somewhere, and `PADDING` bytes at its end.
-      starts: Where each of them begins, in their order; shape [n].
-      stops: The position after each.
-      are_there: Whether there is one; without, a message only says that a key was deleted.
+      data: A buffer that contains all of them, and ends with `PADDING` bytes.
+      starts: Where each value begins, in the messages' order; shape [n].
+      stops: Where each value ends, exclusive; shape [n].
+      are_there: Whether each message has a value; one without only marks a key as deleted; shape
+        [n].
     """
 
     data: Bytes
@@ -28,7 +29,7 @@ class MessageValues:
 
     @classmethod
     def of(cls, values: Sequence[bytes | None]) -> "MessageValues":
-        """Returns values that are in memory; None where there is none."""
+        """Copies values into a buffer; None for a message without a value."""
         pieces = Pieces()
         pieces.add(values)
         return pieces.together()
@@ -37,43 +38,42 @@ class MessageValues:
         return len(self.stops)
 
     def __getitem__(self, rows: slice | Places) -> "MessageValues":
-        """Returns some of them, in their order, and of the buffer no more than they need."""
+        """Returns some of the values, in order, with only the part of the buffer they need."""
         starts, stops = self.starts[rows], self.stops[rows]
         begin, end = (int(starts[0]), int(stops[-1])) if len(stops) else (0, 0)
         data = self.data[begin : end + PADDING]
         return MessageValues(data, starts - begin, stops - begin, self.are_there[rows])
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yields each, empty where there is none."""
+        """Yields each value; empty for a message without one."""
         view = self.data.data
         for start, stop in zip(self.starts.tolist(), self.stops.tolist(), strict=True):
             yield bytes(view[start:stop])
 
     @property
     def records(self) -> RecordBatch:
-        """All of them, as records."""
+        """All values, as records."""
         return RecordBatch(self.data, self.starts, self.stops)
 
 
 class Pieces:
-    """Values that come a few at a time.
+    """Values that arrive a few at a time.
 
-    They are copied at once, as long as the processor's cache holds them, and the memory they come
-    in is free for the next ones.
+    They are copied immediately, while they are in the processor's cache, so that the memory they
+    arrive in can be reused.
 
     Attributes:
-      size: The bytes of all of them.
+      size: The total number of bytes.
     """
 
     def __init__(self) -> None:
-        """Begins with none."""
         self._joined: list[bytes] = []
         self._sizes: list[Places] = []
         self._are_there: list[npt.NDArray[np.bool_]] = []
         self.size = 0
 
     def add(self, values: Sequence[bytes | None]) -> None:
-        """Adds values; None where there is none."""
+        """Adds values; None for a message without a value."""
         n = len(values)
         try:
             joined = b"".join(values)  # type: ignore[arg-type]
@@ -92,18 +92,18 @@ class Pieces:
 
     @property
     def deletions(self) -> int:
-        """How many have no value."""
+        """The number of messages without a value."""
         return sum(len(one) - int(np.count_nonzero(one)) for one in self._are_there)
 
     def only(self, rows: Places) -> "Pieces":
-        """Returns some of them, in their order."""
+        """Returns some of the values, in order."""
         found, values = Pieces(), self.together()[rows]
         there = zip(values, values.are_there.tolist(), strict=True)
         found.add([value if is_there else None for value, is_there in there])
         return found
 
     def together(self) -> MessageValues:
-        """Returns all that were added, side by side."""
+        """Returns all values added so far, concatenated."""
         data = np.frombuffer(b"".join([*self._joined, bytes(PADDING)]), np.uint8)
         sizes = np.concatenate([np.zeros(0, np.int64), *self._sizes])
         stops = np.cumsum(sizes)

@@ -1,1 +1,1 @@
-"""A topic's range of offsets as a prepared version."""
+"""Builds a prepared version from a range of a topic's offsets."""

@@ -1,4 +1,4 @@
-"""Ranges of offsets, read whole and the same each time: what a snapshot is made of."""
+"""Reads complete ranges of offsets reproducibly: the units of a snapshot."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,25 +16,25 @@ from my_datasets.kafka.decode.decoder import Decoding
 from my_datasets.kafka.decode.payloads import PayloadParser
 from my_datasets.kafka.decode.values import MessageValues
 
-# Messages that are read at once, and how long they are waited for at a time, in seconds.
+# Messages to read at once, and seconds to wait for them at a time.
 _AT_ONCE, _WAIT = 1000, 1.0
-# So many seconds without an answer are an error: what is read is there already.
+# Seconds without a message after which to fail: all messages to be read exist already.
 _PATIENCE = 60.0
-# Room for so many messages in each partition.
+# Bits of a key for the offset within a partition.
 _OFFSET_BITS = 44
 
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Some messages of a partition: a unit of a build.
+    """Consecutive messages of a partition: a unit of a build.
 
     Attributes:
-      cluster: The cluster's identity.
-      topic: The topic.
-      partition: The partition.
+      cluster: The cluster's ID.
+      topic: The topic's name.
+      partition: The partition's number.
       begin: The first offset.
       end: The one after the last.
-      payload: What messages are, and whatever else says how they are read.
+      payload: The messages' format, and everything else that determines how they are read.
     """
 
     cluster: str
@@ -55,14 +55,14 @@ def cut(
     payload: str,
     size: int = 100_000,
 ) -> list[OffsetRange]:
-    """Returns the units of some ranges.
+    """Splits ranges into units.
 
     Args:
-      cluster: The cluster's identity.
-      topic: The topic.
-      ends: By partition, the first offset and the one after the last.
+      cluster: The cluster's ID.
+      topic: The topic's name.
+      ends: The first offset and the one after the last, by partition.
       payload: As in `Range`.
-      size: How many offsets a unit has at most.
+      size: The maximum number of offsets in a unit.
     """
     return [
         OffsetRange(cluster, topic, partition, at, min(at + size, end), payload)
@@ -73,14 +73,14 @@ def cut(
 
 @dataclass(frozen=True)
 class RangeReader:
-    """Yields the examples of a range; it can be sent to other processes.
+    """Yields the examples of a range; it can be pickled.
 
     Attributes:
-      connection: The topic's.
-      parser: Makes an example of a message; None if they are `tf.Example`s.
-      decoding: Decodes those, with images as their files.
-      allow_gaps: Whether offsets without a message are taken for what is not to be seen, such as
-        the marks of transactions; otherwise they are an error.
+      connection: The connection to the topic.
+      parser: Parses messages into examples; None if they are `tf.Example`s.
+      decoding: Decodes `tf.Example`s, leaving images encoded.
+      allow_gaps: Whether to accept offsets without a message, such as transaction markers;
+        otherwise they are an error.
     """
 
     connection: Connection
@@ -89,10 +89,10 @@ class RangeReader:
     allow_gaps: bool
 
     def __call__(self, unit: OffsetRange) -> Iterator[tuple[int, Any]]:
-        """Yields the examples of a range with their keys, from which their place is seen.
+        """Yields the examples of a range with their keys, made of partition and offset.
 
         Raises:
-          LostMessagesError: Some messages are not there any more.
+          LostMessagesError: Some messages are gone.
           StreamError: They cannot be read.
         """
         count = 0
@@ -106,7 +106,7 @@ class RangeReader:
             raise _gaps(unit, count)
 
     def _examples(self, values: Sequence[bytes]) -> Iterator[Any]:
-        """Yields examples, and a `Misfit` in the place of what is none."""
+        """Yields examples, and a `Misfit` in place of each message that cannot be decoded."""
         if self.decoding is None:
             for value in values:
                 try:
@@ -125,7 +125,7 @@ class RangeReader:
         yield from found
 
     def _messages(self, unit: OffsetRange) -> Iterator[list[Any]]:
-        """Yields the messages of a range, many at a time."""
+        """Yields the messages of a range, in batches."""
         module = kafka()
         consumer = self.connection.consumer({"enable.partition.eof": True})
         try:
@@ -152,10 +152,10 @@ class RangeReader:
             consumer.close()
 
     def _after(self, message: Any, unit: OffsetRange, consumer: Any) -> int:
-        """Returns where the log ends, if a message says so.
+        """Returns the offset of the log's end, if that is what the message reports; 0 to retry.
 
         Raises:
-          StreamError: It says something else.
+          StreamError: It reports another error.
         """
         error = message.error()
         name = name_of(error)
@@ -169,11 +169,11 @@ class RangeReader:
 
 
 def lost(unit: OffsetRange, low: int, high: int) -> LostMessagesError:
-    """Returns the error for a range that is not there as a whole.
+    """Returns the error for a range that is not completely available.
 
     Args:
       unit: The range.
-      low: The first offset that is there.
+      low: The first available offset.
       high: The one after the last.
     """
     return LostMessagesError(
@@ -210,7 +210,7 @@ def _silent(connection: Connection, unit: OffsetRange, at: int) -> StreamUnavail
 
 
 def _rows(columns: Any, n: int) -> list[Any]:
-    """Returns the rows of columns, as `_generate_examples` yields examples."""
+    """Returns the rows of columns, in the form that `_generate_examples` yields."""
     if isinstance(columns, Mapping):
         split = {name: _rows(values, n) for name, values in columns.items()}
         return [dict(zip(split, row, strict=True)) for row in zip(*split.values(), strict=True)]
@@ -220,7 +220,7 @@ def _rows(columns: Any, n: int) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value of which TFDS takes each kind: lists of texts, not arrays of them."""
+    """Returns a value in a form that TFDS accepts: lists of texts, not arrays of them."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
     if isinstance(value, np.ndarray) and value.dtype == object:

@@ -35,15 +35,15 @@ from my_datasets.storage import addresses
 
 @dataclass(frozen=True)
 class TopicSnapshot:
-    """What `snapshot` did.
+    """The result of `snapshot`.
 
     Attributes:
       dataset: The version's full name.
       path: Its directory.
-      built: Whether it was made now; otherwise the same was there.
-      examples: How many it has.
-      frozen: What it is of.
-      reproduce: The command that makes it again.
+      built: Whether it was built now; False if the same version existed already.
+      examples: The number of examples.
+      frozen: The topic, and the range of offsets.
+      reproduce: The command that builds it again.
     """
 
     dataset: str
@@ -76,25 +76,25 @@ def snapshot(
 
     Args:
       url: The topic: `kafka://BROKER[:PORT]/TOPIC`.
-      reference: What it is to be: `NAME:VERSION`.
+      reference: The version to build: `NAME:VERSION`.
       features: What an example is, as for `stream`.
       payload: What a message is, as for `stream`.
-      schema: Avro's, as for `stream`.
+      schema: The Avro schema, as for `stream`.
       begin: Where to begin.
-      end: Where to end: the offsets of the first messages that are left out.
+      end: Where to end: the offsets of the first messages to leave out.
       split: The split's name.
       in_order: Keep the order of partitions and offsets; otherwise examples are shuffled.
-      allow_gaps: Freeze a compacted topic, of which nobody can make the same again.
+      allow_gaps: Freeze a compacted topic, although the snapshot cannot be reproduced.
       options: librdkafka's options.
-      data_dir: Where prepared data is; TFDS's default if None.
-      build_options: How it is built.
+      data_dir: The data directory; TFDS's default if None.
+      build_options: How to build the version.
 
     Raises:
-      LostMessagesError: The range is not there as a whole.
+      LostMessagesError: The range is not completely available.
       StreamError: The topic cannot be read.
-      StaleDataError: The version is there, of other messages.
-      InvalidOptionError: An option cannot be what it is.
-      MyDatasetsError: As a build does.
+      StaleDataError: The version exists with other messages.
+      InvalidOptionError: An option is invalid.
+      MyDatasetsError: The build fails.
     """
     name, version = _named(reference)
     connection = Connection(TopicAddress.parse(url), dict(options or {}))
@@ -111,7 +111,7 @@ def snapshot(
     frozen, has_gaps = _looked_at(connection, begin, end)
     how = json.dumps([payload, schema, declared.loaded().to_json()], sort_keys=True)
     reader = offset_ranges.RangeReader(connection, parser, decoding, allow_gaps or not has_gaps)
-    # A path says nothing on another machine.
+    # Leave out paths, which mean nothing on another machine.
     of = f" --features {features}" if isinstance(features, str) and os.sep not in features else ""
     reproduce = (
         f"my-datasets snapshot {connection.address} --as {name}:{version}"
@@ -162,7 +162,7 @@ def _named(reference: str) -> tuple[str, str]:
 
 
 def _as_files(tree: Any) -> Decoding:
-    """Returns what decodes `tf.Example`s, but leaves images the files that they are."""
+    """Returns a decoding of `tf.Example`s that leaves images encoded."""
 
     def as_file(leaf: Leaf) -> Leaf:
         if leaf.form != "image":
@@ -173,11 +173,12 @@ def _as_files(tree: Any) -> Decoding:
 
 
 def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, bool]:
-    """Returns which offsets are meant, and whether some of them may have been compacted away.
+    """Resolves the range, and returns it with whether some of it may have been compacted away.
 
     Raises:
-      StreamError: The topic cannot be read.
-      LostMessagesError: The range is not there as a whole.
+      StreamError: The topic cannot be read, or the range is empty.
+      LostMessagesError: The range is not completely available.
+      InvalidOptionError: The range of a partition ends before it begins.
     """
     reported: list[Any] = []
     consumer = connection.consumer({}, reported.append)
@@ -214,7 +215,7 @@ def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, 
 
 
 def _is_compacted(connection: Connection, topic: Topic) -> bool:
-    """Returns whether messages may be removed from the middle; also if nobody may know."""
+    """Returns whether the topic is compacted; True if its configuration cannot be read."""
     module = connection.admin_module()
     asked = module.ConfigResource(module.ResourceType.TOPIC, topic.name)
     admin = connection.admin()
@@ -226,10 +227,10 @@ def _is_compacted(connection: Connection, topic: Topic) -> bool:
 
 
 def _refuse_another(version_dir: Path, frozen: Frozen) -> None:
-    """Sees that a version that is there is of the same messages.
+    """Checks that an existing version was made of the same messages.
 
     Raises:
-      StaleDataError: It is not.
+      StaleDataError: It was not.
     """
     manifest = Manifest.read(version_dir)
     sources: Iterable[Any] = manifest.provenance.get("sources", []) if manifest else []

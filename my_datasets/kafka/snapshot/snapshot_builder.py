@@ -1,4 +1,4 @@
-"""The builder of snapshots: a topic's messages through the build engine."""
+"""The builder of snapshots, which reads a topic's messages in the build engine."""
 
 import hashlib
 import json
@@ -20,25 +20,25 @@ from my_datasets.metadata.manifest import Manifest
 
 @dataclass(frozen=True)
 class Frozen:
-    """What a snapshot is of.
+    """The range of a snapshot.
 
     Attributes:
       topic: The topic.
-      ends: By partition, the first offset and the one after the last.
+      ends: The first offset and the one after the last, by partition.
     """
 
     topic: Topic
     ends: Mapping[int, tuple[int, int]]
 
     def sources(self, address: TopicAddress) -> list[dict[str, Any]]:
-        """Returns where the messages come from, for the manifest: an entry for each partition."""
+        """Returns the sources of the messages for the manifest: an entry for each partition."""
         return [
             {"url": self._url(address, partition), "bytes": None, "sha256": None}
             for partition in sorted(self.ends)
         ]
 
     def says(self, url: str) -> bool:
-        """Returns whether a source is one of these; brokers may have moved since."""
+        """Returns whether a source's URL is one of these; its brokers may differ."""
         return any(url.endswith(self._suffix(partition)) for partition in self.ends)
 
     def given(self, which: int) -> str:
@@ -57,7 +57,7 @@ class Frozen:
 
 
 class SnapshotBuilder(Builder, skip_registration=True):
-    """Builds a version of a topic's messages; `snapshot` makes a class of it for each dataset."""
+    """Builds a version from a topic's messages; `snapshot` creates a subclass for each dataset."""
 
     FROZEN: ClassVar[Frozen]
     CONNECTION: ClassVar[Connection]
@@ -89,7 +89,7 @@ class SnapshotBuilder(Builder, skip_registration=True):
         dl_manager: tfds.download.DownloadManager,
         download_config: tfds.download.DownloadConfig,
     ) -> None:
-        """Builds, and notes the offsets in the manifest before anybody sees the version."""
+        """Builds the version, and records the offsets in its manifest before it is visible."""
         super()._download_and_prepare(dl_manager, download_config)
         directory = Path(self.data_dir)
         manifest = Manifest.read(directory)

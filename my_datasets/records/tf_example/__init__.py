@@ -1,1 +1,1 @@
-"""`tf.Example` records: from columns to bytes and back."""
+"""`tf.Example` records: encodes columns to bytes and parses them back."""

@@ -1,8 +1,8 @@
-"""The canonical bytes of an example, and their hashes: what an example is, however it is stored.
+"""The canonical bytes of an example and their hashes, independent of how the example is stored.
 
-Canonical are the bytes of a `tf.Example` (tensorflow/core/example/{example,feature}.proto) with the
-map entries in the order of their keys' bytes, numbers packed, each varint as short as can be. What
-this package writes is so from the beginning; other writers leave the order of the map to chance.
+The canonical form is a `tf.Example` (tensorflow/core/example/{example,feature}.proto) with map
+entries sorted by the bytes of their keys, packed numbers, and varints of minimal length. This
+package always writes it; other writers leave the order of the map to chance.
 """
 
 import functools
@@ -25,11 +25,11 @@ def canonical(record: bytes, without: Collection[str] = ()) -> bytes:
     """Returns the canonical bytes of an example.
 
     Args:
-      record: Its bytes in whatever form.
-      without: Features that are left out, as if they were not there.
+      record: The bytes of a `tf.Example` in any form.
+      without: Features to leave out, as if they did not exist.
 
     Raises:
-      UnreadableRecordError: They are those of no `tf.Example`.
+      UnreadableRecordError: `record` is not a `tf.Example`.
     """
     example = _example()()
     try:
@@ -49,14 +49,14 @@ def canonical(record: bytes, without: Collection[str] = ()) -> bytes:
 
 
 def hashes(records: Iterable[bytes], without: Collection[str] = ()) -> Hashes:
-    """Returns the hashes of examples in whatever form; shape [n, 32].
+    """Returns the SHA-256 of each example's canonical bytes; shape [n, 32].
 
     Args:
-      records: The bytes of each.
-      without: Features that are left out.
+      records: The bytes of each example, in any form.
+      without: Features to leave out.
 
     Raises:
-      UnreadableRecordError: One of them is no `tf.Example`; it says which.
+      UnreadableRecordError: A record is not a `tf.Example`; the error names its row.
     """
     digests = []
     for row, record in enumerate(records):
@@ -69,16 +69,16 @@ def hashes(records: Iterable[bytes], without: Collection[str] = ()) -> Hashes:
 
 @functools.lru_cache(maxsize=1024)
 def _is_sorted_by_protobuf(keys: tuple[str, ...]) -> bool:
-    """Returns whether protobuf's deterministic output has these keys in the order of their bytes.
+    """Returns whether protobuf's deterministic output sorts these keys by their bytes.
 
-    Its implementation in C (upb, protobuf 6.33) puts `numbers` before `number`: of two keys of
-    which one begins with the other, the longer one comes first.
+    Its C implementation (upb, protobuf 6.33) puts `numbers` before `number`: if one key is a prefix
+    of the other, the longer one comes first.
     """
     return not any(after.startswith(before) for before, after in pairwise(sorted(keys)))
 
 
 def _is_of(key: str, names: Collection[str]) -> bool:
-    """Returns whether a key is that of a feature, or one of several that hold it."""
+    """Returns whether a key belongs to one of the features, directly or as one of its sub-keys."""
     return any(key == name or key.startswith(f"{name}/") for name in names)
 
 
@@ -89,7 +89,7 @@ def joined(digests: list[bytes]) -> Hashes:
 
 @functools.cache
 def _example() -> Any:
-    """Returns the class of `tf.Example`, made here: TensorFlow's own comes with all of it."""
+    """Returns a class for `tf.Example`, defined here to avoid importing TensorFlow."""
     kinds = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="my_datasets/canonical.proto", package=_PACKAGE, syntax="proto3"

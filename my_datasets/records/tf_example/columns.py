@@ -1,4 +1,4 @@
-"""What records are taken apart into: the values of each key."""
+"""The columns that records are parsed into: the values of each key."""
 
 import math
 import zlib
@@ -15,32 +15,31 @@ from my_datasets.records.tf_example.encoding import Kind
 Bytes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
 
-# Longer runs of bytes are copied as a whole, shorter ones gathered.
+# Byte ranges longer than this on average are copied whole; shorter ones are gathered by index.
 _GATHERED = 64
-# Bytes that must follow the last record: positions are looked at eight bytes at a time.
+# Bytes required after the last record, because positions are read eight bytes at a time.
 PADDING = 16
-# What a tensor may become that zlib compressed, if its feature leaves its shape open: zlib makes a
-# gigabyte of a megabyte.
+# Maximum decompressed size of a zlib tensor whose feature leaves its shape open: zlib can expand a
+# megabyte to a gigabyte.
 MOST_TENSOR_BYTES = 1 << 30
 
 
 class UnreadableRecordError(PrintableError):
-    """A record is no `tf.Example`.
+    """A record is not a `tf.Example`.
 
     Attributes:
-      row: Which of the records that were given.
+      row: The index of the record among those given.
       reason: What is wrong with it.
     """
 
     def __init__(self, row: int, reason: str) -> None:
-        """Says which record it is."""
         super().__init__(f"record {row}: {reason}")
         self.row = row
         self.reason = reason
 
 
 class UncommonError(PrintableError):
-    """Some record has a form that is not read side by side; another way may read it."""
+    """A record has a form that this parser does not support; another parser may read it."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +47,11 @@ class Column:
     """The values of one key in all records.
 
     Attributes:
-      kind: The list that holds them; None if it is empty in all records.
-      counts: How many values each record has; shape [n].
-      values: All numbers, one record's after the other's: float32 or int64; None of bytes.
-      starts: Where each of the values that are bytes begins in the buffer; None of numbers.
-      stops: The position after each of those.
+      kind: The kind of list that has the values; None if it is empty in all records.
+      counts: The number of values per record; shape [n].
+      values: All numbers, concatenated over records: float32 or int64; None for bytes.
+      starts: The offset of each bytes value in the buffer; None for numbers.
+      stops: The end of each bytes value in the buffer; None for numbers.
     """
 
     kind: Kind | None
@@ -63,12 +62,12 @@ class Column:
 
 
 def gathered(data: Bytes, begins: Places, ends: Places) -> Bytes:
-    """Returns bytes from many places, one after the other.
+    """Returns the concatenation of many byte ranges.
 
     Args:
-      data: The buffer they are in.
-      begins: Where each begins; shape [n].
-      ends: The position after each.
+      data: The buffer with the ranges.
+      begins: The start of each range; shape [n].
+      ends: The end of each range; shape [n].
     """
     sizes = ends - begins
     total = int(sizes.sum())
@@ -83,16 +82,16 @@ def gathered(data: Bytes, begins: Places, ends: Places) -> Bytes:
 def tensor_bytes(
     leaf: Leaf, stored: bytes | memoryview, shape: Sequence[int | None]
 ) -> bytes | memoryview:
-    """Returns the bytes of a tensor's numbers, of those that it is stored as.
+    """Returns the bytes of a tensor's numbers, decompressed if its feature is zlib-encoded.
 
     Args:
-      leaf: Its feature.
-      stored: What the record holds.
-      shape: Of the tensor; None or a negative number for a dimension that differs.
+      leaf: The tensor's feature.
+      stored: The bytes in the record.
+      shape: The tensor's shape; None or a negative number for a variable dimension.
 
     Raises:
-      ValueError: They are more than the shape has, or than `MOST_TENSOR_BYTES`; or they end early.
-      zlib.error: They are not what zlib made.
+      ValueError: The data is larger than the shape or `MOST_TENSOR_BYTES` allows, or is truncated.
+      zlib.error: The data is not valid zlib data.
     """
     if leaf.encoding != "zlib":
         return stored

@@ -1,11 +1,12 @@
-"""`tf.Example` bytes, made a column at a time, with sorted keys.
+"""Encodes `tf.Example`s a column at a time, with sorted keys.
 
-The wire format of `tensorflow/core/example/{example,feature}.proto`, where a record is one
+The wire format is that of `tensorflow/core/example/{example,feature}.proto`, where a record is one
 `Example { Features { map<string, Feature> } }`. Protocol buffers leave the order of map entries
-open, also where they promise determinism; here it is that of the keys' bytes, so one example
-always gives the same bytes.
+open, even with deterministic serialization; here entries are sorted by the bytes of their keys, so
+the same example always has the same bytes.
 
-A column of n values becomes pieces (`my_datasets.records.tf_example.pieces`), put side by side.
+A column of n values becomes pieces (`my_datasets.records.tf_example.pieces`), which are joined row
+by row.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,13 +32,13 @@ from my_datasets.records.tf_example.pieces import (
 _FIRST = b"\x0a"  # Example.features, Features.feature, a map entry's key, a list's value
 _SECOND = b"\x12"  # a map entry's value
 
-# Bytes that are put into their places at once: their places stay in the processor's cache.
+# Bytes scattered at once; their target positions stay in the processor's cache.
 _SCATTERED = 1 << 17
 _VARINT_STEPS = np.array([1 << (7 * i) for i in range(1, 10)], np.uint64)
 
 
 class Kind(Enum):
-    """The list of a `Feature` that holds the values, by its tag on the wire."""
+    """The kind of list in a `Feature`, by its tag on the wire."""
 
     BYTES = b"\x0a"
     FLOAT = b"\x12"
@@ -45,8 +46,8 @@ class Kind(Enum):
 
 
 def floats(key: str, values: npt.NDArray[Any]) -> list[Piece]:
-    """Returns the map entries of `key` with the floats of each row; shape [n, values per row]."""
-    with np.errstate(over="ignore"):  # too large for a float32 is infinite, as in the protocol
+    """Returns the map entries of `key` for float values of shape [n, values per row]."""
+    with np.errstate(over="ignore"):  # values too large for float32 become infinite, as in protobuf
         packed = np.ascontiguousarray(values, "<f4")
     return _entries(key, Kind.FLOAT, packed.view(np.uint8).reshape(len(values), -1))
 
@@ -54,14 +55,14 @@ def floats(key: str, values: npt.NDArray[Any]) -> list[Piece]:
 def ragged_floats(
     key: str, values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]
 ) -> list[Piece]:
-    """Returns the map entries of `key`: `lengths[i]` of the flat `values` for row i."""
+    """Returns the map entries of `key`, where row i has `lengths[i]` of the flat `values`."""
     with np.errstate(over="ignore"):
         packed = np.ascontiguousarray(values, "<f4")
     return _entries(key, Kind.FLOAT, binary_array(pa.py_buffer(packed), offsets_from(lengths) * 4))
 
 
 def integers(key: str, values: npt.NDArray[Any]) -> list[Piece]:
-    """Returns the map entries of `key` with the integers of each row; shape [n, per row]."""
+    """Returns the map entries of `key` for integer values of shape [n, values per row]."""
     n = len(values)
     packed, sizes = _varints(values.reshape(-1))
     return _packed_integers(key, packed, sizes.reshape(n, -1).sum(axis=1, dtype=np.int64))
@@ -70,9 +71,9 @@ def integers(key: str, values: npt.NDArray[Any]) -> list[Piece]:
 def ragged_integers(
     key: str, values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]
 ) -> list[Piece]:
-    """Returns the map entries of `key`: `lengths[i]` of the flat `values` for row i.
+    """Returns the map entries of `key`, where row i has `lengths[i]` of the flat `values`.
 
-    Bools count as 0 and 1; 64-bit unsigned values keep their bits, as in TFDS.
+    Bools are encoded as 0 and 1; 64-bit unsigned values keep their bits, as in TFDS.
     """
     packed, sizes = _varints(values)
     return _packed_integers(
@@ -88,14 +89,14 @@ def _packed_integers(key: str, packed: Bytes, sizes: npt.NDArray[np.int64]) -> l
 
 
 def binaries(key: str, values: pa.LargeBinaryArray) -> list[Piece]:
-    """Returns the map entries of `key` with one binary for each row."""
+    """Returns the map entries of `key` with one binary value per row."""
     return _entries(key, Kind.BYTES, values, one_value=True)
 
 
 def ragged_binaries(
     key: str, values: pa.LargeBinaryArray, lengths: npt.NDArray[np.int64]
 ) -> list[Piece]:
-    """Returns the map entries of `key`: `lengths[i]` of the flat `values` for row i."""
+    """Returns the map entries of `key`, where row i has `lengths[i]` of the flat `values`."""
     sizes = np.diff(offsets_of(values))
     tags = by_length(sizes, lambda size: _FIRST + _varint(size))
     tagged = joined([tags, values], len(values))
@@ -105,28 +106,28 @@ def ragged_binaries(
 
 
 def raw(entries: Sequence[bytes]) -> list[Piece]:
-    """Returns map entries that are encoded already, one text of bytes for each row."""
+    """Returns map entries that are already encoded, one bytes object per row."""
     return [pa.array(entries, pa.large_binary())]
 
 
 def messages(entries: Sequence[Piece]) -> list[Piece]:
-    """Returns serialised `tf.Example`s.
+    """Returns serialized `tf.Example`s.
 
     Args:
-      entries: The map entries of all features, in the order of their keys.
+      entries: The map entries of all features, sorted by key.
     """
     return [by_length(widths(entries), lambda width: _FIRST + _varint(width)), *entries]
 
 
 def entry(key: str, feature: bytes) -> bytes:
-    """Returns one map entry, given a serialised `Feature`."""
+    """Returns one map entry, given a serialized `Feature`."""
     name = key.encode()
     inner = _FIRST + _varint(len(name)) + name + _SECOND + _varint(len(feature)) + feature
     return _FIRST + _varint(len(inner)) + inner
 
 
 def of_entries(entries: Iterable[bytes]) -> bytes:
-    """Returns one serialised `tf.Example`, given its map entries in the order of their keys."""
+    """Returns one serialized `tf.Example`, given its map entries sorted by key."""
     features = b"".join(entries)
     return _FIRST + _varint(len(features)) + features
 
@@ -134,14 +135,14 @@ def of_entries(entries: Iterable[bytes]) -> bytes:
 def _entries(
     key: str, kind: Kind, payload: Piece, *, one_value: bool = False, tagged: bool = False
 ) -> list[Piece]:
-    """Returns the headers and the payloads of a column of map entries.
+    """Returns the headers and payloads of a column of map entries.
 
     Args:
       key: The feature's flat name.
-      kind: The list that holds the values.
+      kind: The kind of list.
       payload: The packed numbers of each row, the one binary, or tagged binaries.
-      one_value: The payload is one value, so it is there also if it is empty.
-      tagged: The payload's values stand after their own tags and lengths.
+      one_value: The payload is a single value, which is written even if it is empty.
+      tagged: The values in the payload already have their own tags and lengths.
     """
     name = key.encode()
 
@@ -165,11 +166,11 @@ def _varint(value: int) -> bytes:
 
 
 def _varints(values: npt.NDArray[Any]) -> tuple[Bytes, Bytes]:
-    """Returns the values as base-128 varints, one after the other, and the size of each."""
+    """Returns the concatenated base-128 varints of the values, and the size of each."""
     if values.dtype in (np.bool_, np.uint8):
         narrow = values.view(np.uint8) if values.dtype == np.bool_ else values
         return _byte_varints(np.ascontiguousarray(narrow))
-    # Sign extension to 64 bits, as the protocol has it: a negative value takes ten bytes.
+    # Sign-extend to 64 bits, as protobuf does: a negative value takes ten bytes.
     wide = values.astype(np.int64).view(np.uint64) if values.dtype != np.uint64 else values
     sizes = np.searchsorted(_VARINT_STEPS, wide, side="right").astype(np.uint8) + np.uint8(1)
     longest = int(sizes.max(initial=1))
@@ -187,7 +188,7 @@ def _byte_varints(values: Bytes) -> tuple[Bytes, Bytes]:
     total = len(values) + int(np.count_nonzero(large))
     if total == len(values):
         return values, sizes
-    # A value above 127 keeps its top bit as the mark of a second byte, which is always 1.
+    # A value above 127 keeps its top bit as the continuation bit; its second byte is always 1.
     packed = np.ones(total, np.uint8)
     places = np.zeros(min(len(values), _SCATTERED) + 1, np.intp)
     begin = 0

@@ -1,8 +1,8 @@
-"""`tf.Example` bytes taken apart: the reverse of `my_datasets.records.tf_example.encoding`.
+"""Parses `tf.Example` bytes: the inverse of `my_datasets.records.tf_example.encoding`.
 
-Records that look alike are read in the fewest steps; those that have the entries of the first one
-in its order side by side, in some more; those that have them in any order in more again; and those
-in forms that no common writer gives one by one.
+Tries the fastest parser first: for records of identical layout, then for records with the entries
+of the first one in its order, then for entries in any order, and finally one that reads any valid
+form, record by record.
 """
 
 import contextlib
@@ -18,20 +18,20 @@ from my_datasets.records.tf_example.vectorized_parser import LONGEST_KEY, SideBy
 
 
 class Parser:
-    """Takes records with known keys apart."""
+    """Parses records with known keys into columns."""
 
     def __init__(self, keys: Sequence[str], kinds: Mapping[str, Kind] | None = None) -> None:
-        """Prepares for some keys.
+        """Prepares to parse some keys.
 
         Args:
-          keys: The keys that are wanted; others are passed over.
-          kinds: Which list should hold the values of each key, where that is known: where records
-            differ in it, the one that has another is told.
+          keys: The keys to read; others are skipped.
+          kinds: The expected kind of list of each key, where known. If records disagree, the error
+            names the one of another kind.
         """
         self._kinds = kinds or {}
         self._keys = [key.encode() for key in keys]
         self._names = list(keys)
-        # Two keys that look the same from afar would have to be compared byte by byte.
+        # Keys with the same fingerprint would have to be compared byte by byte.
         prints = [fingerprint(key) for key in self._keys]
         self._is_plain = len(set(prints)) == len(prints) and all(
             len(key) <= LONGEST_KEY for key in self._keys
@@ -44,12 +44,12 @@ class Parser:
         """Returns the columns of some records.
 
         Args:
-          data: A buffer that holds them, with `PADDING` bytes behind.
-          starts: Where each begins; shape [n].
-          stops: The position after each.
+          data: A buffer with the records, followed by `PADDING` bytes.
+          starts: The offset of each record; shape [n].
+          stops: The end of each record; shape [n].
 
         Raises:
-          UnreadableRecordError: One of them is no `tf.Example`.
+          UnreadableRecordError: A record is not a `tf.Example`.
         """
         if not len(starts):
             return {name: Column(None, np.zeros(0, np.int64)) for name in self._names}
@@ -58,7 +58,7 @@ class Parser:
         if self._is_plain:
             reader = SideBySide(data, self._keys, self._prints, self._order)
             for read in (reader.columns_as_in_the_first, reader.columns):
-                # A length that is damaged may lead beyond the buffer.
+                # A damaged length may point beyond the buffer.
                 with contextlib.suppress(UncommonError, IndexError):
                     return self._named(read(starts, stops))
         return reference_parser.columns_of(data, self._names, starts, stops, self._kinds)

@@ -1,6 +1,6 @@
-"""Bytes that are put side by side, row by row, for many rows at once.
+"""Pieces of bytes that are concatenated row by row, for many rows at once.
 
-A piece is one of three things: bytes that are the same in each row, an array of shape [n, width]
+A piece is one of three things: bytes that are the same in every row, an array of shape [n, width]
 for bytes of the same width in each row, or an Arrow array of n binaries.
 """
 
@@ -18,42 +18,42 @@ Piece: TypeAlias = "bytes | Bytes | pa.LargeBinaryArray"
 # One width for all rows, or the width of each, shape [n].
 Widths: TypeAlias = "int | npt.NDArray[np.int64]"
 
-# Narrower columns are copied as one value for each row, wider ones byte by byte.
+# Narrower columns are copied as one value per row, wider ones byte by byte.
 _NARROW = 64
 
 
 def binary_array(data: pa.Buffer, offsets: npt.NDArray[np.int64]) -> pa.LargeBinaryArray:
-    """Returns the Arrow array over bytes that are cut at `offsets`, shape [n + 1]; no copy."""
+    """Returns an Arrow array over bytes split at `offsets`, shape [n + 1], without a copy."""
     return pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), data]
     )
 
 
 def offsets_of(array: pa.LargeBinaryArray) -> npt.NDArray[np.int64]:
-    """Returns where each value of `array` begins, and where the last one ends; shape [n + 1]."""
+    """Returns the offsets of the values of `array`, then the end of the last one; shape [n + 1]."""
     offsets = np.frombuffer(array.buffers()[1], np.int64)
     return offsets[array.offset : array.offset + len(array) + 1]
 
 
 def bytes_of(array: pa.LargeBinaryArray) -> Bytes:
-    """Returns the values of `array` one after the other, as they lie in memory."""
+    """Returns the concatenated values of `array`, without a copy."""
     offsets = offsets_of(array)
     data = np.frombuffer(array.buffers()[2] or b"", np.uint8)
     return data[offsets[0] : offsets[-1]]
 
 
 def offsets_from(lengths: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Returns where values of these lengths begin and end; shape [n + 1]."""
+    """Returns the offsets of values of these lengths, then the end of the last; shape [n + 1]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
 def widths(pieces: Iterable[Piece]) -> Widths:
-    """Returns how wide pieces are together."""
+    """Returns the total width of the pieces."""
     return sum(map(_width, pieces), 0)
 
 
 def by_length(lengths: Widths, text: Callable[[int], bytes]) -> Piece:
-    """Returns the bytes `text(length)` for each row; each distinct length is asked for once."""
+    """Returns the bytes `text(length)` for each row; calls `text` once per distinct length."""
     if isinstance(lengths, int):
         return text(lengths)
     distinct, which = _distinct(lengths)
@@ -67,10 +67,10 @@ def by_length(lengths: Widths, text: Callable[[int], bytes]) -> Piece:
 
 
 def joined(pieces: Iterable[Piece], n: int) -> pa.LargeBinaryArray:
-    """Returns pieces side by side, in memory of their own that may be written to.
+    """Returns the pieces concatenated row by row, in newly allocated, writable memory.
 
     Args:
-      pieces: What each row consists of, from left to right.
+      pieces: The pieces of each row, from left to right.
       n: The number of rows.
     """
     blocks: list[Piece] = []
@@ -89,11 +89,11 @@ def joined(pieces: Iterable[Piece], n: int) -> pa.LargeBinaryArray:
 
 
 def spread(pieces: Iterable[Piece], present: npt.NDArray[np.bool_]) -> pa.LargeBinaryArray:
-    """Returns pieces side by side in the rows that are present, and nothing in the others.
+    """Returns the pieces concatenated in the rows that are present, and empty bytes in the others.
 
     Args:
-      pieces: What each row that is present consists of, from left to right.
-      present: Which of all rows are, shape [n].
+      pieces: The pieces of each present row, from left to right.
+      present: Which rows are present, shape [n].
     """
     found = joined(pieces, int(np.count_nonzero(present)))
     lengths = np.zeros(len(present), np.int64)
@@ -102,7 +102,7 @@ def spread(pieces: Iterable[Piece], present: npt.NDArray[np.bool_]) -> pa.LargeB
 
 
 def put(rows: Bytes, at: int, values: Bytes) -> None:
-    """Copies a column of bytes, shape [n, width], into rows that are contiguous, from byte `at`."""
+    """Copies a byte column of shape [n, width] into contiguous rows, starting at byte `at`."""
     n, width = values.shape
     if not 0 < width <= _NARROW:
         rows[:, at : at + width] = values
@@ -115,10 +115,10 @@ def put(rows: Bytes, at: int, values: Bytes) -> None:
 def _distinct(
     lengths: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Returns the distinct lengths, and which of them each row has."""
+    """Returns the distinct lengths, and the index of each row's length among them."""
     if lengths.max(initial=0) > 4 * len(lengths):
         return np.unique(lengths, return_inverse=True)
-    # Counting is quicker than sorting.
+    # Counting is faster than sorting.
     found = np.bincount(lengths) > 0
     return np.flatnonzero(found), (np.cumsum(found) - 1)[lengths]
 
@@ -132,13 +132,13 @@ def _width(piece: Piece) -> Widths:
 
 
 def _side_by_side(pieces: Sequence[Piece], n: int) -> Bytes:
-    """Returns pieces of fixed width as rows, shape [n, width]."""
+    """Returns pieces of fixed width concatenated as rows, shape [n, width]."""
     sizes = [int(_width(piece)) for piece in pieces]
     rows = np.empty((n, sum(sizes)), np.uint8)
     same = sum(len(piece) for piece in pieces if isinstance(piece, bytes))
     at_once = 2 * same > rows.shape[1]
     if at_once:
-        # Copying a whole row is quicker than putting many short texts into it.
+        # Copying a whole row is faster than writing many short pieces into it.
         row = b"".join(
             piece if isinstance(piece, bytes) else bytes(size)
             for piece, size in zip(pieces, sizes, strict=True)

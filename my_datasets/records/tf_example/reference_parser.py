@@ -1,7 +1,7 @@
-"""`tf.Example` bytes taken apart one record at a time, as the wire format has it.
+"""Parses `tf.Example` bytes one record at a time, strictly by the wire format.
 
-It reads whatever protocol buffers may write (protobuf.dev/programming-guides/encoding): numbers
-that are not packed, lists in several parts, keys that are given twice.
+It reads whatever protocol buffers may write (protobuf.dev/programming-guides/encoding): unpacked
+numbers, lists in several parts, repeated keys.
 """
 
 import struct
@@ -12,7 +12,7 @@ import numpy as np
 from my_datasets.records.tf_example.columns import Bytes, Column, Places, UnreadableRecordError
 from my_datasets.records.tf_example.encoding import Kind
 
-# A field 1 with a length: bytes, or packed numbers.
+# Field 1, length-delimited: bytes or packed numbers.
 _PACKED = 0x0A
 
 _Lists = dict[bytes, tuple[Kind | None, list[object]]]
@@ -28,14 +28,14 @@ def columns_of(
     """Returns the columns of records of any form.
 
     Args:
-      data: A buffer that holds them.
-      names: The keys that are wanted.
-      starts: Where each begins; shape [n].
-      stops: The position after each.
-      kinds: Of the values of each key, where it is known of what kind they should be.
+      data: A buffer with the records.
+      names: The keys to read.
+      starts: The offset of each record; shape [n].
+      stops: The end of each record; shape [n].
+      kinds: The expected kind of list of each key, where known.
 
     Raises:
-      UnreadableRecordError: One of them is no `tf.Example`.
+      UnreadableRecordError: A record is not a `tf.Example`.
     """
     buffer = data.tobytes()
     rows: list[_Lists] = []
@@ -93,7 +93,7 @@ def _feature(data: bytes, start: int, stop: int) -> tuple[Kind | None, list[obje
         if number not in (1, 2, 3) or at is None:
             continue
         which = (Kind.BYTES, Kind.FLOAT, Kind.INT64)[number - 1]
-        # The last one given holds; one given again in parts is put together.
+        # The last list wins; if the same kind is repeated, its parts are concatenated.
         values = (
             [*values, *_values(data, at, end, which)]
             if which is kind
@@ -134,15 +134,15 @@ def _values(data: bytes, start: int, stop: int, kind: Kind) -> list[object]:
 
 
 def fields(data: bytes, start: int, stop: int) -> Iterator[tuple[int, int | None, int]]:
-    """Yields the number of each field of a message, and where it lies if it is a message, too.
+    """Yields each field of a message: its number, start (None unless length-delimited) and end.
 
     Args:
-      data: A buffer that holds it.
-      start: Where it begins.
-      stop: The position after it.
+      data: A buffer with the message.
+      start: The offset of the message.
+      stop: The end of the message.
 
     Raises:
-      ValueError: It is none.
+      ValueError: The bytes are not a valid message.
     """
     at = start
     while at < stop:

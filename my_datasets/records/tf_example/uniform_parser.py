@@ -1,8 +1,8 @@
-"""`tf.Example` bytes taken apart where records look alike: the same bytes, but for the values.
+"""Parses `tf.Example` records of identical layout: the same bytes except for the values.
 
-Records of one writer with as many values each differ in nothing else. They are the rows of a
-matrix: all that is no value is compared with the first one's in a few steps, however many keys
-there are, and each key's values are some of its columns.
+Records by the same writer with the same number of values differ in nothing else. They are treated
+as rows of a matrix: everything except the values is compared with the first record in a few steps,
+regardless of the number of keys, and each key's values are some of the columns.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,13 +17,13 @@ from my_datasets.records.tf_example.columns import Bytes, Column, Places, Uncomm
 from my_datasets.records.tf_example.encoding import Kind
 from my_datasets.records.tf_example.reference_parser import fields
 
-# So many sizes of records are expected: of a few integers, each with one byte more or less.
+# Maximum number of distinct record sizes: a few integers may each take a byte more or less.
 _MOST_SIZES = 4
-# Layouts that are remembered: as many as a few kinds of batches have.
+# Maximum number of cached layouts: enough for a few kinds of batches.
 _MOST_LAYOUTS = 64
-# Values with more bytes are passed over when records are compared, not masked.
+# Longer values are skipped when records are compared, not masked.
 _LONG = 64
-# What must be the same of a byte: of integers, whether they go on.
+# Bits of a byte that must match: for integers, only the continuation bit.
 _ALL, _GOES_ON, _NOTHING = 0xFF, 0x80, 0x00
 
 _KINDS = {kind.value[0]: kind for kind in Kind}
@@ -33,13 +33,14 @@ _Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the values lie in records of one size.
+    """The positions of the values in records of one size.
 
     Attributes:
-      kinds: By key, the list that holds its values; None if it has none.
-      places: By key, where its values begin and end: of bytes each one's, of numbers that of all.
-      same: Stretches that are compared: where they begin, their bytes, and what of those must be
-        the same.
+      kinds: By key, the kind of its list; None if it has no values.
+      places: By key, the start and end of its values: of each value for bytes, of all of them
+        together for numbers.
+      same: The ranges to compare: the offset, the expected bytes, and the mask of bits that must
+        match.
     """
 
     kinds: Mapping[bytes, Kind | None]
@@ -51,7 +52,7 @@ class Layout:
         """Returns the layout of a record.
 
         Raises:
-          UncommonError: It is not as common writers write it.
+          UncommonError: The record is not in the form of common writers.
         """
         try:
             lists = dict(_lists(record))
@@ -69,23 +70,22 @@ class Layout:
 
 
 class Alike:
-    """Takes records apart that look alike."""
+    """Parses records of identical layout."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
-        """Takes the keys that are wanted."""
         self._keys = keys
         self._layouts: dict[int, Layout] = {}
 
     def columns(self, data: Bytes, starts: Places, stops: Places) -> list[Column]:
-        """Returns the columns of some records, one at least.
+        """Returns the columns of at least one record.
 
         Args:
-          data: A buffer that holds them.
-          starts: Where each begins; shape [n].
-          stops: The position after each.
+          data: A buffer with the records.
+          starts: The offset of each record; shape [n].
+          stops: The end of each record; shape [n].
 
         Raises:
-          UncommonError: They do not look alike.
+          UncommonError: The layouts of the records differ.
         """
         sizes = stops - starts
         if (sizes == sizes[0]).all():
@@ -111,13 +111,13 @@ class Alike:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Records of one size that lie at even distances.
+    """Records of one size at a constant stride.
 
     Attributes:
-      data: A buffer that holds them.
-      first: Where the first one begins.
-      step: The distance from one to the next.
-      count: How many they are.
+      data: A buffer with the records.
+      first: The offset of the first record.
+      step: The stride in bytes.
+      count: The number of records.
     """
 
     data: Bytes
@@ -127,7 +127,7 @@ class _Rows:
 
     @classmethod
     def of(cls, data: Bytes, starts: Places, stops: Places) -> "_Rows":
-        """Returns records of one size; those at uneven distances are put side by side."""
+        """Returns records of one size, copied to be contiguous if their stride is not constant."""
         n, first = len(starts), int(starts[0])
         step = int(starts[1]) - first if n > 1 else 0
         if step >= 0 and (n <= 2 or (np.diff(starts) == step).all()):
@@ -135,12 +135,12 @@ class _Rows:
         return cls(gathered(data, starts, stops), 0, int(stops[0]) - first, n)
 
     def columns(self, begin: int, count: int, dtype: str) -> npt.NDArray[Any]:
-        """Returns what lies at the same place of each, as a view; shape [n, count].
+        """Returns a view of the same byte range in each record, as an array; shape [n, count].
 
         Args:
-          begin: The first byte.
-          count: How many values.
-          dtype: Of what type.
+          begin: The offset of the range in a record.
+          count: The number of values.
+          dtype: The type of the values.
         """
         width = np.dtype(dtype).itemsize
         return np.ndarray(
@@ -148,7 +148,7 @@ class _Rows:
         )
 
     def have(self, layout: Layout) -> bool:
-        """Returns whether all that is no value is as a layout has it."""
+        """Returns whether everything except the values matches a layout."""
         for begin, wanted, mask in layout.same:
             found = self.columns(begin, len(wanted), "u1") ^ wanted
             found &= mask
@@ -158,7 +158,6 @@ class _Rows:
 
 
 def _column(layout: Layout, key: bytes, rows: _Rows, starts: Places) -> Column:
-    """Returns the values of a key."""
     kind, n = layout.kinds.get(key), rows.count
     if kind is None:
         return Column(None, np.zeros(n, np.int64))
@@ -179,10 +178,10 @@ def _column(layout: Layout, key: bytes, rows: _Rows, starts: Places) -> Column:
 
 
 def _merged(parts: Sequence[Column], rows: Sequence[Places]) -> Column:
-    """Returns the columns of some records as one, in which each has its place.
+    """Returns the columns of several groups of records as one, in the original order of the rows.
 
     Raises:
-      UncommonError: They have not as many values each.
+      UncommonError: The groups differ in kind or in the number of values per record.
     """
     kind, each = parts[0].kind, int(parts[0].counts[0])
     _require(all(part.kind is kind and int(part.counts[0]) == each for part in parts))
@@ -218,10 +217,10 @@ def _stretches(record: Bytes, mask: Bytes) -> list[tuple[int, Bytes, Bytes]]:
 
 
 def _lists(record: bytes) -> Iterator[tuple[bytes, tuple[Kind | None, list[_Place]]]]:
-    """Yields the keys of a record, and where the values of each lie, in the record's order.
+    """Yields the keys of a record and the positions of their values, in the record's order.
 
     Raises:
-      UncommonError, ValueError: It is not as common writers write it.
+      UncommonError, ValueError: The record is not in the form of common writers.
     """
     seen = set()
     for begin, end in _parts(record, (0, len(record)), most=1):
@@ -233,7 +232,7 @@ def _lists(record: bytes) -> Iterator[tuple[bytes, tuple[Kind | None, list[_Plac
 
 
 def _entry(record: bytes, place: _Place) -> tuple[bytes, _Place]:
-    """Returns the key of an entry, and where its value lies."""
+    """Returns the key of a map entry, and the position of its value."""
     found = list(fields(record, *place))
     _require([number for number, _, _ in found] == [1, 2])
     (_, key, key_end), (_, value, value_end) = found
@@ -243,7 +242,7 @@ def _entry(record: bytes, place: _Place) -> tuple[bytes, _Place]:
 
 
 def _values(record: bytes, place: _Place) -> tuple[Kind | None, list[_Place]]:
-    """Returns of which kind the values of a feature are, and where they lie."""
+    """Returns the kind of a feature's values, and their positions."""
     found = list(fields(record, *place))
     _require(len(found) <= 1)
     for _, begin, end in found:
@@ -261,7 +260,7 @@ def _values(record: bytes, place: _Place) -> tuple[Kind | None, list[_Place]]:
 
 
 def _parts(record: bytes, place: _Place, most: int | None = None) -> list[_Place]:
-    """Returns where the fields of a message lie, which are all messages with the number 1."""
+    """Returns the positions of a message's fields, which must all be messages with number 1."""
     found = list(fields(record, *place))
     _require(most is None or len(found) <= most)
     _require(all(number == 1 for number, _, _ in found))

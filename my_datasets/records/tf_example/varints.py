@@ -1,4 +1,4 @@
-"""Numbers of protocol buffers read, many at once: seven bits in a byte, the lowest first."""
+"""Reads many varints at once, as in protocol buffers: seven bits per byte, the lowest first."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,11 +7,14 @@ from my_datasets.records.tf_example.columns import Bytes, Places, UncommonError
 
 
 def leading(word: npt.NDArray[np.uint64], *, most: int = 5) -> tuple[Places, Places]:
-    """Returns the number at the beginning of each word, and how many bytes it has.
+    """Returns the varint at the beginning of each word, and its size in bytes.
 
     Args:
       word: The words.
-      most: More bytes than these are not expected.
+      most: The maximum size of a varint in bytes.
+
+    Raises:
+      UncommonError: A varint is longer.
     """
     value = (word & np.uint64(0x7F)).astype(np.int64)
     going = (word & np.uint64(0x80)) != 0
@@ -29,7 +32,7 @@ def leading(word: npt.NDArray[np.uint64], *, most: int = 5) -> tuple[Places, Pla
 
 
 def consecutive(data: Bytes, last: Places) -> Places:
-    """Returns numbers that stand one after the other, given where each one's last byte is."""
+    """Returns the values of consecutive varints, given the position of each one's last byte."""
     if len(last) == len(data):
         return data.astype(np.int64)
     first = np.empty_like(last)

@@ -1,7 +1,7 @@
-"""`tf.Example` bytes taken apart many records at once.
+"""Parses `tf.Example` bytes of many records at once.
 
-All records are walked side by side, one map entry at a time, by gathering the eight bytes at a
-position of each.
+All records are walked in lockstep, one map entry at a time, by gathering the eight bytes at the
+current position of each.
 """
 
 import functools
@@ -26,7 +26,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def fingerprint(key: bytes) -> int:
-    """Returns a number that tells keys apart by their length, first and last bytes."""
+    """Returns a number that distinguishes keys by their length, first and last bytes."""
     header = bytes([_KEY, min(len(key), LONGEST_KEY)])
     padded = header + key + bytes(8)
     first = int.from_bytes(padded[1:8], "little") & int(_FIRST[min(len(key), 6) + 1])
@@ -35,28 +35,28 @@ def fingerprint(key: bytes) -> int:
 
 
 class SideBySide:
-    """Reads records that all have common forms; `UncommonError` says that some do not."""
+    """Parses records that all have common forms; raises `UncommonError` if some do not."""
 
     def __init__(
         self, data: Bytes, keys: Sequence[bytes], prints: Words, order: npt.NDArray[np.intp]
     ) -> None:
-        """Takes a buffer of records.
+        """Prepares to parse a buffer of records.
 
         Args:
-          data: The buffer, with `PADDING` bytes behind the last record.
-          keys: The keys that are wanted.
+          data: The buffer, with `PADDING` bytes after the last record.
+          keys: The keys to read.
           prints: Their fingerprints, sorted.
-          order: Which key each of those is of.
+          order: The index of the key for each of those fingerprints.
         """
         self._data = data
         self._keys = keys
         self._prints = prints
         self._order = order
-        # Words that overlap: the eight bytes at each position.
+        # Overlapping words: the eight bytes at each position.
         self._words: Words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
 
     def columns_as_in_the_first(self, starts: Places, stops: Places) -> list[Column]:
-        """Returns the columns of records that have the entries of the first one in its order."""
+        """Returns the columns of records with the same entries as the first one, in its order."""
         nothing = Column(None, np.zeros(len(starts), np.int64))
         found = [nothing] * len(self._keys)
         at, bounds = self._inside(starts, stops, _KEY)
@@ -83,7 +83,7 @@ class SideBySide:
         return found
 
     def _numbers_of(self, at: Places, key: bytes, tag: int) -> tuple[Places, Places]:
-        """Returns where the packed numbers of the next entry lie, which is that of a key."""
+        """Returns the position of the packed numbers in the next entry, which must have `key`."""
         size = (self._words[at] >> np.uint64(8)) & np.uint64(0xFF)
         if size.max() >= 0x80:
             begin, stop = self._value_of(at, key)
@@ -97,7 +97,7 @@ class SideBySide:
         return at + width, at + 2 + size.astype(np.int64)
 
     def _value_of(self, at: Places, key: bytes) -> tuple[Places, Places]:
-        """Returns where the value of the next entry lies, which is that of a key."""
+        """Returns the position of the value of the next entry, which must have `key`."""
         inner, stop = self._tagged(at, _KEY)
         wanted = bytes([_KEY, len(key)]) + key
         self._require_bytes(inner, wanted)
@@ -106,11 +106,11 @@ class SideBySide:
         return value, stop
 
     def columns(self, starts: Places, stops: Places) -> list[Column]:
-        """Returns the columns of records that have their entries in any order."""
+        """Returns the columns of records with entries in any order."""
         n = len(starts)
         begins = np.zeros((len(self._keys), n), np.int64)
         ends = np.zeros((len(self._keys), n), np.int64)
-        # Rows whose entries have not ended, and where the next one begins.
+        # Rows that still have entries, and the position of the next one.
         at, bounds = self._inside(starts, stops, _KEY)
         rows: Places | None = None  # all
         while True:
@@ -126,7 +126,7 @@ class SideBySide:
     def _entry(
         self, at: Places, bounds: Places, rows: Places | None, begins: Places, ends: Places
     ) -> Places:
-        """Notes where the values of the next entry of each row lie; returns where it ends."""
+        """Stores the position of the value in each row's next entry; returns the entry's end."""
         inner, stop = self._tagged(at, _KEY)
         word = self._words[inner]
         length = (word >> np.uint64(8)) & np.uint64(0xFF)
@@ -153,7 +153,10 @@ class SideBySide:
     def _column_of(
         self, word: Words, length: Words, key: Places, key_end: Places
     ) -> tuple[Places, int | None]:
-        """Returns which column each row's key is of, -1 for none; and which, if all are of one."""
+        """Returns the column of each row's key, -1 for none.
+
+        The second value is the column if it is the same in all rows, else None.
+        """
         short = np.minimum(length, np.uint64(6)).astype(np.intp)
         prints = ((word >> np.uint64(8)) & _FIRST[short + 1]) * _MIX
         is_long = length > np.uint64(6)
@@ -179,7 +182,7 @@ class SideBySide:
         return np.where(found, self._order[place], -1)
 
     def _compare(self, column: int, key: Places, length: Words) -> None:
-        """Sees that keys with a column's fingerprint are its key."""
+        """Requires that keys with a column's fingerprint are that column's key."""
         if column < 0:
             return
         wanted = self._keys[column]
@@ -187,14 +190,14 @@ class SideBySide:
         self._require_bytes(key, wanted)
 
     def _require_bytes(self, at: Places, wanted: bytes) -> None:
-        """Sees that the same bytes stand at all positions."""
+        """Requires that the same bytes are at all positions."""
         for begin in range(0, len(wanted), 8):
             part = wanted[begin : begin + 8]
             word = self._words[at + begin] & _FIRST[len(part)]
             _require(word == int.from_bytes(part, "little"))
 
     def _tagged(self, at: Places, tag: int) -> tuple[Places, Places]:
-        """Returns where the message behind a tag and a length begins and ends."""
+        """Returns the start and end of the message after a tag and a length."""
         word = self._words[at]
         _require((word & np.uint64(0xFF)) == tag)
         size, width = varints.leading(word >> np.uint64(8))
@@ -202,7 +205,7 @@ class SideBySide:
         return begin, begin + size
 
     def _inside(self, starts: Places, stops: Places, tag: int) -> tuple[Places, Places]:
-        """Returns where the only message in each of some messages lies; it may be missing."""
+        """Returns the position of the only field in each message, which may be missing."""
         if (starts < stops).all():
             begin, end = self._tagged(starts, tag)
             _require(end == stops)
@@ -214,7 +217,7 @@ class SideBySide:
         return begin, end
 
     def _column(self, begins: Places, ends: Places) -> Column:
-        """Returns the values of a feature, given where its message lies in each row."""
+        """Returns the values of a feature, given the position of its message in each row."""
         given = begins < ends
         if not given.any():
             return Column(None, np.zeros(len(begins), np.int64))
@@ -243,7 +246,7 @@ class SideBySide:
     def _integers(self, begins: Places, ends: Places) -> Column:
         sizes = ends - begins
         if sizes.max(initial=0) <= 8 and sizes.min(initial=1):
-            # One number in each row, if only its last byte has no sign of going on.
+            # One number per row, if only its last byte has no continuation bit.
             value, width = varints.leading(self._words[begins] & _FIRST[sizes], most=8)
             if (width == sizes).all():
                 return Column(Kind.INT64, np.ones(len(begins), np.int64), value)
@@ -298,9 +301,9 @@ def _slots(data: Bytes, start: int, stop: int) -> list[tuple[bytes, int]]:
 
 @functools.lru_cache(maxsize=4096)
 def _headers(key: bytes, tag: int) -> tuple[Words, int]:
-    """Returns what stands before packed numbers, by the entry's size, and how many bytes it has.
+    """Returns the bytes before packed numbers, by the size of the entry, and their number.
 
-    As all lengths are below 128, each is that around it without a few bytes.
+    As all lengths are below 128, each is the length of the enclosing message minus a constant.
     """
     width = len(key) + 10
     padded = -(-width // 8) * 8

@@ -1,1 +1,1 @@
-"""The processes of a tf.data service."""
+"""The dispatcher and worker processes of a tf.data service."""

@@ -1,8 +1,8 @@
-"""Ports that only this machine can reach.
+"""Restricts ports to the loopback interface.
 
-TensorFlow's servers listen on all interfaces, and take no other address. Whoever reaches one can
-have it execute any graph, which may read and write files. So right after a server began to listen,
-its socket is bound to the loopback interface; that takes Linux 5.7, or the right CAP_NET_RAW.
+TensorFlow's servers always listen on all interfaces. Anyone who can reach one can have it execute
+any graph, which may read and write files. So as soon as a server listens, its socket is bound to
+the loopback interface; this needs Linux 5.7, or the capability CAP_NET_RAW.
 """
 
 import os
@@ -22,7 +22,7 @@ def restrict_to_loopback(port: int) -> None:
       port: The port.
 
     Raises:
-      ServiceError: This system does not let us.
+      ServiceError: The system does not support or allow it, or this process does not listen there.
     """
     if not sys.platform.startswith("linux"):
         raise _refused(port, "that is done on Linux only")
@@ -31,7 +31,7 @@ def restrict_to_loopback(port: int) -> None:
         try:
             copy = socket.socket(fileno=os.dup(int(descriptor.name)))
         except OSError:
-            continue  # no socket, or closed in the meantime
+            continue  # not a socket, or closed concurrently
         with copy:
             if _listens(copy, port):
                 try:
@@ -44,7 +44,7 @@ def restrict_to_loopback(port: int) -> None:
 
 
 def free_port() -> int:
-    """Returns a port that nobody listens on at the moment."""
+    """Returns a port that is currently unused."""
     with socket.socket() as one:
         one.bind(("localhost", 0))
         return int(one.getsockname()[1])

@@ -1,4 +1,4 @@
-"""A dispatcher or a worker of a tf.data service, in this process until it is told to end."""
+"""Runs a dispatcher or a worker of a tf.data service in this process, until it is asked to stop."""
 
 import os
 import socket
@@ -12,24 +12,24 @@ from my_datasets.errors import ServiceError, explain
 from my_datasets.input_pipeline.service.address import ServiceAddress, is_loopback
 from my_datasets.input_pipeline.service.server.loopback import restrict_to_loopback
 
-# Seconds between looks at whether to end.
+# Seconds between checks whether to stop.
 _LOOK = 0.5
-# A worker tells the dispatcher so often that it is there, in milliseconds: as often it learns of
-# new work that it could not be told of.
+# Milliseconds between a worker's heartbeats to the dispatcher. A heartbeat also fetches new work
+# that the dispatcher could not announce.
 _HEARTBEAT = 1000
-# How often a dispatcher looks for jobs that nobody reads, and after how long it gives one up.
+# Milliseconds between a dispatcher's searches for jobs without readers, and until it drops one.
 _COLLECTED, _FORGOTTEN = 10_000, 300_000
 _CONNECT = 2.0
 
 
 @dataclass(frozen=True)
 class Served:
-    """A server that runs.
+    """A running server.
 
     Attributes:
       role: `dispatcher` or `worker`.
-      address: Where others reach it.
-      pid: Its process.
+      address: The address under which others reach it.
+      pid: The process ID.
     """
 
     role: str
@@ -38,24 +38,28 @@ class Served:
 
 
 class Ending:
-    """Tells a server when to end."""
+    """Signals a server to stop."""
 
     def __init__(self, parent: int | None = None) -> None:
-        """Takes the process with which it is to end, too; None for nobody."""
+        """Initializes the signal.
+
+        Args:
+          parent: The process ID of the parent, whose end also stops the server; None to ignore it.
+        """
         self._parent = parent
         self._asked = threading.Event()
 
     def ask(self) -> None:
-        """Ends it."""
+        """Requests the stop."""
         self._asked.set()
 
     def wait(self) -> None:
-        """Waits until it is to end."""
+        """Blocks until the server is to stop."""
         while not self.comes():
             pass
 
     def comes(self) -> bool:
-        """Returns whether it is to end, after a moment if not."""
+        """Returns whether the server is to stop; blocks for a moment if not."""
         is_alone = self._parent is not None and os.getppid() != self._parent
         return is_alone or self._asked.wait(_LOOK)
 
@@ -67,17 +71,17 @@ def serve_dispatcher(
     ending: Ending,
     ready: Callable[[Served], None],
 ) -> None:
-    """Serves a dispatcher, which goes on where one before it was, by what lies in its directory.
+    """Runs a dispatcher, which resumes from the journal that an earlier one left in `work_dir`.
 
     Args:
-      address: Where others reach it; `localhost` for this machine only.
-      work_dir: Where it notes what it does.
-      workers: The addresses of all workers, in order, for sharding='static'; else none.
-      ending: Tells when to end.
-      ready: Is told when it can be used.
+      address: The address under which others reach it; `localhost` for this machine only.
+      work_dir: The directory of its journal.
+      workers: The addresses of all workers, in order, for sharding='static'; otherwise empty.
+      ending: Signals when to stop.
+      ready: Called when the server is ready.
 
     Raises:
-      ServiceError: It cannot listen there.
+      ServiceError: It cannot listen at this address.
     """
     import tensorflow as tf
 
@@ -100,17 +104,17 @@ def serve_worker(
     ending: Ending,
     ready: Callable[[Served], None],
 ) -> None:
-    """Serves a worker.
+    """Runs a worker.
 
     Args:
-      address: Where others reach it; `localhost` for this machine only.
-      dispatcher: Who gives it work.
-      patience: For how many seconds the dispatcher may not be there yet.
-      ending: Tells when to end.
-      ready: Is told when it can be used.
+      address: The address under which others reach it; `localhost` for this machine only.
+      dispatcher: The dispatcher's address.
+      patience: Seconds to wait for the dispatcher to start.
+      ending: Signals when to stop.
+      ready: Called when the server is ready.
 
     Raises:
-      ServiceError: It cannot listen there, or there is no dispatcher.
+      ServiceError: It cannot listen at this address, or there is no dispatcher.
     """
     import tensorflow as tf
 
@@ -128,18 +132,18 @@ def serve_worker(
     server = _started(lambda: service.WorkerServer(config), address)
     ready(Served("worker", address, os.getpid()))
     ending.wait()
-    # It has no other way to be stopped.
+    # A WorkerServer has no other way to stop.
     del server
 
 
 def _started(start: Callable[[], Any], address: ServiceAddress) -> Any:
-    """Returns a server that listens where it is to.
+    """Starts a server and returns it.
 
     Raises:
-      ServiceError: It cannot.
+      ServiceError: It cannot listen at this address.
     """
     try:
-        # Two of TensorFlow's servers share a port without a word, and requests at random.
+        # Two TensorFlow servers would silently share a port, and get requests at random.
         socket.create_server(("", address.port)).close()
         server = start()
     except (OSError, RuntimeError) as error:
@@ -155,10 +159,10 @@ def _started(start: Callable[[], Any], address: ServiceAddress) -> Any:
 
 
 def _is_there(dispatcher: ServiceAddress, patience: float, ending: Ending) -> bool:
-    """Waits for a dispatcher; returns whether it is there, and not all is to end.
+    """Waits for the dispatcher; returns False if asked to stop first.
 
     Raises:
-      ServiceError: It does not come.
+      ServiceError: The dispatcher does not answer in time.
     """
     end = time.monotonic() + patience
     while True:

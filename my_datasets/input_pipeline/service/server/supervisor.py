@@ -1,4 +1,4 @@
-"""A process that is started again when it died."""
+"""Restarts a process when it dies."""
 
 import signal
 import subprocess
@@ -12,9 +12,9 @@ from my_datasets.errors import ServiceError, explain
 
 _log = get_logger(__name__)
 
-# It is given up if it dies so often within so many seconds: then starting it again is no help.
+# Give up if the process dies this often within this many seconds: restarting it does not help.
 _MOST, _WITHIN = 5, 60.0
-# Seconds that it has to end by itself.
+# Seconds for the process to stop by itself.
 _GRACE = 20.0
 _LOOK = 0.2
 
@@ -23,16 +23,20 @@ class Supervisor:
     """Keeps one process running."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Takes the command; it ends by itself when this process is gone."""
+        """Initializes the supervisor.
+
+        Args:
+          command: The command to run; it must exit by itself when this process is gone.
+        """
         self._command = list(command)
         self._ended = threading.Event()
 
     def ask(self) -> None:
-        """Ends it, and does not start it again."""
+        """Stops the process, and does not restart it."""
         self._ended.set()
 
     def run(self) -> None:
-        """Runs it until it is asked to end, or ends well.
+        """Runs the process until it is asked to stop, or exits with code 0.
 
         Raises:
           ServiceError: It died too often.
@@ -58,7 +62,7 @@ class Supervisor:
             _log.warning("process %d died (%s); it is started again", process.pid, _said(code))
 
     def _wait(self, process: "subprocess.Popen[bytes]") -> int | None:
-        """Returns the exit code of a process; None if it is to be ended before that."""
+        """Returns the exit code of a process; None if it is to be stopped first."""
         while not self._ended.is_set():
             try:
                 return process.wait(_LOOK)

@@ -1,4 +1,4 @@
-"""Columns that have learned what they need, and the pass over the data in which they do."""
+"""Fitted feature columns, and the pass over the data that fits them."""
 
 import json
 import math
@@ -34,13 +34,13 @@ _SPACE, _NAMES = "feature_space.keras", "feature_columns.json"
 
 @dataclass(frozen=True)
 class FeatureColumns:
-    """Columns that have learned what they need.
+    """Columns that were fitted to a dataset.
 
     Attributes:
-      space: Makes numbers of features: texts and numbers in, categories and floats out.
-      embeddings: The length of the vector for each column that has one.
-      sizes: How many categories those columns have.
-      target: The feature to be predicted; None if there is none.
+      space: Encodes features: texts and numbers become categories and floats.
+      embeddings: The length of the embedding vector, for each column that has one.
+      sizes: The number of categories of those columns.
+      target: The feature to predict; None if there is none.
     """
 
     space: keras.utils.FeatureSpace
@@ -50,17 +50,17 @@ class FeatureColumns:
     _layers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Now: within `Dataset.map`, where it would build itself, it cannot.
+        # Built now, because it cannot build itself within `Dataset.map`.
         self.space.get_inputs()
 
     def __call__(self, batch: Mapping[str, Any]) -> Any:
-        """Returns a batch with its features as numbers, for `pipeline(...).map(columns)`.
+        """Encodes the features of a batch, for `pipeline(...).map(columns)`.
 
         Args:
           batch: A dict of features, with or without the target.
 
         Returns:
-          A dict of tensors of shape [n, width], or (that, target).
+          A dict of tensors of shape [n, width], or (that dict, target).
         """
         features = {
             name: tf.cast(batch[name], one.dtype) if one.dtype != "string" else batch[name]
@@ -73,27 +73,27 @@ class FeatureColumns:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """Keras's inputs for the features as they are: for columns applied in the model."""
+        """Keras inputs for the raw features: use these to apply the columns in the model."""
         found: dict[str, Any] = self.space.get_inputs()
         return found
 
     @property
     def encoded(self) -> dict[str, Any]:
-        """What becomes of those inputs."""
+        """The encoded features of `inputs`."""
         found: dict[str, Any] = self.space.get_encoded_features()
         return found
 
     def encoded_inputs(self) -> dict[str, Any]:
-        """Returns Keras's inputs for what `__call__` gives: for columns applied in the pipeline."""
+        """Returns Keras inputs for what `__call__` returns: for columns applied in the pipeline."""
         return {
             name: keras.Input(one.shape[1:], dtype=one.dtype, name=name)
             for name, one in self.encoded.items()
         }
 
     def dense(self, encoded: Mapping[str, Any]) -> Any:
-        """Returns all columns beside each other, to begin a model with; shape [n, width].
+        """Concatenates all columns into the input of a model; shape [n, width].
 
-        Categories that have an embedding go through it. Its weights are the same ones each time.
+        Categories with an embedding go through it. Repeated calls share its weights.
 
         Args:
           encoded: `encoded`, or `encoded_inputs()`.
@@ -111,11 +111,11 @@ class FeatureColumns:
         return keras.layers.Concatenate()(parts) if len(parts) > 1 else parts[0]
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Writes the columns, for `load`, beside a model that is fed by a pipeline."""
+        """Writes the columns, for `load`; save them with a model that is fed by a pipeline."""
         folder = addresses.local_path(directory, "The directory")
         folder.mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings():
-            # It has no weights of its own to be built.
+            # The space has no weights of its own to build.
             warnings.filterwarnings("ignore", message=".*has not yet been built")
             self.space.save(str(folder / _SPACE))
         names = {"embeddings": dict(self.embeddings), "sizes": dict(self.sizes),
@@ -124,10 +124,10 @@ class FeatureColumns:
 
 
 def load(directory: str | os.PathLike[str]) -> FeatureColumns:
-    """Returns the columns that `FeatureColumns.save` wrote.
+    """Loads the columns that `FeatureColumns.save` wrote.
 
     Raises:
-      InvalidOptionError: There are none.
+      InvalidOptionError: The directory does not contain any.
     """
     folder = addresses.local_path(directory, "The directory")
     for needed in (_SPACE, _NAMES):
@@ -171,20 +171,20 @@ def adapt(
     split: str = "train",
     data_dir: str | os.PathLike[str] | None = None,
 ) -> FeatureColumns:
-    """Returns columns that have learned what they need from a split, in one pass.
+    """Fits columns to a split, in one pass.
 
     Args:
       reference: A prepared dataset such as `"penguins_study"`.
-      columns: What becomes of each feature, by its name.
-      crosses: Combinations of those that are categories, called `a_X_b`.
-      target: The feature to be predicted.
+      columns: The column to make of each feature, by the feature's name.
+      crosses: Combinations of categorical columns; a cross is named `a_X_b`.
+      target: The feature to predict.
       split: The split or slice to learn from.
       data_dir: The data directory; TFDS's default if None.
 
     Raises:
-      FeatureError: A feature is not there, or a column cannot be made of it.
-      InvalidOptionError: A cross is of columns that are not there, or are not categories; or the
-        target is a column.
+      FeatureError: A feature does not exist, or its column does not support its type.
+      InvalidOptionError: A cross refers to columns that do not exist or are not categorical; or the
+        target is also a column.
     """
     if target in columns:
         raise InvalidOptionError(
@@ -202,8 +202,8 @@ def adapt(
     space = keras.utils.FeatureSpace(
         features, output_mode="dict", crosses=[_cross(one, columns) for one in crosses]
     )
-    # All is known: nothing is left for its own `adapt`, which would go through the data once for
-    # each feature.
+    # Everything is known already; the space's own `adapt` would read the data once for each
+    # feature.
     space.build_from_config(space.get_build_config())
     embedded = [
         (name, one.embedding, makers[name].size())
@@ -220,7 +220,7 @@ def adapt(
 
 
 def _learn(examples: ExampleSource, makers: Sequence[ColumnMaker]) -> None:
-    """Goes through the examples once, for all columns that want to see them."""
+    """Reads the examples once, for all columns that learn from them."""
     if not makers:
         return
     for begin in range(0, len(examples), _AT_ONCE):

@@ -1,4 +1,4 @@
-"""Columns, as they are declared: what becomes of a feature."""
+"""Declarations of feature columns."""
 
 import itertools
 import math
@@ -26,7 +26,7 @@ class Numeric:
 
 @dataclass(frozen=True)
 class Categorical:
-    """One of some categories; see `bucketised`, `identity`, `vocabulary`, `hashed`."""
+    """A categorical column; see `bucketised`, `identity`, `vocabulary`, `hashed`."""
 
     kind: Literal["bucketised", "identity", "vocabulary", "hashed"]
     size: int | None = None
@@ -45,7 +45,7 @@ class Crossed:
 
     @property
     def name(self) -> str:
-        """What it is called among the columns: `a_X_b`."""
+        """Its name among the columns: `a_X_b`."""
         return "_X_".join(self.of)
 
 
@@ -105,9 +105,9 @@ def numeric(*, normalise: bool = False, missing: float | Literal["mean"] = "mean
     """Returns a column of numbers.
 
     Args:
-      normalise: Whether the mean of the training split is taken away, and what is left is divided
-        by its standard deviation.
-      missing: What stands for values that are not there, or not a number.
+      normalise: Whether to subtract the mean of the training split and divide by its standard
+        deviation.
+      missing: The value that replaces missing values and NaN.
     """
     return Numeric(normalise, missing)
 
@@ -117,14 +117,14 @@ def bucketised(boundaries: Sequence[float] | int, *, embedding: Embedding = None
     """Returns a column of ranges of numbers.
 
     Args:
-      boundaries: The first number of each range but the first one, which begins at minus infinity;
-        or how many ranges there are to be, with about as many examples of the training split in
-        each. Equal numbers are never in two ranges, so that there may be fewer. Numbers that are
-        missing (of an optional feature, or NaN) are one category more, the last one.
+      boundaries: The first number of each range except the first, which begins at minus infinity;
+        or the number of ranges, each with about as many examples of the training split. Equal
+        numbers always fall into the same range, so there may be fewer ranges. Missing numbers (of
+        an optional feature, or NaN) are an additional category, the last one.
       embedding: See `vocabulary`.
 
     Raises:
-      InvalidOptionError: They do not increase.
+      InvalidOptionError: The boundaries do not increase.
     """
     if isinstance(boundaries, int):
         return Categorical("bucketised", size=boundaries, embedding=embedding)
@@ -133,15 +133,15 @@ def bucketised(boundaries: Sequence[float] | int, *, embedding: Embedding = None
 
 @checked_call("feature_columns.identity", size=_SIZE, embedding=_EMBEDDING)
 def identity(size: int, *, embedding: Embedding = None) -> Categorical:
-    """Returns a column of whole numbers that are categories: 0, 1, and so on.
+    """Returns a column of integers that are categories already: 0, 1, and so on.
 
     Args:
-      size: How many there are. Other numbers, and missing ones, are one category more, the first
-        one.
+      size: The number of categories. Other integers and missing ones are an additional category,
+        the first one.
       embedding: See `vocabulary`.
 
     Raises:
-      InvalidOptionError: There are none.
+      InvalidOptionError: The size is less than 1.
     """
     return Categorical("identity", size=size, embedding=embedding)
 
@@ -157,21 +157,21 @@ def vocabulary(
     size: int | None = None,
     embedding: Embedding = None,
 ) -> Categorical:
-    """Returns a column of texts, or whole numbers, that are categories.
+    """Returns a column of texts, or integers, that are categories.
 
-    All that are unknown or missing are one category more, the first one.
+    Unknown and missing values are an additional category, the first one.
 
     Args:
       values: The categories.
-      file: A file with one in each line, in place of them; with neither, they are those of the
-        training split, the most frequent ones first.
-      size: How many there are at most, of those of the split.
-      embedding: Give each category a vector of this length, which is learned, in place of a one
-        among zeros; `"auto"` for the fourth root of their number, rounded up (Tang, "Introducing
+      file: A file with one category on each line, instead of `values`. Without either, the
+        categories are learned from the training split, the most frequent first.
+      size: The maximum number of categories to learn.
+      embedding: Give each category a learned vector of this length instead of a one-hot encoding;
+        `"auto"` for the fourth root of the number of categories, rounded up (Tang, "Introducing
         TensorFlow feature columns", Google Developers Blog, 2017).
 
     Raises:
-      InvalidOptionError: There are both, or values come twice.
+      InvalidOptionError: Both `values` and `file` are given, or a value occurs twice.
     """
     if values is not None and file is not None:
         raise wrong("Both values and a file are given", "give one of them")
@@ -183,34 +183,34 @@ def vocabulary(
 
 @checked_call("feature_columns.hashed", size=_SIZE, embedding=_EMBEDDING)
 def hashed(size: int, *, embedding: Embedding = None) -> Categorical:
-    """Returns a column of texts, or whole numbers, of which several share a category.
+    """Returns a column of texts, or integers, that are hashed to categories.
 
     Args:
-      size: How many categories there are: the hash (FarmHash, 64 bits) modulo this. Missing values
-        of an optional feature are one category more, the last one.
+      size: The number of categories: a category is the hash (FarmHash, 64 bits) modulo this.
+        Missing values of an optional feature are an additional category, the last one.
       embedding: See `vocabulary`.
 
     Raises:
-      InvalidOptionError: There are none.
+      InvalidOptionError: The size is less than 1.
     """
     return Categorical("hashed", size=size, embedding=embedding)
 
 
 @checked_call("feature_columns.crossed", of=_features, size=_SIZE, embedding=_EMBEDDING)
 def crossed(*of: str, size: int, embedding: Embedding = None) -> Crossed:
-    """Returns a column of combinations of the categories of other columns, hashed.
+    """Returns a column of hashed combinations of the categories of other columns.
 
     Args:
       of: The names of the other columns, two or more.
-      size: How many categories there are.
+      size: The number of categories.
       embedding: See `vocabulary`.
 
     Raises:
-      InvalidOptionError: There is nothing to combine.
+      InvalidOptionError: Fewer than two columns are named.
     """
     return Crossed(of, size, embedding)
 
 
 def wrong(what: str, fix: str) -> InvalidOptionError:
-    """Returns the error of an option that makes no sense."""
+    """Returns the error for an invalid option."""
     return InvalidOptionError(explain(f"{what}.", fix=fix))

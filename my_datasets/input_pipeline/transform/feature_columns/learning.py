@@ -1,4 +1,4 @@
-"""What columns learn from data, and what they become for a `keras.utils.FeatureSpace`."""
+"""Fits declared columns to data, and converts them to features of a `keras.utils.FeatureSpace`."""
 
 import math
 from collections.abc import Sequence
@@ -21,18 +21,18 @@ from my_datasets.metadata.features import Leaf
 
 
 class ColumnMaker:
-    """Makes a feature of a `FeatureSpace`, of a column and what it learns."""
+    """Fits one column, and makes a feature of a `FeatureSpace` from it."""
 
     def __init__(self, name: str, column: Column, leaf: Leaf) -> None:
-        """Prepares for a column of a feature.
+        """Checks that the column supports its feature.
 
         Args:
-          name: The feature.
-          column: What is to become of it.
-          leaf: What it is.
+          name: The feature's name.
+          column: The declared column.
+          leaf: The feature's type and shape.
 
         Raises:
-          FeatureError: The column cannot be made of it.
+          FeatureError: The column does not support the feature.
         """
         self.name, self._column, self._leaf = name, column, leaf
         if not isinstance(leaf, Leaf):
@@ -82,7 +82,7 @@ class ColumnMaker:
 
     @property
     def learns(self) -> bool:
-        """Whether it is to see the data."""
+        """Whether the column has to see the data."""
         column = self._column
         if isinstance(column, Numeric):
             can_miss = self._leaf.is_optional or np.dtype(self._leaf.dtype).kind == "f"
@@ -92,7 +92,7 @@ class ColumnMaker:
         )  # fmt: skip
 
     def see(self, values: npt.NDArray[Any]) -> None:
-        """Learns from some values."""
+        """Learns from a batch of values."""
         there = values[~self._missing(values)]
         if not len(there):
             return
@@ -113,7 +113,7 @@ class ColumnMaker:
             self._layer.update_state(tf.constant(given))
 
     def learned(self) -> None:
-        """Ends the pass."""
+        """Finishes learning, after all batches were seen."""
         if not isinstance(self._column, Categorical):
             return
         if self._column.kind == "bucketised":
@@ -123,7 +123,7 @@ class ColumnMaker:
             self._layer.finalize_state()
 
     def size(self) -> int:
-        """Returns how many categories there are."""
+        """Returns the number of categories."""
         layer = self._layer
         if isinstance(layer, keras.layers.StringLookup | keras.layers.IntegerLookup):
             return int(layer.vocabulary_size())
@@ -132,7 +132,7 @@ class ColumnMaker:
         return int(getattr(self._column, "size", None) or 0)
 
     def feature(self) -> Any:
-        """Returns the feature."""
+        """Returns the column as a feature of a `FeatureSpace`."""
         column = self._column
         if isinstance(column, Categorical):
             mode = "one_hot" if column.embedding is None else "int"
@@ -146,14 +146,14 @@ class ColumnMaker:
 
     @property
     def _sentinel(self) -> float:
-        """What TFDS gives for numbers that are missing; no number if none can be."""
+        """The value TFDS returns for missing numbers; minus infinity if none can be missing."""
         return _least(self._leaf.dtype) if self._leaf.is_optional else -math.inf
 
     def _ranges(self, boundaries: Sequence[float]) -> Any:
-        """Returns the layer of some ranges; with another one for what is missing, if it can be."""
+        """Returns the layer of the ranges, with a category for missing values if needed."""
         if not self._leaf.is_optional and np.dtype(self._leaf.dtype).kind != "f":
-            # As if it had learned them: a FeatureSpace asks for the number of ranges, which is None
-            # where boundaries are given, and then passes over their encoding.
+            # `num_bins` makes the layer look adapted: a FeatureSpace asks for the number of bins,
+            # which is None if boundaries are given, and then skips the encoding.
             layer = keras.layers.Discretization(num_bins=len(boundaries) + 1)
         else:
             missing = self._sentinel if self._leaf.is_optional else None
@@ -167,7 +167,7 @@ class ColumnMaker:
             found = np.isnan(values)
         if not self._leaf.is_optional:
             return found
-        # What TFDS gives for them: the least value of the type, an empty text.
+        # TFDS returns the smallest value of the type, or an empty text, for missing values.
         if self._dtype == "string":
             return np.array([not value for value in values], np.bool_)
         least = _least(str(values.dtype))
@@ -199,22 +199,21 @@ class ColumnMaker:
 
 
 class Quantiles:
-    """Boundaries that divide numbers into parts of about the same size, from one pass.
+    """Boundaries that divide numbers into ranges of about equal counts, computed in one pass.
 
-    Numbers are counted one by one while there are at most so many different ones. When there are
-    more, half as many stand for all, each for as many examples: what a rank is off by stays below
-    a thousandth of all for a thousand million numbers.
+    Each distinct number is counted until there are more than `_MOST` of them. Half as many then
+    represent all, each standing for the same number of examples: the error of a rank stays below
+    0.1% for a billion numbers.
     """
 
     _MOST = 1 << 21
 
     def __init__(self) -> None:
-        """Begins with no numbers."""
         self._values = np.empty(0, np.float32)
         self._counts = np.empty(0, np.int64)
 
     def add(self, values: npt.NDArray[np.float32]) -> None:
-        """Adds some numbers, none of them NaN; shape [n]."""
+        """Adds numbers, none of them NaN; shape [n]."""
         new, counts = np.unique(values, return_counts=True)
         both = np.concatenate([self._values, new])
         self._values, places = np.unique(both, return_inverse=True)
@@ -230,15 +229,16 @@ class Quantiles:
             self._counts = np.diff(below[kept], prepend=0)
 
     def boundaries(self, parts: int) -> list[float]:
-        """Returns the first number of each part but the first one.
+        """Returns the first number of each range except the first.
 
-        Equal numbers are never in two parts. So parts are fewer where there are fewer different
-        numbers, and those beside a number that many examples have share evenly what is left.
+        Equal numbers always fall into the same range. There are fewer ranges if there are fewer
+        distinct numbers; next to a number that many examples have, the remaining ranges divide the
+        remaining examples evenly.
 
         Args:
-          parts: How many there are to be.
+          parts: The number of ranges to aim for.
         """
-        below = np.cumsum(self._counts)  # how many are at most each number
+        below = np.cumsum(self._counts)  # examples at or below each number
         found: list[float] = []
         begin, done = 0, 0
         for left in range(parts, 1, -1):
@@ -256,18 +256,23 @@ class Quantiles:
 
 @keras.saving.register_keras_serializable(package="my_datasets")
 class RangesOrMissing(keras.layers.Discretization):
-    """Ranges of numbers, and after them a category for what is missing or not a number.
+    """Ranges of numbers, followed by a category for missing values and NaN.
 
-    A model that holds it is loaded after `from my_datasets import feature_columns`.
+    Run `from my_datasets import feature_columns` before loading a model with this layer.
     """
 
     def __init__(self, missing: float | None, **options: Any) -> None:
-        """Takes the largest number that means a missing one; None if only NaN does."""
+        """Initializes the layer.
+
+        Args:
+          missing: The largest number that means a missing value; None if only NaN does.
+          **options: Passed on to `keras.layers.Discretization`.
+        """
         super().__init__(**options)
         self.missing = missing
 
     def call(self, inputs: Any) -> Any:
-        """Returns the numbers of categories; shape as given."""
+        """Returns the index of each number's category; same shape as the input."""
         ops = self.backend.numpy
         inputs = self.backend.convert_to_tensor(inputs)
         is_missing = ops.isnan(inputs)
@@ -277,20 +282,26 @@ class RangesOrMissing(keras.layers.Discretization):
         return ops.where(is_missing, ops.full_like(found, len(self.bin_boundaries) + 1), found)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what it was made with."""
+        """Returns the arguments of the constructor."""
         config: dict[str, Any] = super().get_config()
         return {**config, "missing": self.missing}
 
 
 @keras.saving.register_keras_serializable(package="my_datasets")
 class HashesOrMissing(keras.layers.Hashing):
-    """Hashes of categories, and after them a category for what is missing.
+    """Hashed categories, followed by a category for missing values.
 
-    A model that holds it is loaded after `from my_datasets import feature_columns`.
+    Run `from my_datasets import feature_columns` before loading a model with this layer.
     """
 
     def __init__(self, missing: str | int, **options: Any) -> None:
-        """Takes what stands for a missing value; `num_bins` counts its category, too."""
+        """Initializes the layer.
+
+        Args:
+          missing: The value that means a missing one.
+          **options: Passed on to `keras.layers.Hashing`; `num_bins` includes the category for
+            missing values.
+        """
         super().__init__(**options)
         self.missing = missing
 
@@ -301,37 +312,45 @@ class HashesOrMissing(keras.layers.Hashing):
         return tf.where(is_missing, tf.constant(self.num_bins - 1, found.dtype), found)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what it was made with."""
+        """Returns the arguments of the constructor."""
         config: dict[str, Any] = super().get_config()
         return {**config, "missing": self.missing}
 
 
 @keras.saving.register_keras_serializable(package="my_datasets")
 class FilledNormalization(keras.layers.Layer):
-    """Fills in numbers that are not there, takes the mean away and scales what is left.
+    """Fills in missing numbers, subtracts the mean and scales the result.
 
-    A model that holds it is loaded after `from my_datasets import feature_columns`.
+    Run `from my_datasets import feature_columns` before loading a model with this layer.
     """
 
     def __init__(
         self, mean: float, scale: float, fill: float, missing: float, **options: Any
     ) -> None:
-        """Takes the mean, the inverse of the deviation, what is filled in, and for what."""
+        """Initializes the layer.
+
+        Args:
+          mean: Subtracted from each number.
+          scale: The inverse of the standard deviation.
+          fill: Replaces missing numbers and NaN.
+          missing: The largest number that means a missing one.
+          **options: Passed on to `keras.layers.Layer`.
+        """
         super().__init__(**options)
         self.mean, self.scale, self.fill, self.missing = mean, scale, fill, missing
 
     def call(self, inputs: Any) -> Any:
-        """Returns the numbers; shape as given."""
+        """Returns the normalised numbers; same shape as the input."""
         is_there = keras.ops.logical_and(inputs > self.missing, keras.ops.logical_not(
             keras.ops.isnan(inputs)))  # fmt: skip
         return (keras.ops.where(is_there, inputs, self.fill) - self.mean) * self.scale
 
     def compute_output_shape(self, input_shape: Any) -> Any:
-        """Returns the shape given."""
+        """Returns the input's shape."""
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        """Returns what it was made with."""
+        """Returns the arguments of the constructor."""
         config: dict[str, Any] = super().get_config()
         return {
             **config,
@@ -343,7 +362,7 @@ class FilledNormalization(keras.layers.Layer):
 
 
 def _least(dtype: str) -> float:
-    """Returns what TFDS gives for numbers that are missing, as the float32 that columns take."""
+    """Returns the value TFDS returns for missing numbers, as the float32 that columns see."""
     return float(np.float32(given_by_tfds(dtype)))
 
 
