@@ -44,13 +44,15 @@ def scrambled(value: object) -> object:
     """
     if isinstance(value, bool) or value is None:
         return value
-    if isinstance(value, int):
-        digits = "".join(_other(c, random.Random(value)) for c in str(abs(value)))  # noqa: S311
-        return int(digits) if value >= 0 else -int(digits)
-    if not isinstance(value, str):
+    if not isinstance(value, int | str):
         return value
-    chance = random.Random(value)  # noqa: S311 - nothing is to be kept secret by it
-    return "".join(_other(character, chance) for character in value)
+    chance = random.Random(value)  # noqa: S311 - the same value must map to the same result
+    if isinstance(value, str):
+        return "".join(_other(character, chance) for character in value)
+    # A first digit of zero would make the number shorter.
+    first = chance.choice("123456789")
+    others = "".join(chance.choice(string.digits) for _ in str(abs(value))[1:])
+    return int(first + others) if value >= 0 else -int(first + others)
 
 
 def _other(character: str, chance: random.Random) -> str:

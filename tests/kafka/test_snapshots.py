@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shlex
 import time
 from datetime import UTC, datetime
 
@@ -109,6 +110,13 @@ def test_the_manifest_says_the_offsets_and_how_to_make_it_again(filled, tmp_path
     assert "--from-offsets 0=10,1=0,2=100 --until 0=100,1=100,2=100" in done.reproduce
     assert manifest.provenance["reproduce"] == done.reproduce
     assert "messages" in manifest.fingerprint
+
+
+def test_the_command_to_make_it_again_names_the_split(filled, tmp_path):
+    done = freeze(filled, tmp_path, "clicks:1.0.0", split="recent", in_order=True)
+    words = shlex.split(done.reproduce)
+    assert words[words.index("--split") + 1] == "recent"
+    assert words[-1] == "--in-order"
 
 
 def test_what_is_there_is_not_built_again_and_not_replaced(filled, tmp_path):

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shlex
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -111,12 +112,17 @@ def snapshot(
     frozen, has_gaps = _looked_at(connection, begin, end)
     how = json.dumps([payload, schema, declared.loaded().to_json()], sort_keys=True)
     reader = offset_ranges.RangeReader(connection, parser, decoding, allow_gaps or not has_gaps)
-    # Leave out paths, which mean nothing on another machine.
-    of = f" --features {features}" if isinstance(features, str) and os.sep not in features else ""
-    reproduce = (
-        f"my-datasets snapshot {connection.address} --as {name}:{version}"
-        f" --from-offsets {frozen.given(0)} --until {frozen.given(1)} --payload {payload}{of}"
-        f"{' --in-order' if in_order else ''}"
+    # Paths mean nothing on another machine: --features is left out, --schema named only.
+    named = ["--features", features] if isinstance(features, str) and os.sep not in features else []
+    reproduce = shlex.join(
+        [
+            *("my-datasets", "snapshot", str(connection.address), "--as", f"{name}:{version}"),
+            *("--from-offsets", frozen.given(0), "--until", frozen.given(1)),
+            *("--payload", payload, *named, "--split", split),
+            *(["--schema", "SCHEMA.json"] if schema is not None else []),
+            *(["--in-order"] if in_order else []),
+            *(["--allow-gaps"] if has_gaps else []),
+        ]
     )
     values = {
         "__module__": SnapshotBuilder.__module__,
