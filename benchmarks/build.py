@@ -194,7 +194,7 @@ def _tfds(who: str, workload: str, total: int, raw: Path, directory: Path) -> di
 
     import my_datasets
     from my_datasets import sources
-    from my_datasets.building.engines import local  # noqa: F401 - as above
+    from my_datasets.building.engines import local  # noqa: F401 - as above  # noqa: F401 - as above
 
     tfds.disable_progress_bar()
     features = {

@@ -21,9 +21,8 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.catalog.releases import collect
+from my_datasets.catalog.releases import VersionComparer, collect
 from my_datasets.catalog.site.render import write
-from my_datasets.catalog.version_changes import Comparing
 from my_datasets.metadata.manifest import Manifest
 
 # What pages may weigh and take; None where nothing is set.
@@ -171,7 +170,9 @@ def main() -> None:
         prepare(data_dir, options.datasets, options.versions)
         for name in ("written", "written again"):
             begin = time.perf_counter()
-            write(collect(data_dir / "all"), site, comparing=Comparing(Path(scratch) / "cache"))
+            write(
+                collect(data_dir / "all"), site, comparing=VersionComparer(Path(scratch) / "cache")
+            )
             found[name] = time.perf_counter() - begin
         pages = {
             "index": [site / "index.html"],

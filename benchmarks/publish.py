@@ -81,8 +81,8 @@ def measured(what: str, version: Path, store: str, scratch: Path) -> float:
     if what in ("copy", "rsync"):
         return _timed(what, version, scratch)
     from my_datasets.errors import StoreError
-    from my_datasets.publishing.publish.publisher import publish
-    from my_datasets.publishing.pull.puller import pull
+    from my_datasets.publishing.publisher import publish
+    from my_datasets.publishing.puller import pull
     from my_datasets.publishing.transfer import TransferProgress
     from my_datasets.storage.opening import open_store
 

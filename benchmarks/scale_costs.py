@@ -53,8 +53,8 @@ def build(directory: str) -> dict[str, Any]:
     import tensorflow_datasets as tfds
 
     import my_datasets
-    from my_datasets.building.engines.beam.pipelines import blocks
-    from my_datasets.building.engines.beam.workspace.workspace import SharedDirectory
+    from my_datasets.building.engines.beam.pipelines import buckets
+    from my_datasets.building.engines.beam.workspace import SharedDirectory
     from my_datasets.building.options import BuildOptions
 
     class Rows(my_datasets.Builder, skip_registration=True):
@@ -82,7 +82,7 @@ def build(directory: str) -> dict[str, Any]:
         files[f"{kind} reports" if is_report else kind] += 1
         sizes[f"{kind} reports" if is_report else kind] += size
 
-    put, packed = SharedDirectory.put, blocks.packed
+    put, packed = SharedDirectory.put, buckets.packed
 
     def noted_put(self: SharedDirectory, path: Path, name: str) -> None:
         note(name, path.stat().st_size)
@@ -95,7 +95,7 @@ def build(directory: str) -> dict[str, Any]:
 
     change: Callable[..., None] = setattr
     change(SharedDirectory, "put", noted_put)
-    change(blocks, "packed", noted_packed)
+    change(buckets, "packed", noted_packed)
     tfds.disable_progress_bar()
     options = BuildOptions(engine="beam", report=lambda _: None)
     builder = Rows(data_dir=directory)

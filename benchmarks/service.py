@@ -54,7 +54,7 @@ def drawn(directory: Path, count: int) -> None:
 @contextlib.contextmanager
 def served() -> Iterator[str]:
     """Yields the URL of a service with two workers."""
-    from my_datasets.input_pipeline.service.server.loopback import free_port
+    from my_datasets.input_pipeline.service.server import free_port
 
     ports = [free_port() for _ in range(3)]
     commands = [

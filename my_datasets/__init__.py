@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from my_datasets.input_pipeline.transform import text as text
     from my_datasets.kafka.stream import stream
     from my_datasets.loading import load
-    from my_datasets.publishing.publish.publisher import publish
-    from my_datasets.publishing.pull.puller import pull
+    from my_datasets.publishing.publisher import publish
+    from my_datasets.publishing.puller import pull
     from my_datasets.publishing.stream.attach import attach
     from my_datasets.statistics.constraints import Constraint
     from my_datasets.version import Version
@@ -92,8 +92,8 @@ _LAZY = {
     "open": "my_datasets.version",
     "pipeline": "my_datasets.input_pipeline.entry_points",
     "plan": "my_datasets.input_pipeline.plan.planner",
-    "publish": "my_datasets.publishing.publish.publisher",
-    "pull": "my_datasets.publishing.pull.puller",
+    "publish": "my_datasets.publishing.publisher",
+    "pull": "my_datasets.publishing.puller",
     "source": "my_datasets.input_pipeline.read.source",
     "stream": "my_datasets.kafka.stream",
     "torch_loader": "my_datasets.input_pipeline.entry_points",

@@ -20,14 +20,17 @@ from my_datasets.errors import (
     NotPreparedError,
     explain,
 )
-from my_datasets.input_pipeline.frameworks.prepared_builder import as_dataset, prepared_builder
-from my_datasets.input_pipeline.frameworks.streamed_dataset import OnDemandBuilder
+from my_datasets.input_pipeline.frameworks.tfds_builder import (
+    OnDemandBuilder,
+    as_dataset,
+    prepared_builder,
+)
 from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.input_pipeline.read.prepared import find
 from my_datasets.metadata import layout
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.trust import keys_for, require_signed
-from my_datasets.publishing.pull.fetch_or_stream import at_hand
+from my_datasets.publishing.puller import fetch_or_stream
 from my_datasets.publishing.stream.attach import CACHE_BYTES
 from my_datasets.resolving import version_select
 from my_datasets.resolving.request import Request
@@ -112,7 +115,7 @@ def load(
                 )
             )
         if download:
-            path = at_hand(
+            path = fetch_or_stream(
                 reference, store, data_dir, stream=stream, cache_dir=cache_dir,
                 cache_bytes=cache_bytes, keys=keys,
             )  # fmt: skip

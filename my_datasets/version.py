@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from my_datasets.input_pipeline.plan.plan import Plan
     from my_datasets.input_pipeline.read.source import ExampleSource, SourceOptions
     from my_datasets.publishing.model.signed_json import Trusts
-    from my_datasets.publishing.publish.upload import Published
+    from my_datasets.publishing.upload import Published
     from my_datasets.verification.report import Report
 
 _CACHE_BYTES = "10GiB"
@@ -118,7 +118,7 @@ class Version(os.PathLike[str]):
 
     @functools.cached_property
     def _builder(self) -> Any:
-        from my_datasets.input_pipeline.frameworks.prepared_builder import prepared_builder
+        from my_datasets.input_pipeline.frameworks.tfds_builder import prepared_builder
 
         if not self._is_remote:
             return prepared_builder(self.path)
@@ -188,7 +188,7 @@ class Version(os.PathLike[str]):
           SplitNotFoundError: There is no such split.
           CorruptShardError: A shard is missing.
         """
-        from my_datasets.input_pipeline.frameworks.prepared_builder import as_dataset
+        from my_datasets.input_pipeline.frameworks.tfds_builder import as_dataset
 
         return as_dataset(
             self._builder, split, False, as_supervised, batch_size, shuffle_files, decoders,
@@ -240,7 +240,7 @@ class Version(os.PathLike[str]):
         Raises:
           DataDirError: It is in an object store.
         """
-        from my_datasets.publishing.publish.publisher import publish
+        from my_datasets.publishing.publisher import publish
 
         return publish(self._here(), store, **options)
 
@@ -307,11 +307,11 @@ def open(  # noqa: A001 - as in `zarr.open` and `PIL.Image.open`
     if isinstance(reference, Version):
         return reference
     if store is not None:
-        from my_datasets.publishing.pull.fetch_or_stream import at_hand
+        from my_datasets.publishing.puller import fetch_or_stream
 
         text = os.fspath(reference) if isinstance(reference, os.PathLike) else reference
         return Version(
-            at_hand(
+            fetch_or_stream(
                 text, store, data_dir, stream=stream, cache_dir=cache_dir,
                 cache_bytes=cache_bytes, keys=keys,
             )

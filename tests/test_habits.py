@@ -35,7 +35,7 @@ def test_a_wrong_import_would_be_caught(root, tmp_path):
     shutil.copytree(root / "my_datasets", tmp_path / "my_datasets")
     shutil.copy(root / "pyproject.toml", tmp_path)
     with (tmp_path / "my_datasets/errors.py").open("a") as file:
-        file.write("\nimport my_datasets.cli.render.output\nimport tensorflow\n")
+        file.write("\nimport my_datasets.cli.output\nimport tensorflow\n")
     done = subprocess.run(
         [BIN / "lint-imports", "--no-cache"],
         check=False, capture_output=True, text=True, cwd=tmp_path,

@@ -20,7 +20,7 @@ from my_datasets.metadata.content import labels_of, schema_of
 from my_datasets.resolving.lock import Lock
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.builders.from_directory import builder_from_directory
-from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.publisher import publish
 from my_datasets.records import index
 from my_datasets.records.keys import ShardKeys
 from my_datasets.verification.verifier import verify

@@ -443,10 +443,10 @@ def test_list_and_info_show_all_versions(data_dir):
 
 
 def test_stale_data_of_an_older_version_are_mended_by_that_version(tmp_path, monkeypatch):
-    from my_datasets.builders.fingerprint import fingerprint
+    from my_datasets.builders import code_fingerprint
 
     build(tmp_path, "1.0.0")
-    monkeypatch.setattr(fingerprint, "_hash", lambda text: "another")
+    monkeypatch.setattr(code_fingerprint, "_hash", lambda text: "another")
     said = message(errors.StaleDataError, lambda: build(tmp_path, "1.0.0"))
     assert f"my-datasets build {NAME}:1.0.0 --overwrite" in said
 

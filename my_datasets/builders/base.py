@@ -20,15 +20,20 @@ from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.core.utils import file_utils
 
 from my_datasets import resources
-from my_datasets.builders import build_job, manifest_writer, on_beam, rebuild_command, refusals
-from my_datasets.builders.download import download_manager, embedded_files
-from my_datasets.builders.download.download_cache import DownloadPlan
-from my_datasets.builders.encode.columns.optionals import check_readable
-from my_datasets.builders.fingerprint import staleness
-from my_datasets.builders.fingerprint.fingerprint import fingerprint
-from my_datasets.builders.progress_bar import ProgressBar
-from my_datasets.builders.remote import remote_build
-from my_datasets.building import disk_errors, staging
+from my_datasets.builders import (
+    build_job,
+    code_fingerprint,
+    download_manager,
+    manifest_writer,
+    on_beam,
+    refusals,
+    remote_build,
+)
+from my_datasets.builders.build_job import ProgressBar
+from my_datasets.builders.code_fingerprint import fingerprint
+from my_datasets.builders.download_cache import DownloadPlan
+from my_datasets.builders.encode.nested_columns import check_readable
+from my_datasets.building import disk_space, staging
 from my_datasets.building.engines import local
 from my_datasets.building.journal import Journal
 from my_datasets.building.options import BuildOptions
@@ -106,7 +111,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     # The version being replaced; an overwriting build keeps its unfinished work next to it.
     _replaces: Path | None = None
     # Where workers exchange files when a version is built for an object store.
-    _where: "on_beam.Where | None" = None
+    _where: "on_beam.WorkspaceLocation | None" = None
     _build_options: BuildOptions = BuildOptions()
 
     def __init__(self, *, data_dir: epath.PathLike | None = None, **kwargs: Any) -> None:
@@ -160,7 +165,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if source is None or not records:
             raise refusals.unrecorded(self.name, name, self._checksums_path)
         path = source.parent / name
-        embedded_files.verify(
+        download_manager.verify_embedded(
             path,
             size=int(records[0].size),
             sha256=records[0].checksum,
@@ -231,7 +236,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             if not is_remote:
                 options["download_dir"] = download_dir or self.data_dir_root / "downloads"
             how = dataclasses.replace(self._build_options, destination=None)
-            with interruption.raising(), interruption.telling("What was finished is kept."):
+            with interruption.raising(), interruption.with_note("What was finished is kept."):
                 remote_build.build(self, url or os.fspath(self.data_dir_root), options, how)
             return
         version_dir = Path(self.data_dir)
@@ -239,18 +244,18 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             staging.require_inside(version_dir, Path(self.data_dir_root))
         if version_dir.exists() and not overwrite:
             # Metadata updates also get here. Takes no lock: the data may be on a read-only disk.
-            staging.tidy(version_dir)
+            staging.remove_leftovers(version_dir)
             refusals.check_whole(version_dir, reference_to(self))
-            staleness.refuse(self, options["download_config"], self._build_options)
+            code_fingerprint.refuse_stale(self, options["download_config"], self._build_options)
             super().download_and_prepare(**options)
             if options["download_config"].download_mode is tfds.GenerateMode.UPDATE_DATASET_INFO:
                 manifest_writer.renew_copy(version_dir)
             return
         with (
             interruption.raising(),
-            interruption.telling(lambda: staging.kept(self._replaces or version_dir)),
+            interruption.with_note(lambda: staging.describe_kept(self._replaces or version_dir)),
             self._missing_dependencies_explained(),
-            disk_errors.explained(version_dir),
+            disk_space.explained(version_dir),
             staging.exclusive(version_dir, overwrite=overwrite),
         ):
             if not version_dir.exists():
@@ -267,7 +272,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             refusals.check_whole(version_dir, reference_to(self))
             self.info.read_from_directory(self.data_dir)
             if not overwrite:
-                staleness.refuse(self, options["download_config"], self._build_options)
+                code_fingerprint.refuse_stale(self, options["download_config"], self._build_options)
 
     def _generate_examples(self, *args: Any, **kwargs: Any) -> Any:
         """Yields `(key, example)` pairs; only needed if `_split_generators` calls it."""
@@ -285,13 +290,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
           VersionBlockedError: The version is blocked.
         """
         version_select.check_not_blocked(self)
-        staleness.warn_once(self)
+        code_fingerprint.warn_stale_once(self)
         return super().as_dataset(*args, **kwargs)
 
     def as_data_source(self, *args: Any, **kwargs: Any) -> Any:
         """Returns the data as TFDS's `as_data_source` does; warns and raises like `as_dataset`."""
         version_select.check_not_blocked(self)
-        staleness.warn_once(self)
+        code_fingerprint.warn_stale_once(self)
         return super().as_data_source(*args, **kwargs)
 
     def _download_and_prepare(
@@ -318,7 +323,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         generators = self._split_generators(downloads, **beam.arguments)
         inputs = build_job.split_inputs(generators, self)
         job = build_job.job(
-            inputs=build_job.chosen(inputs, options),
+            inputs=build_job.splits_to_build(inputs, options),
             info=self.info,
             config=download_config,
             options=options,
@@ -367,14 +372,14 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 options.report.close()
         Manifest(
             fingerprint=made_by,
-            options=staleness.limits(download_config, options),
+            options=code_fingerprint.limiting_options(download_config, options),
             quarantined={one.name: len(one.quarantined) for one in results if one.quarantined},
             splits=manifest_writer.declared_splits(job.inputs),
             content=content,
             provenance=manifest_writer.provenance(
                 self,
                 dl_manager._recorded_url_infos,
-                rebuild_command.command(self, download_config, options),
+                build_job.rebuild_command(self, download_config, options),
             ),
             metadata=essentials(target),
             statistics=statistics,

@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import itertools
 import os
+import shlex
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,17 +14,97 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow_datasets as tfds
 from etils import epath
-from tensorflow_datasets.core import file_adapters
+from tensorflow_datasets.core import file_adapters, utils
 from tensorflow_datasets.core.utils import shard_utils
 
 from my_datasets._version import __version__
 from my_datasets.builders.encode.encoder import ExampleEncoder
 from my_datasets.building import shards
-from my_datasets.building.job import Job, SplitResult, WriteShard
-from my_datasets.building.options import BuildOptions
+from my_datasets.building.options import BuildOptions, Job, SplitResult, WriteShard
+from my_datasets.building.progress import BuildProgress
 from my_datasets.building.units import SplitInput, Units
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import BuilderError, SplitNotFoundError, explain
+
+
+class ProgressBar:
+    """Shows a build's progress; `tfds.disable_progress_bar()` also disables it."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+        self._stage = ""
+        self._shown = 0
+
+    def __call__(self, progress: BuildProgress) -> None:
+        """Updates the bar."""
+        if progress.stage != self._stage:
+            self.close()
+            self._stage, self._shown = progress.stage, 0
+            in_bytes = progress.expected_bytes is not None
+            self._bar = utils.tqdm(
+                total=progress.expected_bytes if in_bytes else None,
+                desc=f"{progress.stage.capitalize()} examples",
+                unit="B" if in_bytes else " examples",
+                unit_scale=True,
+                leave=False,
+            )
+        done = progress.bytes if progress.expected_bytes is not None else progress.examples
+        self._bar.set_postfix_str(f"{progress.split} {progress.units_done}/{progress.units} units")
+        self._bar.update(done - self._shown)
+        self._shown = done
+
+    def close(self) -> None:
+        """Removes the bar."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+_MIB = 1 << 20
+_OURS = "my_datasets"
+
+
+def rebuild_command(
+    builder: tfds.core.DatasetBuilder,
+    config: tfds.download.DownloadConfig,
+    options: BuildOptions,
+    file_format: str | file_adapters.FileFormat | None = None,
+) -> str:
+    """Returns the command that rebuilds the same bytes from the same input and code.
+
+    Leaves out options that do not affect the bytes: workers, memory, engine, paths. Also leaves out
+    what can only be set from Python: a shard size that is not in whole MiB, and ignoring
+    duplicates.
+
+    Args:
+      builder: The builder.
+      config: TFDS's build options.
+      options: This package's build options.
+      file_format: The format of the shards, if it differs from that of `builder.info`.
+    """
+    form = file_adapters.FileFormat.from_value(file_format or builder.info.file_format).value
+    name = "/".join(filter(None, (builder.name, builder.builder_config_name)))
+    words = ["my-datasets", "build", f"{name}:{builder.version}"]
+    module = type(builder).__module__
+    # A module typed into an interpreter cannot be imported.
+    if module.partition(".")[0] not in (_OURS, "__main__"):
+        words += ["--imports", module]
+    if form != "tfrecord":
+        words += ["--file-format", form]
+    if config.num_shards:
+        words += ["--num-shards", str(config.num_shards)]
+    elif config.max_shard_size not in (None, shard_utils.DEFAULT_MAX_SHARD_SIZE):
+        mebibytes, rest = divmod(config.max_shard_size, _MIB)
+        words += [] if rest else ["--max-shard-size-mb", str(mebibytes)]
+    if options.readers != 1:
+        words += ["--readers", str(options.readers)]
+    if config.max_examples_per_split is not None:
+        words += ["--max-examples-per-split", str(config.max_examples_per_split)]
+    if options.splits is not None:
+        words += ["--splits", ",".join(sorted(options.splits))]
+    if options.on_error == "quarantine":
+        words += ["--on-error", "quarantine", "--max-quarantined", str(options.max_quarantined)]
+    return shlex.join(words)
+
 
 _LOGGER = get_logger(__name__)
 
@@ -112,7 +193,7 @@ def _shortly(value: Any) -> str:
     return repr(value) if is_short else f"a {type(value).__name__}"
 
 
-def chosen(inputs: Sequence[SplitInput], options: BuildOptions) -> list[SplitInput]:
+def splits_to_build(inputs: Sequence[SplitInput], options: BuildOptions) -> list[SplitInput]:
     """Returns the splits to build.
 
     Raises:

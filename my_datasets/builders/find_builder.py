@@ -26,7 +26,7 @@ from my_datasets.errors import (
 )
 from my_datasets.metadata import layout
 from my_datasets.resolving import available_versions, version_select
-from my_datasets.resolving.available_versions import Offer
+from my_datasets.resolving.available_versions import DeclaredVersions
 from my_datasets.resolving.blocked import reason_in_metadata
 from my_datasets.resolving.registry import packaged
 from my_datasets.storage import addresses
@@ -99,7 +99,7 @@ def is_read_only(builder: tfds.core.DatasetBuilder) -> bool:
     return not isinstance(builder, tfds.core.GeneratorBasedBuilder)
 
 
-def offer_of(name: str) -> Offer | None:
+def offer_of(name: str) -> DeclaredVersions | None:
     """Returns the versions that a dataset's code offers; None if there is no code for it."""
     cls = _code(name)
     return available_versions.of_class(cls) if cls is not None else None
@@ -113,7 +113,7 @@ def why_blocked(builder: tfds.core.DatasetBuilder) -> str | None:
     said = version_select.reason(builder)
     if said is not None or not is_read_only(builder):
         return said
-    offer = offer_of(builder.name) or Offer()
+    offer = offer_of(builder.name) or DeclaredVersions()
     by_code = offer.blocked.reason(str(builder.version), builder.builder_config_name)
     return by_code or reason_in_metadata(addresses.as_path(builder.data_dir))
 
@@ -148,7 +148,7 @@ def _exact(
     cls = _code(reference.name)
     if reference.version is None and cls is not None:
         return reference  # TFDS uses the version in the code
-    offer = available_versions.of_class(cls) if cls is not None else Offer()
+    offer = available_versions.of_class(cls) if cls is not None else DeclaredVersions()
     default = cls.default_builder_config if cls is not None else None
     there = []
     for root in roots(data_dir):

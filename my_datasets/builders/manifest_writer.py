@@ -14,12 +14,11 @@ from typing import Any
 import tensorflow_datasets as tfds
 
 from my_datasets._version import __version__
-from my_datasets.building.job import SplitResult
-from my_datasets.building.options import BuildOptions
+from my_datasets.building.options import BuildOptions, SplitResult
 from my_datasets.building.progress import Meter, log_progress
 from my_datasets.building.units import SplitInput
 from my_datasets.comparison import examine
-from my_datasets.comparison.examine import Examination, Found
+from my_datasets.comparison.examine import Examination, PartResult
 from my_datasets.comparison.findings import Examined, violations
 from my_datasets.core import ordered_pool
 from my_datasets.errors import ConstraintError, explain
@@ -40,7 +39,7 @@ _MOST_TOLD = 5
 # The memory that one process needs to examine shards, in bytes.
 _MEMORY = 64 << 20
 # Fetches the findings for a shard, given its name and an empty folder for their files.
-Findings = Callable[[str, Path], Found]
+Findings = Callable[[str, Path], PartResult]
 # How many findings are fetched at a time.
 _AT_ONCE = 16
 
@@ -137,8 +136,8 @@ def examined(
 
 def _brought(
     split: SplitResult, scratch: Path, findings: Findings, report: Callable[[str, int], None]
-) -> Iterator[tuple[Path, Found]]:
-    def bring(shard: ShardContent) -> tuple[Path, Found]:
+) -> Iterator[tuple[Path, PartResult]]:
+    def bring(shard: ShardContent) -> tuple[Path, PartResult]:
         folder = scratch / shard.name
         folder.mkdir()
         return folder, findings(shard.name, folder)

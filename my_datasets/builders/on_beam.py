@@ -11,19 +11,18 @@ import tensorflow_datasets as tfds
 
 from my_datasets.builders import build_job
 from my_datasets.builders.manifest_writer import Findings
-from my_datasets.building.job import Job, SplitResult
-from my_datasets.building.options import BuildOptions
+from my_datasets.building.options import BuildOptions, Job, SplitResult
 from my_datasets.comparison import examine
 from my_datasets.comparison.examine import Examination
 
 if TYPE_CHECKING:
     from my_datasets.building.engines.beam.pipelines.stage import Driver
     from my_datasets.building.engines.beam.runners.runners import Submission
-    from my_datasets.building.engines.beam.workspace.workspace import Place
+    from my_datasets.building.engines.beam.workspace import Place
 
 
 @dataclass(frozen=True)
-class Where:
+class WorkspaceLocation:
     """Where workers and the building process exchange files.
 
     Attributes:
@@ -119,7 +118,7 @@ class BeamBuild:
         return self._is_asked_for or computes or collections
 
     def build(
-        self, job: Job, elsewhere: Where | None, work: Path, identity: Mapping[str, Any],
+        self, job: Job, elsewhere: WorkspaceLocation | None, work: Path, identity: Mapping[str, Any],
         target: Path, module: str, wanted: Examination, metadata: Any, ended: Callable[[Any], None],
     ) -> list[SplitResult]:  # fmt: skip
         """Builds all splits of a version and hands over the shards.
@@ -138,9 +137,9 @@ class BeamBuild:
         """
         from my_datasets.building.engines.beam import engine
         from my_datasets.building.engines.beam.pipelines import stage
-        from my_datasets.building.engines.beam.workspace.workspace import SharedDirectory
+        from my_datasets.building.engines.beam.workspace import SharedDirectory
 
-        where = Where(SharedDirectory(Path(os.path.abspath(work))))
+        where = WorkspaceLocation(SharedDirectory(Path(os.path.abspath(work))))
         if elsewhere is not None and self._submit().preset.has_workers:
             where = elsewhere
         computing = metadata if isinstance(metadata, BeamMetadata) else None

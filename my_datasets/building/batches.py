@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from my_datasets.building.units import Misfit
+from my_datasets.building.units import InvalidValue
 from my_datasets.errors import BuilderError, InvalidKeyError, explain
 
 # Examples are encoded in batches of this many,
@@ -61,7 +61,7 @@ def batches(
                     yield first, (keys, batch)
                 first += batch.num_rows
             continue
-        owned = None if isinstance(item, Misfit) else own(item)
+        owned = None if isinstance(item, InvalidValue) else own(item)
         pairs.append((key, item if owned is None else owned))
         size += rough_size(owned)
         if owned is None or len(pairs) == _ROWS or size >= _BYTES:

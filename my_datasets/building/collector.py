@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.building import ordering
+from my_datasets.building import planning
 from my_datasets.building.batches import batches, rough_size, with_keys
-from my_datasets.building.runs import SUFFIX, Held, Run
-from my_datasets.building.units import Encoder, Misfit, UnitState
+from my_datasets.building.runs import SUFFIX, Run, RunBuffer
+from my_datasets.building.units import Encoder, InvalidValue, UnitState
 from my_datasets.errors import InvalidKeyError, with_fact
 from my_datasets.records import shuffle_order, tfrecord
 from my_datasets.records.tf_example import pieces
@@ -28,7 +28,7 @@ _LARGE = 512
 
 
 @dataclass(frozen=True)
-class Rules:
+class SplitRules:
     """What holds for all examples of a split.
 
     Attributes:
@@ -72,7 +72,7 @@ class Collector:
     """Gathers the examples of one split in one process."""
 
     def __init__(
-        self, directory: Path, rules: Rules, encoder: Encoder, capacity: int, report: Report
+        self, directory: Path, rules: SplitRules, encoder: Encoder, capacity: int, report: Report
     ) -> None:
         """Starts empty.
 
@@ -87,7 +87,7 @@ class Collector:
         self._rules = rules
         self._encoder = encoder
         self._report = report
-        self._held = Held(capacity)
+        self._held = RunBuffer(capacity)
         self._states: dict[int, UnitState] = {}
         self._flushed = time.monotonic()
 
@@ -237,7 +237,7 @@ class Collector:
         """
         try:
             return [(row, self._encoder.columns(batch))]
-        except Misfit as misfit:
+        except InvalidValue as misfit:
             if batch.num_rows > 1:
                 half = batch.num_rows // 2
                 return [
@@ -281,9 +281,9 @@ class Collector:
     ) -> "_Ready":
         by_key = None
         if self._rules.ordered:
-            by_key, hashes = ordering.numbers(unit, positions, keys)
+            by_key, hashes = planning.numbers(unit, positions, keys)
             if self._rules.by_text and not by_key:
-                hashes = ordering.of_texts(key_array)
+                hashes = planning.of_texts(key_array)
         else:
             hashes = shuffle_order.hash_keys(self._rules.split, key_array)
         size = len(pieces.bytes_of(records)) - len(records) * tfrecord.OVERHEAD
@@ -292,7 +292,7 @@ class Collector:
     def _add(self, unit: int, ready: "_Ready") -> int:
         state = self._state(unit)
         if state.ordered_by_key not in (None, ready.ordered_by_key):
-            raise ordering.mixed_keys()
+            raise planning.mixed_keys()
         state.ordered_by_key = ready.ordered_by_key
         if not self._held.takes(ready.framed):
             self.flush()
@@ -307,15 +307,15 @@ class Collector:
         records, fits = [], []
         for i, (key, item) in enumerate(batch):
             try:
-                if isinstance(item, Misfit):
+                if isinstance(item, InvalidValue):
                     raise item
                 records.append(self._encoder.row(item))
                 fits.append(i)
-            except Misfit as misfit:
+            except InvalidValue as misfit:
                 self._misfit(misfit, unit, name, first + i, key)
         return pa.concat_arrays(records or [pa.array([], pa.large_binary())]), fits
 
-    def _misfit(self, misfit: Misfit, unit: int, name: str, position: int, key: Any) -> None:
+    def _misfit(self, misfit: InvalidValue, unit: int, name: str, position: int, key: Any) -> None:
         """Sets an example aside, or raises an error that describes it."""
         if not self._rules.quarantine:
             raise misfit.as_error(self._rules.split, name, position, key) from (

@@ -25,7 +25,7 @@ from my_datasets.building import staging
 from my_datasets.building.runs import SUFFIX, Run
 from my_datasets.building.units import UnitState
 from my_datasets.core.logs import get_logger
-from my_datasets.records import checksum
+from my_datasets.records import tfrecord
 
 _LOGGER = get_logger(__name__)
 _JOURNAL = "journal.jsonl"
@@ -170,7 +170,7 @@ class Journal:
         """Returns a shard that an earlier build finished, if it is there unharmed."""
         shard = self.shards.get(name)
         if shard is None or not all(
-            checksum.is_intact(self._folder(name) / file, found, size)
+            tfrecord.is_intact(self._folder(name) / file, found, size)
             for file, (size, found) in shard.files.items()
         ):
             return None

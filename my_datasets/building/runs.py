@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.records import checksum, shuffle_order
+from my_datasets.records import shuffle_order, tfrecord
 from my_datasets.records.tf_example import pieces
 
 # How the names of such files end.
@@ -116,7 +116,7 @@ class Run:
 
     def is_intact(self) -> bool:
         """Returns whether the file is there with the bytes that were written."""
-        return checksum.is_intact(Path(self.path), self.checksum, self.file_bytes)
+        return tfrecord.is_intact(Path(self.path), self.checksum, self.file_bytes)
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the journal records."""
@@ -128,7 +128,7 @@ class Run:
         return cls(**{**entry, "path": os.fspath(directory / entry["path"])})
 
 
-class Held:
+class RunBuffer:
     """Encoded examples in memory, until they are written as a run.
 
     The records lie in one piece of memory that is used again for the next run: fresh memory costs
@@ -237,17 +237,17 @@ def write(
     index["begin"] = ends - index["size"]
     key_sizes = np.diff(pieces.offsets_of(keys))
     index["key_end"] = np.cumsum(key_sizes[order], dtype=np.uint64)
-    with checksum.writing(path) as file:
-        for data in gathered(records, order, ends):
+    with tfrecord.writing(path) as file:
+        for data in reordered(records, order, ends):
             file.write(data)
         for name, kind in COLUMNS.items():
             file.write(np.ascontiguousarray(index[name], kind).view(np.uint8))
-        for data in gathered(keys, order, index["key_end"]):
+        for data in reordered(keys, order, index["key_end"]):
             file.write(data)
     return Run(os.fspath(path), len(order), int(ends[-1]), file.size, file.checksum)
 
 
-def gathered(
+def reordered(
     values: pa.LargeBinaryArray, order: npt.NDArray[np.int64], ends: npt.NDArray[np.uint64]
 ) -> Iterator[pieces.Bytes]:
     """Yields the bytes of `values` in another order, in portions; large values one by one.

@@ -194,7 +194,7 @@ def _read(
     order[in_file[real]] = np.flatnonzero(real)
     ends = np.cumsum(sizes, dtype=np.uint64)
     begin = 0
-    for portion in runs.gathered(values, order, ends):
+    for portion in runs.reordered(values, order, ends):
         before = int(ends[begin - 1]) if begin else 0
         after = int(np.searchsorted(ends, before + len(portion), side="left")) + 1
         yield portion, {name: column[begin:after] for name, column in index.items()}

@@ -81,7 +81,7 @@ def exclusive(version_dir: Path, *, overwrite: bool = False) -> Iterator[None]:
         lock.release()
 
 
-def tidy(version_dir: Path) -> None:
+def remove_leftovers(version_dir: Path) -> None:
     """Removes what killed builds of a version left behind, if that can be done without waiting.
 
     While a build is running, or on a disk that cannot be written, nothing is done.
@@ -113,7 +113,7 @@ def work_dir(version_dir: Path) -> Path:
     return version_dir.parent / f".{version_dir.name}{_WORK}"
 
 
-def kept(version_dir: Path) -> str:
+def describe_kept(version_dir: Path) -> str:
     """Says what is kept of an unfinished build."""
     if work_dir(version_dir).exists():
         return "Finished units and shards are kept."

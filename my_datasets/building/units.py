@@ -42,7 +42,7 @@ class Units:
         return [_identity(item) for item in self.items]
 
 
-class Misfit(Exception):  # noqa: N818 - becomes an ExampleError once unit and key are known
+class InvalidValue(Exception):  # noqa: N818 - becomes an ExampleError once unit and key are known
     """A value does not fit its feature, or could not be read.
 
     A generator may yield it in place of an example, which is then an error, or set aside.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from my_datasets.catalog.samples import range_reads
+from my_datasets.catalog.samples import first_records
 from my_datasets.catalog.samples.first_records import Beginning, beginning
 from my_datasets.core.sizes import human_size
 from my_datasets.errors import CorruptReleaseError, StoreError, explain
@@ -135,8 +135,8 @@ class Metadata:
                 return b"".join(self._ledger.store.read(path, begin, end))
 
             try:
-                records = range_reads.first_records(fetch, shard.bytes, first.file_format)
-            except range_reads.TooMuchError as error:
+                records = first_records.first_records(fetch, shard.bytes, first.file_format)
+            except first_records.TooMuchError as error:
                 return None, f"{error}."
             _write(kept, b"".join(map(tfrecord.framed_one, records)))
         return Beginning(first.split, (kept,), "tfrecord"), ""

@@ -1,31 +1,39 @@
 """What is published: the releases of a store, or what is prepared in a data directory."""
 
+import hashlib
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from my_datasets._version import __version__
 from my_datasets.catalog.release_metadata import Metadata
 from my_datasets.catalog.samples.first_records import Beginning
+from my_datasets.comparison.diff import diff
 from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     CorruptReleaseError,
     DataDirNotFoundError,
+    MyDatasetsError,
     SignatureError,
     explain,
 )
-from my_datasets.metadata import layout
+from my_datasets.metadata import layout, manifest
 from my_datasets.metadata.dataset_info import MALFORMED
+from my_datasets.metadata.layout import METADATA_FILES
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
 from my_datasets.publishing.model.index import Index, Release, ReleaseState
 from my_datasets.publishing.model.record import parse_key
-from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.records.shard_reader import DamagedError
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
+from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.store import Store
 
@@ -33,7 +41,7 @@ _AT_ONCE = 16
 
 
 @dataclass(frozen=True)
-class Offered:
+class CatalogVersion:
     """A version that is published, or prepared.
 
     Attributes:
@@ -77,7 +85,7 @@ class Dataset:
 
     name: str
     config: str | None
-    versions: tuple[Offered, ...]
+    versions: tuple[CatalogVersion, ...]
     is_default: bool = True
 
     @property
@@ -86,14 +94,14 @@ class Dataset:
         return f"{self.name}/{self.config}" if self.config else self.name
 
     @property
-    def shown(self) -> Offered:
+    def shown(self) -> CatalogVersion:
         """The version that stands for it: the newest that was not withdrawn, if there is one."""
         good = [one for one in self.versions if one.path is not None and not one.is_yanked]
         return good[0] if good else self.versions[0]
 
 
 @dataclass(frozen=True)
-class Collected:
+class CatalogContents:
     """What there is.
 
     Attributes:
@@ -111,11 +119,11 @@ def collect(
     source: str | os.PathLike[str] | Store,
     *,
     keys: Trusts | None = None,
-    memory: Memory | None = None,
+    memory: RollbackState | None = None,
     cache: str | os.PathLike[str] | None = None,
     with_examples: bool = True,
     report: Callable[[str], None] = lambda _: None,
-) -> Collected:
+) -> CatalogContents:
     """Returns what is in a store, or in a data directory.
 
     Of a store elsewhere the metadata of each release are brought here; they never change.
@@ -154,10 +162,10 @@ def collect(
                 found = [_with_examples(one, where) for one in found]
             datasets += found
             report(index.dataset)
-    return Collected(store.url, True, tuple(datasets))
+    return CatalogContents(store.url, True, tuple(datasets))
 
 
-def _prepared(data_dir: Path) -> Collected:
+def _prepared(data_dir: Path) -> CatalogContents:
     if not data_dir.is_dir():
         raise DataDirNotFoundError(
             explain(
@@ -165,24 +173,24 @@ def _prepared(data_dir: Path) -> Collected:
                 fix="name a store, or a data directory such as my-datasets list shows",
             )
         )
-    found: dict[tuple[str, str | None], list[Offered]] = {}
+    found: dict[tuple[str, str | None], list[CatalogVersion]] = {}
     for one in layout.prepared_versions(data_dir):
         versions = found.setdefault((one.name, one.config), [])
-        versions.insert(0, Offered(one.version, one.path))
+        versions.insert(0, CatalogVersion(one.version, one.path))
     datasets = []
     for (name, config), offered in found.items():
         default = layout.default_config(data_dir / name) if config else None
         datasets.append(Dataset(name, config, tuple(offered), default in (None, config)))
-    return Collected(str(data_dir), False, tuple(_in_order(datasets)))
+    return CatalogContents(str(data_dir), False, tuple(_in_order(datasets)))
 
 
 def _released(
     index: Index, where: Metadata, pool: ThreadPoolExecutor, *, is_checked: bool
 ) -> list[Dataset]:
-    found: dict[str | None, list[Offered]] = {}
+    found: dict[str | None, list[CatalogVersion]] = {}
     visible = {key: one for key, one in index.releases.items() if one.is_visible}
 
-    def offered(key: str) -> Offered:
+    def offered(key: str) -> CatalogVersion:
         return _offered(index.dataset, key, visible[key], where, is_checked=is_checked)
 
     for key, one in zip(visible, pool.map(offered, visible), strict=True):
@@ -197,7 +205,7 @@ def _released(
 
 def _offered(
     dataset: str, key: str, release: Release, where: Metadata, *, is_checked: bool
-) -> Offered:
+) -> CatalogVersion:
     _, version = parse_key(key)
     signed_by = tuple(one.key for one in release.signatures)
     is_yanked = release.state is ReleaseState.YANKED
@@ -205,11 +213,11 @@ def _offered(
         path = where.of(dataset, key, release)
     except (SignatureError, CorruptReleaseError) as error:
         reason = str(error).splitlines()[0]
-        return Offered(
+        return CatalogVersion(
             version, None, has_shards=False, is_yanked=is_yanked, message=reason,
             published=release.published, signed_by=signed_by, record=release.record,
         )  # fmt: skip
-    return Offered(
+    return CatalogVersion(
         version, path, where.has_shards, None, "", is_yanked, release.message, release.published,
         signed_by, is_checked and bool(signed_by), release.record,
     )  # fmt: skip
@@ -239,3 +247,67 @@ def _in_order(datasets: Sequence[Dataset]) -> Iterator[Dataset]:
         is_first = one.name != last
         last = one.name
         yield Dataset(one.name, one.config, one.versions, is_first)
+
+
+# What is not proved, and why.
+ELSEWHERE = "Its examples are in a store elsewhere, and were not compared."
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What changed since another version.
+
+    Attributes:
+      since: The other version.
+      found: As `Diff.to_json` gives it; None if it is not known.
+      note: Why it is not known.
+    """
+
+    since: str
+    found: Mapping[str, Any] | None
+    note: str = ""
+
+
+class VersionComparer:
+    """Compares versions; what was found is kept, for versions do not change."""
+
+    def __init__(self, cache: Path | None, *, workers: int | None = None) -> None:
+        """Takes the directory in which it is kept, None for nowhere, and how many processes."""
+        self._cache = cache
+        self._workers = workers
+
+    def changes(self, old: CatalogVersion, new: CatalogVersion) -> Changes:
+        """Returns what changed from one version to another."""
+        since = str(old.version)
+        if old.path is None or new.path is None:
+            return Changes(since, None, "One of the two cannot be read.")
+        kept = self._file(old, new)
+        if kept is not None and kept.is_file():
+            try:
+                return Changes(since, json.loads(kept.read_text("utf-8")))
+            except ValueError:
+                kept.unlink(missing_ok=True)  # it was not written whole
+        try:
+            found = diff(old.path, new.path, workers=self._workers).to_json()
+        except (MyDatasetsError, OSError, *MALFORMED) as error:
+            if not (old.has_shards and new.has_shards):
+                return Changes(since, None, ELSEWHERE)
+            lines = str(error).splitlines() or [type(error).__name__]
+            return Changes(since, None, lines[0])
+        if kept is not None:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(kept, json.dumps(found), fsync=False)
+        return Changes(since, found)
+
+    def _file(self, old: CatalogVersion, new: CatalogVersion) -> Path | None:
+        """Returns where it is kept; None without a manifest, which says which bytes there are."""
+        if self._cache is None:
+            return None
+        identity = hashlib.sha256(__version__.encode())
+        for one in (old, new):
+            for name in (manifest.FILE_NAME, *METADATA_FILES):
+                path = (one.path or Path()) / name
+                if not path.is_file():
+                    return None
+                identity.update(hashlib.sha256(path.read_bytes()).digest())
+        return self._cache / f"{identity.hexdigest()}.json"

@@ -10,7 +10,7 @@ from my_datasets.catalog.plots import plots
 from my_datasets.catalog.plots.feature_summary import distributions, in_usual_order, summaries
 from my_datasets.catalog.templating import render
 from my_datasets.comparison.diff import Diff
-from my_datasets.statistics.drift import Moved
+from my_datasets.statistics.drift import DriftedStatistic
 from my_datasets.verification.report import Report
 
 
@@ -64,12 +64,12 @@ class MovedPlot:
       plot: Both versions of it; nothing where that cannot be drawn.
     """
 
-    moved: Moved
+    moved: DriftedStatistic
     plot: Markup
 
 
 def moved_plots(
-    moved: Sequence[Moved], before: Mapping[str, Any], after: Mapping[str, Any]
+    moved: Sequence[DriftedStatistic], before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[MovedPlot]:
     """Yields the statistics that moved with plots of them, those first that moved farthest.
 
@@ -83,7 +83,7 @@ def moved_plots(
         yield MovedPlot(one, _both(one, *both))
 
 
-def _both(one: Moved, before: Mapping[str, Any], after: Mapping[str, Any]) -> Markup:
+def _both(one: DriftedStatistic, before: Mapping[str, Any], after: Mapping[str, Any]) -> Markup:
     title = f"{one.statistic.capitalize()} of {one.feature} in {one.split}"
     counts = before.get("classes"), after.get("classes")
     if one.statistic == "values" and counts[0] and counts[1]:

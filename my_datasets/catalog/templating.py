@@ -1,14 +1,17 @@
 """How pages are made: templates in which everything that is not our own is escaped."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 import jinja2
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from markupsafe import Markup
 
-from my_datasets.catalog.plots import number_format
+from my_datasets.catalog.plots import drawing
+from my_datasets.catalog.plots.drawing import shortened
 from my_datasets.core.sizes import human_size
 
 # What a template raises of data that lack something.
@@ -41,10 +44,10 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "number": number_format.number,
-        "rule": number_format.rule,
+        "number": drawing.number,
+        "rule": drawing.rule,
         "size": human_size,
-        "shortened": number_format.shortened,
+        "shortened": drawing.shortened,
         "web_address": web_address,
     }
     made.globals["style"] = lambda: Markup(static("catalog.css"))  # noqa: S704 - it is ours
@@ -56,3 +59,74 @@ def web_address(text: object) -> str:
     found = str(text or "").strip()
     is_plain = found.isprintable() and not set(found) & set(" \"'<>\\")
     return found if is_plain and found.lower().startswith(("https://", "http://")) else ""
+
+
+# Headings in a text stand below those of the page.
+_BELOW = 2
+_LOWEST = 6
+
+
+def prose(text: str, title: str = "") -> Markup:
+    """Returns a text as HTML.
+
+    Args:
+      text: In Markdown; HTML in it is shown as it is written, and images are not shown.
+      title: Of the page: a heading of the same words at the beginning is left out.
+    """
+    parser = _parser()
+    tokens = parser.parse(text.strip())
+    if title and len(tokens) > 2 and tokens[0].tag == "h1" and tokens[1].content == title:
+        tokens = tokens[3:]
+    level = 0
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            # No level is left out, whatever the text does.
+            wanted = min(int(token.tag[1:]) + _BELOW, _LOWEST)
+            if token.type == "heading_open":
+                level = min(wanted, level + 1) if level else _BELOW + 1
+            token.tag = f"h{level}"
+    return Markup(parser.renderer.render(tokens, parser.options, {}))  # noqa: S704 - it escapes
+
+
+def first_words(text: str, title: str = "", most: int = 200) -> str:
+    """Returns the first paragraph of a text, without marks.
+
+    Args:
+      text: In Markdown.
+      title: Of the page: a paragraph of the same words is passed over.
+      most: How many characters it may have.
+    """
+    tokens = _parser().parse(text.strip())
+    for at, token in enumerate(tokens):
+        if token.type == "inline" and tokens[at - 1].type == "paragraph_open":
+            words = " ".join(_plain(token.children or []).split())
+            if words and words != title:
+                return shortened(words, most)
+    return ""
+
+
+def _plain(tokens: Sequence[Token]) -> str:
+    return "".join(
+        one.content if one.type in ("text", "code_inline") else " "
+        for one in tokens
+        if one.type in ("text", "code_inline", "softbreak", "hardbreak")
+    )
+
+
+@functools.cache
+def _parser() -> MarkdownIt:
+    made = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    made.validateLink = lambda url: bool(web_address(url))  # type: ignore[method-assign]
+    made.add_render_rule("link_open", _link)
+    made.add_render_rule("table_open", _table)
+    made.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    return made
+
+
+def _link(self: Any, tokens: Sequence[Token], at: int, options: Any, env: Any) -> str:
+    tokens[at].attrSet("rel", "noopener nofollow")
+    return str(self.renderToken(tokens, at, options, env))
+
+
+def _table(*_: Any) -> str:
+    return '<div class="scroll" role="region" aria-label="Table" tabindex="0"><table>\n'

@@ -227,9 +227,9 @@ def _first(encoder: Any, item: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _row(encoder: Any, example: Any) -> pa.LargeBinaryArray:
-    from my_datasets.building.units import Misfit
+    from my_datasets.building.units import InvalidValue
 
-    if isinstance(example, Misfit):
+    if isinstance(example, InvalidValue):
         raise example
     return encoder.row(example)
 
@@ -269,9 +269,9 @@ def _key(key: Any, where: str, subject: CheckTarget, known: set[str]) -> str:
 
 
 def _unfit(where: str, key: str, error: Exception) -> Issue:
-    from my_datasets.building.units import Misfit
+    from my_datasets.building.units import InvalidValue
 
-    if isinstance(error, Misfit):
+    if isinstance(error, InvalidValue):
         feature = f", feature {error.feature}" if error.feature else ""
         return Issue(
             "example",

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Protocol
 
-from my_datasets.checking import docs_check, source_check
+from my_datasets.checking import source_check
 from my_datasets.checking.target import CheckTarget, find
 from my_datasets.core.issue import Issue, Severity
 
@@ -66,8 +66,8 @@ def check(name_or_path: str, *, timeout: float = 60.0, launch: Launch = new_proc
     subject = find(name_or_path)
     if isinstance(subject, Issue):
         return [subject]
-    issues = list(source_check.issues(subject))
-    issues += docs_check.issues(subject, _valid_tags())
+    issues = list(source_check.source_issues(subject))
+    issues += source_check.docs_issues(subject, _valid_tags())
     if not any(_stops(issue) for issue in issues):
         issues += _behaviour(subject, timeout, launch)
     known = dict.fromkeys(issues)

@@ -6,7 +6,7 @@ from typing import Any
 from etils import epath
 from tensorflow_datasets.core.download import checksums, extractor, resource
 
-from my_datasets.builders.download.download_cache import mapped
+from my_datasets.builders.download_cache import map_addresses
 from my_datasets.checking.target import CheckTarget
 from my_datasets.core.issue import Issue, Severity
 
@@ -40,7 +40,7 @@ class DummyDownloadManager:  # builders that use unsupported methods get errors 
 
     def download(self, urls: Any) -> Any:
         """Returns a dummy file for each URL."""
-        return mapped(self._file, urls)
+        return map_addresses(self._file, urls)
 
     def download_and_extract(self, urls: Any) -> Any:
         """Returns the dummy data directory for each URL."""
@@ -49,7 +49,7 @@ class DummyDownloadManager:  # builders that use unsupported methods get errors 
             self._recorded(item.url)
             return self._there(self._dummy)
 
-        return mapped(extracted, urls)
+        return map_addresses(extracted, urls)
 
     def extract(self, _paths: Any) -> Any:
         """Returns the dummy data directory."""

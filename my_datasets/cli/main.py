@@ -10,8 +10,8 @@ from typing import Any
 import rich_click as click
 
 from my_datasets._version import __version__
-from my_datasets.building.disk_errors import file_error, no_memory
-from my_datasets.cli.render.output import print_only_printable, report_error, report_interruption
+from my_datasets.building.disk_space import file_error, no_memory
+from my_datasets.cli.output import print_only_printable, report_error, report_interruption
 from my_datasets.core import interruption
 from my_datasets.errors import MyDatasetsError
 

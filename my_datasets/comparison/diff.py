@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from my_datasets.comparison import example_changes
-from my_datasets.comparison.changed_examples import Keyed
 from my_datasets.comparison.examine import Examination, examine
-from my_datasets.comparison.example_changes import SplitDiff
+from my_datasets.comparison.example_changes import KeyMatcher, SplitDiff
 from my_datasets.comparison.version_metadata import ComparedVersion
-from my_datasets.core import version_rules
-from my_datasets.core.hash_sets import Parts
+from my_datasets.core import version
+from my_datasets.core.hash_sets import HashFiles
 from my_datasets.core.machine import cores
-from my_datasets.core.version import VersionNumber
-from my_datasets.core.version_rules import Bump, ChangeKind, VersionChange
+from my_datasets.core.version import Bump, ChangeKind, VersionChange, VersionNumber
 from my_datasets.errors import IncompleteVersionError, explain
 from my_datasets.metadata import content, feature_changes
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.records.keys import ShardKeys, path_of
-from my_datasets.statistics.drift import Moved, moved
+from my_datasets.statistics.drift import DriftedStatistic, drifted
 
 
 @dataclass(frozen=True)
@@ -42,14 +40,14 @@ class Diff:
     new: str
     changes: tuple[VersionChange, ...]
     splits: tuple[SplitDiff, ...]
-    moved: tuple[Moved, ...]
+    moved: tuple[DriftedStatistic, ...]
     actual: Bump | None
     least: VersionNumber
 
     @property
     def required(self) -> Bump:
         """The bump that the changes require."""
-        return version_rules.required(self.changes)
+        return version.required(self.changes)
 
     @property
     def is_enough(self) -> bool:
@@ -102,18 +100,18 @@ def diff(
                 directory = Path(scratch) / str(number)
                 directory.mkdir()
                 sides.append(side.hashes(directory, without, workers or cores()))
-            keyed = Keyed(before.keys(common), after.keys(common), Path(scratch))
+            keyed = KeyMatcher(before.keys(common), after.keys(common), Path(scratch))
             compared = example_changes.compared(sides[0], sides[1], common, keyed)
     changes += [change for one in compared for change in one.changes()]
     is_same = not without and not any(change.node.startswith("split ") for change in changes)
     changes += _stored(before, after, common) if is_same else []
     changes.sort(key=lambda change: (-change.bump, change.node))
     same_dataset = before.dataset == after.dataset
-    actual = version_rules.between(before.version, after.version) if same_dataset else None
-    least = version_rules.least(before.version, version_rules.required(changes))
+    actual = version.between(before.version, after.version) if same_dataset else None
+    least = version.least(before.version, version.required(changes))
     return Diff(
         before.declared.name, after.declared.name, tuple(changes), tuple(compared),
-        tuple(moved(before.statistics, after.statistics)), actual, least,
+        tuple(drifted(before.statistics, after.statistics)), actual, least,
     )  # fmt: skip
 
 
@@ -182,7 +180,9 @@ class _Side(NamedTuple):
     def _is_listed(self, found: ShardKeys) -> bool:
         return self.listed is None or path_of(found.shard).name in self.listed
 
-    def hashes(self, directory: Path, without: frozenset[str], workers: int) -> dict[str, Parts]:
+    def hashes(
+        self, directory: Path, without: frozenset[str], workers: int
+    ) -> dict[str, HashFiles]:
         """Returns the hashes of the examples of each split, without some of the features."""
         wanted = Examination(without=without, is_canonical=self.is_canonical and not without)
         found = examine(self.path, self.declared, directory, wanted, workers=workers)

@@ -5,9 +5,9 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Protocol
 
-from my_datasets.comparison import reader_pool
+from my_datasets.building.engines import process_pool
 from my_datasets.comparison.findings import Examined, Violated, note
 from my_datasets.comparison.shard_parts import (
     BYTES,
@@ -19,14 +19,56 @@ from my_datasets.comparison.shard_parts import (
     unreadable,
     values_of,
 )
-from my_datasets.core.hash_sets import Hashes, Parts
+from my_datasets.core.hash_sets import Hashes, HashFiles
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.features import Leaf
+from my_datasets.records import shard_reader
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.columns import UnreadableRecordError
 from my_datasets.records.tf_example.parsing import Parser
 from my_datasets.statistics.constraints import Checking, Constraint
-from my_datasets.statistics.split import SplitStatistics
+from my_datasets.statistics.feature import SplitStatistics
+
+# Less data than this is read by a single process.
+FEW_BYTES = 16 << 20
+
+
+class Reader(Protocol):
+    """Processes shards; it is copied into worker processes."""
+
+    def handle(self, task: Any) -> Any:
+        """Returns the result for a shard or a part of one."""
+
+    def finish(self) -> None:
+        """Ends the reader."""
+
+
+def read_each(
+    tasks: Sequence[Any],
+    reader: Reader,
+    workers: int,
+    *,
+    size: int,
+    file_format: str,
+    describe: Callable[[Any], str],
+) -> Iterator[tuple[Any, Any]]:
+    """Yields each task with the reader's result, in any order.
+
+    Args:
+      tasks: The shards, or parts of them, to read.
+      reader: The reader.
+      workers: The maximum number of processes.
+      size: The total size of the tasks in bytes.
+      file_format: The file format of the shards.
+      describe: Returns a task's name for errors.
+    """
+    can_fork = process_pool.available() and shard_reader.can_be_read_forked(file_format)
+    if workers == 1 or len(tasks) < 2 or size < FEW_BYTES or not can_fork:
+        for task in tasks:
+            yield task, reader.handle(task)
+        return
+    yield from process_pool.run(tasks, workers, lambda _: reader, lambda _: None, describe=describe)
+
 
 # Bytes of records parsed together if a record may have many numbers: a byte becomes eight, and
 # several times as many temporarily.
@@ -82,22 +124,22 @@ def examine(
     """
     tasks = list(parts_of(version_dir, declared, scratch, is_canonical=wanted.is_canonical))
     found = {name: Examined() for name in declared.splits}
-    waiting: dict[int, Found] = {}
-    done = reader_pool.each(
+    waiting: dict[int, PartResult] = {}
+    done = read_each(
         tasks, _Worker(wanted), workers, size=sum(task.size for task in tasks),
         file_format=declared.file_format, describe=lambda task: f"shard {task.shard.name}",
     )  # fmt: skip
     next_one = 0
-    of_shard: Found | None = None
+    of_shard: PartResult | None = None
     for task, result in done:
         waiting[task.number] = result
         if task.end is None:
-            check_count(task.shard, task.examples, Parts([task.target]).hashes)
+            check_count(task.shard, task.examples, HashFiles([task.target]).hashes)
         report(task.split, task.size)
         # In order, so that floating-point sums are reproducible.
         while next_one in waiting:
             here = tasks[next_one]
-            of_shard = Found.joined(filter(None, (of_shard, waiting.pop(next_one))))
+            of_shard = PartResult.joined(filter(None, (of_shard, waiting.pop(next_one))))
             _add_files(found[here.split], here.target, wanted)
             next_one += 1
             if next_one == len(tasks) or tasks[next_one].shard != here.shard:
@@ -107,7 +149,7 @@ def examine(
 
 
 @dataclass
-class Found:
+class PartResult:
     """The results for some consecutive examples.
 
     Attributes:
@@ -119,7 +161,7 @@ class Found:
     violated: dict[tuple[str, str], Violated]
 
     @classmethod
-    def joined(cls, parts: Iterable["Found"]) -> "Found":
+    def joined(cls, parts: Iterable["PartResult"]) -> "PartResult":
         """Returns the combined results of consecutive parts.
 
         Args:
@@ -134,7 +176,7 @@ class Found:
 
 def examine_shard(
     wanted: Examination, file_format: str, shard: Path, examples: int, of: int, folder: Path
-) -> Found:
+) -> PartResult:
     """Examines one shard that this package has just written, on any machine.
 
     Args:
@@ -150,10 +192,10 @@ def examine_shard(
     worker = _Worker(wanted)
     with worker.writing(whole) as files:
         parts = cut(whole, is_canonical=wanted.is_canonical)
-        return Found.joined(worker.examined(part, files) for part in parts)
+        return PartResult.joined(worker.examined(part, files) for part in parts)
 
 
-def joined(shards: Iterable[tuple[Path, Found]], wanted: Examination) -> Examined:
+def joined(shards: Iterable[tuple[Path, PartResult]], wanted: Examination) -> Examined:
     """Returns the results for a split whose shards were examined separately.
 
     Args:
@@ -171,10 +213,10 @@ def _add_files(found: Examined, target: Path, wanted: Examination) -> None:
     found.hashes.append(target)
     for number, (name, constraint) in enumerate(wanted.constraints.items()):
         if constraint.unique:
-            found.values.setdefault(name, Parts()).append(values_of(target, number))
+            found.values.setdefault(name, HashFiles()).append(values_of(target, number))
 
 
-def _add(found: Examined | Found, one: Found) -> None:
+def _add(found: Examined | PartResult, one: PartResult) -> None:
     if found.statistics is None:
         found.statistics = one.statistics
     elif one.statistics is not None:
@@ -218,15 +260,15 @@ class _Worker:
                 },
             )
 
-    def handle(self, task: ShardPart) -> Found:
+    def handle(self, task: ShardPart) -> PartResult:
         with self.writing(task) as files:
             return self.examined(task, files)
 
-    def examined(self, task: ShardPart, files: _Files) -> Found:
+    def examined(self, task: ShardPart, files: _Files) -> PartResult:
         """Returns the results for a part, after appending its hashes to `files`."""
         wanted = self._wanted
         statistics = None if wanted.leaves is None else SplitStatistics(wanted.leaves, task.of)
-        result = Found(statistics, {})
+        result = PartResult(statistics, {})
         row, most = task.begin, _most_bytes(wanted)
         for batch, hashes in batches(
             task, most, is_canonical=wanted.is_canonical, without=wanted.without
@@ -243,7 +285,7 @@ class _Worker:
         row: int,
         batch: RecordBatch,
         hashes: Hashes,
-        result: Found,
+        result: PartResult,
         values: Mapping[int, BinaryIO],
     ) -> None:
         try:

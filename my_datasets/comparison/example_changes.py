@@ -3,14 +3,139 @@
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from my_datasets.comparison.changed_examples import Keyed
-from my_datasets.comparison.multiset import Counted
+import numpy as np
+import numpy.typing as npt
+
 from my_datasets.core import hash_sets
-from my_datasets.core.hash_sets import HashPart, Parts, Places
-from my_datasets.core.version_rules import ChangeKind, VersionChange
+from my_datasets.core.hash_sets import HashFiles, HashPart, Places, Texts
+from my_datasets.core.version import ChangeKind, VersionChange
 from my_datasets.metadata import content
+from my_datasets.records.keys import ShardKeys
+
+
+class HashCounts(NamedTuple):
+    """Distinct hashes, sorted, with the count of each and the position of one occurrence."""
+
+    texts: Texts
+    counts: Places
+    places: Places
+
+    @classmethod
+    def of(cls, piece: HashPart) -> "HashCounts":
+        """Counts the hashes of a piece."""
+        texts, first, counts = np.unique(piece.texts, return_index=True, return_counts=True)
+        return cls(texts, counts, piece.places[first])
+
+    @property
+    def total(self) -> int:
+        """The number of hashes, including duplicates."""
+        return int(self.counts.sum())
+
+    def minus(self, other: "HashCounts") -> "HashCounts":
+        """Returns the multiset difference."""
+        left = self.counts.copy()
+        _, here, there = np.intersect1d(
+            self.texts, other.texts, assume_unique=True, return_indices=True
+        )
+        left[here] -= np.minimum(left[here], other.counts[there])
+        return self._chosen(np.flatnonzero(left), left)
+
+    def in_both(self, other: "HashCounts") -> "HashCounts":
+        """Returns the multiset intersection, with the positions in this one."""
+        _, here, there = np.intersect1d(
+            self.texts, other.texts, assume_unique=True, return_indices=True
+        )
+        counts = np.zeros_like(self.counts)
+        counts[here] = np.minimum(self.counts[here], other.counts[there])
+        return self._chosen(np.flatnonzero(counts), counts)
+
+    def _chosen(self, rows: Places, counts: Places) -> "HashCounts":
+        return HashCounts(self.texts[rows], counts[rows], self.places[rows])
+
+
+# An example's key hash and position. A row has the size of a hash, so that `core.hash_sets` can
+# partition it.
+_ROW = np.dtype([("key", "S16"), ("place", ">i8"), ("none", ">i8")])
+
+
+@dataclass(frozen=True)
+class MatchedExamples:
+    """Some of the examples that were added, removed or changed.
+
+    Attributes:
+      changed: The positions, in the new split, of examples with the same key but other values.
+      removed: The positions, in the old split, of examples that no longer exist.
+      added: The positions, in the new split, of examples that did not exist before.
+    """
+
+    changed: Places
+    removed: Places
+    added: Places
+
+
+class KeyMatcher:
+    """Records removed and added examples in files, and matches them by their keys."""
+
+    def __init__(
+        self,
+        old: Mapping[str, Sequence[ShardKeys]],
+        new: Mapping[str, Sequence[ShardKeys]],
+        directory: Path,
+    ) -> None:
+        """Starts without any examples.
+
+        Args:
+          old: By split, the example keys of the old version, shard by shard.
+          new: By split, the example keys of the new version. Keys are unknown for splits that are
+            not in both.
+          directory: A directory for temporary files.
+        """
+        self._keys = old, new
+        self._directory = directory
+
+    def knows(self, split: str) -> bool:
+        """Returns whether the example keys of a split are known in both versions."""
+        return all(split in keys for keys in self._keys)
+
+    def note(self, split: str, gone: Places, come: Places) -> None:
+        """Records the positions of removed and added examples."""
+        for side, places in enumerate((gone, come)):
+            rows = np.zeros(len(places), _ROW)
+            rows["key"], rows["place"] = _of(self._keys[side][split], places), places
+            with self._path(split, side).open("ab") as file:
+                rows.tofile(file)
+
+    def matched(self, split: str) -> Iterator[MatchedExamples]:
+        """Yields all recorded examples of a split, some at a time."""
+        paths = [self._path(split, side) for side in (0, 1)]
+        if not all(path.exists() for path in paths):
+            return
+        for was, now in hash_sets.pieces(*([hash_sets.map_hashes(path)] for path in paths)):
+            rows = [np.ascontiguousarray(one.texts).view(_ROW) for one in (was, now)]
+            _, old, new = np.intersect1d(
+                rows[0]["key"], rows[1]["key"], assume_unique=True, return_indices=True
+            )
+            before, after = (one["place"].astype(np.int64) for one in rows)
+            yield MatchedExamples(after[new], np.delete(before, old), np.delete(after, new))
+
+    def _path(self, split: str, side: int) -> Path:
+        return self._directory / f"{side}-{split.encode().hex()}"
+
+
+def _of(parts: Sequence[ShardKeys], places: Places) -> npt.NDArray[np.bytes_]:
+    """Returns the keys of examples as bytes; S16 of shape [n]."""
+    found = np.zeros((len(places), 2), ">u8")
+    ends = np.cumsum([part.examples for part in parts])
+    which = np.searchsorted(ends, places, side="right")
+    # One shard at a time, because each open shard takes a file descriptor.
+    for number in np.unique(which).tolist():
+        here, part = which == number, parts[number]
+        found[here] = part.read()[places[here] - (int(ends[number]) - part.examples)]
+    return found.view(_ROW["key"]).reshape(-1)
+
 
 # Maximum number of examples listed per kind of change.
 _NAMED = 5
@@ -88,7 +213,10 @@ class SplitDiff:
 
 
 def compared(
-    old: Mapping[str, Parts], new: Mapping[str, Parts], common: Sequence[str], keyed: Keyed
+    old: Mapping[str, HashFiles],
+    new: Mapping[str, HashFiles],
+    common: Sequence[str],
+    keyed: KeyMatcher,
 ) -> list[SplitDiff]:
     """Returns the differences in the splits that both versions have.
 
@@ -103,11 +231,11 @@ def compared(
     for some in hash_sets.pieces(*old.values(), *new.values()):
         before = dict(zip(old, some[: len(old)], strict=True))
         after = dict(zip(new, some[len(old) :], strict=True))
-        gone: dict[str, Counted] = {}
-        come: dict[str, Counted] = {}
+        gone: dict[str, HashCounts] = {}
+        come: dict[str, HashCounts] = {}
         for name in {*old, *new}:
-            was = Counted.of(before.get(name, nothing))
-            now = Counted.of(after.get(name, nothing))
+            was = HashCounts.of(before.get(name, nothing))
+            now = HashCounts.of(after.get(name, nothing))
             gone[name], come[name] = was.minus(now), now.minus(was)
         for name, split in found.items():
             for source in old:
@@ -140,7 +268,7 @@ def compared(
 
 
 def _note_moved(
-    split: SplitDiff, source: str, gone: dict[str, Counted], come: dict[str, Counted]
+    split: SplitDiff, source: str, gone: dict[str, HashCounts], come: dict[str, HashCounts]
 ) -> int:
     """Records the examples that moved to a split from another one, and returns their number."""
     left, arrived = gone[source], come[split.name]

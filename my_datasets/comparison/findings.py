@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from my_datasets.core.hash_sets import Copies, Parts
+from my_datasets.core.hash_sets import DuplicateHashes, HashFiles
 from my_datasets.metadata import content
 from my_datasets.metadata.content import ShardContent, SplitContent
 from my_datasets.statistics.constraints import Constraint, Violation
+from my_datasets.statistics.feature import SplitStatistics
 from my_datasets.statistics.numbers import LabelStatistics
-from my_datasets.statistics.split import SplitStatistics
 
 # Maximum number of classes without examples to list.
 _MOST_TOLD = 5
@@ -38,10 +38,10 @@ class Examined:
       values: The hashes of values that must be unique, by feature; in the same parts as `hashes`.
     """
 
-    hashes: Parts = field(default_factory=Parts)
+    hashes: HashFiles = field(default_factory=HashFiles)
     statistics: SplitStatistics | None = None
     violated: dict[tuple[str, str], Violated] = field(default_factory=dict)
-    values: dict[str, Parts] = field(default_factory=dict)
+    values: dict[str, HashFiles] = field(default_factory=dict)
 
     def content(self, shards: Sequence[ShardContent]) -> SplitContent:
         """Returns the manifest's entry on the examples.
@@ -98,8 +98,10 @@ def violations(
 
 def _repeated(feature: str, found: Mapping[str, Examined]) -> Iterator[tuple[str, str]]:
     """Yields the feature and a description if values are not unique."""
-    parts = {name: split.values.get(feature, Parts()) for name, split in found.items()}
-    copies = Copies.of(Parts(path for some in parts.values() for path in some.paths), 1)
+    parts = {name: split.values.get(feature, HashFiles()) for name, split in found.items()}
+    copies = DuplicateHashes.of(
+        HashFiles(path for some in parts.values() for path in some.paths), 1
+    )
     for first in copies.places:
         sizes = {name: some.hashes for name, some in parts.items()}
         one, other = (_counted_in(sizes, place) for place in first)

@@ -4,10 +4,9 @@ from pathlib import Path
 
 from my_datasets.comparison.diff import Diff, diff
 from my_datasets.comparison.version_metadata import ComparedVersion
-from my_datasets.core import version_rules
+from my_datasets.core import version
 from my_datasets.core.logs import get_logger
-from my_datasets.core.version import VersionNumber
-from my_datasets.core.version_rules import Bump
+from my_datasets.core.version import Bump, VersionNumber
 from my_datasets.errors import MyDatasetsError, VersionGateError, explain
 from my_datasets.metadata import layout
 from my_datasets.metadata.dataset_info import MALFORMED
@@ -58,7 +57,7 @@ def check(new_dir: Path, siblings: Path, blocked: Blocked | None = None) -> None
 
 def _compared(low: tuple[VersionNumber, Path], high: tuple[VersionNumber, Path]) -> Diff | None:
     """Returns the differences between two versions; None if any are allowed or they are unknown."""
-    if version_rules.between(low[0], high[0]) is Bump.MAJOR:
+    if version.between(low[0], high[0]) is Bump.MAJOR:
         return None
     try:
         return diff(low[1], high[1])

@@ -38,7 +38,7 @@ def pieces(*all_parts: Sequence[Hashes], at_once: int = AT_ONCE) -> Iterator[lis
         yield [HashPart.of(parts, low, high) for parts in all_parts]
 
 
-def mapped(path: Path) -> Hashes:
+def map_hashes(path: Path) -> Hashes:
     """Returns the hashes in a file; shape [n, 32]."""
     if not path.stat().st_size:  # of which there is nothing to map
         return np.zeros((0, SIZE), np.uint8)
@@ -46,7 +46,7 @@ def mapped(path: Path) -> Hashes:
 
 
 @dataclass
-class Copies:
+class DuplicateHashes:
     """Hashes that are there more than once.
 
     Attributes:
@@ -60,7 +60,7 @@ class Copies:
     places: list[tuple[int, int]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, parts: Sequence[Hashes], most: int) -> "Copies":
+    def of(cls, parts: Sequence[Hashes], most: int) -> "DuplicateHashes":
         """Looks for them.
 
         Args:
@@ -83,7 +83,7 @@ class Copies:
         return found
 
 
-class Parts(Sequence[Hashes]):
+class HashFiles(Sequence[Hashes]):
     """The hashes in some files that follow each other, of which each is open only while it is used.
 
     A mapped file holds a descriptor, and there may be more parts than a process may have of those.
@@ -106,11 +106,11 @@ class Parts(Sequence[Hashes]):
     @overload
     def __getitem__(self, number: int) -> Hashes: ...
     @overload
-    def __getitem__(self, number: slice) -> "Parts": ...
-    def __getitem__(self, number: int | slice) -> "Hashes | Parts":
+    def __getitem__(self, number: slice) -> "HashFiles": ...
+    def __getitem__(self, number: int | slice) -> "Hashes | HashFiles":
         if isinstance(number, slice):
-            return Parts(self.paths[number])
-        return mapped(self.paths[number])
+            return HashFiles(self.paths[number])
+        return map_hashes(self.paths[number])
 
     @property
     def hashes(self) -> int:

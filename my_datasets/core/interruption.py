@@ -102,7 +102,7 @@ def _raise(number: int) -> NoReturn:
 
 
 @contextmanager
-def telling(kept: str | Callable[[], str]) -> Iterator[None]:
+def with_note(kept: str | Callable[[], str]) -> Iterator[None]:
     """Adds what is kept to a `KeyboardInterrupt` or `Terminated` that passes, as its note.
 
     Args:
@@ -116,7 +116,7 @@ def telling(kept: str | Callable[[], str]) -> Iterator[None]:
         raise
 
 
-def behind(error: BaseException | None) -> BaseException | None:
+def interruption_of(error: BaseException | None) -> BaseException | None:
     """Returns the `KeyboardInterrupt` or `Terminated` that an error was made of; None if none."""
     while error is not None and not isinstance(error, (KeyboardInterrupt, Terminated)):
         error = error.__cause__ or error.__context__

@@ -1,7 +1,15 @@
-"""Versions `1.2.3` and patterns `1.*.*`, with TFDS's meaning and without importing TFDS."""
+"""Versions `1.2.3` and patterns `1.*.*`, with TFDS's meaning and without importing TFDS.
+
+TFDS's meaning of the numbers (tensorflow.org/datasets/datasets_versioning): MAJOR if existing data
+or what its slices give change; MINOR if existing data is the same, and there is more; PATCH if
+only the serialisation on disk changed.
+"""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Any
 
 _PART = r"(?:0|[1-9][0-9]*)"
 _VERSION = re.compile(rf"({_PART})\.({_PART})\.({_PART})")
@@ -62,3 +70,146 @@ class VersionPattern:
         given = (version.major, version.minor, version.patch)
         wanted = (self.major, self.minor, self.patch)
         return all(part in (None, number) for part, number in zip(wanted, given, strict=True))
+
+
+class Bump(IntEnum):
+    """By which number a version is to be raised, at least."""
+
+    NONE = 0
+    PATCH = 1
+    MINOR = 2
+    MAJOR = 3
+
+    def __str__(self) -> str:
+        return self.name.lower()
+
+
+class ChangeKind(StrEnum):
+    """The kinds of changes."""
+
+    EXAMPLES_ADDED = "examples-added"
+    EXAMPLES_REMOVED = "examples-removed"
+    EXAMPLES_CHANGED = "examples-changed"
+    EXAMPLES_MOVED = "examples-moved"
+    EXAMPLES_REORDERED = "examples-reordered"
+    FEATURE_ADDED = "feature-added"
+    FEATURE_REMOVED = "feature-removed"
+    FEATURE_KIND = "feature-kind"
+    FEATURE_TYPE = "feature-type"
+    FEATURE_TYPE_WIDENED = "feature-type-widened"
+    FEATURE_SHAPE = "feature-shape"
+    FEATURE_SHAPE_NARROWED = "feature-shape-narrowed"
+    FEATURE_OPTIONAL = "feature-optional"
+    FEATURE_REQUIRED = "feature-required"
+    FEATURE_ENCODING = "feature-encoding"
+    FEATURE_OTHERWISE = "feature-otherwise"
+    LABELS_APPENDED = "labels-appended"
+    LABELS_CHANGED = "labels-changed"
+    LABELS_NAMED = "labels-named"
+    SUPERVISED_CHANGED = "supervised-changed"
+    SUPERVISED_ADDED = "supervised-added"
+    SPLIT_ADDED = "split-added"
+    SPLIT_REMOVED = "split-removed"
+    CONFIG_ADDED = "config-added"
+    CONFIG_REMOVED = "config-removed"
+    CONFIG_DEFAULT = "config-default"
+    SHARDS = "shards"
+    FILE_FORMAT = "file-format"
+    BYTES = "bytes"
+
+
+# What each kind of change asks for, and why.
+RULES: dict[ChangeKind, tuple[Bump, str]] = {
+    ChangeKind.EXAMPLES_ADDED: (Bump.MAJOR, "slices such as train[:10%] give other examples"),
+    ChangeKind.EXAMPLES_REMOVED: (Bump.MAJOR, "existing examples are gone"),
+    ChangeKind.EXAMPLES_CHANGED: (Bump.MAJOR, "existing examples have other values"),
+    ChangeKind.EXAMPLES_MOVED: (Bump.MAJOR, "an example that was held out may now be trained on"),
+    ChangeKind.EXAMPLES_REORDERED: (Bump.MAJOR, "slices such as train[:10%] give other examples"),
+    ChangeKind.FEATURE_ADDED: (Bump.MINOR, "what was there is the same, and there is more"),
+    ChangeKind.FEATURE_REMOVED: (Bump.MAJOR, "code that reads it fails"),
+    ChangeKind.FEATURE_KIND: (Bump.MAJOR, "its values are of another kind"),
+    ChangeKind.FEATURE_TYPE: (Bump.MAJOR, "its values are of another type"),
+    ChangeKind.FEATURE_TYPE_WIDENED: (Bump.MAJOR, "code written for arrays of that type fails"),
+    ChangeKind.FEATURE_SHAPE: (Bump.MAJOR, "batches and models that rely on the shape fail"),
+    ChangeKind.FEATURE_SHAPE_NARROWED: (Bump.MINOR, "all values had that shape; now it is said"),
+    ChangeKind.FEATURE_OPTIONAL: (Bump.MAJOR, "code that relies on a value may find none"),
+    ChangeKind.FEATURE_REQUIRED: (Bump.MINOR, "there is always a value now, as was allowed before"),
+    ChangeKind.FEATURE_ENCODING: (Bump.PATCH, "the same values are stored in another way"),
+    ChangeKind.FEATURE_OTHERWISE: (Bump.MAJOR, "it is declared in another way, of unknown effect"),
+    ChangeKind.LABELS_APPENDED: (Bump.MINOR, "the numbers of all classes are as before"),
+    ChangeKind.LABELS_CHANGED: (Bump.MAJOR, "a number means another class"),
+    ChangeKind.LABELS_NAMED: (Bump.MINOR, "the numbers are as before, and have names now"),
+    ChangeKind.SUPERVISED_CHANGED: (Bump.MAJOR, "as_supervised=True gives something else"),
+    ChangeKind.SUPERVISED_ADDED: (Bump.MINOR, "as_supervised=True failed before"),
+    ChangeKind.SPLIT_ADDED: (Bump.MINOR, "the splits that were there are as before"),
+    ChangeKind.SPLIT_REMOVED: (Bump.MAJOR, "code that loads it fails"),
+    ChangeKind.CONFIG_ADDED: (Bump.MINOR, "the configs that were there are as before"),
+    ChangeKind.CONFIG_REMOVED: (Bump.MAJOR, "code that loads it fails"),
+    ChangeKind.CONFIG_DEFAULT: (Bump.MAJOR, "code that names no config loads another one"),
+    ChangeKind.SHARDS: (Bump.PATCH, "the same examples in the same order, cut at other places"),
+    ChangeKind.FILE_FORMAT: (Bump.PATCH, "the same examples in the same order, in other files"),
+    ChangeKind.BYTES: (Bump.PATCH, "the same examples in the same order, written by other bytes"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VersionChange:
+    """Something that is different in another version.
+
+    Attributes:
+      kind: What kind of change it is.
+      node: What it is about: a feature, a split, a shard.
+      before: What it was.
+      after: What it is now.
+    """
+
+    kind: ChangeKind
+    node: str
+    before: str = ""
+    after: str = ""
+
+    @property
+    def bump(self) -> Bump:
+        """What it asks for."""
+        return RULES[self.kind][0]
+
+    @property
+    def reason(self) -> str:
+        """Why."""
+        return RULES[self.kind][1]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it for scripts."""
+        return {
+            "kind": self.kind.value,
+            "node": self.node,
+            "before": self.before,
+            "after": self.after,
+            "bump": str(self.bump),
+            "reason": self.reason,
+        }
+
+
+def required(changes: Iterable[VersionChange]) -> Bump:
+    """Returns what changes ask for together: as much as the one that asks for most."""
+    return max((change.bump for change in changes), default=Bump.NONE)
+
+
+def between(old: VersionNumber, new: VersionNumber) -> Bump | None:
+    """Returns by which number a version was raised; None if it is lower than the old one."""
+    if new < old:
+        return None
+    if new.major > old.major:
+        return Bump.MAJOR
+    if new.minor > old.minor:
+        return Bump.MINOR
+    return Bump.PATCH if new.patch > old.patch else Bump.NONE
+
+
+def least(old: VersionNumber, bump: Bump) -> VersionNumber:
+    """Returns the lowest version that is raised by as much."""
+    if bump is Bump.MAJOR:
+        return VersionNumber(old.major + 1, 0, 0)
+    if bump is Bump.MINOR:
+        return VersionNumber(old.major, old.minor + 1, 0)
+    return VersionNumber(old.major, old.minor, old.patch + 1) if bump is Bump.PATCH else old

@@ -119,7 +119,7 @@ def fetch(
     raise _combined(url, failures)
 
 
-def alone(url: str, directory: Path) -> contextlib.AbstractContextManager[None]:
+def exclusive_download(url: str, directory: Path) -> contextlib.AbstractContextManager[None]:
     """Waits until no other process downloads the same file to the same directory."""
     return Partial(directory, url).alone()
 

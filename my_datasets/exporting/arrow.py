@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from my_datasets.errors import FeatureError, explain
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder
-from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.parsing import Parser

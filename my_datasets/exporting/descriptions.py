@@ -1,17 +1,165 @@
-"""What lies beside exported files: a card, and a description for Croissant."""
+"""What lies beside exported files: a card, and a description for Croissant.
 
-from collections.abc import Sequence
+See https://huggingface.co/docs/hub/datasets-cards.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
+import yaml
 
+from my_datasets.core.sizes import human_size
 from my_datasets.exporting.croissant import PARQUET, as_text, croissant
-from my_datasets.exporting.dataset_card import readme
 from my_datasets.exporting.parquet import ExportedFile
 from my_datasets.exporting.version_summary import About, SummaryFile
 from my_datasets.input_pipeline.read.prepared import Prepared
 from my_datasets.metadata.features import leaves_of
+from my_datasets.printable import printable
+
+# The hub's names of licences that datasets often have.
+_LICENCES = {
+    "cc by 4.0": "cc-by-4.0", "cc-by-4.0": "cc-by-4.0", "cc by-sa 4.0": "cc-by-sa-4.0",
+    "cc-by-sa-4.0": "cc-by-sa-4.0", "cc by-nc 4.0": "cc-by-nc-4.0", "cc-by-nc-4.0": "cc-by-nc-4.0",
+    "cc0 1.0": "cc0-1.0", "cc0-1.0": "cc0-1.0", "cc0": "cc0-1.0", "mit": "mit",
+    "apache 2.0": "apache-2.0", "apache-2.0": "apache-2.0", "apache license 2.0": "apache-2.0",
+    "bsd-3-clause": "bsd-3-clause", "odc-by": "odc-by", "odbl": "odbl",
+}  # fmt: skip
+_SIZES = (
+    (1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"), (100_000_000, "10M<n<100M"), (1_000_000_000, "100M<n<1B"),
+)  # fmt: skip
+_LARGEST = "n>1B"
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_IMAGE = re.compile(r"!\[")
+# What makes a block of code of the text behind it, anywhere in a line: in lists and quotes, too.
+_FENCE = re.compile(r"`{3,}|~{3,}")
+
+
+def readme(about: About, schema_note: str, bytes_of: Mapping[str, int]) -> str:
+    """Returns the card of a version that was written as Parquet files.
+
+    Args:
+      about: What is known of it.
+      schema_note: What the schema of its files notes for `datasets`, as JSON.
+      bytes_of: The size of each split's files.
+    """
+    given = _head(about, schema_note, bytes_of)
+    head = yaml.safe_dump(given, allow_unicode=True, sort_keys=False, width=1000)
+    if printable(head) != head:
+        # Names of features and classes stay as they are; YAML writes them in ASCII.
+        head = yaml.safe_dump(given, sort_keys=False, width=1000)
+    parts = [f"# {_plain(about.name)}\n", _marked(_body(about))]
+    if about.notes:
+        parts.append(f"## Version {about.version}\n\n{_marked(about.notes)}")
+    parts.append(
+        "## Splits\n\n| split | examples | size |\n|---|--:|--:|\n"
+        + "".join(
+            f"| {_plain(name)} | {count:,} | {human_size(bytes_of.get(name, 0))} |\n"
+            for name, count in about.examples.items()
+            if name in bytes_of
+        )
+    )
+    parts.append(
+        "## Features\n\n| feature | kind | type | shape | what it is |\n|---|---|---|---|---|\n"
+        + "".join(
+            f"| {_plain(one.name or 'value')} | {_plain(one.kind)} | {_plain(one.dtype)} | "
+            f"{one.shape} | {_plain(one.description)} |\n"
+            for one in about.features
+        )
+    )
+    if about.licence:
+        parts.append(f"## Licence\n\n{_plain(about.licence)}")
+    if about.citation:
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", about.citation)), default=0))
+        parts.append(f"## Citation\n\n{fence}bibtex\n{about.citation}\n{fence}")
+    if about.digest:
+        parts.append(
+            f"Digest of the content, as `my-datasets verify` computes it: `{about.digest}`"
+        )
+    body = "\n\n".join(part.strip("\n") for part in parts)
+    return f"---\n{head}---\n\n{printable(body)}\n"
+
+
+def _head(about: About, schema_note: str, bytes_of: Mapping[str, int]) -> dict[str, Any]:
+    total = sum(count for name, count in about.examples.items() if name in bytes_of)
+    licence = _LICENCES.get(about.licence.lower())
+    found: dict[str, Any] = {"pretty_name": about.name}
+    if licence:
+        found["license"] = licence
+    elif about.licence:
+        found |= {"license": "other", "license_name": about.licence}
+    found["size_categories"] = [next((n for most, n in _SIZES if total < most), _LARGEST)]
+    found["tags"] = [*about.modalities, "my_datasets"]
+    found["configs"] = [
+        {
+            "config_name": "default",
+            "data_files": [{"split": name, "path": f"data/{name}-*"} for name in bytes_of],
+        }
+    ]
+    features = json.loads(schema_note)["info"]["features"]
+    found["dataset_info"] = {
+        "features": [_feature(name, one) for name, one in features.items()],
+        "splits": [
+            {"name": name, "num_bytes": size, "num_examples": about.examples[name]}
+            for name, size in bytes_of.items()
+        ],
+        "download_size": sum(bytes_of.values()),
+        "dataset_size": sum(bytes_of.values()),
+    }
+    return found
+
+
+def _feature(name: str, given: Any) -> dict[str, Any]:
+    """Returns a feature in the form that the YAML of cards has."""
+    return {"name": name, **_form(given)}
+
+
+def _form(given: Any) -> dict[str, Any]:
+    kind = given.get("_type")
+    if not isinstance(kind, str):  # a dict of features
+        return {"struct": [_feature(name, one) for name, one in given.items()]}
+    if kind == "List":
+        inner = _form(given["feature"])
+        return {"list": inner.get("dtype", inner) if set(inner) == {"dtype"} else inner}
+    if kind == "ClassLabel":
+        names = {str(number): name for number, name in enumerate(given["names"])}
+        return {"dtype": {"class_label": {"names": names}}}
+    return {"dtype": "image" if kind == "Image" else given["dtype"]}
+
+
+def _body(about: About) -> str:
+    text = about.description
+    first, _, rest = text.partition("\n")
+    if first.strip("# ").strip() in (about.name, about.name.partition("/")[0]):
+        text = rest
+    links = "\n".join(f"* <{url}>" for url in about.urls if url.startswith(("https://", "http://")))
+    return "\n\n".join(filter(None, [text.strip(), links]))
+
+
+def _marked(text: str) -> str:
+    """Returns Markdown in which HTML, images and fences are text.
+
+    A fence that is not closed would reach to the next one, in another part of the card; an image
+    would be fetched by whoever reads the card.
+    """
+    safe = _TAG.sub(lambda found: "<" if _is_link(text, found.start()) else "&lt;", text)
+    safe = _IMAGE.sub(r"&#33;[", safe)
+    return _FENCE.sub(lambda found: "".join(f"\\{one}" for one in found[0]), safe)
+
+
+def _is_link(text: str, at: int) -> bool:
+    return re.match(r"<https?://[^\s<>]+>", text[at:]) is not None
+
+
+def _plain(text: str) -> str:
+    """Returns a text in which nothing is markup, for a cell of a table."""
+    line = " ".join(text.split())
+    return re.sub(r"([\\`*_{}\[\]<>#|!])", r"\\\1", line)
 
 
 def describe(prepared: Prepared, directory: Path, files: Sequence[ExportedFile]) -> None:

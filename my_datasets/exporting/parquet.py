@@ -1,7 +1,8 @@
 """`export`: the examples of a version as Parquet files that every tool for tables reads."""
 
+import contextlib
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,25 +11,70 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from my_datasets.building.disk_errors import explained
+from my_datasets.building import staging
+from my_datasets.building.disk_space import explained
 from my_datasets.errors import (
     ExampleError,
     FeatureError,
     LostExamplesError,
+    OverwriteError,
     SplitNotFoundError,
     explain,
     missing_shard,
 )
 from my_datasets.exporting.arrow import Columns
-from my_datasets.exporting.target import check, staged
 from my_datasets.exporting.version_summary import require_own_metadata
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.decoder import MisfitError
+from my_datasets.input_pipeline.decode.decoder import FeatureMismatchError
 from my_datasets.input_pipeline.read.prepared import Prepared
 from my_datasets.metadata import features
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.storage import addresses, regular_files
+
+# Says that a directory holds an export, which may be replaced.
+MARKER = "my-datasets-export.json"
+
+
+@contextlib.contextmanager
+def staged(target: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Yields a directory that is put into its place when all went well, and else is gone.
+
+    Raises:
+      OverwriteError: There is something else by now; see `check`.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with staging.beside(target) as directory:
+        yield directory
+        (directory / MARKER).write_text('{"format": 1}\n', "utf-8")
+        # Exports take long: what was put there in the meantime is not ours.
+        check_target(target, overwrite=overwrite)
+        if target.exists():
+            staging.swap(directory, target)
+        else:
+            directory.rename(target)
+
+
+def check_target(target: Path, *, overwrite: bool) -> None:
+    """Looks whether an export may be put somewhere.
+
+    Raises:
+      OverwriteError: There is something else, or an export that is not to be replaced.
+    """
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    if not (target.exists() or target.is_symlink()):
+        return
+    is_ours = (target / MARKER).is_file()
+    if not (is_ours and overwrite):
+        raise OverwriteError(
+            explain(
+                f"{target} is there already" + (", an earlier export." if is_ours else "."),
+                fix="give --overwrite, or another directory" if is_ours
+                else "name a directory that does not exist",
+            )
+        )  # fmt: skip
+
 
 _MOST_ROWS = 8192
 _CHUNK_BYTES = 16 << 20
@@ -113,7 +159,7 @@ def export(
     """
     # Of a link the place it leads to, which may be on a larger disk.
     target = Path(os.path.realpath(addresses.local_path(directory, "The directory")))
-    check(target, overwrite=overwrite)
+    check_target(target, overwrite=overwrite)
     require_own_metadata(prepared.path)
     wanted = _chosen_splits(prepared, splits)
     columns = Columns(prepared.schema.tree, _binary(prepared, binary))
@@ -195,7 +241,7 @@ class _Split:
         batch = self._records.read(np.arange(begin, end))
         try:
             return self._columns.table(batch)
-        except MisfitError as error:
+        except FeatureMismatchError as error:
             place = self._records.place(begin + error.rows[0])
             raise ExampleError(
                 explain(

@@ -1,11 +1,13 @@
 """The stages that make batches of examples, whatever they are of."""
 
 import dataclasses
+import json
+import os
 import secrets
+import sys
 from collections.abc import Sequence
 
 from my_datasets.errors import InvalidOptionError, explain
-from my_datasets.input_pipeline.order.hosts import this_host
 from my_datasets.input_pipeline.order.permutation import EpochOrder, WindowOrder
 from my_datasets.input_pipeline.plan import sizing
 from my_datasets.input_pipeline.plan.plan import Plan
@@ -24,11 +26,58 @@ from my_datasets.input_pipeline.plan.stages import (
 from my_datasets.input_pipeline.read.opening import opened
 from my_datasets.input_pipeline.read.source import IndexedExamples
 
+
+def this_host() -> tuple[int, int]:
+    """Returns (index, count) of this process among those that train together.
+
+    From PyTorch if `torch.distributed` is initialised; from JAX if it knows several processes; else
+    from the environment: `RANK` and `WORLD_SIZE` as `torchrun` sets them, or `TF_CONFIG` as
+    `tf.distribute` reads it. (0, 1) without any of those. No framework is imported for it.
+
+    Raises:
+      InvalidOptionError: The environment says what cannot be.
+    """
+    torch = sys.modules.get("torch")
+    if (
+        torch is not None
+        and torch.distributed.is_available()
+        and torch.distributed.is_initialized()
+    ):
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    jax = sys.modules.get("jax")
+    if jax is not None and jax.process_count() > 1:
+        return jax.process_index(), jax.process_count()
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        return _checked(os.environ["RANK"], os.environ["WORLD_SIZE"], "RANK and WORLD_SIZE")
+    if os.environ.get("TF_CONFIG"):
+        config = json.loads(os.environ["TF_CONFIG"])
+        task, cluster = config.get("task", {}), config.get("cluster", {})
+        # The chief is a worker, too, and the first one.
+        workers = [
+            (kind, i) for kind in ("chief", "worker") for i in range(len(cluster.get(kind, [])))
+        ]
+        here = (task.get("type", "worker"), int(task.get("index", 0)))
+        if here in workers:
+            return workers.index(here), len(workers)
+    return 0, 1
+
+
+def _checked(index: str, count: str, where: str) -> tuple[int, int]:
+    if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
+        raise InvalidOptionError(
+            explain(
+                f"{where} say that this is process {index!r} of {count!r}.",
+                fix="correct them, or give shard=(index, count)",
+            )
+        )
+    return int(index), int(count)
+
+
 # Of random seeds: short enough to be copied by hand.
 _SEED_BITS = 32
 
 
-def delivered(
+def with_delivery(
     stages: Sequence[Stage],
     batch: Batch,
     epochs: int | None,
@@ -49,7 +98,7 @@ def delivered(
     Raises:
       InvalidOptionError: There is no batch, or the memory is too little.
     """
-    source, order = looked_at(stages)
+    source, order = opened_for_inspection(stages)
     given = (Plan(tuple(stages)).get(Shard) or Shard(0, 1)).examples(order.size)
     if not order.size:
         raise InvalidOptionError(
@@ -85,7 +134,7 @@ def _of_a_window(stages: Sequence[Stage], order: EpochOrder) -> int | None:
     return max(1, order.size * order.window // len(order.runs))
 
 
-def looked_at(stages: Sequence[Stage]) -> tuple[IndexedExamples, EpochOrder]:
+def opened_for_inspection(stages: Sequence[Stage]) -> tuple[IndexedExamples, EpochOrder]:
     """Opens what is only looked at: a plan that nobody uses yet leaves nothing behind.
 
     Returns the examples and their order; the errors are those of `opened`.
@@ -123,7 +172,7 @@ def random_seed(part: Shard | None) -> int:
     return secrets.randbits(_SEED_BITS)
 
 
-def part_of(shard: tuple[int, int] | str, remainder: Remainder) -> Shard:
+def host_part(shard: tuple[int, int] | str, remainder: Remainder) -> Shard:
     """Returns the part that is this host's.
 
     Args:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from my_datasets.core.machine import cores
 from my_datasets.errors import FeatureError, InvalidOptionError, explain
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.input_pipeline.decode.pytree import Ragged, available_memory
 from my_datasets.input_pipeline.engine import Batches, Engine
-from my_datasets.input_pipeline.plan.memory import available
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import (  # fmt: skip
     Batch,
@@ -303,7 +302,7 @@ def _alternatives(plan: Plan, serial: float) -> Iterator[tuple[str, str, Plan, f
     more = max(2, cores())
     if prefetch.workers < more:
         yield "workers", str(more), _replaced(plan, _prefetch(plan, workers=more)), 0.0
-    fits = _bytes_of_all(plan) <= available() * _FOR_CACHE
+    fits = _bytes_of_all(plan) <= available_memory() * _FOR_CACHE
     fills = plan.get(Read) is not None and serial * plan.the(Read).examples <= _FILLED_IN
     if cache is None and plan.the(Decode).crop != "random" and fits and fills:
         last = max(i for i, one in enumerate(plan.stages) if isinstance(one, Decode | Tokenize))
@@ -312,7 +311,7 @@ def _alternatives(plan: Plan, serial: float) -> Iterator[tuple[str, str, Plan, f
 
 
 def _bytes_of_all(plan: Plan) -> float:
-    from my_datasets.input_pipeline.plan.memory import size_of
+    from my_datasets.input_pipeline.decode.pytree import size_of
 
     engine = Engine(plan, single=True)
     piece = engine.batching.piece(0)

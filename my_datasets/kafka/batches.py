@@ -12,12 +12,12 @@ import numpy as np
 
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.kafka.consumer.connection import Connection
-from my_datasets.kafka.consumer.consumer_thread import Counts, Feed
-from my_datasets.kafka.consumer.delivery_log import Offsets
-from my_datasets.kafka.consumer.position import TopicPosition
+from my_datasets.kafka.consumer.consumer_thread import ConsumerThread, Counts
+from my_datasets.kafka.consumer.offsets import TopicPosition
+from my_datasets.kafka.consumer.partitions import Offsets
 from my_datasets.kafka.decode.decoder import Decoded, Decoding
 from my_datasets.kafka.decode.quarantine import Quarantine
-from my_datasets.kafka.decode_queue import Block
+from my_datasets.kafka.decode_queue import MessageBlock
 from my_datasets.kafka.options import TopicRange
 
 # Waits are split into intervals of this many seconds, so that signals are handled.
@@ -71,7 +71,7 @@ class _Part:
       gone: The number of the block's messages that were returned or cannot be decoded.
     """
 
-    block: Block
+    block: MessageBlock
     decoded: Decoded
     begin: int = 0
     gone: int = 0
@@ -117,7 +117,7 @@ class MessageBatches(Iterator[Any]):
         """
         self._recipe, self._begin = recipe, position
         self._quarantine = Quarantine(recipe.quarantine, recipe.max_quarantined)
-        self._feed: Feed | None = None
+        self._feed: ConsumerThread | None = None
         self._parts: deque[_Part] = deque()
         self._rows = 0
         self._epoch = 0
@@ -212,10 +212,10 @@ class MessageBatches(Iterator[Any]):
     ) -> None:
         self.close()
 
-    def _opened(self) -> Feed:
+    def _opened(self) -> ConsumerThread:
         if self._feed is None:
             recipe = self._recipe
-            self._feed = Feed(
+            self._feed = ConsumerThread(
                 recipe.connection, recipe.reading, recipe.decoding, self._quarantine, self._begin
             )
             # Closes the feed also when the iterator is garbage-collected, and when Python shuts
@@ -223,7 +223,7 @@ class MessageBatches(Iterator[Any]):
             self._closing = weakref.finalize(self, self._feed.close)
         return self._feed
 
-    def _add(self, block: Block) -> None:
+    def _add(self, block: MessageBlock) -> None:
         if block.epoch != self._epoch:
             # What is left of an earlier epoch is read again, by the consumer that now owns its
             # partitions.
@@ -246,7 +246,7 @@ class MessageBatches(Iterator[Any]):
         wait = self._recipe.form.max_wait
         return wait is not None and time.monotonic() >= self._waits_since + wait
 
-    def _batch(self, feed: Feed, least: int) -> Any:
+    def _batch(self, feed: ConsumerThread, least: int) -> Any:
         """Returns a batch if there are at least `least` examples; otherwise None."""
         if self._rows < least or not self._rows:
             return None
@@ -265,7 +265,7 @@ class MessageBatches(Iterator[Any]):
         self._waits_since = time.monotonic()
         return self._given(feed, pieces)
 
-    def _given(self, feed: Feed, pieces: list[Any]) -> Any:
+    def _given(self, feed: ConsumerThread, pieces: list[Any]) -> Any:
         """Returns pieces as a batch; None if they may no longer be delivered."""
         after, self._after = self._after, {}
         if not feed.ledger.give(self._epoch, after):
@@ -275,7 +275,7 @@ class MessageBatches(Iterator[Any]):
         self._in_hand = (self._epoch, after)
         return pytree.concatenated(pieces)
 
-    def _last(self, feed: Feed) -> Any:
+    def _last(self, feed: ConsumerThread) -> Any:
         """Returns the examples left at the end.
 
         Raises:

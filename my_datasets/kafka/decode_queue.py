@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.kafka.decode.decoder import Decoded, Decoding
 from my_datasets.kafka.decode.quarantine import Poison, Quarantine
 from my_datasets.kafka.decode.values import MessageValues, Pieces
@@ -22,7 +22,7 @@ _MOST_BLOCKS = 16
 
 
 @dataclass(eq=False)
-class Block:
+class MessageBlock:
     """Messages that were read together.
 
     Attributes:
@@ -51,7 +51,7 @@ class Block:
         return self.decoded is not None or self.failure is not None
 
 
-class Ahead:
+class DecodeQueue:
     """The queue of blocks, in order, and the threads that decode them."""
 
     def __init__(
@@ -69,11 +69,11 @@ class Ahead:
         self._topic, self._decoding, self._quarantine = topic, decoding, quarantine
         self._memory = memory
         self._changed = threading.Condition()
-        self._blocks: deque[Block] = deque()
+        self._blocks: deque[MessageBlock] = deque()
         self._held = 0
         self._ends = self._is_closed = False
         self._failure: BaseException | None = None
-        self._jobs: queue.SimpleQueue[Block | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[MessageBlock | None] = queue.SimpleQueue()
         self._threads = [
             threading.Thread(target=self._decode, name=f"my_datasets-decode-{i}", daemon=True)
             for i in range(workers)
@@ -86,14 +86,14 @@ class Ahead:
         """The approximate number of bytes waiting."""
         return self._held
 
-    def put(self, block: Block) -> None:
+    def put(self, block: MessageBlock) -> None:
         """Adds a block, and queues it for decoding."""
         with self._changed:
             self._blocks.append(block)
             self._held += block.cost
         self._jobs.put(block)
 
-    def take(self, timeout: float | None) -> Block | None:
+    def take(self, timeout: float | None) -> MessageBlock | None:
         """Returns the next block; None after a timeout.
 
         Args:
@@ -180,7 +180,7 @@ class Ahead:
                     self._held += more
                 self._changed.notify_all()
 
-    def _poison(self, block: Block, decoded: Decoded, values: MessageValues) -> list[Poison]:
+    def _poison(self, block: MessageBlock, decoded: Decoded, values: MessageValues) -> list[Poison]:
         rows = np.array([one.row for one in decoded.misfitting], np.int64)
         poison = values[rows]
         return [

@@ -8,10 +8,8 @@ from my_datasets.core.sizes import in_bytes
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.kafka.batches import MessageBatches, MessageForm, Recipe
-from my_datasets.kafka.consumer.address import TopicAddress
-from my_datasets.kafka.consumer.connection import Connection
-from my_datasets.kafka.consumer.offsets import When
-from my_datasets.kafka.consumer.position import TopicPosition
+from my_datasets.kafka.consumer.connection import Connection, TopicAddress
+from my_datasets.kafka.consumer.offsets import TopicPosition, When
 from my_datasets.kafka.decode import payloads
 from my_datasets.kafka.decode.decoder import Decoding
 from my_datasets.kafka.decode.features import DecodedFeatures, check_shapes, described

@@ -8,11 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.input_pipeline.frameworks.shutdown import calls
 from my_datasets.kafka.batches import MessageBatches, Recipe
 from my_datasets.kafka.consumer.consumer_thread import Counts
-from my_datasets.kafka.consumer.position import TopicPosition
+from my_datasets.kafka.consumer.offsets import TopicPosition
 
 
 class MessageDataset(tf.data.Dataset):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from my_datasets.core.version_rules import ChangeKind, VersionChange
+from my_datasets.core.version import ChangeKind, VersionChange
 from my_datasets.metadata.content import NOT_FORM, is_nested_dataset, labels_of
 from my_datasets.metadata.dataset_info import dataset_info
 from my_datasets.metadata.feature_classes import read_features

@@ -26,7 +26,7 @@ from my_datasets.publishing.model import index as indexes
 from my_datasets.publishing.model import record, store_layout
 from my_datasets.publishing.model.index import Index, Release
 from my_datasets.publishing.model.record import Record
-from my_datasets.publishing.model.rollback_state import Memory, Seen
+from my_datasets.publishing.model.rollback_state import RollbackState, SeenDocument
 from my_datasets.publishing.model.signed_json import (
     KEY_PURPOSE,
     KeyChange,
@@ -36,7 +36,7 @@ from my_datasets.publishing.model.signed_json import (
     sealed,
     unsealed,
 )
-from my_datasets.publishing.model.store_config import MOST_BYTES, Settings
+from my_datasets.publishing.model.store_layout import MOST_BYTES, Settings
 from my_datasets.publishing.model.trust import RELEASE_PURPOSE, configured
 from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.store import read_only
@@ -60,7 +60,7 @@ class CatalogClient:
         *,
         keys: Trusts | None = None,
         signer: Signs | None = None,
-        memory: Memory | None = None,
+        memory: RollbackState | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Reads nothing of the store yet.
@@ -80,7 +80,7 @@ class CatalogClient:
         """
         self.store = store
         self._signer = signer
-        self._memory = memory or Memory()
+        self._memory = memory or RollbackState()
         self._clock = clock
         named = configured(store.url) if keys is None else None
         self._keys = named.keys if named is not None else keys
@@ -186,7 +186,7 @@ class CatalogClient:
             )  # fmt: skip
             data = sealed(after.to_json(), INDEX_PURPOSE, self._signer)
             if self._replaced(store_layout.index_of(dataset), data, tag):
-                self._note(f"index of {dataset}", Seen(), after.serial, data)
+                self._note(f"index of {dataset}", SeenDocument(), after.serial, data)
                 return after
             time.sleep(random.uniform(0, min(_LONGEST_TURN_SECONDS, 0.01 * 2**turn)))  # noqa: S311
         raise self._crowded()
@@ -269,7 +269,7 @@ class CatalogClient:
             after = replace(after, serial=before.serial + 1, expires=self._expiry(after))
             data = sealed(after.to_json(), STORE_PURPOSE, self._signer)
             if self._replaced(store_layout.STORE, data, tag):
-                self._note("store", Seen(), after.serial, data)
+                self._note("store", SeenDocument(), after.serial, data)
                 return after
             time.sleep(random.uniform(0, min(_LONGEST_TURN_SECONDS, 0.01 * 2**turn)))  # noqa: S311
         raise self._crowded()
@@ -533,14 +533,18 @@ class CatalogClient:
             self._warned.add(text)
             _LOGGER.warning("%s", text)
 
-    def _seen(self, document: str) -> Seen:
+    def _seen(self, document: str) -> SeenDocument:
         # Who trusts nobody in particular can be given anything, of any serial.
-        return self._memory.seen(self.store.url, document) if self._keys is not None else Seen()
+        return (
+            self._memory.seen(self.store.url, document)
+            if self._keys is not None
+            else SeenDocument()
+        )
 
-    def _note(self, document: str, before: Seen, serial: int, data: bytes) -> None:
+    def _note(self, document: str, before: SeenDocument, serial: int, data: bytes) -> None:
         if self._keys is None:
             return
-        now = Seen(serial, hashlib.sha256(data).hexdigest())
+        now = SeenDocument(serial, hashlib.sha256(data).hexdigest())
         self._memory.note(self.store.url, document, before, now)
 
     def _replaced(self, path: str, data: bytes, tag: str | None) -> bool:

@@ -10,13 +10,13 @@ from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import CorruptReleaseError, MyDatasetsError, explain
 from my_datasets.exporting.version_summary import About
 from my_datasets.metadata.dataset_info import MALFORMED
+from my_datasets.publishing.download import fetch
 from my_datasets.publishing.model import record
 from my_datasets.publishing.model.index import Release
-from my_datasets.publishing.model.release_metadata import LABELS, read_with, understood
-from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.release_metadata import LABELS, parse_metadata, read_with
+from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Trusts
-from my_datasets.publishing.pull.download import fetch
-from my_datasets.publishing.resolve_release import Resolved, resolved
+from my_datasets.publishing.resolve_release import ResolvedRelease, resolve_release
 from my_datasets.storage.retry import RetryPolicy
 from my_datasets.storage.store import Store
 
@@ -91,7 +91,7 @@ def describe(
     *,
     keys: Trusts | None = None,
     patience: RetryPolicy | None = None,
-    memory: Memory | None = None,
+    memory: RollbackState | None = None,
 ) -> ReleaseDescription:
     """Returns what is known of a release. Only its metadata come from the store.
 
@@ -106,7 +106,7 @@ def describe(
       InvalidReferenceError, ReleaseNotFoundError, YankedError, LockError, CorruptReleaseError,
       SignatureError, StoreError: As `pull`.
     """
-    found = resolved(
+    found = resolve_release(
         DatasetReference.of(reference), store, keys=keys, patience=patience, memory=memory
     )
     mine = found.record
@@ -121,11 +121,11 @@ def describe(
     )  # fmt: skip
 
 
-def _read(found: Resolved, directory: Path) -> tuple[dict[str, DescribedSplit], About]:
+def _read(found: ResolvedRelease, directory: Path) -> tuple[dict[str, DescribedSplit], About]:
     mine = found.record
     first = [one for one in mine.files if one.name in record.FIRST]
     fetch(found.ledger, mine, directory, first)
-    declared, _ = understood(mine, directory, found.ledger.store.url)
+    declared, _ = parse_metadata(mine, directory, found.ledger.store.url)
     labels = [
         one
         for one in read_with(mine, declared)

@@ -10,7 +10,7 @@ from my_datasets.resolving.blocked import Blocked
 
 
 @dataclass(frozen=True)
-class Offer:
+class DeclaredVersions:
     """The versions of a dataset that its code declares.
 
     Attributes:
@@ -70,7 +70,7 @@ class Offer:
 
 def of_versions(
     versions: Iterable[Any], buildable: Iterable[Any], blocked: Any, *, is_sure: bool = True
-) -> Offer:
+) -> DeclaredVersions:
     """Builds an `Offer` from the versions that a builder declares.
 
     Args:
@@ -84,7 +84,7 @@ def of_versions(
     also = {_version(one) for one in buildable}
     if known and current is not None:
         also.add(max(current, known[0]))  # TFDS also builds the newest one on request
-    return Offer(
+    return DeclaredVersions(
         current,
         tuple(known),
         tuple(one for one in known if one in also and one != current),
@@ -93,7 +93,7 @@ def of_versions(
     )
 
 
-def of_class(cls: type) -> Offer:
+def of_class(cls: type) -> DeclaredVersions:
     """Returns what a builder class offers, using the default config where configs differ."""
     return of_versions(
         (getattr(cls, "VERSION", None), *getattr(cls, "SUPPORTED_VERSIONS", ())),
@@ -102,7 +102,7 @@ def of_class(cls: type) -> Offer:
     )
 
 
-def of_builder(builder: Any) -> Offer:
+def of_builder(builder: Any) -> DeclaredVersions:
     """Returns what a builder offers for its config.
 
     Args:
@@ -112,7 +112,7 @@ def of_builder(builder: Any) -> Offer:
     return of_versions(builder.versions, also, builder.blocked_versions)
 
 
-def of_source(source: bytes) -> Offer:
+def of_source(source: bytes) -> DeclaredVersions:
     """Returns what the source of a builder's module offers, without importing it.
 
     Understands literals, `tfds.core.Version(...)`, `BlockedVersions(...)` and names bound to these,
@@ -121,7 +121,7 @@ def of_source(source: bytes) -> Offer:
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
-        return Offer()  # importing it fails as well
+        return DeclaredVersions()  # importing it fails as well
     classes = {one.name: one for one in tree.body if isinstance(one, ast.ClassDef)}
     found = _of_class("Builder", classes, dict(_assigned(tree.body, {})))
     blocked = found.get("BLOCKED_VERSIONS")

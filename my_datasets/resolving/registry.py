@@ -21,7 +21,7 @@ from my_datasets.core.version import VersionNumber
 from my_datasets.dependencies import install_command
 from my_datasets.errors import BuilderImportError, MyDatasetsError, explain
 from my_datasets.resolving import available_versions
-from my_datasets.resolving.available_versions import Offer
+from my_datasets.resolving.available_versions import DeclaredVersions
 
 DATASETS_PACKAGE = "my_datasets.datasets"
 
@@ -54,7 +54,7 @@ class PackagedDataset:
         return next(filter(None, prose), "")
 
     @property
-    def offer(self) -> Offer:
+    def offer(self) -> DeclaredVersions:
         """The versions that the source declares, as far as they are literals."""
         return available_versions.of_source(self.source_file.read_bytes())
 
@@ -132,7 +132,7 @@ packaged = DatasetsPackage(DATASETS_PACKAGE)
 _packages: list[DatasetsPackage] = [packaged]
 
 
-def offer_of(name: str) -> Offer | None:
+def offer_of(name: str) -> DeclaredVersions | None:
     """Returns the versions that a dataset's code offers; None if no code for it is known.
 
     Searches imported builders, then the datasets of registered packages and of this one. Imports a

@@ -17,7 +17,7 @@ from my_datasets.errors import (
 from my_datasets.metadata import layout
 from my_datasets.metadata.layout import PreparedVersion
 from my_datasets.resolving import registry, version_select
-from my_datasets.resolving.available_versions import Offer
+from my_datasets.resolving.available_versions import DeclaredVersions
 from my_datasets.resolving.request import Request
 from my_datasets.storage import addresses
 
@@ -152,7 +152,7 @@ def find_version(
     config = reference.config or layout.default_config(folder)
     there = list(layout.prepared_versions_of(folder))
     of_config = [one for one in there if one.config == config]
-    offer = registry.offer_of(reference.name) or Offer()
+    offer = registry.offer_of(reference.name) or DeclaredVersions()
     pattern = reference.version
     choice = version_select.choose(pattern, of_config, offer.blocked)
     if not choice.fitting:
@@ -166,7 +166,10 @@ def find_version(
 
 
 def _blocked(
-    request: Request, reasons: dict[str, str], offer: Offer, there: Sequence[PreparedVersion]
+    request: Request,
+    reasons: dict[str, str],
+    offer: DeclaredVersions,
+    there: Sequence[PreparedVersion],
 ) -> VersionBlockedError:
     config = there[0].config
     prepared = [one for one in there if version_select.choose(None, [one], offer.blocked).version]
@@ -177,7 +180,7 @@ def _blocked(
 
 def _not_prepared(
     reference: DatasetReference,
-    offer: Offer,
+    offer: DeclaredVersions,
     there: Sequence[PreparedVersion],
     searched: str,
     unreadable: Sequence[str],
@@ -220,7 +223,7 @@ def _nearest(name: str, data_dir: str) -> str:
     return nearest(name, sorted(prepared)) or nearest(name, sorted(known))
 
 
-def _how_to_get(reference: DatasetReference, offer: Offer, data_dir: str) -> str:
+def _how_to_get(reference: DatasetReference, offer: DeclaredVersions, data_dir: str) -> str:
     """Returns the command that prepares the referenced version, or another one."""
     name = f"{reference.name}/{reference.config}" if reference.config else reference.name
     if not offer.versions:

@@ -17,7 +17,7 @@ from my_datasets.errors import (
 from my_datasets.metadata import layout
 from my_datasets.metadata.layout import PreparedVersion
 from my_datasets.resolving import available_versions
-from my_datasets.resolving.available_versions import Offer
+from my_datasets.resolving.available_versions import DeclaredVersions
 from my_datasets.resolving.blocked import Blocked, reason_in_metadata
 from my_datasets.storage import addresses
 
@@ -93,7 +93,7 @@ def choose(
     return Choice(None, fitting, reasons)
 
 
-def picked(builder: Any, offer: Offer, requested: str) -> str:
+def picked(builder: Any, offer: DeclaredVersions, requested: str) -> str:
     """Resolves a wildcard to one of the code's versions; returns anything else unchanged.
 
     Args:
@@ -119,7 +119,7 @@ def picked(builder: Any, offer: Offer, requested: str) -> str:
 
 
 def no_such_version(
-    name: str, requested: object, offer: Offer, data_dir: str, config: str | None
+    name: str, requested: object, offer: DeclaredVersions, data_dir: str, config: str | None
 ) -> VersionNotFoundError:
     """Returns the error for a version that the code does not have; it lists those available.
 
@@ -140,7 +140,7 @@ def no_such_version(
     )
 
 
-def not_buildable(builder: Any, offer: Offer) -> VersionNotBuildableError:
+def not_buildable(builder: Any, offer: DeclaredVersions) -> VersionNotBuildableError:
     """Returns the error for a version that is not prepared and that the code can only load.
 
     Args:
@@ -234,7 +234,7 @@ def prepared(name: str, config: str | None, data_dir: str) -> str:
     return ", ".join(str(one.version) for one in found if one.config == config) or "none"
 
 
-def _ask_for_another(name: str, config: str | None, offer: Offer) -> str:
+def _ask_for_another(name: str, config: str | None, offer: DeclaredVersions) -> str:
     """Returns a fix that names a version that the code builds."""
     usable = [one for one in offer.usable(config) if one in offer.built]
     if not usable:

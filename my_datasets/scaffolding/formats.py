@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 
 from my_datasets import sources
-from my_datasets.building.units import Misfit
+from my_datasets.building.units import InvalidValue
 from my_datasets.errors import SourceError, explain
 from my_datasets.sources.databases import quoted, sqlite_uri
 from my_datasets.sources.files.file import CODECS, SourceFile
-from my_datasets.sources.files.listing import files
+from my_datasets.sources.files.folders import files
 
 # The kinds, with their file extensions.
 _ENDINGS = {
@@ -214,7 +214,7 @@ def _has_single_marks(read: Callable[..., sources.Source], where: str) -> bool:
 def _misfits(source: sources.Source) -> set[str]:
     """Returns the columns whose first rows cannot be parsed."""
     some = itertools.islice(source, _TRIED)
-    return {batch.feature for _, batch in some if isinstance(batch, Misfit)}
+    return {batch.feature for _, batch in some if isinstance(batch, InvalidValue)}
 
 
 def _is_header(source: sources.Source) -> bool:

@@ -14,8 +14,8 @@ from typing import Any
 
 from tensorflow_datasets.core import registered
 
-from my_datasets.builders.download.download_cache import url_info
-from my_datasets.building.units import Misfit
+from my_datasets.builders.download_cache import url_info
+from my_datasets.building.units import InvalidValue
 from my_datasets.checking.dummy_downloads import DummyDownloadManager
 from my_datasets.checking.target import CheckTarget
 from my_datasets.downloads.fetching import FetchedFile, fetch
@@ -38,7 +38,7 @@ _TABLE = "content.data-type.tabular # Contains tabular data."
 
 
 @dataclass(frozen=True)
-class Made:
+class ScaffoldedDataset:
     """A dataset that was written.
 
     Attributes:
@@ -62,7 +62,7 @@ class Made:
     build: str
 
 
-def look(
+def inspect_raw_data(
     where: str,
     scratch: Path,
     *,
@@ -119,7 +119,7 @@ def scaffold(
     into: Path,
     split: SplitCode,
     fetched: FetchedFile | None = None,
-) -> Made:
+) -> ScaffoldedDataset:
     """Writes a dataset, completely or not at all.
 
     Args:
@@ -182,7 +182,7 @@ def scaffold(
     package = at.package.partition(".")[0]
     imports = "" if package == "my_datasets" else f" --imports {package}"
     manual = "" if url else f" --manual-dir {Path(local.partition('::')[0]).parent}"
-    return Made(
+    return ScaffoldedDataset(
         name=name,
         files=list(texts),
         folder=at.folder,
@@ -242,7 +242,7 @@ def _size(part: Source) -> int:
     """Returns the number of rows in a split, after checking that each can be read."""
     count = 0
     for key, batch in part:
-        if isinstance(batch, Misfit):
+        if isinstance(batch, InvalidValue):
             raise batch.as_error("dummy data", "0", count, key)
         count += batch.num_rows
     return count

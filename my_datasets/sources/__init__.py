@@ -6,16 +6,13 @@ Each function returns a `Source`; return it from `_split_generators` instead of 
 
 from my_datasets.sources.databases import sql
 from my_datasets.sources.files.folders import binary_files
-from my_datasets.sources.media.audio import audio_folder
-from my_datasets.sources.media.images import image_folder
-from my_datasets.sources.media.video import video_folder
+from my_datasets.sources.media import audio_folder, image_folder, video_folder
 from my_datasets.sources.records import tfrecords
 from my_datasets.sources.source import Source
 from my_datasets.sources.tables.columnar_files import feather, parquet
 from my_datasets.sources.tables.delimited import csv, tsv
 from my_datasets.sources.tables.in_memory import arrays, table
-from my_datasets.sources.tables.jsonl import json_lines
-from my_datasets.sources.tables.plain_text import text_lines
+from my_datasets.sources.tables.line_formats import json_lines, text_lines
 
 __all__ = [
     "Source", "arrays", "audio_folder", "binary_files", "csv", "feather", "image_folder",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from my_datasets.building.units import Misfit
+from my_datasets.building.units import InvalidValue
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import SourceError, explain
 from my_datasets.sources.source import Source
@@ -249,7 +249,7 @@ class _QueryReader:
                 return
             yield batch.column(self.key)[0].as_py(), self._misfit(batch, error)
 
-    def _misfit(self, row: pa.RecordBatch, error: Exception) -> Misfit:
+    def _misfit(self, row: pa.RecordBatch, error: Exception) -> InvalidValue:
         for name, column in zip(row.schema.names, row.columns, strict=True):
             wanted = self.schema.field(name)
             alone = pa.RecordBatch.from_arrays([column], names=[name])
@@ -257,7 +257,7 @@ class _QueryReader:
                 stored(alone, pa.schema([wanted]))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as its_error:
                 value = repr(column[0].as_py())
-                misfit = Misfit(name, f"a value of type {wanted.type}", value[:200])
+                misfit = InvalidValue(name, f"a value of type {wanted.type}", value[:200])
                 misfit.__cause__ = its_error
                 return misfit
         raise error

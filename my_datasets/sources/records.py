@@ -9,11 +9,11 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from my_datasets.building.units import Misfit
+from my_datasets.building.units import InvalidValue
 from my_datasets.errors import SourceError, explain
 from my_datasets.records import tfrecord
 from my_datasets.sources.files.file import SourceFile
-from my_datasets.sources.files.listing import Where, files
+from my_datasets.sources.files.folders import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored_schema
 
@@ -106,7 +106,7 @@ class _Reader:
         keys = file.row_keys(first, len(rows))
         try:
             arrays = [self._column(field, rows) for field in self.schema]
-        except Misfit as misfit:
+        except InvalidValue as misfit:
             if len(rows) == 1:
                 yield keys[0].as_py(), misfit
                 return
@@ -126,15 +126,15 @@ class _Reader:
             which = feature.WhichOneof("kind") if feature is not None else None
             found = getattr(feature, which).value if which else ()
             if found and which != kind:
-                raise Misfit(field.name, f"values in its {kind}", f"some in its {which}")
+                raise InvalidValue(field.name, f"values in its {kind}", f"some in its {which}")
             if not is_list and len(found) != 1:
-                raise Misfit(field.name, "one value", f"{len(found)} values")
+                raise InvalidValue(field.name, "one value", f"{len(found)} values")
             values.extend(found)
             ends[i + 1] = len(values)
         try:
             flat = pa.array(values, of)
         except (pa.ArrowInvalid, UnicodeError, OverflowError) as error:
-            misfit = Misfit(field.name, f"values of type {of}", "others")
+            misfit = InvalidValue(field.name, f"values of type {of}", "others")
             misfit.__cause__ = error
             raise misfit from error
         return pa.ListArray.from_arrays(pa.array(ends), flat) if is_list else flat

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from my_datasets.building.units import Generator, Misfit, Units
+from my_datasets.building.units import Generator, InvalidValue, Units
 from my_datasets.errors import SourceError, explain
 from my_datasets.records import shuffle_order
 from my_datasets.sources import splitting
@@ -55,7 +55,7 @@ class Source(Units):
           labels: The columns that are class labels, with the names of the classes.
           optional: The columns in which nulls are allowed; None for those in `nullable`.
         """
-        from my_datasets.sources.features import features_of
+        from my_datasets.sources.types import features_of
 
         chosen = self.nullable if optional is None else frozenset(optional)
         return features_of(self.schema, labels or {}, chosen, self.special)
@@ -269,7 +269,7 @@ class _Mapped:
 
     def __call__(self, item: Any) -> Iterator[tuple[Any, Any]]:
         for keys, batch in self.generate(item):
-            if isinstance(batch, Misfit):
+            if isinstance(batch, InvalidValue):
                 yield keys, batch
                 continue
             given = batch.column(keys) if isinstance(keys, str) else keys

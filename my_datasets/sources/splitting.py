@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from my_datasets.building.units import Generator, Misfit
+from my_datasets.building.units import Generator, InvalidValue
 from my_datasets.errors import SourceError, explain
 from my_datasets.records import shuffle_order
 
@@ -46,7 +46,7 @@ class SplitPart:
     def __call__(self, item: Any) -> Iterator[tuple[Any, Any]]:
         """Yields the selected rows of a unit."""
         for keys, batch in self.generate(item):
-            if isinstance(batch, Misfit):
+            if isinstance(batch, InvalidValue):
                 if self.rule.has_key(keys):
                     yield keys, batch
                 continue
@@ -76,13 +76,13 @@ class Between:
     def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:
         """Returns a mask of the rows that belong to the split."""
         texts = keys if self.group is None else _texts(batch.column(self.group))
-        return self._within(places(self.salt, texts))
+        return self._within(hash_positions(self.salt, texts))
 
     def has_key(self, key: Any) -> bool:
         """Returns whether an unreadable row with this key belongs to the split."""
         if self.group is not None:
             return self.first == 0
-        return bool(self._within(places(self.salt, shuffle_order.key_array([key])))[0])
+        return bool(self._within(hash_positions(self.salt, shuffle_order.key_array([key])))[0])
 
     def _within(self, found: Places) -> Mask:
         # 2**64 does not fit into uint64, and no position reaches it.
@@ -115,7 +115,7 @@ class Stratum:
         Raises:
           SourceError: A row has a class that no row had when the split was computed.
         """
-        found = places(self.salt, keys)
+        found = hash_positions(self.salt, keys)
         mask = np.zeros(len(found), np.bool_)
         for name, rows in _classes(batch.column(self.column)):
             if name not in self.bounds:
@@ -161,12 +161,12 @@ class ValueRule:
         return self.takes_unread
 
 
-def places(salt: str, texts: pa.LargeBinaryArray) -> Places:
+def hash_positions(salt: str, texts: pa.LargeBinaryArray) -> Places:
     """Returns the position of each text: the upper half of the MD5 of the salt and the text."""
-    return salted(salt, texts)[0]
+    return salted_md5(salt, texts)[0]
 
 
-def salted(salt: str, texts: pa.LargeBinaryArray) -> shuffle_order.Hashes:
+def salted_md5(salt: str, texts: pa.LargeBinaryArray) -> shuffle_order.Hashes:
     """Returns both halves of those MD5s; each uint64 of shape [n]."""
     return shuffle_order.hash_keys(_SALT + salt, texts)
 
@@ -232,7 +232,7 @@ def strata(
     cuts(parts)
     found: dict[str, list[Places]] = {}
     for keys, classes in read():
-        at = places(salt, keys)
+        at = hash_positions(salt, keys)
         for name, rows in _classes(classes):
             found.setdefault(name, []).append(at[rows])
     bounds: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in parts}

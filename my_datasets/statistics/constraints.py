@@ -13,7 +13,7 @@ from my_datasets.errors import BuilderError, explain
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.tf_example.columns import Bytes, Column
 from my_datasets.statistics.feature import FeatureStatistics, tensor
-from my_datasets.statistics.images import looked_at
+from my_datasets.statistics.images import image_facts
 from my_datasets.statistics.numbers import LabelStatistics
 
 Array = npt.NDArray[Any]
@@ -188,7 +188,7 @@ class Checking:
 
     def _images(self, files: Sequence[memoryview], rows: Rows) -> Iterator["Violation"]:
         said = self._constraint
-        sizes = [looked_at(file)[1:] for file in files]
+        sizes = [image_facts(file)[1:] for file in files]
         least = [min(size, default=math.inf) for size in sizes]
         most = [max(size, default=-math.inf) for size in sizes]
         shown = [f"{size[0]} x {size[1]}" if size else "unknown" for size in sizes]

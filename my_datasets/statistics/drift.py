@@ -28,7 +28,7 @@ _PARTS = ("lengths", "values_per_example", "heights", "widths")
 
 
 @dataclass(frozen=True)
-class Moved:
+class DriftedStatistic:
     """A statistic whose distance from the other version exceeds its threshold.
 
     Attributes:
@@ -56,9 +56,9 @@ class Moved:
         return {**asdict(self), "distance": round(self.distance, 6)}
 
 
-def moved(
+def drifted(
     before: Mapping[str, Any], after: Mapping[str, Any], limits: Mapping[str, float] | None = None
-) -> list[Moved]:
+) -> list[DriftedStatistic]:
     """Returns the statistics that moved, for splits and features that both versions have.
 
     Distances that random samples of the same data may well have by chance are not reported.
@@ -80,7 +80,9 @@ def moved(
                 threshold = (limits or {}).get(name, THRESHOLDS[measure])
                 if distance > max(threshold, few):
                     found.append(
-                        Moved(split, name, statistic, measure, distance, threshold, *texts)
+                        DriftedStatistic(
+                            split, name, statistic, measure, distance, threshold, *texts
+                        )
                     )
     return found
 

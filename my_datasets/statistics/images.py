@@ -59,7 +59,7 @@ class ImageStatistics:
         """
         sizes = []
         for file in files:
-            form, *size = looked_at(file)
+            form, *size = image_facts(file)
             self.formats[form] += 1
             sizes += [size] if size else []
         self.sizes.add(np.array([len(file) for file in files]))
@@ -111,7 +111,7 @@ class ImageStatistics:
         return found
 
 
-def looked_at(file: memoryview) -> tuple[str] | tuple[str, int, int]:
+def image_facts(file: memoryview) -> tuple[str] | tuple[str, int, int]:
     """Returns an image's format, height and width, or only `other` if they cannot be read."""
     start = bytes(file[:24])
     if start.startswith(_PNG) and len(start) == 24:
@@ -136,7 +136,7 @@ def _colours(file: memoryview) -> npt.NDArray[np.float64] | None:
     """
     import cv2
 
-    _, *size = looked_at(file)
+    _, *size = image_facts(file)
     is_large = bytes(file[:3]) == _JPEG and len(size) == 2 and size[0] * size[1] > _LARGE
     flags = cv2.IMREAD_REDUCED_COLOR_4 if is_large else cv2.IMREAD_UNCHANGED
     try:

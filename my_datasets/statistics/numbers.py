@@ -7,9 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.statistics import distinct
-from my_datasets.statistics.distinct import Distinct
+from my_datasets.statistics.distinct import Distinct, Top
 from my_datasets.statistics.distribution import Distribution
-from my_datasets.statistics.top import Top
 
 _SHARES = [share / 100 for share in range(101)]
 _BINS = 20
@@ -95,7 +94,11 @@ class NumberStatistics:
             "values": self.distribution.count + self.nan + self.infinite + self.outside,
             **{name: count for name, count in odd.items() if count},
             **summary_of(self.distribution),
-            **({"is_sampled": True} if self.is_sampled else which(self.distinct, self.top)),
+            **(
+                {"is_sampled": True}
+                if self.is_sampled
+                else frequent_values_entry(self.distinct, self.top)
+            ),
         }
 
 
@@ -166,7 +169,7 @@ def summary_of(distribution: Distribution) -> dict[str, Any]:
     }
 
 
-def which(distinct: Distinct, top: Top) -> dict[str, Any]:
+def frequent_values_entry(distinct: Distinct, top: Top) -> dict[str, Any]:
     """Returns the manifest's entry on distinct and frequent values."""
     return {
         "distinct": {"number": distinct.number, "is_exact": distinct.is_exact},

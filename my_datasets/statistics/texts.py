@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.records.tf_example.columns import Bytes, Places
-from my_datasets.statistics.distinct import Distinct, Hashes, mixed
+from my_datasets.statistics.distinct import Distinct, Hashes, Top, mixed
 from my_datasets.statistics.distribution import Distribution
-from my_datasets.statistics.numbers import summary_of, which
-from my_datasets.statistics.top import Top
+from my_datasets.statistics.numbers import frequent_values_entry, summary_of
 
 # Longer texts, in bytes, are hashed one by one, which is just as fast for them.
 _SHORT = 256
@@ -83,7 +82,7 @@ class TextStatistics:
             "values": self.lengths.count,
             **{name: count for name, count in odd.items() if count},
             "lengths": summary_of(self.lengths),
-            **which(self.distinct, self.top),
+            **frequent_values_entry(self.distinct, self.top),
         }
 
 

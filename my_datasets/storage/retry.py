@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from my_datasets.errors import AlreadyInStoreError, StoreUnavailableError
-from my_datasets.storage.store import OnBytes, Store, StoredFile, untold
+from my_datasets.storage.store import OnBytes, Store, StoredFile, ignore_bytes
 
 _Result = TypeVar("_Result")
 
@@ -77,7 +77,7 @@ class RetryingStore:
         return self._again(lambda: self._store.state(path, most))
 
     def create(
-        self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = untold
+        self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = ignore_bytes
     ) -> None:
         """As the store; also if an answer was lost that said that it was written."""
         failed = False

@@ -20,7 +20,7 @@ BLOCK = 1 << 20
 HALF_WRITTEN = "my-datasets/half-written"
 
 
-def untold(count: int) -> None:
+def ignore_bytes(count: int) -> None:
     """Is told of bytes where nobody wants to know."""
 
 
@@ -97,7 +97,7 @@ class Store(Protocol):
         """
 
     def create(
-        self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = untold
+        self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = ignore_bytes
     ) -> None:
         """Writes a file that is not there yet: whole and durable, or not at all.
 

@@ -53,7 +53,7 @@ def adopt(version_dir: str | os.PathLike[str], *, workers: int | None = None) ->
                 fix="name the directory of a version that TFDS prepared",
             )
         )
-    content, statistics = looked_into(version_dir, subject.declared, workers=workers)
+    content, statistics = examine_version(version_dir, subject.declared, workers=workers)
     manifest = Manifest(
         {},
         content=content,
@@ -69,7 +69,7 @@ def adopt(version_dir: str | os.PathLike[str], *, workers: int | None = None) ->
     return manifest
 
 
-def looked_into(
+def examine_version(
     version_dir: Path, declared: Declared, *, workers: int | None = None
 ) -> tuple[Content, dict[str, Any]]:
     """Returns what is in a version, whoever wrote it, and the statistics of its splits.

@@ -13,7 +13,7 @@ from my_datasets.records import shard_reader
 Take = Callable[[Any], None]
 
 
-class Watch(Protocol):
+class ExampleObserver(Protocol):
     """Notes something of each example, in a file for each shard.
 
     `repr` says all that the notes depend on beside the shard: they may be used by a later run.
@@ -28,7 +28,7 @@ class Watch(Protocol):
 
 
 @dataclass(frozen=True)
-class Noted:
+class ObservedShard:
     """A shard whose examples were all taken apart.
 
     Attributes:
@@ -43,7 +43,7 @@ class Noted:
     examples: int
     notes: Path
 
-    def of(self, watch: Watch) -> Path:
+    def of(self, watch: ExampleObserver) -> Path:
         """Returns the file with what was noted of it."""
         return file_of(self.notes, watch)
 
@@ -65,23 +65,23 @@ class Check(Protocol):
     """A check that needs all shards: of notes on them."""
 
     @property
-    def watches(self) -> Sequence[Watch]:
+    def watches(self) -> Sequence[ExampleObserver]:
         """What notes them."""
 
     @property
     def not_checked(self) -> Sequence[str]:
         """What it could not look at, and why; known after `issues`."""
 
-    def issues(self, splits: Mapping[str, Sequence[Noted]]) -> Iterator[Issue]:
+    def issues(self, splits: Mapping[str, Sequence[ObservedShard]]) -> Iterator[Issue]:
         """Yields what is wrong, given the shards of each split in their order."""
 
 
-def file_of(notes: Path, watch: Watch) -> Path:
+def file_of(notes: Path, watch: ExampleObserver) -> Path:
     """Returns the file of a watch's notes, given what the names of such files begin with."""
     return notes.with_name(f"{notes.name}.{watch.name}")
 
 
-def place(shards: Sequence[Noted], number: int) -> tuple[Noted, int]:
+def place(shards: Sequence[ObservedShard], number: int) -> tuple[ObservedShard, int]:
     """Returns the shard in which an example lies, and its number there.
 
     Args:
@@ -95,7 +95,7 @@ def place(shards: Sequence[Noted], number: int) -> tuple[Noted, int]:
     raise IndexError(number)
 
 
-def shown(shards: Sequence[Noted], number: int) -> str:
+def shown(shards: Sequence[ObservedShard], number: int) -> str:
     """Returns where an example lies, for a message."""
     shard, row = place(shards, number)
     return f"{shard.path.name}, record {row:,}"

@@ -78,7 +78,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Looked:
+class VerifyProgress:
     """How far a verification is.
 
     Attributes:

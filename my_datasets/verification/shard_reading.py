@@ -2,19 +2,154 @@
 
 import contextlib
 import errno
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from my_datasets.comparison import reader_pool
-from my_datasets.comparison.version_metadata import ComparedVersion
+from my_datasets.comparison import examine
+from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
 from my_datasets.core.issue import Issue
 from my_datasets.errors import DiskFullError, explain
-from my_datasets.input_pipeline.decode.decoder import Decoder
+from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError
+from my_datasets.records import index, shard_reader
+from my_datasets.records.random_access import RecordBatch
+from my_datasets.records.tf_example import canonical
+from my_datasets.records.tf_example.columns import UnreadableRecordError
+from my_datasets.storage import regular_files
 from my_datasets.verification import checkpoint, observer
-from my_datasets.verification.checks import examples, files, shards
-from my_datasets.verification.observer import Watch
+from my_datasets.verification.checks import files
+from my_datasets.verification.observer import ExampleObserver, Take
 from my_datasets.verification.report import Level
+
+
+def check(
+    path: Path, file_format: str, examples: int, sha256: str | None, known: Mapping[str, str]
+) -> Iterator[Issue]:
+    """Yields what is wrong with a shard, of which all bytes are read.
+
+    Args:
+      path: The shard.
+      file_format: Its format.
+      examples: How many it is declared to have.
+      sha256: Of the file as it was made; None if nobody noted it.
+      known: The name of the shard that was made with a SHA-256, for all of them.
+    """
+    found = regular_files.sha256_of(path) if sha256 is not None else None
+    if found is not None and found == sha256:
+        if not index.is_of(path):
+            yield files.stale_index(path, "other places")
+        return
+    other = known.get(found) if found is not None else None
+    if other is not None:
+        yield Issue(
+            "swapped-shard", path.name, "The file is another shard of this version.",
+            f"give each its own name back, or {ANEW}", found=other,
+        )  # fmt: skip
+        return
+    count = 0
+    try:
+        for records in shard_reader.records(path, file_format):
+            count += len(records)
+    except shard_reader.UnknownFormatError:
+        count = examples
+    except shard_reader.DamagedError as error:
+        yield damaged(path, error)
+        return
+    if count != examples:
+        yield Issue(
+            "count", path.name, "The shard has another number of records than its version says.",
+            ANEW, f"{examples:,} records", f"{count:,} records",
+        )  # fmt: skip
+    elif not index.is_of(path):
+        yield files.stale_index(path, "other places")
+    if count == examples and sha256 is not None and found is not None:
+        yield Issue(
+            "other-bytes", path.name,
+            "The shard is another file than when it was made, though no record is damaged.",
+            ANEW, f"SHA-256 {sha256[:16]}", found[:16],
+        )  # fmt: skip
+
+
+def damaged(path: Path, error: shard_reader.DamagedError) -> Issue:
+    """Returns what is wrong with a shard that cannot be read to its end."""
+    where = f", byte {error.at:,}" if error.at is not None else ""
+    return Issue("damaged", f"{path.name}, record {error.row:,}{where}", error.reason, ANEW)
+
+
+# Of one shard so many are told; more of them help nobody.
+_MOST_TOLD = 5
+# Records that are decoded together.
+_AT_ONCE = 256
+
+
+def check_examples(
+    path: Path,
+    file_format: str,
+    decoder: Decoder | None,
+    hashes: BinaryIO,
+    takers: Sequence[Take] = (),
+) -> list[Issue]:
+    """Returns what is wrong with the examples of a shard.
+
+    Args:
+      path: The shard.
+      file_format: Its format.
+      decoder: Decodes examples; None to hash them only.
+      hashes: What their hashes are written to, as far as it goes.
+      takers: What gets their values, as long as they are what the features declare.
+    """
+    issues: list[Issue] = []
+    row = misfits = 0
+    try:
+        for records in shard_reader.records(path, file_format):
+            hashes.write(canonical.hashes(records).data)
+            for begin in range(0, len(records) if decoder else 0, _AT_ONCE):
+                values, wrong = _decoded(decoder, records[begin : begin + _AT_ONCE])
+                if wrong is None:
+                    for take in takers:
+                        take(values)
+                    continue
+                misfits += 1
+                if misfits <= _MOST_TOLD:
+                    issues.append(_told(path, row + begin, wrong))
+            row += len(records)
+    except shard_reader.UnknownFormatError as error:
+        issues.append(
+            Issue(
+                "unknown-format", path.name, "Shards of this format are not read here.",
+                "build the version as tfrecord, array_record or parquet", found=str(error),
+            )
+        )  # fmt: skip
+    except shard_reader.DamagedError as error:
+        issues.append(damaged(path, error))
+    except UnreadableRecordError as error:
+        issues.append(
+            Issue(
+                "no-example", f"{path.name}, record {row + error.row:,}",
+                "The record is no tf.Example.", ANEW, found=error.reason,
+            )
+        )  # fmt: skip
+    return issues
+
+
+def _decoded(
+    decoder: Decoder | None, records: Sequence[bytes]
+) -> tuple[Any, FeatureMismatchError | None]:
+    """Returns the values of some records, or why one of them has none."""
+    try:
+        return decoder(RecordBatch.of(records)) if decoder is not None else None, None
+    except FeatureMismatchError as error:
+        return None, error
+
+
+def _told(path: Path, begin: int, error: FeatureMismatchError) -> Issue:
+    feature = f", feature {error.feature}" if error.feature else ""
+    return Issue(
+        "misfit", f"{path.name}, record {begin + error.rows[0]:,}{feature}",
+        "The example is not what the features declare.", ANEW, error.expected, error.found,
+    )  # fmt: skip
+
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 # What is not there, or cannot be read, is told once.
@@ -47,7 +182,7 @@ class Worker:
         level: Level,
         decoder: Decoder | None,
         directory: Path,
-        watches: Sequence[Watch],
+        watches: Sequence[ExampleObserver],
     ) -> None:
         """Prepares.
 
@@ -74,7 +209,7 @@ class Worker:
         form = self.file_format
         try:
             issues = list(
-                shards.check(path, form, task.examples, self._sha256.get(task.name), self._known)
+                check(path, form, task.examples, self._sha256.get(task.name), self._known)
             )
             if self._level is Level.DEEP:
                 is_damaged = any(issue.code == "damaged" for issue in issues)
@@ -85,7 +220,7 @@ class Worker:
                         stack.enter_context(watch.noting(observer.file_of(notes, watch)))
                         for watch in self._watches
                     ]
-                    more = examples.check(path, form, self._decoder, hashes, takers)
+                    more = check_examples(path, form, self._decoder, hashes, takers)
                 issues += [] if is_damaged else more
         except OSError as error:
             if error.errno in _FULL:  # of notes, as nothing else is written
@@ -129,7 +264,7 @@ def tasks(subject: ComparedVersion, not_to_be_read: set[str]) -> list[Task]:
     ]
 
 
-def with_kept(
+def with_checkpoint(
     tasks: Sequence[Task], worker: Worker, workers: int, scratch: checkpoint.Scratch
 ) -> Iterator[tuple[Task, list[Issue], bool]]:
     """Yields what was found in each shard, and whether a run before has found it."""
@@ -140,7 +275,7 @@ def with_kept(
             left.append(task)
         else:
             yield task, kept, True
-    for task, found in reader_pool.each(
+    for task, found in examine.read_each(
         left, worker, workers, size=sum(task.size for task in left), file_format=worker.file_format,
         describe=lambda task: f"shard {task.name}",
     ):  # fmt: skip

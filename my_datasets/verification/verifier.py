@@ -7,7 +7,7 @@ from pathlib import Path
 
 from my_datasets._version import __version__
 from my_datasets.comparison.version_metadata import ComparedVersion
-from my_datasets.core.hash_sets import Parts
+from my_datasets.core.hash_sets import HashFiles
 from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.machine import cores
 from my_datasets.core.reference import DatasetReference
@@ -22,16 +22,10 @@ from my_datasets.metadata import content, features
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.resolving.lock import Lock
 from my_datasets.verification import checkpoint, shard_reading
-from my_datasets.verification.checks import (
-    constraints,
-    digests,
-    drift,
-    files,
-    metadata,
-)
+from my_datasets.verification.checks import files, metadata, statistics
 from my_datasets.verification.near_duplicates.check import NearDuplicateCheck, NearDuplicates
-from my_datasets.verification.observer import Check, Noted
-from my_datasets.verification.report import Level, Looked, Report
+from my_datasets.verification.observer import Check, ObservedShard
+from my_datasets.verification.report import Level, Report, VerifyProgress
 from my_datasets.verification.shard_reading import Worker
 from my_datasets.verification.splits.split_check import SplitDeclarations
 
@@ -46,7 +40,7 @@ def verify(
     *,
     level: Level = Level.BYTES,
     workers: int | None = None,
-    report: Callable[[Looked], None] = lambda _: None,
+    report: Callable[[VerifyProgress], None] = lambda _: None,
     resume_dir: Path | None = None,
     restart: bool = False,
     near_duplicates: NearDuplicates | None = None,
@@ -88,7 +82,7 @@ def verify(
     subject = ComparedVersion.read(path)
     issues = [*subject.issues, *metadata.check(subject)]
     issues += files.check(subject, read=level is not Level.FAST)
-    issues += [*constraints.check_noted(subject), *drift.check(subject)]
+    issues += [*statistics.check_noted_constraints(subject), *statistics.check_drift(subject)]
     issues += _locked(subject, lock)
     not_checked: list[str] = []
     made = subject.manifest
@@ -113,24 +107,24 @@ def verify(
         ) as scratch:
             worker = Worker(subject, level, decoder, scratch.directory, watches)
             done, total = 0, sum(task.size for task in tasks)
-            for task, result, was_kept in shard_reading.with_kept(
+            for task, result, was_kept in shard_reading.with_checkpoint(
                 tasks, worker, workers or cores(), scratch
             ):
                 issues += result
                 resumed += was_kept
                 done += task.size
-                report(Looked(done, total, task.name))
+                report(VerifyProgress(done, total, task.name))
             are_read = all(worker.hashes_of(task).exists() for task in tasks)
             if level is Level.DEEP and are_read and len(tasks) == _declared(subject):
                 paths = {task.name: worker.hashes_of(task) for task in tasks}
                 splits = _by_split(subject, paths)
                 is_whole = not any(i.severity is Severity.ERROR for i in issues)
                 if is_whole:
-                    issues += digests.check(subject.content, splits)
+                    issues += statistics.check_digests(subject.content, splits)
                     noted = _noted(subject, worker, tasks)
                     issues += [issue for check in checks for issue in check.issues(noted)]
                     again = scratch.directory / "constraints"
-                    issues += constraints.check_again(subject, again, workers or cores())
+                    issues += statistics.check_constraints_again(subject, again, workers or cores())
                 if not any(i.severity is Severity.ERROR for i in issues):
                     digest = _digest(subject, splits)
         not_checked += [note for check in checks for note in check.not_checked]
@@ -184,13 +178,13 @@ def _checks(
 
 def _noted(
     subject: ComparedVersion, worker: shard_reading.Worker, tasks: Sequence[shard_reading.Task]
-) -> dict[str, list[Noted]]:
+) -> dict[str, list[ObservedShard]]:
     """Returns the shards of each split, with what was noted of them."""
     declared = subject.declared
     if declared is None:
         return {}
     by_name = {
-        task.name: Noted(
+        task.name: ObservedShard(
             subject.path / task.name, declared.file_format, task.examples, worker.hashes_of(task)
         )
         for task in tasks
@@ -207,12 +201,12 @@ def _examples(subject: ComparedVersion) -> int:
     return sum(one.examples for some in splits for one in some)
 
 
-def _by_split(subject: ComparedVersion, found: dict[str, Path]) -> dict[str, Parts]:
+def _by_split(subject: ComparedVersion, found: dict[str, Path]) -> dict[str, HashFiles]:
     splits = subject.declared.splits if subject.declared else {}
-    return {name: Parts(found[one.name] for one in some) for name, some in splits.items()}
+    return {name: HashFiles(found[one.name] for one in some) for name, some in splits.items()}
 
 
-def _digest(subject: ComparedVersion, splits: dict[str, Parts]) -> str:
+def _digest(subject: ComparedVersion, splits: dict[str, HashFiles]) -> str:
     found = {
         name: content.SplitContent(parts.hashes, content.ordered(parts), "")
         for name, parts in splits.items()

@@ -19,12 +19,12 @@ from click.testing import CliRunner
 
 import my_datasets
 from my_datasets import errors
-from my_datasets.builders.remote import remote_build
-from my_datasets.builders.remote.remote_target import Destination
-from my_datasets.building.engines.beam.pipelines import buckets, run_writer
+from my_datasets.builders import remote_build
+from my_datasets.builders.remote_build import Destination
+from my_datasets.building.engines.beam.pipelines import buckets, run_files
 from my_datasets.building.engines.beam.runners import runners
-from my_datasets.building.engines.beam.workers.environment_check import Surroundings
-from my_datasets.building.engines.beam.workspace.object_store import BucketWorkspace
+from my_datasets.building.engines.beam.workers import Surroundings
+from my_datasets.building.engines.beam.workspace import BucketWorkspace
 from my_datasets.building.options import BuildOptions
 from my_datasets.cli.main import cli
 from my_datasets.metadata.layout import METADATA_FILES
@@ -104,7 +104,7 @@ def test_beam_without_workers(url, expected):
 
 
 def test_workers_write_and_read_in_the_store(url, expected, dask_in_process, monkeypatch):
-    monkeypatch.setattr(run_writer, "_HELD", 2e-5)
+    monkeypatch.setattr(run_files, "_HELD", 2e-5)
     monkeypatch.setattr(buckets, "MOST_BYTES", 20_000)
     # Several pipelines, each of which reads a part of each run.
     monkeypatch.setattr(runners.Submission, "at_once", lambda self, memory: 70_000)

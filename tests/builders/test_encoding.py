@@ -19,12 +19,13 @@ from tensorflow_datasets.core import example_parser, example_serializer
 
 import my_datasets
 from my_datasets import errors
-from my_datasets.builders.encode.columns.optionals import check_readable
+from my_datasets.builders.encode import media_columns
 from my_datasets.builders.encode.encoder import ExampleEncoder
+from my_datasets.builders.encode.nested_columns import check_readable
 from my_datasets.building.batches import rough_size
 from my_datasets.building.options import BuildOptions
-from my_datasets.building.units import Misfit
-from my_datasets.records import png, tfrecord
+from my_datasets.building.units import InvalidValue
+from my_datasets.records import tfrecord
 from tests.records.oracle import in_order
 
 F = tfds.features
@@ -358,7 +359,7 @@ def test_nulls_of_columns_are_those_of_rows(rows):
 )
 def test_a_column_that_does_not_fit_is_named(feature, column, found):
     encoder = ExampleEncoder(dicts(x=feature))
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(InvalidValue) as caught:
         encoder.columns(pa.RecordBatch.from_pydict({"x": column}))
     assert caught.value.feature == "x"
     import re
@@ -367,7 +368,7 @@ def test_a_column_that_does_not_fit_is_named(feature, column, found):
 
 
 def test_missing_columns_are_named():
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(InvalidValue) as caught:
         ExampleEncoder(dicts(x=np.int64)).columns(pa.RecordBatch.from_pydict({"y": [1]}))
     assert caught.value.expected == "the columns ['x']"
     assert caught.value.found == "the columns ['y']"
@@ -385,7 +386,7 @@ def test_missing_columns_are_named():
 )
 def test_a_row_that_does_not_fit_is_located(item, path, found):
     encoder = ExampleEncoder(dicts(a={"b": np.int64}, s=F.Sequence(np.int64)))
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(InvalidValue) as caught:
         encoder.row(item)
     assert caught.value.feature == path
     assert caught.value.found.startswith(found)
@@ -517,7 +518,7 @@ def test_bytes_of_an_image_do_not_depend_on_its_neighbours(tmp_path_factory, dra
     encoder = ExampleEncoder(dicts(image=F.Image(), n=np.int64))
 
     def given_as(pixels, kind, i):
-        (file,) = png.encode(pixels[None])
+        (file,) = media_columns.encode_png(pixels[None])
         path = folder / f"{i}.png"
         path.write_bytes(file)
         return {
@@ -638,7 +639,7 @@ def test_a_fault_of_the_machine_is_no_misfit(fault, way):
 @pytest.mark.parametrize("fault", OF_THE_EXAMPLE)
 def test_a_fault_of_the_example_is_one(fault):
     encoder = ExampleEncoder(dicts(x=Failing(OF_THE_EXAMPLE[fault])))
-    with pytest.raises(Misfit) as caught:
+    with pytest.raises(InvalidValue) as caught:
         encoder.row({"x": 1})
     assert caught.value.feature == "x"
     assert encoder.own({"x": 1})["x"].misfit is not None

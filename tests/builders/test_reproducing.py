@@ -6,7 +6,7 @@ import pytest
 import tensorflow_datasets as tfds
 from click.testing import CliRunner
 
-from my_datasets.builders import rebuild_command
+from my_datasets.builders import build_job
 from my_datasets.building.options import BuildOptions
 from my_datasets.cli.main import cli
 from my_datasets.datasets.digits.digits_dataset_builder import Builder as Digits
@@ -80,5 +80,5 @@ def test_what_is_as_usual_is_not_said(tmp_path):
 )
 def test_a_size_of_shards_that_no_option_says_is_left_out(tmp_path, size, said):
     config = tfds.download.DownloadConfig(max_shard_size=size)
-    found = rebuild_command.command(Digits(data_dir=tmp_path), config, BuildOptions())
+    found = build_job.rebuild_command(Digits(data_dir=tmp_path), config, BuildOptions())
     assert found == f"my-datasets build digits:1.0.0{said}"

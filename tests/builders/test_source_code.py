@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.builders.fingerprint import source_code, staleness
-from my_datasets.builders.fingerprint.fingerprint import changes_since, fingerprint, source_parts
+from my_datasets.builders import code_fingerprint, source_code
+from my_datasets.builders.code_fingerprint import changes_since, fingerprint, source_parts
 from my_datasets.metadata.manifest import Manifest
 
 BUILDER = """
@@ -418,16 +418,16 @@ def test_data_with_a_fingerprint_of_the_first_rule_are_compared_by_that(package,
     old = Manifest(**{**vars(made), "fingerprint": of_the_first_rule(builder)})
     assert "rule" not in old.fingerprint
     old.write(version_dir)
-    assert staleness._reasons(cls(data_dir=tmp_path / "data")) == []
+    assert code_fingerprint._reasons(cls(data_dir=tmp_path / "data")) == []
     # By that rule also what is not used counts.
     package.write("helpers", HELPERS.replace("OTHER = 3", "OTHER = 4"))
-    (reason,) = staleness._reasons(cls(data_dir=tmp_path / "data"))
+    (reason,) = code_fingerprint._reasons(cls(data_dir=tmp_path / "data"))
     assert reason == f"the source of {name}.helpers changed"
     package.write("helpers", HELPERS)
     of_another = Manifest(**{**vars(made), "fingerprint": {**made.fingerprint, "rule": "9"}})
     of_another.write(version_dir)
     package.write("helpers", HELPERS.replace("return FACTOR", "return 9"))
-    assert staleness._reasons(cls(data_dir=tmp_path / "data")) == []
+    assert code_fingerprint._reasons(cls(data_dir=tmp_path / "data")) == []
 
 
 def test_the_first_rule_gives_the_hashes_that_it_always_gave(package, tmp_path):

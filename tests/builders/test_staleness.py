@@ -11,9 +11,9 @@ import pytest
 import tensorflow_datasets as tfds
 
 from my_datasets import errors
-from my_datasets.builders.fingerprint import staleness
-from my_datasets.builders.fingerprint.fingerprint import _config, _stable, changes, fingerprint
-from my_datasets.builders.fingerprint.source_code import meaning
+from my_datasets.builders import code_fingerprint
+from my_datasets.builders.code_fingerprint import _config, _stable, changes, fingerprint
+from my_datasets.builders.source_code import meaning
 from my_datasets.building.options import BuildOptions
 from my_datasets.metadata.manifest import Manifest
 
@@ -68,7 +68,7 @@ class Package:
 def package(tmp_path, monkeypatch, request):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # two versions within one second
-    staleness._warned.clear()
+    code_fingerprint._warned.clear()
     return Package(tmp_path, f"pkg_{abs(hash(request.node.name)) % 10**8}")
 
 

@@ -220,11 +220,11 @@ def test_tidying_removes_remains_but_no_living_work(tmp_path):
     with staging.exclusive(version(tmp_path)):
         living = fill(tmp_path / "data/incomplete.DEF456_1.0.0", "half")
         assert not remains.exists()
-        thread = threading.Thread(target=staging.tidy, args=(version(tmp_path),))
+        thread = threading.Thread(target=staging.remove_leftovers, args=(version(tmp_path),))
         thread.start()
         thread.join(60)
         assert living.exists()
-    staging.tidy(version(tmp_path))
+    staging.remove_leftovers(version(tmp_path))
     assert not living.exists()
     assert (version(tmp_path) / "one").read_text() == "whole"
 

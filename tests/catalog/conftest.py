@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from my_datasets.publishing.admin.releases import yank
+from my_datasets.publishing.admin import yank
 from my_datasets.publishing.catalog_client import CatalogClient
-from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore
 from tests.catalog import made
@@ -30,7 +30,10 @@ def published(data_dir):
     store, memory = data_dir.parent / "store", data_dir.parent / "memory"
     made.publish_all(data_dir, store, memory, signer=signer)
     ledger = CatalogClient(
-        RetryingStore(open_store(store)), signer=signer, keys=signer.public, memory=Memory(memory)
+        RetryingStore(open_store(store)),
+        signer=signer,
+        keys=signer.public,
+        memory=RollbackState(memory),
     )
     yank(ledger, "weights:1.1.0", "Heights are <b>wrong</b>.")
     return SimpleNamespace(store=store, signer=signer, keys=signer.public, memory=memory)

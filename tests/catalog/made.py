@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.publishing.model.rollback_state import Memory
-from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.model.rollback_state import RollbackState
+from my_datasets.publishing.publisher import publish
 from tests.catalog.markup import HOSTILE
 
 F = tfds.features
@@ -186,4 +186,4 @@ def publish_all(data_dir: Path, store: Path, scratch: Path, **options: Any) -> N
     """Publishes what is prepared, oldest versions first."""
     versions = sorted(path.parent for path in data_dir.glob("*/*/dataset_info.json"))
     for version in versions:
-        publish(str(version), store, memory=Memory(scratch), **options)
+        publish(str(version), store, memory=RollbackState(scratch), **options)

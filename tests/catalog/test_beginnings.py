@@ -11,11 +11,11 @@ import tensorflow_datasets as tfds
 
 from my_datasets.catalog import release_metadata
 from my_datasets.catalog.releases import collect
-from my_datasets.catalog.samples import range_reads
+from my_datasets.catalog.samples import first_records
 from my_datasets.catalog.samples.first_records import beginning
 from my_datasets.catalog.site.render import write
 from my_datasets.catalog.site.snippets import snippets
-from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.records import shard_reader
 from tests.catalog import made
 from tests.catalog.markup import Page
@@ -65,8 +65,8 @@ def store(data_dir):
 def small_blocks(monkeypatch):
     """Shards as small as those here are read like large ones."""
     monkeypatch.setattr(release_metadata, "SMALL_SHARD_BYTES", 0)
-    monkeypatch.setattr(range_reads, "_BLOCK", 4 << 10)
-    monkeypatch.setattr(range_reads, "_BUFFER", 16 << 10)
+    monkeypatch.setattr(first_records, "_BLOCK", 4 << 10)
+    monkeypatch.setattr(first_records, "_BUFFER", 16 << 10)
 
 
 def shard_of(directory, form):
@@ -134,9 +134,9 @@ def test_records_are_those_of_the_shard(data_dir, form, monkeypatch):
     path = shard_of(data_dir, form)
     data = path.read_bytes()
     for block in (1000, 1 << 20):
-        monkeypatch.setattr(range_reads, "_BLOCK", block)
-        monkeypatch.setattr(range_reads, "_BUFFER", block)
-        found = range_reads.first_records(lambda a, b: data[a:b], len(data), form)
+        monkeypatch.setattr(first_records, "_BLOCK", block)
+        monkeypatch.setattr(first_records, "_BUFFER", block)
+        found = first_records.first_records(lambda a, b: data[a:b], len(data), form)
         assert found == first_of(path, form)
 
 
@@ -147,12 +147,12 @@ def test_what_is_damaged_is_told(data_dir, form):
     for i in range(100, len(data) - 1000, 50):
         data[i] ^= 0x55
     with pytest.raises(shard_reader.DamagedError):
-        range_reads.first_records(lambda a, b: bytes(data[a:b]), len(data), form)
+        first_records.first_records(lambda a, b: bytes(data[a:b]), len(data), form)
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_there_is_a_limit(store, data_dir, tmp_path, small_blocks, monkeypatch, form):
-    monkeypatch.setattr(range_reads, "MOST_FETCHED", 8 << 10)
+    monkeypatch.setattr(first_records, "MOST_FETCHED", 8 << 10)
     with serving(store[0]) as (url, _):
         found = collect(url, cache=tmp_path / "cache")
     write(found, tmp_path / "site")
@@ -165,7 +165,7 @@ def test_what_is_signed_is_shown_if_the_whole_shard_is_what_was_signed(
     store, data_dir, tmp_path, small_blocks, monkeypatch
 ):
     directory, keys = store
-    memory = Memory(tmp_path / "memory")
+    memory = RollbackState(tmp_path / "memory")
     with serving(directory) as (url, _):
         found = collect(url, keys=keys, memory=memory, cache=tmp_path / "whole")
         write(found, tmp_path / "site")
@@ -195,7 +195,7 @@ def test_a_format_that_is_not_read_here(data_dir, tmp_path):
 )  # fmt: skip
 def test_code_for_other_formats_runs(store, data_dir, tmp_path, monkeypatch, form, titles):
     """What reads a format is what the page names, and reads the same examples."""
-    found = collect(store[0], memory=Memory(tmp_path / "memory"))
+    found = collect(store[0], memory=RollbackState(tmp_path / "memory"))
     (dataset,) = [one for one in found.datasets if one.name == names_of(form)]
     code = {
         one.title: one.code

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from my_datasets.catalog.releases import collect
+from my_datasets.catalog.releases import VersionComparer, collect
 from my_datasets.catalog.reports import diff_page, statistics_page, verification_page
 from my_datasets.catalog.site.render import write
-from my_datasets.catalog.version_changes import Comparing
 from my_datasets.comparison.diff import diff
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 from tests import browsers
@@ -39,8 +38,8 @@ def browser():
 @pytest.fixture(scope="module")
 def site(published, data_dir, tmp_path_factory):
     directory = tmp_path_factory.mktemp("browser") / "site"
-    found = collect(published.store, keys=published.keys, memory=Memory(published.memory))
-    write(found, directory, comparing=Comparing(None, workers=1))
+    found = collect(published.store, keys=published.keys, memory=RollbackState(published.memory))
+    write(found, directory, comparing=VersionComparer(None, workers=1))
     old, new = (data_dir / "weights" / version for version in ("1.1.0", "2.0.0"))
     damaged = directory.parent / "damaged"
     shutil.copytree(new, damaged)

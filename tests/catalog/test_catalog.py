@@ -14,14 +14,12 @@ from click.testing import CliRunner
 
 from my_datasets import errors
 from my_datasets.catalog import release_metadata
-from my_datasets.catalog.releases import collect
-from my_datasets.catalog.samples import range_reads
-from my_datasets.catalog.site.directory import MARKER, Site, plain
-from my_datasets.catalog.site.render import write
-from my_datasets.catalog.version_changes import Comparing
+from my_datasets.catalog.releases import VersionComparer, collect
+from my_datasets.catalog.samples import first_records
+from my_datasets.catalog.site.render import MARKER, Site, plain, write
 from my_datasets.cli.main import cli
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signing import Signer
 from tests.catalog.markup import HOSTILE, Page, require_harmless
 from tests.publishing.web import serving
@@ -60,7 +58,7 @@ def pages_of(directory: Path) -> dict[str, Page]:
 @pytest.fixture(scope="module")
 def site(data_dir, tmp_path_factory):
     directory = tmp_path_factory.mktemp("site") / "of_data"
-    done = write(collect(data_dir), directory, comparing=Comparing(None, workers=1))
+    done = write(collect(data_dir), directory, comparing=VersionComparer(None, workers=1))
     assert done.problems == {}
     assert (done.datasets, done.versions) == (5, 7)
     return directory
@@ -199,14 +197,14 @@ def test_search_engines_are_told(pages):
 
 def test_the_same_again_writes_nothing(site, data_dir):
     before = {path: path.stat().st_mtime_ns for path in site.rglob("*")}
-    write(collect(data_dir), site, comparing=Comparing(None, workers=1))
+    write(collect(data_dir), site, comparing=VersionComparer(None, workers=1))
     assert {path: path.stat().st_mtime_ns for path in site.rglob("*")} == before
 
 
 def test_releases_with_their_signatures(published, tmp_path):
-    found = collect(published.store, keys=published.keys, memory=Memory(published.memory))
+    found = collect(published.store, keys=published.keys, memory=RollbackState(published.memory))
     assert found.is_store
-    write(found, tmp_path / "site", comparing=Comparing(tmp_path / "cache", workers=1))
+    write(found, tmp_path / "site", comparing=VersionComparer(tmp_path / "cache", workers=1))
     pages = pages_of(tmp_path / "site")
     page = pages["datasets/weights"]
     text = " ".join(page.text.split())
@@ -223,7 +221,7 @@ def test_releases_with_their_signatures(published, tmp_path):
     assert len(kept) == 2
     for one in kept:
         one.write_text(one.read_text().replace("height", "HEIGHT"))
-    write(found, tmp_path / "site", comparing=Comparing(tmp_path / "cache", workers=1))
+    write(found, tmp_path / "site", comparing=VersionComparer(tmp_path / "cache", workers=1))
     assert "HEIGHT" in (tmp_path / "site/datasets/weights/index.html").read_text()
 
 
@@ -232,7 +230,7 @@ def test_signatures_of_others_are_refused(published, tmp_path):
 
     other = Signer(Ed25519PrivateKey.generate())
     with pytest.raises(errors.SignatureError, match="not signed by anybody who is trusted"):
-        collect(published.store, keys=other.public, memory=Memory(tmp_path))
+        collect(published.store, keys=other.public, memory=RollbackState(tmp_path))
 
 
 def test_a_store_elsewhere(published, tmp_path):
@@ -240,7 +238,7 @@ def test_a_store_elsewhere(published, tmp_path):
     with serving(published.store) as (url, asked):
         found = collect(url, cache=tmp_path / "cache")
         assert not [one for one in asked if "weights-test" in one[1] or "-00001-of" in one[1]]
-    done = write(found, tmp_path / "site", comparing=Comparing(tmp_path / "diffs"))
+    done = write(found, tmp_path / "site", comparing=VersionComparer(tmp_path / "diffs"))
     assert done.problems == {}
     pages = pages_of(tmp_path / "site")
     page = pages["datasets/weights"]
@@ -257,7 +255,7 @@ def test_a_store_elsewhere(published, tmp_path):
 
 def test_large_examples_stay_elsewhere(published, tmp_path, monkeypatch):
     monkeypatch.setattr(release_metadata, "SMALL_SHARD_BYTES", 100)
-    monkeypatch.setattr(range_reads, "MOST_FETCHED", 100)
+    monkeypatch.setattr(first_records, "MOST_FETCHED", 100)
     with serving(published.store) as (url, asked):
         found = collect(url, cache=tmp_path / "cache")
         assert not [one for one in asked if "tfrecord" in one[1]]
@@ -292,7 +290,7 @@ def test_metadata_that_nobody_published_are_not_shown(published, tmp_path, name)
     shutil.copytree(published.store, store)
     file = store / "tones/1.0.0" / name
     file.write_text(file.read_text() + " ")
-    found = collect(store, keys=published.keys, memory=Memory(tmp_path / "memory"))
+    found = collect(store, keys=published.keys, memory=RollbackState(tmp_path / "memory"))
     done = write(found, tmp_path / "site")
     assert set(done.problems) == {"tones"}
     assert f"{name} in {store} is not what was published" in done.problems["tones"]
@@ -317,7 +315,7 @@ def test_metadata_that_were_altered_are_not_shown(published, tmp_path):
 def test_one_that_is_damaged_does_not_hide_the_others(data_dir, tmp_path, text):
     shutil.copytree(data_dir, tmp_path / "data")
     (tmp_path / "data/tones/1.0.0/dataset_info.json").write_text(text)
-    done = write(collect(tmp_path / "data"), tmp_path / "site", comparing=Comparing(None))
+    done = write(collect(tmp_path / "data"), tmp_path / "site", comparing=VersionComparer(None))
     assert set(done.problems) == {"tones"}
     pages = pages_of(tmp_path / "site")
     assert "It cannot be shown" in pages["datasets/tones"].text
@@ -328,7 +326,7 @@ def test_an_older_version_that_is_damaged_hides_nothing_else(data_dir, tmp_path)
     shutil.copytree(data_dir / "weights", tmp_path / "data/weights")
     (tmp_path / "data/weights/1.1.0/features.json").write_text('{"featuresDict": 7}')
     done = write(
-        collect(tmp_path / "data"), tmp_path / "site", comparing=Comparing(None, workers=1)
+        collect(tmp_path / "data"), tmp_path / "site", comparing=VersionComparer(None, workers=1)
     )
     assert done.problems == {}
     text = " ".join(pages_of(tmp_path / "site")["datasets/weights"].text.split())
@@ -508,7 +506,7 @@ def test_it_is_served_to_this_machine(data_dir):
 
 def test_code_on_pages_runs(published, pages, tmp_path, monkeypatch):
     """What is there to be copied, for a store and for a data directory."""
-    found = collect(published.store, keys=published.keys, memory=Memory(published.memory))
+    found = collect(published.store, keys=published.keys, memory=RollbackState(published.memory))
     site = tmp_path / "site"
     write(found, site, with_samples=False)
     from my_datasets.catalog.site.snippets import snippets

@@ -6,9 +6,8 @@ import shutil
 
 import pytest
 
-from my_datasets.catalog.releases import collect
+from my_datasets.catalog.releases import VersionComparer, collect
 from my_datasets.catalog.site.render import write
-from my_datasets.catalog.version_changes import Comparing
 from my_datasets.metadata import manifest
 from my_datasets.metadata.manifest import FILE_NAME
 from tests.catalog.markup import HOSTILE
@@ -73,7 +72,7 @@ def test_mutated_metadata(data_dir, tmp_path, dataset, name):
         for version in (data / dataset).glob("[0-9]*"):
             put_back(version, name, rng)
         site = tmp_path / f"site{turn}"
-        done = write(collect(data), site, comparing=Comparing(None, workers=1))
+        done = write(collect(data), site, comparing=VersionComparer(None, workers=1))
         assert "tones" not in done.problems
         assert len(pages_of(site)) == 3
         shutil.rmtree(data)

@@ -11,11 +11,10 @@ from my_datasets.cli.main import cli
 from my_datasets.comparison.diff import Diff
 from my_datasets.comparison.example_changes import SplitDiff
 from my_datasets.core.issue import Issue, Severity
-from my_datasets.core.version import VersionNumber
-from my_datasets.core.version_rules import Bump, ChangeKind, VersionChange
+from my_datasets.core.version import Bump, ChangeKind, VersionChange, VersionNumber
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.statistics.distribution import Distribution
-from my_datasets.statistics.drift import moved
+from my_datasets.statistics.drift import drifted
 from my_datasets.statistics.numbers import summary_of
 from my_datasets.verification.report import Level, Report
 from tests.building.engines.builds import build
@@ -98,7 +97,7 @@ def test_a_difference_with_the_statistics_that_moved():
     after = split(length=numbers(5, 6), kind=labels(a=450, b=50), still=numbers(0, 1))
     least = VersionNumber(2, 0, 0)
     found = Diff(
-        "x:1.0.0", "x:1.0.1", changes, splits, tuple(moved(before, after)), Bump.PATCH, least
+        "x:1.0.0", "x:1.0.1", changes, splits, tuple(drifted(before, after)), Bump.PATCH, least
     )
     page = require_harmless(diff_page(found, before, after))
     for said in (
@@ -136,7 +135,7 @@ def test_nothing_from_data_becomes_markup(text):
     assert page.tags.count("svg") == 2
     change = VersionChange(ChangeKind.FEATURE_ADDED, text, text, text)
     splits = (SplitDiff(text, 1, 2, moved={text: 3}),)
-    both = tuple(moved(before, after))
+    both = tuple(drifted(before, after))
     found = Diff(text, text, (change,), splits, both, Bump.MINOR, VersionNumber(1, 1, 0))
     page = require_harmless(diff_page(found, before, after))
     assert page.tags.count("svg") == 1

@@ -7,9 +7,8 @@ import pytest
 import tensorflow_datasets as tfds
 from click.testing import CliRunner
 
-from my_datasets.cli import main
+from my_datasets.cli import main, output
 from my_datasets.cli.main import COMMANDS, cli
-from my_datasets.cli.render import output
 
 
 @pytest.fixture

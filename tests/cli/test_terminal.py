@@ -178,7 +178,7 @@ def test_the_exported_card_is_harmless(hostile, tmp_path):
 def test_logs_warnings_and_errors_are_printable():
     script = (
         "import logging, sys, warnings\n"
-        "from my_datasets.cli.render.output import print_only_printable\n"
+        "from my_datasets.cli.output import print_only_printable\n"
         "print_only_printable()\nlogging.warning('log %s', sys.argv[1])\n"
         "warnings.warn('warning ' + sys.argv[1])\nraise ValueError('error ' + sys.argv[1])\n"
     )

@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets.comparison.diff import diff
-from my_datasets.core.version_rules import Bump, ChangeKind
+from my_datasets.core.version import Bump, ChangeKind
 from my_datasets.errors import CorruptShardError, IncompleteVersionError
 from my_datasets.metadata.content import Content
 from my_datasets.metadata.manifest import Manifest

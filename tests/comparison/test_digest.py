@@ -16,7 +16,7 @@ from my_datasets.metadata import content
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.records.tf_example import canonical
-from my_datasets.verification.adopt import looked_into
+from my_datasets.verification.adopt import examine_version
 from tests.building.engines import toys
 from tests.building.engines.builds import THREE_SHARDS, build
 
@@ -25,7 +25,7 @@ ONE_SHARD = tfds.download.DownloadConfig(num_shards=1)
 
 def content_of(version_dir):
     """Returns what is in a version, from its shards alone."""
-    return looked_into(version_dir, Declared.read(version_dir), workers=1)[0]
+    return examine_version(version_dir, Declared.read(version_dir), workers=1)[0]
 
 
 @pytest.fixture(scope="module")

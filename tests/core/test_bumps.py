@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.core import version_rules
-from my_datasets.core.version import VersionNumber
-from my_datasets.core.version_rules import RULES, Bump, ChangeKind, VersionChange
+from my_datasets.core import version
+from my_datasets.core.version import RULES, Bump, ChangeKind, VersionChange, VersionNumber
 
 VERSIONS = st.builds(VersionNumber, *[st.integers(0, 20)] * 3)
 
@@ -24,11 +23,11 @@ def test_what_asks_for_most_counts():
         VersionChange(ChangeKind.SHARDS, "split train"),
         VersionChange(ChangeKind.FEATURE_ADDED, "feature x"),
     ]
-    assert version_rules.required([]) is Bump.NONE
-    assert version_rules.required(some[:1]) is Bump.PATCH
-    assert version_rules.required(some) is Bump.MINOR
+    assert version.required([]) is Bump.NONE
+    assert version.required(some[:1]) is Bump.PATCH
+    assert version.required(some) is Bump.MINOR
     assert (
-        version_rules.required([*some, VersionChange(ChangeKind.SPLIT_REMOVED, "split test")])
+        version.required([*some, VersionChange(ChangeKind.SPLIT_REMOVED, "split test")])
         is Bump.MAJOR
     )
     assert some[1].to_json()["bump"] == "minor"
@@ -44,12 +43,12 @@ def test_what_asks_for_most_counts():
     ],
 )  # fmt: skip
 def test_by_which_number_a_version_was_raised(old, new, expected):
-    assert version_rules.between(VersionNumber.parse(old), VersionNumber.parse(new)) == expected
+    assert version.between(VersionNumber.parse(old), VersionNumber.parse(new)) == expected
 
 
 @given(VERSIONS, st.sampled_from(Bump), VERSIONS)
 def test_the_least_version_is_enough_and_none_below_it(old, bump, other):
-    least = version_rules.least(old, bump)
-    assert version_rules.between(old, least) == bump
-    actual = version_rules.between(old, other)
+    least = version.least(old, bump)
+    assert version.between(old, least) == bump
+    actual = version.between(old, other)
     assert (actual is not None and actual >= bump) == (other >= least)

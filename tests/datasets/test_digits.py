@@ -9,8 +9,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets import errors, resources
-from my_datasets.builders import refusals
-from my_datasets.builders.download import embedded_files
+from my_datasets.builders import download_manager, refusals
 from my_datasets.datasets.digits import digits_dataset_builder
 
 
@@ -78,7 +77,9 @@ def test_an_unrecorded_source_file_is_an_error(tmp_path):
 
 def test_a_missing_source_file_is_an_error(tmp_path):
     with pytest.raises(errors.SourceError, match="is missing"):
-        embedded_files.verify(tmp_path / "none", size=1, sha256="0" * 64, recorded_in="x.tsv")
+        download_manager.verify_embedded(
+            tmp_path / "none", size=1, sha256="0" * 64, recorded_in="x.tsv"
+        )
 
 
 def test_the_source_file_is_scikit_learns_own():

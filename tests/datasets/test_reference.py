@@ -14,7 +14,7 @@ from tensorflow_datasets.core.download import checksums
 import my_datasets
 from my_datasets.building.options import BuildOptions
 from my_datasets.comparison.diff import diff
-from my_datasets.core.version_rules import Bump, ChangeKind
+from my_datasets.core.version import Bump, ChangeKind
 from my_datasets.datasets.cats_and_dogs import cats_and_dogs_dataset_builder
 from my_datasets.datasets.collider_events import collider_events_dataset_builder
 from my_datasets.datasets.movie_sentiment import movie_sentiment_dataset_builder

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from my_datasets.downloads.diagnosis import Expected
-from my_datasets.downloads.fetching import DownloadRetry, alone, fetch
+from my_datasets.downloads.fetching import DownloadRetry, exclusive_download, fetch
 from my_datasets.errors import ChecksumError, DownloadError
 from tests.waiting import until
 
@@ -213,7 +213,7 @@ def test_two_at_once_wait_for_each_other(server, tmp_path):
     got = tmp_path / "got"
 
     def work():
-        with alone(url, tmp_path):
+        with exclusive_download(url, tmp_path):
             if not got.exists():
                 get(url, tmp_path).path.rename(got)
 

@@ -11,7 +11,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.builders.download import download_manager
+from my_datasets.builders import download_manager
 from my_datasets.building.options import BuildOptions
 from my_datasets.errors import ChecksumError, DownloadError
 

@@ -23,11 +23,10 @@ from click.testing import CliRunner
 import my_datasets
 from my_datasets import errors
 from my_datasets.cli.main import cli
-from my_datasets.exporting.parquet import export
-from my_datasets.exporting.target import MARKER
+from my_datasets.exporting.parquet import MARKER, export
 from my_datasets.exporting.version_summary import About
 from my_datasets.input_pipeline.read.prepared import find
-from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.publisher import publish
 from tests.building.engines.builds import build
 from tests.publishing import forging
 from tests.statistics import rows

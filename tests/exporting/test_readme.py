@@ -6,9 +6,8 @@ import pytest
 import yaml
 from markdown_it import MarkdownIt
 
-from my_datasets.exporting.dataset_card import readme
-from my_datasets.exporting.features import Feature
-from my_datasets.exporting.version_summary import About
+from my_datasets.exporting.descriptions import readme
+from my_datasets.exporting.version_summary import About, Feature
 from my_datasets.printable import printable
 from tests.catalog.markup import HOSTILE
 

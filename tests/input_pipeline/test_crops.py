@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 import my_datasets
 from my_datasets.errors import InvalidOptionError
-from my_datasets.input_pipeline.decode.images import ImageDecoder
+from my_datasets.input_pipeline.decode.images import Crop, ImageDecoder
 from my_datasets.input_pipeline.plan.planner import plan
-from my_datasets.input_pipeline.transform.crops import Crop
 
 sides = st.integers(1, 500)
 of_one = st.floats(0, 1, exclude_max=True, width=32)

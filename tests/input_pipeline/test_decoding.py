@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from my_datasets.errors import FeatureError, OutOfMemoryError
-from my_datasets.input_pipeline.decode.decoder import Decoder, MisfitError
+from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError
 from my_datasets.metadata import features
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.random_access import RecordBatch
@@ -63,7 +63,7 @@ def test_a_misfit_says_its_row(leaf, good, bad, expected, found):
     decoder = Decoder({"x": leaf})
     decoder(batch_of({"x": good}, {"x": good}))
     before = [] if "kind" in expected else [{"x": good}, {"x": good}]
-    with pytest.raises(MisfitError) as caught:
+    with pytest.raises(FeatureMismatchError) as caught:
         decoder(batch_of(*before, {"x": bad}))
     assert list(caught.value.rows) == [len(before)]
     assert caught.value.feature == "x"
@@ -83,7 +83,7 @@ def test_a_misfit_of_a_dynamic_tensor_says_its_row(bad, said):
     decoder = Decoder({"x": Leaf(("x",), "number", shape=(None, None), **PACKED)})
     good = {"x/value": [packed(1, 2)], "x/shape": [1, 2]}
     assert decoder(batch_of(good))["x"][0].tolist() == [[1, 2]]
-    with pytest.raises(MisfitError, match=said) as caught:
+    with pytest.raises(FeatureMismatchError, match=said) as caught:
         decoder(batch_of(good, bad))
     assert list(caught.value.rows) == [1]
 
@@ -104,7 +104,7 @@ def test_little_that_decompresses_to_much_is_refused(shape, given, bomb):
     leaf = Leaf(("x",), "number", shape=shape, **PACKED)
     bad = {"x/value": [bomb], "x/shape": given} if given else {"x": [bomb]}
     tracemalloc.start()
-    with pytest.raises(MisfitError, match="zlib makes more than") as caught:
+    with pytest.raises(FeatureMismatchError, match="zlib makes more than") as caught:
         Decoder({"x": leaf})(batch_of(bad))
     if shape == (3,):
         assert tracemalloc.get_traced_memory()[1] < 20 << 20
@@ -134,7 +134,7 @@ def test_what_only_tfds_reads_is_refused(tmp_path):
 
 def test_kinds_that_differ_between_records_are_told():
     decoder = Decoder({"x": Leaf(("x",), "number", "int64")})
-    with pytest.raises(MisfitError, match=r"a tf\.Example") as caught:
+    with pytest.raises(FeatureMismatchError, match=r"a tf\.Example") as caught:
         decoder(batch_of({"x": [1]}, {"x": [1.5]}))
     assert list(caught.value.rows) == [1]
 
@@ -151,7 +151,7 @@ def test_kinds_that_differ_between_records_are_told():
     ],
 )  # fmt: skip
 def test_of_kinds_that_differ_the_wrong_one_is_told_if_it_comes_first(leaf, good, bad):
-    with pytest.raises(MisfitError, match="of another kind") as caught:
+    with pytest.raises(FeatureMismatchError, match="of another kind") as caught:
         Decoder({"x": leaf})(batch_of(bad, good, good))
     assert list(caught.value.rows) == [0]
 
@@ -166,7 +166,7 @@ def test_an_image_of_another_shape_is_told(is_float):
     good = {"x": [image_of(8, 9, 3)]}
     assert decoder(batch_of(good, good))["x"].shape == (2, 8, 9, 3)
     assert decoder(batch_of())["x"].shape == (0, 8, 9, 3)
-    with pytest.raises(MisfitError, match=r"\(8, 9, 3\), found \(9, 8, 3\)") as caught:
+    with pytest.raises(FeatureMismatchError, match=r"\(8, 9, 3\), found \(9, 8, 3\)") as caught:
         decoder(batch_of(good, {"x": [image_of(9, 8, 3)]}, good))
     assert list(caught.value.rows) == [1]
 
@@ -200,5 +200,5 @@ def test_lengths_that_do_not_add_up(lengths, said):
     good = {"x/ragged_flat_values": [1, 2, 3], "x/ragged_row_lengths_0": [1, 2]}
     decoder = Decoder({"x": NESTED})
     assert decoder(batch_of(good))["x"].rows()[0][1].tolist() == [2, 3]
-    with pytest.raises(MisfitError, match=said):
+    with pytest.raises(FeatureMismatchError, match=said):
         decoder(batch_of({**good, "x/ragged_row_lengths_0": lengths}))

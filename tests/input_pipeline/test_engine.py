@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import my_datasets
 from my_datasets.errors import InvalidOptionError, PlanError
+from my_datasets.input_pipeline.decode.pytree import size_of
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.order import permutation
 from my_datasets.input_pipeline.order.batching import Batching
 from my_datasets.input_pipeline.order.permutation import Order
 from my_datasets.input_pipeline.order.state import State
-from my_datasets.input_pipeline.plan.memory import size_of
 from my_datasets.input_pipeline.plan.mixture import mix
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.planner import by_default, plan

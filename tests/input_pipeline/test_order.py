@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from my_datasets.input_pipeline.order import permutation
-from my_datasets.input_pipeline.order.bucketing import LengthOrder
+from my_datasets.input_pipeline.order.length_batching import LengthOrder
 from my_datasets.input_pipeline.order.mixing import MixedOrder
 from my_datasets.input_pipeline.order.permutation import Order, uniform
 

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 import my_datasets
 from my_datasets.errors import FeatureError, InvalidOptionError, PlanError
-from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.input_pipeline.engine import Engine
-from my_datasets.input_pipeline.order.bucketing import LengthOrder
-from my_datasets.input_pipeline.order.packing import PackedSource, cut, fitted
+from my_datasets.input_pipeline.order.length_batching import LengthOrder, PackedSource, cut, fitted
 from my_datasets.input_pipeline.order.permutation import Order
 from my_datasets.input_pipeline.plan.planner import plan
 from my_datasets.metadata.features import Leaf

@@ -14,7 +14,7 @@ from my_datasets.errors import (
     QuarantineError,
     StreamError,
 )
-from my_datasets.kafka.consumer.position import TopicPosition
+from my_datasets.kafka.consumer.offsets import TopicPosition
 from my_datasets.kafka.stream import stream
 from tests.kafka.examples import FEATURES, example, ids, numbered
 from tests.kafka.kafka import produce

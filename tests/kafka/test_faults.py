@@ -8,7 +8,7 @@ from confluent_kafka import TopicPartition
 
 import my_datasets
 from my_datasets.errors import LostMessagesError, StreamUnavailableError
-from my_datasets.kafka.consumer import outage
+from my_datasets.kafka.consumer import consumer_thread
 from my_datasets.kafka.stream import stream
 from tests.kafka.examples import FEATURES, ids, numbered
 from tests.kafka.kafka import DEADLINE, produce
@@ -68,7 +68,7 @@ def test_a_broker_that_is_killed_and_comes_back_costs_nothing(own_broker, group,
 
 
 def test_a_broker_that_stays_away_is_an_error_in_the_end(own_broker, monkeypatch):
-    monkeypatch.setattr(outage, "_EVERY", 0.2)
+    monkeypatch.setattr(consumer_thread, "_EVERY", 0.2)
     url = own_broker.topic("t", 1)
     produce(url, {0: numbered(range(100))})
     batches = read(url, batch_size=10, patience=3)

@@ -9,9 +9,7 @@ import pytest
 
 from my_datasets.errors import StreamError
 from my_datasets.kafka.consumer import connection
-from my_datasets.kafka.consumer.address import TopicAddress
-from my_datasets.kafka.consumer.connection import Connection
-from my_datasets.kafka.consumer.secrets import Redactor
+from my_datasets.kafka.consumer.connection import Connection, Redactor, TopicAddress
 from my_datasets.kafka.stream import stream
 from tests.kafka import kafka
 from tests.kafka.examples import FEATURES, ids, numbered
@@ -89,7 +87,7 @@ def read(url, given, **more):
 
 @pytest.mark.kafka
 def test_a_user_reads_over_tls(secured, certificate, tmp_path):
-    from my_datasets.kafka.snapshot.snapshot import snapshot
+    from my_datasets.kafka.snapshot import snapshot
 
     kafka.produce(secured.topic("secret", 2), {0: numbered(range(10)), 1: numbered(range(10, 20))})
     url = f"kafka://127.0.0.1:{secured.secure_port}/secret"

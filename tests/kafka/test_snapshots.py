@@ -23,7 +23,7 @@ from my_datasets.errors import (
     StaleDataError,
     StreamError,
 )
-from my_datasets.kafka.snapshot.snapshot import snapshot
+from my_datasets.kafka.snapshot import snapshot
 from my_datasets.metadata.manifest import Manifest
 from tests.kafka.examples import FEATURES, example, numbered
 from tests.kafka.kafka import DEADLINE, produce
@@ -228,9 +228,8 @@ def test_a_range_that_retention_has_cut_is_an_error(filled, broker, tmp_path):
 
 
 def test_retention_that_cuts_while_it_is_read_is_an_error(filled, tmp_path, broker):
-    from my_datasets.kafka.consumer.address import TopicAddress
-    from my_datasets.kafka.consumer.connection import Connection
-    from my_datasets.kafka.snapshot import offset_ranges
+    from my_datasets.kafka import offset_ranges
+    from my_datasets.kafka.consumer.connection import Connection, TopicAddress
 
     unit = offset_ranges.OffsetRange("c", filled.rpartition("/")[2], 0, 50, 100, "")
     admin = broker.admin()

@@ -2,7 +2,7 @@
 
 import confluent_kafka
 
-from my_datasets.kafka.consumer.message_batch import Taken
+from my_datasets.kafka.consumer.consumer_thread import MessageBatch
 
 
 def message(partition, offset, value):
@@ -12,7 +12,7 @@ def message(partition, offset, value):
 
 
 def test_messages_that_come_in_pieces_are_one_after_the_other():
-    taken = Taken()
+    taken = MessageBatch()
     assert not len(taken.partitions)
     taken.add([message(1, 5, b"abc"), message(1, 6, None)])
     taken.add([])

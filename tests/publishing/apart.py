@@ -19,8 +19,8 @@ from tests.publishing import made
 _WORK = """
 import sys
 from my_datasets.storage.opening import open_store
-from my_datasets.publishing.publish.publisher import publish
-from my_datasets.publishing.pull.puller import pull
+from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.puller import pull
 store = open_store(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()

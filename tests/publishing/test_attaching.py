@@ -29,11 +29,11 @@ from my_datasets.errors import (
     SplitNotFoundError,
     YankedError,
 )
-from my_datasets.publishing.admin import releases
+from my_datasets.publishing import admin
 from my_datasets.publishing.catalog_client import CatalogClient
-from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signing import Signer, TrustedKeys
-from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.publisher import publish
 from my_datasets.records import shard_provider
 from my_datasets.records.shard_provider import Attachment
 from my_datasets.resolving.lock import Lock, Locked
@@ -474,7 +474,7 @@ def test_what_pull_refuses_is_refused(store, own_store, cache, tmp_path, monkeyp
     ledger = CatalogClient(RetryingStore(open_store(own_store)))
     with pytest.raises(ReleaseNotFoundError):
         my_datasets.attach("released:3.*.*", own_store, cache)
-    releases.yank(ledger, "released:1.0.0", "labels are wrong")
+    admin.yank(ledger, "released:1.0.0", "labels are wrong")
     for attempt in (my_datasets.attach, lambda name, store, cache: stream(store, cache, name)):
         with pytest.raises(YankedError, match="labels are wrong"):
             attempt("released:1.0.0", own_store, cache)
@@ -488,7 +488,7 @@ def test_signatures(built, tmp_path, cache):
     """Unsigned, signed by others, altered, and an older state than was seen."""
     alice, mallory = (Signer.read(keygen(tmp_path / name)) for name in ("alice", "mallory"))
     trusted = TrustedKeys.read((tmp_path / "alice").with_suffix(".pub"))
-    memory = Memory(tmp_path / "memory")
+    memory = RollbackState(tmp_path / "memory")
     options = {"keys": trusted, "memory": memory}
     publish(str(built("1.0.0")), tmp_path / "unsigned")
     publish(str(built("1.0.0")), tmp_path / "others", signer=mallory)
@@ -508,7 +508,9 @@ def test_signatures(built, tmp_path, cache):
     record = store / "released/1.0.0/my_datasets_release.json"
     record.write_bytes(record.read_bytes().replace(b"features.json", b"feature5.json"))
     with pytest.raises(CorruptReleaseError):
-        my_datasets.attach("released", store, cache, keys=trusted, memory=Memory(tmp_path / "new"))
+        my_datasets.attach(
+            "released", store, cache, keys=trusted, memory=RollbackState(tmp_path / "new")
+        )
 
 
 def test_metadata_are_verified(own_store, cache):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from my_datasets.cli.render import release_info
+from my_datasets.cli import release_info
 from my_datasets.errors import CorruptReleaseError
 from my_datasets.publishing.describe_release import describe
-from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.publisher import publish
 from tests.publishing import made
 from tests.publishing.web import serving
 

@@ -14,13 +14,13 @@ from my_datasets.errors import (
     ReleaseConflictError,
     StoreError,
 )
-from my_datasets.publishing.admin.garbage import collect
+from my_datasets.publishing.admin import collect_garbage
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import index as indexes
 from my_datasets.publishing.model import record
-from my_datasets.publishing.publish.publisher import publish
-from my_datasets.publishing.publish.upload import Outcome
-from my_datasets.publishing.pull.puller import pull
+from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.puller import pull
+from my_datasets.publishing.upload import Outcome
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
 from my_datasets.verification.report import Level
@@ -69,7 +69,7 @@ def test_publishers_that_are_killed(address, store, built, kills):
         assert done.outcome is (Outcome.ALREADY if is_there else Outcome.PUBLISHED)
     is_published(store, built())
     ledger = CatalogClient(RetryingStore(store))
-    collect(ledger, older_than=-5, delete=True)
+    collect_garbage(ledger, older_than=-5, delete=True)
     is_published(store, built())
     others = {one.path.split("/")[1] for one in store.list("my-datasets")}
     assert others == {"index", "store.json"}
@@ -224,7 +224,7 @@ def test_clocks_that_are_wrong(address, store, built, tmp_path, monkeypatch):
         monkeypatch.setattr(indexes, "now", lambda said=time_there: said)
         publish(str(built(version)), store)
     monkeypatch.undo()
-    assert collect(CatalogClient(RetryingStore(store))) == []
+    assert collect_garbage(CatalogClient(RetryingStore(store))) == []
     assert pull("released", store, tmp_path).path.name == "2.0.0"
     with pytest.raises(ReleaseConflictError):
         publish(str(made.make(tmp_path / "other", salt="o")), store, version_gate=False)

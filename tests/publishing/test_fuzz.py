@@ -12,11 +12,11 @@ import time
 import pytest
 
 from my_datasets.errors import MyDatasetsError
-from my_datasets.publishing.admin import releases
+from my_datasets.publishing import admin
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record
-from my_datasets.publishing.publish.publisher import publish
-from my_datasets.publishing.pull.puller import pull
+from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.puller import pull
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
@@ -204,8 +204,8 @@ def test_whatever_a_store_says(directory, tmp_path, count, built):
             for name, data in made.contents(done.path).items():
                 if "-of-" in name:
                     assert data == good[name], (number, name)
-        told(lambda one=ledger: releases.releases(one))
-        told(lambda one=ledger: releases.history(one, "released"))
+        told(lambda one=ledger: admin.releases(one))
+        told(lambda one=ledger: admin.history(one, "released"))
         assert time.monotonic() - begin < LONGEST_SECONDS, number
         assert seen(outer / "canary") == before_outer, number
         assert {path.name for path in outer.iterdir()} <= {"canary", "here"}, number

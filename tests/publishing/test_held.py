@@ -17,10 +17,10 @@ from my_datasets.errors import (
     YankedError,
 )
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.publishing.admin import releases
+from my_datasets.publishing import admin
 from my_datasets.publishing.catalog_client import CatalogClient
-from my_datasets.publishing.publish.publisher import publish
-from my_datasets.publishing.pull.fetch_or_stream import held
+from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.puller import fetch
 from my_datasets.resolving.lock import Lock, Locked
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
@@ -77,33 +77,33 @@ def test_nothing_is_downloaded_unasked(store, here):
 def test_what_was_withdrawn_is_told_also_if_it_is_here(store, here):
     my_datasets.load("released:1.1.0", store=store, data_dir=here)
     ledger = CatalogClient(RetryingStore(open_store(store)))
-    releases.yank(ledger, "released:1.1.0", "labels are wrong")
+    admin.yank(ledger, "released:1.1.0", "labels are wrong")
     with pytest.raises(YankedError, match="labels are wrong"):
         my_datasets.load("released:1.1.0", store=store, data_dir=here)
-    assert held("released", store, here).name == "1.0.0"
+    assert fetch("released", store, here).name == "1.0.0"
 
 
 def test_a_store_that_does_not_answer(store, here, caplog, tmp_path, monkeypatch):
     silent = Silent(store)
     with pytest.raises(StoreUnavailableError):
-        held("released:1.*.*", silent, here, patience=NO_PATIENCE)
-    path = held("released:1.0.0", store, here)
-    assert held("released:1.*.*", silent, here, patience=NO_PATIENCE) == path
+        fetch("released:1.*.*", silent, here, patience=NO_PATIENCE)
+    path = fetch("released:1.0.0", store, here)
+    assert fetch("released:1.*.*", silent, here, patience=NO_PATIENCE) == path
     assert "does not answer; taken is what is here" in caplog.text
     monkeypatch.setenv("MY_DATASETS_LOCK", str(tmp_path / "lock"))
     Lock(tmp_path / "lock", {"released": Locked(None, VersionNumber(1, 0, 0), "0" * 64)}).write()
     with pytest.raises(LockError):
-        held("released", silent, here, patience=NO_PATIENCE)
+        fetch("released", silent, here, patience=NO_PATIENCE)
     digest = Manifest.read(path).content.digest
     Lock(tmp_path / "lock", {"released": Locked(None, VersionNumber(1, 0, 0), digest)}).write()
-    assert held("released", silent, here, patience=NO_PATIENCE) == path
+    assert fetch("released", silent, here, patience=NO_PATIENCE) == path
 
 
 def test_without_a_network_nobody_waits_for_long(store, here, monkeypatch):
-    path = held("released:1.0.0", store, here)
+    path = fetch("released:1.0.0", store, here)
     pauses = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    assert held("released:1.0.0", Silent(store), here) == path
+    assert fetch("released:1.0.0", Silent(store), here) == path
     assert len(pauses) == 1
     assert sum(pauses) < 1
 

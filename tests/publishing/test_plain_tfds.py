@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from my_datasets.publishing.publish.publisher import publish
+from my_datasets.publishing.publisher import publish
 from my_datasets.storage.backends.gcs import GcsStore
 from my_datasets.storage.backends.local import LocalStore
 from tests.publishing import made

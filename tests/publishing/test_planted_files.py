@@ -22,20 +22,20 @@ from my_datasets.errors import (
     OverwriteError,
     StoreError,
 )
-from my_datasets.input_pipeline.service.request import ServiceRequest
+from my_datasets.input_pipeline.service.work_graph import ServiceRequest
 from my_datasets.metadata import manifest, sidecars
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.sidecars import Sidecar
-from my_datasets.publishing.admin.garbage import collect
+from my_datasets.publishing.admin import collect_garbage
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record
 from my_datasets.publishing.model.record import Record
 from my_datasets.publishing.model.signing import TrustedKeys
 from my_datasets.publishing.model.trust import check_signed
-from my_datasets.publishing.publish.publisher import publish
-from my_datasets.publishing.pull.puller import pull
-from my_datasets.publishing.stream.shard_cache import Shelf
+from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.puller import pull
+from my_datasets.publishing.stream.shard_cache import ShardCache
 from my_datasets.records import index, shard_provider
 from my_datasets.resolving.lock import Lock
 from my_datasets.storage.backends.local import LocalStore
@@ -250,7 +250,7 @@ import pickle
 import sys
 import my_datasets
 from my_datasets.input_pipeline.engine import Engine
-from my_datasets.input_pipeline.service.request import ServiceRequest
+from my_datasets.input_pipeline.service.work_graph import ServiceRequest
 
 kind, data = sys.argv[1], sys.stdin.buffer.read()
 if kind == "request":
@@ -346,11 +346,11 @@ def shelf_file(number, size=1000):
 
 def test_a_cache_is_made_in_no_folder_that_has_files(victim):
     with pytest.raises(DataDirError, match=r"(?s)has files, and was not made as a cache.*another"):
-        Shelf(victim, 1)
+        ShardCache(victim, 1)
 
 
 def test_a_cache_removes_only_what_it_made(tmp_path):
-    shelf, target = Shelf(tmp_path / "cache", 2500), tmp_path / "target"
+    shelf, target = ShardCache(tmp_path / "cache", 2500), tmp_path / "target"
     target.write_text("precious")
     names = ("thesis.txt", "a" * 63, "A" * 64, f"{'a' * 64}.txt", f"{'a' * 64}.partial.txt")
     for name in names:
@@ -368,7 +368,7 @@ def test_a_cache_removes_only_what_it_made(tmp_path):
 
 
 def test_a_cache_writes_and_removes_nothing_through_links(tmp_path, victim):
-    shelf = Shelf(tmp_path / "cache", 1500)
+    shelf = ShardCache(tmp_path / "cache", 1500)
     wanted, data = shelf_file(1)
     partial = shelf.path_of(wanted.sha256 + ".partial")
     partial.hardlink_to(victim / "thesis.txt")
@@ -378,12 +378,12 @@ def test_a_cache_writes_and_removes_nothing_through_links(tmp_path, victim):
     shutil.rmtree(shelf.directory / ".used")
     (shelf.directory / ".used").symlink_to(victim)
     with pytest.raises(DataDirError, match="is no link"):
-        Shelf(shelf.directory, 1500)
+        ShardCache(shelf.directory, 1500)
 
 
 @pytest.mark.parametrize("kind", ["other bytes", "link", "link to the right file"])
 def test_a_planted_file_in_a_cache_is_not_given(tmp_path, kind):
-    shelf = Shelf(tmp_path / "cache", 10_000)
+    shelf = ShardCache(tmp_path / "cache", 10_000)
     wanted, data = shelf_file(1)
     path, elsewhere = shelf.path_of(wanted.sha256), tmp_path / "elsewhere"
     elsewhere.write_bytes(data if "right" in kind else bytes(1000))
@@ -397,7 +397,7 @@ def test_a_planted_file_in_a_cache_is_not_given(tmp_path, kind):
 
 
 def test_a_cached_file_that_was_changed_is_not_given(tmp_path):
-    shelf = Shelf(tmp_path / "cache", 10_000)
+    shelf = ShardCache(tmp_path / "cache", 10_000)
     wanted, data = shelf_file(1)
     shelf.bring(wanted, lambda: [data], "somewhere")
     path = shelf.path_of(wanted.sha256)
@@ -422,7 +422,7 @@ def no_hashing(monkeypatch):
 
 
 def test_a_cached_file_is_hashed_once_by_each_machine(tmp_path, monkeypatch):
-    shelf = Shelf(tmp_path / "cache", 10_000)
+    shelf = ShardCache(tmp_path / "cache", 10_000)
     wanted, data = shelf_file(1)
     shelf.bring(wanted, lambda: [data], "somewhere")
 
@@ -655,7 +655,7 @@ def test_nothing_is_deleted_where_links_lead(store, victim, call):
     with pytest.raises(StoreError, match="a folder on the way is a link that leads out"):
         {
             "delete": lambda: strange.delete("my-datasets/uploads/thesis.txt"),
-            "gc": lambda: collect(CatalogClient(RetryingStore(strange)), delete=True),
+            "gc": lambda: collect_garbage(CatalogClient(RetryingStore(strange)), delete=True),
         }[call]()
 
 

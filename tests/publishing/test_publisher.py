@@ -27,14 +27,14 @@ from my_datasets.exporting.parquet import export
 from my_datasets.input_pipeline.read import prepared
 from my_datasets.metadata import manifest
 from my_datasets.metadata.manifest import Manifest
+from my_datasets.publishing import publisher
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record, store_layout
 from my_datasets.publishing.model.index import ReleaseState
 from my_datasets.publishing.model.record import Record
-from my_datasets.publishing.publish import publisher
-from my_datasets.publishing.publish.publisher import publish
-from my_datasets.publishing.publish.upload import Outcome
-from my_datasets.publishing.pull.puller import pull
+from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.puller import pull
+from my_datasets.publishing.upload import Outcome
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore

@@ -24,8 +24,8 @@ from my_datasets.errors import (
 )
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.model import record
-from my_datasets.publishing.publish.publisher import publish
-from my_datasets.publishing.pull.puller import pull
+from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.puller import pull
 from my_datasets.resolving.lock import Lock, Locked
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
@@ -278,7 +278,7 @@ def test_no_room(directory, tmp_path, tmpfs):
 
 def test_a_disk_that_fills_up(directory, tmpfs, built, monkeypatch):
     """Somebody else writes there meanwhile: what came is kept, and nothing is visible."""
-    monkeypatch.setattr("my_datasets.building.engines.disk_space.require", lambda *_: None)
+    monkeypatch.setattr("my_datasets.building.disk_space.require", lambda *_: None)
     small = tmpfs("200k")
     with pytest.raises(DiskFullError, match="disk is full"):
         pull("released:1.0.0", directory, small)

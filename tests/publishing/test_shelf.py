@@ -13,7 +13,7 @@ import pytest
 
 from my_datasets.errors import CorruptReleaseError, DiskFullError
 from my_datasets.publishing.model.record import ReleasedFile
-from my_datasets.publishing.stream.shard_cache import Shelf
+from my_datasets.publishing.stream.shard_cache import ShardCache
 from my_datasets.records.shard_provider import hold
 
 SIZE = 1000
@@ -49,7 +49,7 @@ def numbers_on(shelf):
 
 @pytest.fixture
 def shelf(tmp_path):
-    return Shelf(tmp_path / "shelf", 3 * SIZE)
+    return ShardCache(tmp_path / "shelf", 3 * SIZE)
 
 
 def used_at(shelf, number, seconds):
@@ -150,7 +150,7 @@ def test_threads_bring_a_file_once(shelf):
 
 
 def test_threads_share_too_little_room(tmp_path):
-    shelf = Shelf(tmp_path / "shelf", 3 * SIZE)
+    shelf = ShardCache(tmp_path / "shelf", 3 * SIZE)
 
     def go(seed):
         for i in range(30):
@@ -247,7 +247,7 @@ def test_processes_that_are_killed_at_any_moment(shelf, root):
 
 def test_a_full_disk(tmpfs):
     disk = tmpfs("1m")
-    shelf = Shelf(disk / "shelf", 10 << 20)
+    shelf = ShardCache(disk / "shelf", 10 << 20)
     size = 300 << 10
     brought(shelf, 1, size=size)
     brought(shelf, 2, size=size)

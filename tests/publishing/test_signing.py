@@ -8,15 +8,15 @@ import subprocess
 import pytest
 
 from my_datasets.errors import CorruptReleaseError, SignatureError
-from my_datasets.publishing.admin import releases
+from my_datasets.publishing import admin
 from my_datasets.publishing.catalog_client import RELEASE_PURPOSE, CatalogClient
 from my_datasets.publishing.model import record
 from my_datasets.publishing.model.index import claim
-from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signing import Signer, TrustedKeys
-from my_datasets.publishing.publish.publisher import publish
-from my_datasets.publishing.publish.upload import Outcome
-from my_datasets.publishing.pull.puller import pull
+from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.puller import pull
+from my_datasets.publishing.upload import Outcome
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore
 from tests import programs
@@ -55,14 +55,14 @@ def trusted(keys):
 
 @pytest.fixture
 def memory(tmp_path):
-    return Memory(tmp_path / "memory")
+    return RollbackState(tmp_path / "memory")
 
 
 @pytest.fixture
 def signed(tmp_path, built, alice):
     """A store that requires signatures, with two releases of Alice's."""
     store = tmp_path / "store"
-    releases.require_signatures(
+    admin.require_signatures(
         CatalogClient(RetryingStore(open_store(store)), signer=alice), required=True
     )
     for version in ("1.0.0", "1.1.0"):
@@ -229,8 +229,8 @@ def test_who_signs_an_index_does_not_vouch_for_others_releases(
         pull("released:2.0.0", signed, tmp_path / "here", keys=trusted, memory=memory)
     store = RetryingStore(open_store(signed))
     ledger = CatalogClient(store, keys=both, signer=alice, memory=memory)
-    releases.yank(ledger, "released:1.0.0", "wrong")
-    releases.require_signatures(ledger, required=True)
+    admin.yank(ledger, "released:1.0.0", "wrong")
+    admin.require_signatures(ledger, required=True)
     with pytest.raises(SignatureError, match=r"release released:2\.0\.0 .* not signed by anybody"):
         pull("released:2.0.0", signed, tmp_path / "here", keys=trusted, memory=memory)
     pull("released:1.1.0", signed, tmp_path / "here", keys=trusted, memory=memory)
@@ -242,8 +242,8 @@ def test_an_older_state_is_refused(signed, trusted, alice, tmp_path, built, memo
     old_list = (signed / "my-datasets" / "store.json").read_bytes()
     pull("released:1.0.0", signed, tmp_path / "here", keys=trusted, memory=memory)
     ledger = CatalogClient(RetryingStore(open_store(signed)), keys=trusted, signer=alice)
-    releases.yank(ledger, "released:1.1.0", "wrong")
-    releases.require_signatures(ledger, required=True)
+    admin.yank(ledger, "released:1.1.0", "wrong")
+    admin.require_signatures(ledger, required=True)
     assert (
         pull("released", signed, tmp_path / "here", keys=trusted, memory=memory).path.name
         == "1.0.0"
@@ -259,13 +259,23 @@ def test_an_older_state_is_refused(signed, trusted, alice, tmp_path, built, memo
         pull("released", signed, tmp_path / "here", keys=trusted, memory=memory)
     # Another machine has seen nothing yet.
     index_of(signed).write_bytes(old)
-    pull("released", signed, tmp_path / "here", keys=trusted, memory=Memory(tmp_path / "other"))
+    pull(
+        "released",
+        signed,
+        tmp_path / "here",
+        keys=trusted,
+        memory=RollbackState(tmp_path / "other"),
+    )
 
 
 def test_a_memory_that_cannot_be_written(signed, trusted, tmp_path, caplog):
     (tmp_path / "file").write_text("")
     pull(
-        "released", signed, tmp_path / "here", keys=trusted, memory=Memory(tmp_path / "file" / "x")
+        "released",
+        signed,
+        tmp_path / "here",
+        keys=trusted,
+        memory=RollbackState(tmp_path / "file" / "x"),
     )
     assert "is not remembered" in caplog.text
 
@@ -274,14 +284,14 @@ def test_releases_are_signed_afterwards(tmp_path, built, alice, mallory, trusted
     store = tmp_path / "store"
     for version in ("1.0.0", "1.1.0"):
         publish(str(built(version)), store)
-    releases.sign(CatalogClient(RetryingStore(open_store(store)), signer=alice))
+    admin.sign(CatalogClient(RetryingStore(open_store(store)), signer=alice))
     assert pull("released", store, tmp_path / "here", keys=trusted, memory=memory).path.is_dir()
-    (one, _) = releases.releases(
+    (one, _) = admin.releases(
         CatalogClient(RetryingStore(open_store(store)), keys=trusted, memory=memory)
     )
     assert [by.key for by in one.release.signatures] == [alice.fingerprint]
     assert publish(str(built()), store, signer=alice).outcome is Outcome.ALREADY
-    events = releases.history(CatalogClient(RetryingStore(open_store(store))), "released")
+    events = admin.history(CatalogClient(RetryingStore(open_store(store))), "released")
     assert [event.by for event in events if event.action == "sign"] == [alice.fingerprint] * 2
 
 

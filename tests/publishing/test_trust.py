@@ -22,18 +22,17 @@ from my_datasets.errors import (
 from my_datasets.metadata.content import Content
 from my_datasets.metadata.dataset_info import essentials
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.publishing.admin import releases
+from my_datasets.publishing import admin
 from my_datasets.publishing.catalog_client import INDEX_PURPOSE, STORE_PURPOSE, CatalogClient
 from my_datasets.publishing.describe_release import describe
 from my_datasets.publishing.model import record
 from my_datasets.publishing.model.record import Record
-from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import sealed
 from my_datasets.publishing.model.signing import Signer, TrustedKeys
 from my_datasets.publishing.model.trust import check_signed, require_signed
-from my_datasets.publishing.publish.publisher import publish
-from my_datasets.publishing.pull.fetch_or_stream import held
-from my_datasets.publishing.pull.puller import pull
+from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.puller import fetch, pull
 from my_datasets.resolving.lock import Lock, TrustedKey
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
@@ -70,7 +69,7 @@ def trusted(keys):
 
 @pytest.fixture
 def memory(tmp_path):
-    return Memory(tmp_path / "memory")
+    return RollbackState(tmp_path / "memory")
 
 
 @pytest.fixture(autouse=True)
@@ -151,7 +150,7 @@ def test_signatures_that_are_gone_are_told(store, tmp_path, caplog):
 def test_a_store_that_required_signatures_cannot_stop_to_unnoticed(
     store, tmp_path, signers, trusted
 ):
-    releases.require_signatures(ledger(store, signer=signers["alice"]), required=True)
+    admin.require_signatures(ledger(store, signer=signers["alice"]), required=True)
     saved = {path: path.read_bytes() for path in (list_of(store), index_of(store))}
     with pytest.raises(SignatureError, match="nobody said whose keys to trust"):
         pull("released", store, tmp_path / "here")
@@ -162,7 +161,7 @@ def test_a_store_that_required_signatures_cannot_stop_to_unnoticed(
     # Who saw it with keys has seen it as well.
     for path, data in saved.items():
         path.write_bytes(data)
-    other = Memory(tmp_path / "other")
+    other = RollbackState(tmp_path / "other")
     pull("released", store, tmp_path / "here", keys=trusted("alice"), memory=other)
     rewritten(list_of(store), requires_signatures=False)
     with pytest.raises(SignatureError, match="required signatures before"):
@@ -179,9 +178,9 @@ def test_a_user_without_a_home_has_no_settings(store, tmp_path, monkeypatch, tru
     for name in ("MY_DATASETS_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "nowhere")
-    assert len(releases.releases(ledger(store))) == 1
+    assert len(admin.releases(ledger(store))) == 1
     with pytest.raises(DataDirError, match="has no home folder"):
-        releases.releases(ledger(store, keys=trusted("alice")))
+        admin.releases(ledger(store, keys=trusted("alice")))
 
 
 # Keys that are named once.
@@ -247,7 +246,7 @@ def test_which_keys_come_first(store, tmp_path, trusted, signers, project):
     path.write_text(f'[[trusted_keys]]\nkey = "{mallory}"\n')
 
     def reads(**options):
-        return releases.releases(ledger(store, memory=Memory(tmp_path / "none"), **options))
+        return admin.releases(ledger(store, memory=RollbackState(tmp_path / "none"), **options))
 
     with pytest.raises(SignatureError):
         reads()
@@ -421,7 +420,7 @@ def test_what_was_signed_under_another_name_is_refused(place, store, tmp_path, t
     assert found.signed_by is None
     if place == "other/1.0.0":
         with pytest.raises(SignatureError, match="Another dataset or version was signed"):
-            held("other", Silent(store), tmp_path / "there", keys=trusted("alice"))
+            fetch("other", Silent(store), tmp_path / "there", keys=trusted("alice"))
 
 
 @pytest.mark.parametrize("is_down", [True, False])
@@ -438,7 +437,7 @@ def test_forged_shards_under_signed_metadata_are_refused(is_down, store, tmp_pat
 
     def read():
         if is_down:
-            return held("released", Silent(store), here, keys=alice, patience=RetryPolicy(tries=1))
+            return fetch("released", Silent(store), here, keys=alice, patience=RetryPolicy(tries=1))
         options = {"store": store, "data_dir": here, "download": False, "keys": alice}
         return my_datasets.load("released", **options)
 
@@ -457,11 +456,11 @@ def test_what_is_here_must_be_signed_where_keys_are_named(store, tmp_path, trust
     pull("released", store, here)
     silent = Silent(store)
     no_patience = RetryPolicy(tries=1)
-    assert held("released", silent, here, keys=alice, patience=no_patience).is_dir()
+    assert fetch("released", silent, here, keys=alice, patience=no_patience).is_dir()
     options = {"store": store, "data_dir": here, "download": False}
     my_datasets.load("released", keys=alice, **options)
     with pytest.raises(SignatureError, match="not known to be a release of somebody"):
-        held("released", silent, here, keys=mallory, patience=no_patience)
+        fetch("released", silent, here, keys=mallory, patience=no_patience)
     with pytest.raises(SignatureError):
         my_datasets.load("released", keys=mallory, **options)
     with pytest.raises(SignatureError, match="no signed record"):
@@ -481,11 +480,11 @@ def staging(tmp_path, built, signers):
 
 def test_an_index_of_another_store_is_refused(store, staging, tmp_path, signers, trusted, memory):
     alice = trusted("alice")
-    releases.yank(ledger(store, signer=signers["alice"], keys=alice), "released:1.0.0", "wrong")
+    admin.yank(ledger(store, signer=signers["alice"], keys=alice), "released:1.0.0", "wrong")
     with pytest.raises(YankedError):
         pull("released", store, tmp_path / "here", keys=alice, memory=memory)
     shutil.copy(index_of(staging), index_of(store))
-    for seen in (memory, Memory(tmp_path / "fresh")):
+    for seen in (memory, RollbackState(tmp_path / "fresh")):
         with pytest.raises(SignatureError, match="is signed for another store"):
             pull("released:1.0.0", store, tmp_path / "here", keys=alice, memory=seen)
     # With the list of datasets, too, it is another store at the same address.
@@ -500,7 +499,7 @@ def test_a_store_whose_id_is_locked_cannot_be_another_one(store, staging, tmp_pa
     assert run("lock", "--trust", public, "--from", store).exit_code == 0
     shutil.rmtree(store)
     shutil.copytree(staging, store)
-    fresh = Memory(tmp_path / "fresh")
+    fresh = RollbackState(tmp_path / "fresh")
     with pytest.raises(SignatureError, match=r"another store(.|\n)*my-datasets lock --trust"):
         pull("released", store, tmp_path / "here", memory=fresh)
     assert run("lock", "--trust", public, "--from", store).exit_code == 1  # seen before, too
@@ -521,17 +520,23 @@ def test_stores_of_old_releases_are_read_and_can_be_renewed(
         ["names_store", "valid_seconds", "expires", "key_changes"]
     ))  # fmt: skip
     old = index_of(store).read_bytes()
-    memory = Memory(tmp_path / "memory")
+    memory = RollbackState(tmp_path / "memory")
     pull("released", store, tmp_path / "here", keys=trusted("alice"), memory=memory)
     assert "does not say which store it is of" in caplog.text
     assert f"my-datasets sign --to {store}" in caplog.text
-    releases.sign(ledger(store, signer=alice))
+    admin.sign(ledger(store, signer=alice))
     caplog.clear()
     pull("released", store, tmp_path / "here", keys=trusted("alice"), memory=memory)
     assert not caplog.records
     index_of(store).write_bytes(old)
     with pytest.raises(SignatureError, match=r"no store is named(.|\n)*signs all of it anew"):
-        pull("released", store, tmp_path / "here", keys=trusted("alice"), memory=Memory(tmp_path))
+        pull(
+            "released",
+            store,
+            tmp_path / "here",
+            keys=trusted("alice"),
+            memory=RollbackState(tmp_path),
+        )
 
 
 def test_the_list_of_datasets_is_remembered_beside_the_indexes(
@@ -539,7 +544,7 @@ def test_the_list_of_datasets_is_remembered_beside_the_indexes(
 ):
     """What is noted of an index does not replace what is known of the list."""
     old = list_of(store).read_bytes()
-    releases.require_signatures(ledger(store, signer=signers["alice"]), required=True)
+    admin.require_signatures(ledger(store, signer=signers["alice"]), required=True)
     pull("released", store, tmp_path / "here", keys=trusted("alice"), memory=memory)
     list_of(store).write_bytes(old)
     with pytest.raises(SignatureError, match="older state of store"):
@@ -550,7 +555,7 @@ def test_parts_of_different_times_do_not_go_together(store, tmp_path, signers, t
     """For who has seen neither: the index says how old the list of datasets and keys may be."""
     old = list_of(store).read_bytes()
     alice = signers["alice"]
-    releases.require_signatures(ledger(store, signer=alice), required=True)
+    admin.require_signatures(ledger(store, signer=alice), required=True)
     publish(str(built("1.1.0")), store, signer=alice)
     list_of(store).write_bytes(old)
     with pytest.raises(SignatureError, match="older state of its list of datasets and keys"):
@@ -562,14 +567,14 @@ def test_parts_of_different_times_do_not_go_together(store, tmp_path, signers, t
 
 def test_an_index_that_has_expired_is_refused(store, tmp_path, signers, trusted, memory):
     alice, then = signers["alice"], time.time() - 40 * DAY
-    releases.set_validity(ledger(store, signer=alice, clock=lambda: then), 30 * DAY)
+    admin.set_validity(ledger(store, signer=alice, clock=lambda: then), 30 * DAY)
     frozen = index_of(store).read_bytes()
 
     def reads(days):
         reader = ledger(
             store, keys=trusted("alice"), memory=memory, clock=lambda: then + days * DAY
         )
-        return releases.releases(reader)
+        return admin.releases(reader)
 
     assert reads(29)
     with pytest.raises(SignatureError, match=r"has expired(.|\n)*my-datasets sign --to"):
@@ -577,13 +582,19 @@ def test_an_index_that_has_expired_is_refused(store, tmp_path, signers, trusted,
     with pytest.raises(SignatureError, match="has expired"):
         pull("released", store, tmp_path / "here", keys=trusted("alice"), memory=memory)
     # Who signs renews it: for as long as before.
-    releases.sign(ledger(store, signer=alice))
+    admin.sign(ledger(store, signer=alice))
     pull("released", store, tmp_path / "here", keys=trusted("alice"), memory=memory)
     assert reads(69)
     # The list alone says nothing of an index that is held back.
     index_of(store).write_bytes(frozen)
     with pytest.raises(SignatureError, match=r"The index of released .* has expired"):
-        pull("released", store, tmp_path / "new", keys=trusted("alice"), memory=Memory(tmp_path))
+        pull(
+            "released",
+            store,
+            tmp_path / "new",
+            keys=trusted("alice"),
+            memory=RollbackState(tmp_path),
+        )
 
 
 def test_an_index_from_before_anything_expired_is_refused(store, tmp_path, signers, trusted, built):
@@ -593,12 +604,18 @@ def test_an_index_from_before_anything_expired_is_refused(store, tmp_path, signe
     pull("released:1.1.0", store, tmp_path / "here", keys=trusted("alice"))
     index_of(store).write_bytes(endless)
     with pytest.raises(SignatureError, match="does not say when it expires"):
-        pull("released", store, tmp_path / "here", keys=trusted("alice"), memory=Memory(tmp_path))
+        pull(
+            "released",
+            store,
+            tmp_path / "here",
+            keys=trusted("alice"),
+            memory=RollbackState(tmp_path),
+        )
 
 
 def test_publishing_renews_what_is_due(store, signers, built):
     alice, then = signers["alice"], time.time() - 20 * DAY
-    releases.set_validity(ledger(store, signer=alice, clock=lambda: then), 30 * DAY)
+    admin.set_validity(ledger(store, signer=alice, clock=lambda: then), 30 * DAY)
     before = json.loads(list_of(store).read_bytes())["expires"]
     publish(str(built("1.1.0")), store, signer=alice)
     for path in (list_of(store), index_of(store)):
@@ -610,25 +627,25 @@ def test_publishing_renews_what_is_due(store, signers, built):
 
 def test_a_key_that_a_trusted_key_added_counts(store, tmp_path, signers, trusted, built):
     """Also for who only knows the first one, and reads the store for the first time."""
-    releases.add_key(ledger(store, signer=signers["alice"]), *trusted("bob").lines)
+    admin.add_key(ledger(store, signer=signers["alice"]), *trusted("bob").lines)
     alice = trusted("alice")
     publish(str(built("1.1.0")), store, signer=signers["bob"], keys=alice)
-    releases.sign(ledger(store, signer=signers["bob"], keys=alice))
-    fresh = Memory(tmp_path / "fresh")
+    admin.sign(ledger(store, signer=signers["bob"], keys=alice))
+    fresh = RollbackState(tmp_path / "fresh")
     done = pull("released:1.1.0", store, tmp_path / "here", keys=alice, memory=fresh)
     assert check_signed(done.path, trusted("bob")).signed_by == signers["bob"].fingerprint
 
 
 def test_who_is_not_trusted_adds_nobody(store, tmp_path, signers, trusted):
     mallory = signers["mallory"]
-    releases.add_key(ledger(store, signer=mallory), *trusted("mallory").lines)
-    releases.sign(ledger(store, signer=mallory))
+    admin.add_key(ledger(store, signer=mallory), *trusted("mallory").lines)
+    admin.sign(ledger(store, signer=mallory))
     with pytest.raises(SignatureError, match="not signed by anybody who is trusted"):
         pull("released", store, tmp_path / "here", keys=trusted("alice"))
 
 
 def test_an_addition_counts_in_its_store_only(store, staging, tmp_path, signers, trusted, built):
-    releases.add_key(ledger(staging, signer=signers["alice"]), *trusted("bob").lines)
+    admin.add_key(ledger(staging, signer=signers["alice"]), *trusted("bob").lines)
     changes = json.loads(list_of(staging).read_bytes())["key_changes"]
     rewritten(list_of(store), signers["bob"], key_changes=changes)
     with pytest.raises(SignatureError, match="not signed by anybody who is trusted"):
@@ -639,8 +656,8 @@ def test_an_addition_counts_in_its_store_only(store, staging, tmp_path, signers,
 def rotated(store, signers, trusted):
     """A store in which Bob's key took the place of Alice's."""
     alice, bob = (trusted(name).lines[0] for name in ("alice", "bob"))
-    releases.add_key(ledger(store, signer=signers["alice"]), bob)
-    releases.revoke_key(ledger(store, signer=signers["bob"], keys=trusted("alice")), alice)
+    admin.add_key(ledger(store, signer=signers["alice"]), bob)
+    admin.revoke_key(ledger(store, signer=signers["bob"], keys=trusted("alice")), alice)
     return store
 
 
@@ -682,7 +699,7 @@ def test_offline_the_store_that_is_asked_says_whose_keys_count(
 
     def read(store):
         if is_down:
-            return held("released", Silent(store), here, keys=alice, patience=RetryPolicy(tries=1))
+            return fetch("released", Silent(store), here, keys=alice, patience=RetryPolicy(tries=1))
         options = {"store": store, "data_dir": here, "download": False, "keys": alice}
         return my_datasets.load("released", **options)
 
@@ -696,11 +713,23 @@ def test_a_revoked_key_does_not_count(rotated, tmp_path, signers, trusted, memor
     saved = list_of(rotated).read_bytes(), index_of(rotated).read_bytes()
     # Who trusts the old key follows to the new one.
     done = pull("released", rotated, tmp_path / "here", keys=alice, memory=memory)
-    pull("released", rotated, tmp_path / "here", keys=trusted("bob"), memory=Memory(tmp_path / "b"))
+    pull(
+        "released",
+        rotated,
+        tmp_path / "here",
+        keys=trusted("bob"),
+        memory=RollbackState(tmp_path / "b"),
+    )
     # What the old key signs now.
     rewritten(index_of(rotated), signers["alice"])
     with pytest.raises(SignatureError, match="not signed by anybody who is trusted"):
-        pull("released", rotated, tmp_path / "here", keys=alice, memory=Memory(tmp_path / "new"))
+        pull(
+            "released",
+            rotated,
+            tmp_path / "here",
+            keys=alice,
+            memory=RollbackState(tmp_path / "new"),
+        )
     # It cannot take back the revocation, or add another key after it.
     value = json.loads(saved[0])
     for changes in ([], value["key_changes"][:1]):
@@ -711,9 +740,9 @@ def test_a_revoked_key_does_not_count(rotated, tmp_path, signers, trusted, memor
             pull("released", rotated, tmp_path / "here", keys=alice, memory=memory)
     list_of(rotated).write_bytes(saved[0])
     index_of(rotated).write_bytes(saved[1])
-    attacker = ledger(rotated, signer=signers["alice"], memory=Memory(tmp_path / "attacker"))
+    attacker = ledger(rotated, signer=signers["alice"], memory=RollbackState(tmp_path / "attacker"))
     attacker._check_signer = lambda _: None  # an attacker's own program signs all the same
-    releases.add_key(attacker, *trusted("mallory").lines)
+    admin.add_key(attacker, *trusted("mallory").lines)
     rewritten(list_of(rotated), signers["mallory"])
     with pytest.raises(SignatureError, match="not signed by anybody who is trusted"):
         pull("released", rotated, tmp_path / "here", keys=alice, memory=memory)
@@ -731,21 +760,21 @@ def test_a_revoked_key_signs_nothing_more(rotated, signers, trusted, names_keys)
     saved = list_of(rotated).read_bytes(), index_of(rotated).read_bytes()
     keys = trusted("alice") if names_keys else None
     attempts = (
-        releases.sign,
-        lambda by: releases.yank(by, "released:1.0.0", "bad"),
+        admin.sign,
+        lambda by: admin.yank(by, "released:1.0.0", "bad"),
         lambda by: by.set(valid_seconds=9),
-        lambda by: releases.add_key(by, *trusted("mallory").lines),
+        lambda by: admin.add_key(by, *trusted("mallory").lines),
     )
     for attempt in attempts:
         with pytest.raises(SignatureError, match=r"was revoked for (.|\n)*--sign-key NEW"):
             attempt(ledger(rotated, signer=signers["alice"], keys=keys))
     assert (list_of(rotated).read_bytes(), index_of(rotated).read_bytes()) == saved
-    releases.sign(ledger(rotated, signer=signers["bob"], keys=trusted("alice")))
+    admin.sign(ledger(rotated, signer=signers["bob"], keys=trusted("alice")))
 
 
 def test_a_key_does_not_revoke_itself(store, signers, trusted):
     with pytest.raises(SignatureError, match="does not revoke itself"):
-        releases.revoke_key(ledger(store, signer=signers["alice"]), *trusted("alice").lines)
+        admin.revoke_key(ledger(store, signer=signers["alice"]), *trusted("alice").lines)
 
 
 def test_rotation_and_expiry_by_the_command_line(store, tmp_path, keys, signers):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from my_datasets.records.tf_example.columns import PADDING, UncommonError
 from my_datasets.records.tf_example.encoding import Kind
-from my_datasets.records.tf_example.uniform_parser import Alike
+from my_datasets.records.tf_example.uniform_parser import UniformParser
 from tests.records.test_parsing import KEYS, KINDS, record, same
 
 # Integers of one length as varints; the last are negative, of ten bytes.
@@ -61,7 +61,7 @@ def check(columns, data, rows, kinds):
 
 
 def reader():
-    return Alike([key.encode() for key in KEYS])
+    return UniformParser([key.encode() for key in KEYS])
 
 
 @given(alike(), st.sampled_from([b"", b"between"]), st.data())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from my_datasets.records import png
+from my_datasets.builders.encode import media_columns
 
 SHAPES = st.tuples(
     st.integers(1, 3), st.integers(1, 9), st.integers(1, 9), st.sampled_from([1, 2, 3, 4])
@@ -16,7 +16,7 @@ SHAPES = st.tuples(
 
 @given(hnp.arrays(st.sampled_from([np.uint8, np.uint16]), SHAPES))
 def test_pixels_come_back(images):
-    for image, file in zip(images, png.encode(images), strict=True):
+    for image, file in zip(images, media_columns.encode_png(images), strict=True):
         dtype = tf.uint8 if images.dtype == np.uint8 else tf.uint16
         assert (tf.io.decode_png(file, dtype=dtype).numpy() == image).all()
 
@@ -24,5 +24,5 @@ def test_pixels_come_back(images):
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_smooth_pictures_shrink_as_with_tensorflow(dtype):
     ramp = np.add.outer(np.arange(64), np.arange(64))[None, ..., None].astype(dtype)
-    ours = len(png.encode(ramp)[0])
+    ours = len(media_columns.encode_png(ramp)[0])
     assert ours <= 1.1 * len(tf.io.encode_png(ramp[0]).numpy())

@@ -18,7 +18,7 @@ from my_datasets.errors import PublishError
 from my_datasets.metadata import sidecars
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.sidecars import Sidecar
-from my_datasets.publishing.publish.upload import Outcome
+from my_datasets.publishing.upload import Outcome
 from my_datasets.records import index, keys
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from my_datasets.comparison import reader_pool
+from my_datasets.comparison import examine
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import parquet_pages, shard_reader
 from my_datasets.verification.report import Level
@@ -215,7 +215,7 @@ def test_binary_values_may_have_wide_offsets(tmp_path):
 
 def test_array_records_are_read_after_this_process_wrote_some(versions, tmp_path, monkeypatch):
     """Their library crashes in processes that are forked when it was used."""
-    monkeypatch.setattr(reader_pool, "FEW_BYTES", 0)
+    monkeypatch.setattr(examine, "FEW_BYTES", 0)
     assert not shard_reader.can_be_read_forked("array_record")
     assert shard_reader.can_be_read_forked("tfrecord")
     version = build(toys.InUnits, tmp_path, file_format="array_record", workers=2)

@@ -2,14 +2,14 @@
 
 import pyarrow as pa
 
-from my_datasets.building.units import Misfit
+from my_datasets.building.units import InvalidValue
 
 
 def rows_of(source):
     """Returns the rows by their keys, and the misfits by theirs."""
     rows, misfits = {}, {}
     for keys, batch in source:
-        if isinstance(batch, Misfit):
+        if isinstance(batch, InvalidValue):
             misfits[keys] = batch
             continue
         given = batch.column(keys) if isinstance(keys, str) else keys

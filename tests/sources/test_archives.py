@@ -14,7 +14,7 @@ import pytest
 from my_datasets import sources
 from my_datasets.errors import SourceError
 from my_datasets.sources.files import archives
-from my_datasets.sources.files.listing import files
+from my_datasets.sources.files.folders import files
 from tests.sources.reading import misfit, rows_of
 
 TABLE = pa.table({"n": [1, 2, 3]})

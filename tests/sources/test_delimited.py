@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from my_datasets import sources
 from my_datasets.errors import SourceError
-from my_datasets.sources.files import seekable
-from my_datasets.sources.files.listing import files
-from my_datasets.sources.tables import line_ranges, text_rows
+from my_datasets.sources.files import file as seekable
+from my_datasets.sources.files.folders import files
+from my_datasets.sources.tables import text_rows
 from tests.sources.reading import misfit, rows_of, strings
 
 # No lone carriage returns: to pyarrow they end a row, as a newline does.
@@ -282,7 +282,7 @@ def test_no_file_is_an_error(tmp_path):
 
 
 def test_a_quote_without_partner_does_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(line_ranges, "LONGEST_ROW", 1000)
+    monkeypatch.setattr(text_rows, "LONGEST_ROW", 1000)
     monkeypatch.setattr(text_rows, "PIECE", 100)
     path = tmp_path / "file.csv"
     path.write_text('a,b\n1,"2\n' + "3,4\n" * 1000, "utf-8")

@@ -13,7 +13,7 @@ import my_datasets
 from my_datasets import sources
 from my_datasets.building.options import BuildOptions
 from my_datasets.errors import SourceError
-from my_datasets.sources.files import seekable
+from my_datasets.sources.files import file
 from my_datasets.sources.tables import text_rows
 from tests import servers
 from tests.datasets.archives import photograph, zipped
@@ -57,7 +57,7 @@ def test_files_patterns_and_archives_are_found(bucket):
 
 
 def test_a_compressed_file_is_read_in_parts(bucket, monkeypatch):
-    monkeypatch.setattr(seekable, "SMALLEST", 0)
+    monkeypatch.setattr(file, "SMALLEST", 0)
     monkeypatch.setattr(text_rows, "PIECE", 1000)
     source = sources.csv(f"{bucket}/lines.csv.gz")
     assert len(source.items) > 5

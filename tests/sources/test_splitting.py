@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import my_datasets
 from my_datasets import sources
-from my_datasets.building.units import Misfit
+from my_datasets.building.units import InvalidValue
 from my_datasets.errors import SourceError
 from my_datasets.sources.source import Source
 from tests.sources.reading import rows_of
@@ -117,7 +117,7 @@ def test_by_the_values_of_a_column():
 def test_rows_that_cannot_be_read_are_in_one_split(how):
     def generate(item):
         for i in range(20):
-            yield f"bad-{item}-{i}", Misfit("n", "a number", "none")
+            yield f"bad-{item}-{i}", InvalidValue("n", "a number", "none")
         yield pa.array([f"good-{item}"]), pa.RecordBatch.from_pydict({"n": [item]})
 
     source = Source(generate, [0, 1], pa.schema({"n": pa.int64()}))

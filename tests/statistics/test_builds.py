@@ -120,12 +120,12 @@ def test_they_are_those_of_what_tfds_writes(told, tmp_path):
 
 
 def test_large_shards_are_examined_in_parts(tmp_path, monkeypatch):
-    from my_datasets.comparison import examine, reader_pool, shard_parts
+    from my_datasets.comparison import examine, shard_parts
 
     whole = build(toys.InUnits, tmp_path / "whole", workers=1)
     monkeypatch.setattr(shard_parts, "_RECORDS", 37)
     monkeypatch.setattr(examine, "_BYTES_OF_LISTS", 1000)
-    monkeypatch.setattr(reader_pool, "FEW_BYTES", 0)
+    monkeypatch.setattr(examine, "FEW_BYTES", 0)
     parts = build(toys.InUnits, tmp_path / "parts", workers=2)
     first, second = Manifest.read(whole), Manifest.read(parts)
     assert first.statistics == second.statistics

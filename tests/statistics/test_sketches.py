@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from my_datasets.records.tf_example.columns import PADDING
-from my_datasets.statistics.distinct import Distinct, of_numbers
+from my_datasets.statistics.distinct import Distinct, Top, of_numbers
 from my_datasets.statistics.distribution import Distribution
 from my_datasets.statistics.numbers import NumberStatistics
 from my_datasets.statistics.texts import TextStatistics, hashed
-from my_datasets.statistics.top import Top
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
 SHARES = [0, 0.01, 0.25, 0.5, 0.9, 1]

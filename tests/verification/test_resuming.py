@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from my_datasets.comparison import reader_pool
+from my_datasets.comparison import examine
 from my_datasets.errors import DiskFullError
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import index
@@ -96,7 +96,7 @@ def assert_same(report, expected):
 @pytest.mark.parametrize("level", [Level.BYTES, Level.DEEP])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_shards_that_were_looked_at_are_not_read_again(version, cache, level, workers, monkeypatch):
-    monkeypatch.setattr(reader_pool, "FEW_BYTES", 0)
+    monkeypatch.setattr(examine, "FEW_BYTES", 0)
     expected = verify(version, level=level, workers=1)
     seen = interrupted(version, cache, level, workers=workers)
     report, read = read_by(version, cache, level)
@@ -113,7 +113,7 @@ def test_shards_that_were_looked_at_are_not_read_again(version, cache, level, wo
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_killed_run(version, cache, tmp_path, sent, workers, monkeypatch):
     told = tmp_path / "told"
-    monkeypatch.setattr(reader_pool, "FEW_BYTES", 0)
+    monkeypatch.setattr(examine, "FEW_BYTES", 0)
 
     def work():
         os.setsid()

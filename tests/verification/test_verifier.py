@@ -15,7 +15,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.comparison import reader_pool
+from my_datasets.comparison import examine
 from my_datasets.errors import CorruptShardError, DataDirError, IncompleteVersionError
 from my_datasets.metadata import manifest
 from my_datasets.metadata.manifest import Manifest
@@ -432,7 +432,7 @@ def test_what_is_found_without_reading(version, damage, expected):
 )
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_found_in_the_bytes(version, damage, expected, workers, monkeypatch):
-    monkeypatch.setattr(reader_pool, "FEW_BYTES", 0)
+    monkeypatch.setattr(examine, "FEW_BYTES", 0)
     damage(version)
     report = verify(version, workers=workers)
     assert not report.is_good

@@ -5,20 +5,98 @@ and features that this module does not know are passed to TFDS's own connector a
 a time, so everything TFDS accepts is accepted, and encoded to the same content.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import tensorflow_datasets as tfds
 
-from my_datasets.builders.encode.columns.choice import columns_of
-from my_datasets.builders.encode.columns.column import ColumnEncoder, is_constant
-from my_datasets.builders.encode.columns.texts import is_text
+from my_datasets.builders.encode.column import ColumnEncoder, is_constant
+from my_datasets.builders.encode.media_columns import AudioEncoder, ImageEncoder
+from my_datasets.builders.encode.nested_columns import ListEncoder, OptionalEncoder
+from my_datasets.builders.encode.scalar_columns import (
+    LabelEncoder,
+    NumberEncoder,
+    TextEncoder,
+    is_text,
+)
 from my_datasets.builders.encode.validation_errors import located, raise_if_not_of_the_example
-from my_datasets.building.units import Misfit
+from my_datasets.building.units import InvalidValue
 from my_datasets.records import tfrecord
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece
+
+
+def columns_of(features: tfds.features.FeatureConnector) -> dict[str, ColumnEncoder] | None:
+    """Returns a column for each top-level feature, in the order of their entries.
+
+    Returns None if the features are not a dict, or if the entries of one feature would not be
+    adjacent when sorted; TFDS then encodes whole examples.
+    """
+    if type(features) is not tfds.features.FeaturesDict:
+        return None
+    owners = sorted(
+        (key, name)
+        for name, feature in features.items()
+        for key in _entry_names(name, feature.get_serialized_info())
+    )
+    order = [name for _, name in owners]
+    together = [name for i, name in enumerate(order) if i == 0 or order[i - 1] != name]
+    if len(together) != len(set(together)) or len(together) != len(features):
+        return None
+    return {name: _column(name, features[name]) for name in together}
+
+
+def _entry_names(name: str, info: Any) -> Iterator[bytes]:
+    if isinstance(info, dict):
+        for key, inner in info.items():
+            yield from _entry_names(f"{name}/{key}", inner)
+    elif info.sequence_rank > 1:  # TFDS stores these as flat values and row lengths
+        yield f"{name}/ragged_flat_values".encode()
+        yield f"{name}/ragged_row_lengths_0".encode()
+    else:
+        yield name.encode()
+
+
+def _column(name: str, feature: tfds.features.FeatureConnector) -> ColumnEncoder:
+    kind = type(feature)
+    if kind is tfds.features.ClassLabel:
+        return LabelEncoder(name, feature)
+    if kind is tfds.features.Image:
+        return ImageEncoder(name, feature)
+    if kind is tfds.features.Text and feature.encoder is None:
+        return _maybe_optional(name, feature, TextEncoder(name, feature))
+    if kind in (tfds.features.Tensor, tfds.features.Scalar):
+        return _maybe_optional(name, feature, _tensor_column(name, feature))
+    if kind is tfds.features.Audio:
+        column = _tensor_column(name, feature)
+        return AudioEncoder(name, feature) if type(column) is NumberEncoder else column
+    if kind is tfds.features.Sequence:
+        of = _column(name, feature.feature)
+        scalar = getattr(feature.feature.get_serialized_info(), "shape", None) == ()
+        if scalar and isinstance(of, (NumberEncoder, TextEncoder)):
+            return ListEncoder(name, feature, of)
+    return ColumnEncoder(name, feature)
+
+
+def _maybe_optional(name: str, feature: tfds.features.Tensor, of: ColumnEncoder) -> ColumnEncoder:
+    # TFDS's own encoder also handles nulls.
+    optional = type(of) is not ColumnEncoder and feature.get_serialized_info().optional
+    return OptionalEncoder(name, feature, of) if optional else of
+
+
+def _tensor_column(name: str, feature: tfds.features.Tensor) -> ColumnEncoder:
+    info = feature.get_serialized_info()
+    if isinstance(info, dict) or info.np_dtype != feature.np_dtype:
+        return ColumnEncoder(name, feature)
+    dtype = np.dtype(info.np_dtype)
+    if dtype.kind in "OSU":
+        return TextEncoder(name, feature) if info.shape == () else ColumnEncoder(name, feature)
+    if dtype.kind in "biuf" and info.shape.count(None) <= 1:
+        return NumberEncoder(name, feature)
+    return ColumnEncoder(name, feature)
+
 
 # Rows of a record batch encoded at once: enough to amortize the cost of a call,
 _ROWS = 8192
@@ -89,19 +167,19 @@ class ExampleEncoder:
         """
         try:
             return self.rows([item])
-        except Misfit:
+        except InvalidValue:
             raise
         except Exception as error:
             raise_if_not_of_the_example(error, "")
             raise self._misfit(item, error) from error
 
-    def _misfit(self, item: Any, error: Exception) -> Misfit:
+    def _misfit(self, item: Any, error: Exception) -> InvalidValue:
         if self._columns is None or not isinstance(item, dict) or item.keys() != self.names:
             return located(self._features, item, error)
         for name, column in self._columns.items():
             try:
                 column.encode([item[name]])
-            except Misfit as misfit:
+            except InvalidValue as misfit:
                 return misfit
             except Exception as its_error:
                 return located(column.feature, item[name], its_error, name)
@@ -130,17 +208,19 @@ class ExampleEncoder:
         """
         if self._columns is None or set(batch.schema.names) != self._columns.keys():
             expected = sorted(self._columns or ())
-            raise Misfit("", f"the columns {expected}", f"the columns {batch.schema.names}")
+            raise InvalidValue("", f"the columns {expected}", f"the columns {batch.schema.names}")
         pieces: list[Piece] = []
         for name, column in self._columns.items():
             array = batch.column(name)
             try:
                 pieces += column.encode_arrow(array)
-            except Misfit:
+            except InvalidValue:
                 raise
             except Exception as error:
                 raise_if_not_of_the_example(error, name)
-                raise Misfit(name, repr(column.feature), f"a column of {array.type}") from error
+                raise InvalidValue(
+                    name, repr(column.feature), f"a column of {array.type}"
+                ) from error
         return _framed(pieces, batch.num_rows)
 
 

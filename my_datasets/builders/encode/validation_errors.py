@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import example_serializer
 
-from my_datasets.building.units import Misfit
+from my_datasets.building.units import InvalidValue
 from my_datasets.dependencies import missing_dependency, missing_program
 from my_datasets.errors import MissingDependencyError, MyDatasetsError, explain
 
@@ -58,7 +58,7 @@ def raise_if_not_of_the_example(error: Exception, feature: str) -> None:
             ) from error
         if _is_of_the_machine(link):
             raise error
-    if isinstance(error, MyDatasetsError) and not isinstance(error, Misfit):
+    if isinstance(error, MyDatasetsError) and not isinstance(error, InvalidValue):
         raise error
 
 
@@ -95,25 +95,25 @@ def _is_of_the_machine(error: BaseException) -> bool:
 
 def located(
     feature: tfds.features.FeatureConnector, value: Any, error: Exception, path: str = ""
-) -> Misfit:
+) -> InvalidValue:
     """Describes what is wrong with a value, at the innermost feature that can be identified."""
     if isinstance(feature, tfds.features.FeaturesDict):
         if not isinstance(value, dict) or value.keys() != feature.keys():
             is_dict = isinstance(value, dict)
             found = f"the keys {sorted(map(str, value))}" if is_dict else _shortly(value)
-            return Misfit(path, f"the keys {sorted(feature.keys())}", found)
+            return InvalidValue(path, f"the keys {sorted(feature.keys())}", found)
         parts: Iterator[tuple[str, Any, Any]] = (
             (f"{path}/{key}" if path else key, feature[key], value[key]) for key in feature
         )
     elif type(feature) is tfds.features.Sequence and isinstance(value, (list, tuple)):
         parts = ((f"{path}[{i}]", feature.feature, item) for i, item in enumerate(value))
     else:
-        return Misfit(path, repr(feature), _shortly(value))
+        return InvalidValue(path, repr(feature), _shortly(value))
     for inner_path, inner, item in parts:
         failure = _failure(inner, item)
         if failure is not None:
             return located(inner, item, failure, inner_path)
-    return Misfit(path, repr(feature), f"{_shortly(value)}: {error}")
+    return InvalidValue(path, repr(feature), f"{_shortly(value)}: {error}")
 
 
 def _failure(feature: tfds.features.FeatureConnector, value: Any) -> Exception | None:

@@ -7,7 +7,7 @@ from typing import Any
 from markupsafe import Markup
 
 from my_datasets.catalog.plots import plots
-from my_datasets.catalog.plots.number_format import number, share, shortened
+from my_datasets.catalog.plots.drawing import number, share, shortened
 from my_datasets.catalog.plots.plots import Histogram
 from my_datasets.core.sizes import human_size
 

@@ -19,11 +19,13 @@ from my_datasets.catalog.plots.drawing import (
     bar,
     baseline,
     name_of_bar,
+    number,
     number_of_bar,
     place,
+    share,
+    shortened,
     svg,
 )
-from my_datasets.catalog.plots.number_format import number, share, shortened
 
 _STRIP = 8
 _TEXT = 14

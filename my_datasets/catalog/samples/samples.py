@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from my_datasets.catalog.plots.number_format import number, shortened
-from my_datasets.catalog.samples import pictures, sounds
+from my_datasets.catalog.plots.drawing import number, shortened
+from my_datasets.catalog.samples import media
 from my_datasets.catalog.samples.first_records import Beginning, decoded
 from my_datasets.errors import MyDatasetsError
-from my_datasets.exporting.features import Feature
-from my_datasets.input_pipeline.decode.decoder import MisfitError
+from my_datasets.exporting.version_summary import Feature
+from my_datasets.input_pipeline.decode.decoder import FeatureMismatchError
 from my_datasets.metadata.features import Leaf, leaves_of, read_tree
 from my_datasets.records.shard_reader import DamagedError, UnknownFormatError
 
@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 
 # Why examples cannot be read.
 UNREADABLE = (
-    MyDatasetsError, MisfitError, DamagedError, UnknownFormatError, ImportError, OSError,
+    MyDatasetsError, FeatureMismatchError, DamagedError, UnknownFormatError, ImportError, OSError,
     MemoryError,
 )  # fmt: skip
 # How many examples are shown of each kind.
@@ -209,9 +209,9 @@ class _Reading:
 
     def _brightest(self, leaf: Leaf, rows: Sequence[Any]) -> float:
         """Returns the number that is shown as white."""
-        found = max((pictures.largest(_of(row, leaf)) for row in rows), default=0.0)
-        white = pictures.white(leaf.dtype, found)
-        if white != pictures.white(leaf.dtype, np.inf):
+        found = max((media.largest(_of(row, leaf)) for row in rows), default=0.0)
+        white = media.white(leaf.dtype, found)
+        if white != media.white(leaf.dtype, np.inf):
             self._notes.append(
                 f"The values of {leaf.name or 'the image'} are at most {number(found)}: they are "
                 "shown brighter than they are."
@@ -226,12 +226,12 @@ class _Reading:
             for frame, pixels in enumerate(frames):
                 if pixels.ndim != 3 or not pixels.size:
                     continue
-                data, suffix = pictures.encoded(pixels, brightest[leaf])
+                data, suffix = media.encoded_picture(pixels, brightest[leaf])
                 name = f"{at}-{number_of_leaf}-{frame}.{suffix}"
                 self._files[name] = data
                 height, width = pixels.shape[:2]
                 yield Picture(
-                    leaf.name, name, width, height, pictures.is_small(pixels), boxes
+                    leaf.name, name, width, height, media.is_small(pixels), boxes
                 )  # fmt: skip
 
     def _marked(self, row: Any) -> Iterator[Box]:
@@ -254,16 +254,16 @@ class _Reading:
 
     def _played(self, at: int, row: Any) -> Iterator[Sound]:
         for number_of_leaf, leaf in enumerate(self._sounds):
-            course = sounds.scaled(np.asarray(_of(row, leaf)), leaf.dtype)
+            course = media.scaled(np.asarray(_of(row, leaf)), leaf.dtype)
             if not len(course):
                 continue
             name, seconds, is_cut = "", 0.0, False
             if leaf.sample_rate:
                 seconds = len(course) / leaf.sample_rate
                 name = f"{at}-sound-{number_of_leaf}.wav"
-                self._files[name], is_cut = sounds.encoded(course, leaf.sample_rate)
+                self._files[name], is_cut = media.encoded_sound(course, leaf.sample_rate)
             title = f"The course of {leaf.name or 'the sound'} in {self._split}[{at}]"
-            yield Sound(leaf.name, name, seconds, is_cut, sounds.plot(course, title, seconds))
+            yield Sound(leaf.name, name, seconds, is_cut, media.plot(course, title, seconds))
 
 
 def _of(row: Any, leaf: Leaf) -> Any:

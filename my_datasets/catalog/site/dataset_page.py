@@ -9,13 +9,17 @@ from typing import Any
 from markupsafe import Markup
 
 from my_datasets.catalog.plots.feature_summary import FeatureSummary, in_usual_order, summaries
-from my_datasets.catalog.releases import Collected, Dataset, Offered
+from my_datasets.catalog.releases import (
+    CatalogContents,
+    CatalogVersion,
+    Changes,
+    Dataset,
+    VersionComparer,
+)
 from my_datasets.catalog.samples.first_records import beginning
 from my_datasets.catalog.samples.samples import Samples, samples
-from my_datasets.catalog.site.markdown import first_words, prose
 from my_datasets.catalog.site.snippets import Snippet, snippets
-from my_datasets.catalog.templating import web_address
-from my_datasets.catalog.version_changes import Changes, Comparing
+from my_datasets.catalog.templating import first_words, prose, web_address
 from my_datasets.errors import MyDatasetsError
 from my_datasets.exporting.version_summary import About
 from my_datasets.metadata.content import ShardContent
@@ -46,7 +50,7 @@ class VersionRow:
       changes: What changed since the one before it; None if it is the first.
     """
 
-    offered: Offered
+    offered: CatalogVersion
     notes: Markup
     digest: str
     examples: int
@@ -73,7 +77,7 @@ class Card:
     """
 
     dataset: Dataset
-    offered: Offered
+    offered: CatalogVersion
     problem: str = ""
     about: About = field(default_factory=lambda: About("", ""))
     supervised: str = ""
@@ -134,7 +138,11 @@ class Card:
 
 
 def card(
-    where: Collected, dataset: Dataset, comparing: Comparing | None, *, with_samples: bool = True
+    where: CatalogContents,
+    dataset: Dataset,
+    comparing: VersionComparer | None,
+    *,
+    with_samples: bool = True,
 ) -> Card:
     """Returns what the page of a dataset shows.
 
@@ -157,7 +165,7 @@ def card(
 
 
 def _card(
-    where: Collected, dataset: Dataset, shown: Offered, path: Path, comparing: Comparing | None, *,
+    where: CatalogContents, dataset: Dataset, shown: CatalogVersion, path: Path, comparing: VersionComparer | None, *,
     with_samples: bool,
 ) -> Card:  # fmt: skip
     info = dataset_info(path)
@@ -217,7 +225,7 @@ def _splits(
 
 
 def _versions(
-    dataset: Dataset, info: Mapping[str, Any], comparing: Comparing | None
+    dataset: Dataset, info: Mapping[str, Any], comparing: VersionComparer | None
 ) -> list[VersionRow]:
     rows = []
     older = [*dataset.versions[1:], None]
@@ -227,7 +235,9 @@ def _versions(
     return rows
 
 
-def _version(offered: Offered, newest: Mapping[str, Any], changes: Changes | None) -> VersionRow:
+def _version(
+    offered: CatalogVersion, newest: Mapping[str, Any], changes: Changes | None
+) -> VersionRow:
     notes = newest.get("releaseNotes", {}).get(str(offered.version), "")
     digest, examples = "", 0
     try:

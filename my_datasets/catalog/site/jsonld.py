@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from my_datasets.catalog.releases import Collected
+from my_datasets.catalog.releases import CatalogContents
 from my_datasets.catalog.samples.first_records import batch_of
 from my_datasets.catalog.samples.samples import UNREADABLE
 from my_datasets.catalog.site.dataset_page import Card
@@ -52,7 +52,7 @@ def examples_file(card: Card) -> bytes | None:
         return None
 
 
-def croissant(where: Collected, card: Card, *, has_examples: bool) -> str:
+def croissant(where: CatalogContents, card: Card, *, has_examples: bool) -> str:
     """Returns a dataset's description for Croissant; nothing if there can be none.
 
     Args:
@@ -76,7 +76,7 @@ def croissant(where: Collected, card: Card, *, has_examples: bool) -> str:
     return writing.as_text(made)
 
 
-def _files(where: Collected, card: Card) -> Iterator[SummaryFile]:
+def _files(where: CatalogContents, card: Card) -> Iterator[SummaryFile]:
     config = f"{card.dataset.config}/" if card.dataset.config else ""
     folder = f"{card.dataset.name}/{config}{card.offered.version}"
     origin = where.origin.rstrip("/")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from my_datasets.catalog.releases import Collected, Dataset, Offered
+from my_datasets.catalog.releases import CatalogContents, CatalogVersion, Dataset
 
 _BATCH = 64
 _SIZE = (224, 224)
@@ -29,9 +29,9 @@ class Snippet:
 
 
 def snippets(
-    where: Collected,
+    where: CatalogContents,
     dataset: Dataset,
-    shown: Offered,
+    shown: CatalogVersion,
     split: str,
     *,
     has_sizes: bool,

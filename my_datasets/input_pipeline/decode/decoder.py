@@ -13,14 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.errors import OutOfMemoryError, explain
-from my_datasets.input_pipeline.decode import images, pytree
+from my_datasets.input_pipeline.decode import buffers, images, pytree
 from my_datasets.input_pipeline.decode.buffers import aligned
+from my_datasets.input_pipeline.decode.images import Crop, Draws
 from my_datasets.input_pipeline.decode.missing import FilledLeaf, MaskLeaf, given_by_tfds
-from my_datasets.input_pipeline.decode.ragged import Ragged
-from my_datasets.input_pipeline.plan.memory import available
+from my_datasets.input_pipeline.decode.pytree import Ragged, available_memory
 from my_datasets.input_pipeline.stopwatch import timed
-from my_datasets.input_pipeline.transform import floats
-from my_datasets.input_pipeline.transform.crops import Crop, Draws
 from my_datasets.metadata.features import Leaf
 from my_datasets.printable import PrintableError
 from my_datasets.records.random_access import RecordBatch
@@ -36,7 +34,7 @@ from my_datasets.records.tf_example.parsing import Parser
 Array = npt.NDArray[Any]
 
 
-class MisfitError(PrintableError):
+class FeatureMismatchError(PrintableError):
     """Values are not what their feature declares.
 
     Attributes:
@@ -52,7 +50,7 @@ class MisfitError(PrintableError):
         self.rows, self.feature, self.expected, self.found = rows, feature, expected, found
 
 
-class UndecodableImagesError(MisfitError):
+class UndecodableImagesError(FeatureMismatchError):
     """Images cannot be decoded; the rows are those of all of them."""
 
 
@@ -105,7 +103,7 @@ class Decoder:
             with timed("parse"):
                 parsed = self._parser(batch.data, batch.starts, batch.stops)  # type: ignore[attr-defined]
         except UnreadableRecordError as error:
-            raise MisfitError([error.row], "", "a tf.Example", error.reason) from error
+            raise FeatureMismatchError([error.row], "", "a tf.Example", error.reason) from error
         reading = _Reading(batch, parsed, draws)
         with timed("decode"):
             return pytree.map_columns(lambda leaf: columns[leaf.path](reading), self.tree)
@@ -262,7 +260,7 @@ class _Values:
                 expected = f"{self.leaf.dtype} of shape {tuple(shape)} as {self.leaf.encoding}"
                 raise self._misfit(_row_of(column, i), expected, str(error)) from error
             total += found[i].nbytes
-            if total > MOST_TENSOR_BYTES and total > available() // 2:
+            if total > MOST_TENSOR_BYTES and total > available_memory() // 2:
                 raise OutOfMemoryError(
                     explain(
                         f"Tensors of the feature {self.leaf.name!r} take more than half of the "
@@ -274,8 +272,8 @@ class _Values:
                 )
         return found
 
-    def _misfit(self, row: int, expected: str, found: str) -> MisfitError:
-        return MisfitError([row], self.leaf.name, expected, found)
+    def _misfit(self, row: int, expected: str, found: str) -> FeatureMismatchError:
+        return FeatureMismatchError([row], self.leaf.name, expected, found)
 
 
 @dataclass(frozen=True)
@@ -318,7 +316,7 @@ class _Images(_Values):
         n = len(files)
         found = aligned((n, *shape), np.float32 if self.is_float else self.leaf.dtype)
         whole = [(slice(0, n), found)]
-        parts = floats.runs(n, shape, self.leaf.dtype) if self.is_float else whole
+        parts = buffers.runs(n, shape, self.leaf.dtype) if self.is_float else whole
         for part, pixels in parts:
             for (row, data), out in zip(files[part], pixels, strict=True):
                 image = self._decoded(reading, row, data, out, damaged)
@@ -327,7 +325,7 @@ class _Images(_Values):
                         row, f"an image of shape {shape}", f"{image.shape}, {image.dtype}"
                     )
             if self.is_float:
-                floats.scale(pixels, found[part])
+                buffers.scale(pixels, found[part])
         return found
 
     def _apart(
@@ -346,7 +344,7 @@ class _Images(_Values):
             found = np.zeros((0, *self.decoder.size, 3), self.leaf.dtype)
         elif self.decoder.size is not None and len({image.shape for image in found}) == 1:
             found = np.stack(list(found))
-        return floats.of(found) if self.is_float else found
+        return buffers.of(found) if self.is_float else found
 
     def _decoded(
         self,

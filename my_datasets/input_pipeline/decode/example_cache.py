@@ -13,16 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.errors import PlanError, explain
-from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode import buffers, pytree
 from my_datasets.input_pipeline.decode.buffers import aligned
-from my_datasets.input_pipeline.decode.ragged import Ragged, joined
+from my_datasets.input_pipeline.decode.pytree import Ragged, joined
 from my_datasets.input_pipeline.order.permutation import Places
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Cache, Decode, Read
 from my_datasets.input_pipeline.read import prepared
 from my_datasets.input_pipeline.read.source import IndexedExamples
 from my_datasets.input_pipeline.stopwatch import timed
-from my_datasets.input_pipeline.transform import floats
 
 _DESCRIPTION = "cache.json"
 
@@ -68,7 +67,7 @@ class ExampleCache:
         """The leaves of an example, nested as the columns are."""
         scaled = iter(self._is_scaled)
         return pytree.map_columns(
-            lambda leaf: floats.leaf_of(leaf) if next(scaled) else leaf, self._source.tree
+            lambda leaf: buffers.leaf_of(leaf) if next(scaled) else leaf, self._source.tree
         )
 
     @property
@@ -138,13 +137,13 @@ class _Arrays:
         if not as_floats:
             return self._taken(numbers, aligned((n, *shape), self._values.dtype))
         found = aligned((n, *shape), np.float32)
-        for part, pixels in floats.runs(n, shape, self._values.dtype):
+        for part, pixels in buffers.runs(n, shape, self._values.dtype):
             chosen = numbers[part]
             if len(chosen) == 1:
                 some = self._values[chosen[0] : chosen[0] + 1]  # where it is, without a copy
             else:
                 some = self._taken(chosen, pixels)
-            floats.scale(some, found[part])
+            buffers.scale(some, found[part])
         return found
 
     def _taken(self, numbers: Places, out: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -172,7 +171,7 @@ class _Objects:
 
     def get(self, numbers: Places, *, as_floats: bool) -> Any:
         found = self._got(numbers)
-        return floats.of(found) if as_floats else found
+        return buffers.of(found) if as_floats else found
 
     def _got(self, numbers: Places) -> Any:
         if self._kind is None:

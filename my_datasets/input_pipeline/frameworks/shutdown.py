@@ -15,7 +15,7 @@ _QUIET = 0.05
 _PATIENCE = 30.0
 
 
-class Calls:
+class RunningCalls:
     """Counts running calls; each call uses this as a context manager."""
 
     def __init__(self) -> None:
@@ -63,5 +63,5 @@ class Calls:
             time.sleep(_QUIET / 5)
 
 
-calls = Calls()
+calls = RunningCalls()
 atexit.register(calls.close)

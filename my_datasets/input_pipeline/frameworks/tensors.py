@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from my_datasets.errors import FeatureError, explain
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.order.batching import Piece
 from my_datasets.input_pipeline.order.permutation import uniform

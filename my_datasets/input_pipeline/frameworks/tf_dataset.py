@@ -22,7 +22,7 @@ from my_datasets.input_pipeline.order.batching import Batching
 from my_datasets.input_pipeline.order.state import Iterations, State
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Prefetch
-from my_datasets.input_pipeline.stall_clock import Clock, Stats
+from my_datasets.input_pipeline.stopwatch import StallClock, StallStats
 from my_datasets.input_pipeline.transform.augment import Augmentation
 
 # More pieces than any iteration has.
@@ -59,7 +59,7 @@ class Pipeline(tf.data.Dataset):
         """
         self.plan = plan
         self.augment = augment
-        self._clock = Clock()
+        self._clock = StallClock()
         self._engine, self._iteration = self._opened(state)
         batching = self._engine.batching
         self._iterations = Iterations(batching.start, batching.epochs)
@@ -147,7 +147,7 @@ class Pipeline(tf.data.Dataset):
         """
         return Pipeline(self.plan.resumed(state), state=state, augment=self.augment)
 
-    def stats(self) -> Stats:
+    def stats(self) -> StallStats:
         """Returns how long the consumer has waited so far, over all iterators of this pipeline."""
         return dataclasses.replace(self._clock.stats(), skipped=self._engine.skipped)
 
@@ -217,7 +217,7 @@ def _local(
     engine: Engine,
     first: Any,
     augment: Augmentation | None,
-    clock: Clock,
+    clock: StallClock,
     begin: Callable[[], State],
 ) -> tf.data.Dataset:
     """Returns a dataset of batches made in this process.
@@ -277,7 +277,7 @@ def counted(batches: tf.data.Dataset, batching: Batching) -> tf.data.Dataset:
     return batches.apply(tf.data.experimental.assert_cardinality(cardinality))
 
 
-def timed_by(clock: Clock, batches: tf.data.Dataset) -> tf.data.Dataset:
+def timed_by(clock: StallClock, batches: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the batches, and records on a clock how long the consumer waited for each.
 
     The consuming thread calls both inputs of `zip` in turn, the first one when it begins to wait.

@@ -12,7 +12,7 @@ import torch.utils.data
 
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.order.state import Iterations, State
 from my_datasets.input_pipeline.plan.plan import Plan

@@ -5,7 +5,12 @@ from collections.abc import Sequence
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import InvalidOptionError, explain
-from my_datasets.input_pipeline.delivery import delivered, looked_at, part_of, random_seed
+from my_datasets.input_pipeline.delivery import (
+    host_part,
+    opened_for_inspection,
+    random_seed,
+    with_delivery,
+)
 from my_datasets.input_pipeline.order import mixing
 from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.input_pipeline.plan.plan import Plan
@@ -75,7 +80,7 @@ def mix(
       PlanError: Their examples have different features.
       InvalidOptionError: A value makes no sense, or the memory is too little.
     """
-    part = None if shard is None else part_of(shard, remainder)
+    part = None if shard is None else host_part(shard, remainder)
     is_drawn = seed is None
     if seed is None:
         seed = random_seed(part)
@@ -108,7 +113,7 @@ def mix(
         raise InvalidOptionError(
             explain("The caches of the plans take all the memory.", fix="give more, or no caches")
         )
-    sizes = [looked_at(stages)[1].size for stages in of_examples]
+    sizes = [opened_for_inspection(stages)[1].size for stages in of_examples]
     found = Mix(
         tuple(of_examples), mixing.shares(sizes, weights, temperature), stop, seed, is_drawn
     )
@@ -121,7 +126,7 @@ def mix(
     batch = Batch(batch_size, drop_remainder)
     of_host = [] if part is None else [part]
     given: list[Stage] = [found, *of_host, decodes[0]]
-    return delivered(given, batch, epochs, workers, prefetch, budget)
+    return with_delivery(given, batch, epochs, workers, prefetch, budget)
 
 
 def _drawn(of: Plan, is_drawn: bool) -> Plan:

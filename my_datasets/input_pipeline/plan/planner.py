@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.missing import Missing, items_of
-from my_datasets.input_pipeline.delivery import delivered, looked_at, part_of, random_seed
+from my_datasets.input_pipeline.delivery import (
+    host_part,
+    opened_for_inspection,
+    random_seed,
+    with_delivery,
+)
+from my_datasets.input_pipeline.order.length_batching import is_list
 from my_datasets.input_pipeline.plan import sizing
 from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.input_pipeline.plan.plan import Plan
@@ -25,7 +31,6 @@ from my_datasets.input_pipeline.plan.stages import (  # fmt: skip
     Tokenize,
     Undecodable,
 )
-from my_datasets.input_pipeline.read.length_index import is_list
 from my_datasets.input_pipeline.read.prepared import WINDOW, WINDOWS_HELD, Split, find
 from my_datasets.input_pipeline.read.source import IndexedExamples, check_form
 from my_datasets.input_pipeline.transform import text
@@ -162,7 +167,7 @@ def plan(
         raise InvalidOptionError(
             explain("pack_split=True splits rows that there are not.", fix="give pack, too")
         )
-    part = None if shard is None else part_of(shard, remainder)
+    part = None if shard is None else host_part(shard, remainder)
     is_shuffled, reason = (shuffle, "") if shuffle is not None else by_default(split)
     is_drawn = seed is None and (is_shuffled or bucket_by is not None or crop == "random")
     if seed is None:
@@ -198,7 +203,7 @@ def plan(
         stages.append(part)
     stages += [decode, *_tokenize(tokenizer)]
     budget = Budget.of(memory)
-    source, _ = looked_at(stages)
+    source, _ = opened_for_inspection(stages)
     if crop == "random":
         cache = _uncached(cache)
     kept = sizing.cache(cache, cache_dir, source, epochs, budget, is_far=origin is not None)
@@ -214,7 +219,7 @@ def plan(
             )
         stages.append(Pack(_only_column(source, found.name), pack, pack_split))
     batch = Batch(batch_size, drop_remainder)
-    return delivered(stages, batch, epochs, workers, prefetch, budget.without(kept))
+    return with_delivery(stages, batch, epochs, workers, prefetch, budget.without(kept))
 
 
 def by_default(split: str) -> tuple[bool, str]:

@@ -9,7 +9,7 @@ from my_datasets.core.machine import cores
 from my_datasets.core.sizes import in_bytes
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.plan.memory import available, size_of
+from my_datasets.input_pipeline.decode.pytree import available_memory, size_of
 from my_datasets.input_pipeline.plan.stages import Batch, Cache, Prefetch
 from my_datasets.input_pipeline.read.source import IndexedExamples
 
@@ -46,7 +46,7 @@ class Budget:
           InvalidOptionError: It is no size.
         """
         if memory is None:
-            return cls(int(available() * _OF_FREE), is_given=False)
+            return cls(int(available_memory() * _OF_FREE), is_given=False)
         return cls(in_bytes(memory), is_given=True)
 
     def without(self, kept: Cache | None) -> "Budget":

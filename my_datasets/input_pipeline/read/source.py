@@ -14,16 +14,16 @@ from my_datasets.errors import (
     explain,
     nearest,
 )
+from my_datasets.input_pipeline.decode import buffers as images_as_floats
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.decoder import Decoder, MisfitError
+from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError
+from my_datasets.input_pipeline.decode.images import Crop
 from my_datasets.input_pipeline.decode.missing import Missing, MissingItems, items_of, with_missing
-from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.input_pipeline.plan.option_rules import shown
 from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.input_pipeline.read.prepared import Prepared, Split, find
 from my_datasets.input_pipeline.stopwatch import timed
-from my_datasets.input_pipeline.transform import floats as images_as_floats
-from my_datasets.input_pipeline.transform.crops import Crop
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.random_access import RecordReader
 from my_datasets.records.tf_example.columns import Places
@@ -142,7 +142,7 @@ class ExampleSource(Sequence[Any]):
         """
         try:
             return self.decoded(numbers, epoch)
-        except MisfitError as error:
+        except FeatureMismatchError as error:
             raise self.explained(error, numbers) from error
 
     def decoded(self, numbers: Sequence[int] | Places, epoch: int = 0) -> Any:
@@ -154,7 +154,7 @@ class ExampleSource(Sequence[Any]):
         return self.decoder(batch, None if crop is None else crop.draws(epoch, chosen))
 
     def explained(
-        self, error: MisfitError, numbers: Sequence[int] | Places, which: int = 0
+        self, error: FeatureMismatchError, numbers: Sequence[int] | Places, which: int = 0
     ) -> ExampleError:
         """Returns an error that says where the example lies.
 

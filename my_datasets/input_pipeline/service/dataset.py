@@ -15,11 +15,13 @@ from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Prefetch, Repeat
 from my_datasets.input_pipeline.service.address import ServiceAddress
 from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, ServiceStats
-from my_datasets.input_pipeline.service.exact import ExactReceiver
 from my_datasets.input_pipeline.service.policies import Sharding, policy_of
 from my_datasets.input_pipeline.service.receiver import Receiver, Service
-from my_datasets.input_pipeline.service.static import StaticReceiver
-from my_datasets.input_pipeline.service.unordered import UnorderedReceiver
+from my_datasets.input_pipeline.service.sharding_policies import (
+    ExactReceiver,
+    StaticReceiver,
+    UnorderedReceiver,
+)
 from my_datasets.input_pipeline.service.work_graph import BESIDE, WorkGraph
 from my_datasets.input_pipeline.transform.augment import Augmentation
 

@@ -10,7 +10,7 @@ import numpy as np
 from my_datasets.errors import LostExamplesError, explain
 from my_datasets.input_pipeline.order.batching import Batching
 from my_datasets.input_pipeline.service.policies import Policy
-from my_datasets.input_pipeline.stall_clock import Stats
+from my_datasets.input_pipeline.stopwatch import StallStats
 
 # Finished epochs to remember.
 _KEPT = 1000
@@ -40,7 +40,7 @@ class EpochAccount:
 
 
 @dataclass(frozen=True)
-class ServiceStats(Stats):
+class ServiceStats(StallStats):
     """Statistics of a pipeline whose batches come from a service.
 
     Attributes:
@@ -88,7 +88,7 @@ class DeliveryAudit:
         with self._lock:
             self._epochs.append(account)
 
-    def stats(self, waited: Stats) -> ServiceStats:
+    def stats(self, waited: StallStats) -> ServiceStats:
         """Returns the statistics, including how long the consumer waited."""
         with self._lock:
             return ServiceStats(

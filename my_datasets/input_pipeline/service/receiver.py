@@ -1,12 +1,13 @@
 """Base class of the receivers: waiting for pieces, with a deadline."""
 
+import queue
 import socket
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -14,17 +15,113 @@ from my_datasets.core.logs import get_logger
 from my_datasets.errors import ServiceError, explain
 from my_datasets.input_pipeline.frameworks.shutdown import calls
 from my_datasets.input_pipeline.order.state import State
-from my_datasets.input_pipeline.service import pyfunc_registry
+from my_datasets.input_pipeline.service import work_graph
 from my_datasets.input_pipeline.service.address import ServiceAddress
 from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, Epoch
-from my_datasets.input_pipeline.service.piece_stream import Arrived, PieceStream
 from my_datasets.input_pipeline.service.policies import Policy
 from my_datasets.input_pipeline.service.work_graph import HERE, WorkGraph
 
+# Seconds between the thread's checks whether the stream was closed, while its piece waits.
+_LOOK = 0.2
+
+
+class ReceivedPiece(NamedTuple):
+    """A piece made by a worker.
+
+    Attributes:
+      number: The piece's number.
+      maker: The worker's address.
+      skipped: The number of examples skipped so far on that worker.
+      arrays: The piece's flat tensors as read-only NumPy arrays.
+    """
+
+    number: int
+    maker: str
+    skipped: int
+    arrays: tuple[Any, ...]
+
+
+class PieceStream:
+    """The pieces from one job of a service.
+
+    TensorFlow's client waits indefinitely for unreachable workers and dispatchers, and cannot be
+    interrupted; so it waits in a thread of its own, which can be abandoned at any time.
+
+    Attributes:
+      has_given: Whether `take` has returned a piece.
+    """
+
+    def __init__(self, begin: Callable[[], Iterable[Any]], notify: threading.Event) -> None:
+        """Starts the thread.
+
+        Args:
+          begin: Returns the elements, flat tuples of arrays; it may block for a long time.
+          notify: Set when a piece arrives or the stream ends.
+        """
+        self._begin = begin
+        self._notify = notify
+        # One piece waits here; TensorFlow's client buffers more.
+        self._slot: queue.Queue[ReceivedPiece] = queue.Queue(1)
+        self._is_closed = threading.Event()
+        self.has_given = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="my_datasets-service", daemon=True)
+        self._thread.start()
+
+    def take(self) -> ReceivedPiece | None:
+        """Returns the next piece if it has arrived; otherwise None.
+
+        Raises:
+          tf.errors.OpError: The service returned an error.
+        """
+        try:
+            arrived = self._slot.get_nowait()
+            self.has_given = True
+            return arrived
+        except queue.Empty:
+            if self._error is not None:
+                raise self._error from None
+            return None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether no more pieces will arrive."""
+        return not self._thread.is_alive() and self._slot.empty()
+
+    def close(self) -> None:
+        """Stops receiving; does not wait for the thread, which may be blocked."""
+        self._is_closed.set()
+
+    def _run(self) -> None:
+        try:
+            for arrived in self._arriving():
+                if not self._put(arrived):
+                    return
+        except BaseException as error:
+            # The traceback references TensorFlow's iterator, whose destructor may block forever:
+            # let that happen in this thread, not in the one that drops the stream.
+            error.__context__ = None
+            self._error = error.with_traceback(None)
+        finally:
+            self._notify.set()
+
+    def _arriving(self) -> Iterator[ReceivedPiece]:
+        for number, maker, skipped, *arrays in self._begin():
+            yield ReceivedPiece(int(number), bytes(maker).decode(), int(skipped), tuple(arrays))
+
+    def _put(self, arrived: ReceivedPiece) -> bool:
+        while not self._is_closed.is_set():
+            try:
+                self._slot.put(arrived, timeout=_LOOK)
+            except queue.Full:
+                continue
+            self._notify.set()
+            return True
+        return False
+
+
 _log = get_logger(__name__)
 
-# Seconds between checks whether Python is shutting down.
-_LOOK = 0.2
 _CONNECT = 2.0
 # Characters shown of a worker's error, which contains a whole traceback.
 _LONGEST = 2000
@@ -90,7 +187,7 @@ class Receiver(ABC):
             return self.next().arrays
 
     @abstractmethod
-    def next(self) -> Arrived:
+    def next(self) -> ReceivedPiece:
         """Returns the next piece; raises StopIteration after the last one."""
 
     def close(self) -> None:
@@ -125,7 +222,7 @@ class Receiver(ABC):
         stream.close()
         self._streams.remove(stream)
 
-    def poll(self, streams: Sequence[PieceStream]) -> Arrived | None:
+    def poll(self, streams: Sequence[PieceStream]) -> ReceivedPiece | None:
         """Returns a piece that arrived from one of the jobs; None if none arrives shortly.
 
         Raises:
@@ -213,7 +310,7 @@ class Receiver(ABC):
 
     def _failed(self, error: tf.errors.OpError) -> ServiceError:
         text = str(error.message)
-        if pyfunc_registry.is_unknown_there(text):
+        if work_graph.is_unknown_there(text):
             return ServiceError(
                 explain(
                     f"A worker of {self.service.address.url} does not know this kind of work.",

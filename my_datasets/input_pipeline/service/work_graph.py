@@ -1,26 +1,184 @@
-"""The work sent to the service: a graph that makes pieces of a plan."""
+"""The work sent to the service: a graph that makes pieces of a plan.
 
-from collections.abc import Iterator, Sequence
+The service sends graphs to its workers. A Python call in a graph is an operation with the
+function's token, which is looked up in the process that executes it. TensorFlow generates tokens
+for the process that builds the graph; our workers register one function under a fixed token. Other
+Python functions have no such token, and cannot be sent to workers.
+"""
+
+import dataclasses
+import json
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+from tensorflow.python.ops import script_ops
 
 from my_datasets.errors import ServiceError, explain
+from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.tensors import (
     Draws,
     TensorForm,
     change_of,
     opened_for_tensors,
+    piece_arrays,
     place_of,
 )
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.plan import Plan
-from my_datasets.input_pipeline.plan.stages import Prefetch
-from my_datasets.input_pipeline.service import pyfunc_registry
+from my_datasets.input_pipeline.plan.stages import Mix, Prefetch, Read, Stage
 from my_datasets.input_pipeline.service.policies import Dealing
-from my_datasets.input_pipeline.service.request import ServiceRequest
-from my_datasets.input_pipeline.service.worker import Maker
 from my_datasets.input_pipeline.transform.augment import Augmentation
+from my_datasets.records import shard_provider
+from my_datasets.storage import addresses
+
+# TensorFlow's function registry has no public API; test_crossing.py fails if it changes.
+
+# The number is the version of the request format: workers of another version use another token.
+TOKEN = "my_datasets.piece.2"  # noqa: S105
+CALLS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+
+# The registry keeps weak references only.
+_kept: list[Callable[..., Any]] = []
+
+
+def register_function(function: Callable[..., Any]) -> None:
+    """Registers the function that answers calls in this process.
+
+    Args:
+      function: Takes NumPy arrays and returns a list of NumPy arrays.
+    """
+    _kept[:] = [function]
+    script_ops._py_funcs._funcs[TOKEN] = function
+
+
+def call_function(arguments: Sequence[Any], types: Sequence[Any]) -> list[Any]:
+    """Adds a call to the graph and returns its tensors; the executing process has the function.
+
+    Args:
+      arguments: Tensors.
+      types: The types of the returned tensors.
+    """
+    return list(tf.raw_ops.PyFuncStateless(input=arguments, token=TOKEN, Tout=types))
+
+
+def is_unknown_there(message: str) -> bool:
+    """Returns whether an error means that a worker is not ours, or is of another version."""
+    return "Could not find callback" in message
+
+
+@dataclass(frozen=True)
+class ServiceRequest:
+    """What to make pieces of.
+
+    Attributes:
+      plan: The plan; its paths must mean the same on all machines.
+      start: A position in the plan's order, in any iteration.
+      single: Whether each batch is a piece of its own.
+      draws: The random numbers added to each example.
+    """
+
+    plan: Plan
+    start: State
+    single: bool
+    draws: Draws | None
+
+    def to_json(self) -> str:
+        """Serializes the request."""
+        plan = Plan(_placed(self.plan.stages))
+        given = {
+            "plan": plan.to_json(),
+            "attachments": plan.attachments,
+            "start": self.start.to_json(),
+            "single": self.single,
+            "draws": None if self.draws is None else dataclasses.asdict(self.draws),
+        }
+        return json.dumps(given)
+
+    @classmethod
+    def from_json(cls, text: str) -> "ServiceRequest":
+        """Parses what `to_json` wrote.
+
+        Raises:
+          PlanError: The plan was written by another version of this package.
+        """
+        given = json.loads(text)
+        draws = None if given["draws"] is None else Draws(**given["draws"])
+        shard_provider.receive(given.get("attachments", {}))
+        plan, start = Plan.from_json(given["plan"]), State.from_json(given["start"])
+        return cls(plan, start, given["single"], draws)
+
+
+def _placed(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Returns the stages with absolute paths, independent of a process's working directory."""
+    found: list[Stage] = []
+    for stage in stages:
+        if isinstance(stage, Read) and not addresses.is_remote(stage.path):
+            found.append(dataclasses.replace(stage, path=os.path.abspath(stage.path)))
+        elif isinstance(stage, Mix):
+            found.append(dataclasses.replace(stage, parts=tuple(map(_placed, stage.parts))))
+        else:
+            found.append(stage)
+    return tuple(found)
+
+
+# Plans whose data stays open: more than the trainers that share a worker.
+_MOST_OPEN = 16
+
+
+class PieceMaker:
+    """Makes pieces of any plan requested.
+
+    Attributes:
+      name: The worker's address, which is sent with each piece.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._lock = threading.Lock()
+        self._opened: OrderedDict[bytes, _Opened] = OrderedDict()
+
+    def __call__(self, request: bytes, place: Any) -> list[Any]:
+        """Returns a piece: its maker, the number of examples skipped so far, and its arrays.
+
+        Args:
+          request: A serialized `Request`.
+          place: Which piece; see `tensors.place_of`.
+
+        Raises:
+          MyDatasetsError: Any error of `Engine`; TensorFlow carries its text to the trainer.
+        """
+        with self._lock:
+            opened = self._opened.setdefault(bytes(request), _Opened())
+            self._opened.move_to_end(bytes(request))
+            if len(self._opened) > _MOST_OPEN:
+                self._opened.popitem(last=False)
+        engine, draws = opened.engine(bytes(request))
+        arrays = piece_arrays(engine, place, draws)
+        name = np.array(self.name.encode(), object)
+        return [name, np.int64(engine.skipped), *arrays]
+
+
+class _Opened:
+    """The data of one plan, opened on first use."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._found: tuple[Engine, Draws | None] | None = None
+
+    def engine(self, request: bytes) -> tuple[Engine, Draws | None]:
+        with self._lock:
+            if self._found is None:
+                asked = ServiceRequest.from_json(request.decode())
+                engine = Engine(asked.plan, asked.start, single=asked.single)
+                self._found = engine, asked.draws
+            return self._found
+
 
 _service = tf.data.experimental.service
 # Used instead of a worker's address: the trainer's own process.
@@ -103,7 +261,7 @@ class WorkGraph:
 
     def made_here(self, start: State, numbers: Sequence[int]) -> Iterator[tuple[Any, ...]]:
         """Yields pieces made by this process, in the same form as those of `dataset`."""
-        maker, request = Maker(HERE), self._request.encode()
+        maker, request = PieceMaker(HERE), self._request.encode()
         for number in numbers:
             types = (*BESIDE, *self._form.types)
             tensors = map(tf.constant, (number, *maker(request, place_of(start, number))), types)
@@ -116,7 +274,7 @@ class WorkGraph:
 
     def _piece(self, place: Any) -> tuple[Any, ...]:
         types = [*BESIDE[1:], *self._form.types]
-        who, skipped, *arrays = pyfunc_registry.call([tf.constant(self._request), place], types)
+        who, skipped, *arrays = call_function([tf.constant(self._request), place], types)
         who.set_shape(())
         skipped.set_shape(())
         return self._changed(place[2], who, skipped, *arrays)
@@ -138,10 +296,7 @@ def _refuse_what_cannot_cross(graph: Any) -> None:
     definition = graph.as_graph_def()
     nodes = [*definition.node, *(n for one in definition.library.function for n in one.node_def)]
     foreign = [
-        node
-        for node in nodes
-        if node.op in pyfunc_registry.CALLS
-        and node.attr["token"].s.decode() != pyfunc_registry.TOKEN
+        node for node in nodes if node.op in CALLS and node.attr["token"].s.decode() != TOKEN
     ]
     if foreign:
         raise _refused(

@@ -14,11 +14,11 @@ from my_datasets.core.reference import DatasetReference
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import FeatureError, InvalidOptionError, explain
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.ragged import Ragged
+from my_datasets.input_pipeline.decode.pytree import Ragged
+from my_datasets.input_pipeline.order import length_batching
 from my_datasets.input_pipeline.order.permutation import Places
 from my_datasets.input_pipeline.plan import option_rules as rules
 from my_datasets.input_pipeline.plan.options import checked
-from my_datasets.input_pipeline.read import length_index
 from my_datasets.input_pipeline.read.source import IndexedExamples, source
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.metadata.features import Leaf
@@ -95,8 +95,8 @@ def train_tokenizer(
             explain(f"kind={kind!r} is unknown.", fix=f"use {', '.join(map(repr, kinds))}")
         )
     texts = source(reference, split=split, data_dir=data_dir, columns=[column.partition("/")[0]])
-    leaf = length_index.leaf_of(texts.tree, column)
-    if not length_index.is_text(leaf):
+    leaf = length_batching.leaf_of(texts.tree, column)
+    if not length_batching.is_text(leaf):
         raise _no_text(column)
     model, trainer = kinds[kind]
     found = Tokenizer(model(unk_token=UNKNOWN))
@@ -111,7 +111,7 @@ def train_tokenizer(
 def _batches(texts: IndexedExamples, leaf: Leaf) -> Iterator[list[str]]:
     for begin in range(0, len(texts), _AT_ONCE):
         numbers = np.arange(begin, min(begin + _AT_ONCE, len(texts)))
-        column = length_index.column_of(texts.tree, texts.columns(numbers, 0), leaf)
+        column = length_batching.column_of(texts.tree, texts.columns(numbers, 0), leaf)
         yield [text.decode("utf-8", "replace") for text in column]
 
 
@@ -130,7 +130,7 @@ class TokenizedSource:
     path: str
 
     def __post_init__(self) -> None:
-        if not length_index.is_text(length_index.leaf_of(self.source.tree, self.column)):
+        if not length_batching.is_text(length_batching.leaf_of(self.source.tree, self.column)):
             raise _no_text(self.column)
 
     @functools.cached_property

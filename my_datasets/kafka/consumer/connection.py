@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
@@ -11,8 +12,94 @@ from typing import Any
 from my_datasets.core.logs import get_logger
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import InvalidOptionError, StreamError, StreamUnavailableError, explain
-from my_datasets.kafka.consumer.address import TopicAddress
-from my_datasets.kafka.consumer.secrets import HIDDEN, Redactor, is_secret
+
+# The topic names that Kafka allows (org.apache.kafka.common.internals.Topic).
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_BROKER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@,\[\]]+)(:\d{1,5})?")
+_SCHEME = "kafka://"
+
+
+@dataclass(frozen=True)
+class TopicAddress:
+    """The address of a topic.
+
+    Attributes:
+      brokers: Some of the cluster's brokers, comma-separated; any of them knows the others.
+      topic: The topic's name.
+    """
+
+    brokers: str
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{_SCHEME}{self.brokers}/{self.topic}"
+
+    @classmethod
+    def parse(cls, url: str) -> "TopicAddress":
+        """Parses an address.
+
+        Args:
+          url: For example `kafka://broker:9092/topic`; the port defaults to 9092.
+
+        Raises:
+          InvalidOptionError: It is not an address of a topic, or contains a user or a password.
+        """
+        if "@" in url:
+            # Do not show the URL: it may contain a password.
+            raise InvalidOptionError(
+                explain(
+                    "The address of the topic has a user or a password in it.",
+                    fix="give them as options: sasl.username, sasl.password",
+                )
+            )
+        brokers, slash, topic = url.removeprefix(_SCHEME).partition("/")
+        fits = all(_BROKER.fullmatch(one) for one in brokers.split(","))
+        if not url.startswith(_SCHEME) or not slash or not fits or not _is_name(topic):
+            raise InvalidOptionError(
+                explain(
+                    f"{url!r} is no address of a topic.",
+                    "Expected: kafka://BROKER[:PORT][,BROKER[:PORT]...]/TOPIC",
+                    fix="write it as kafka://localhost:9092/clicks",
+                )
+            )
+        return cls(brokers, topic)
+
+
+def _is_name(topic: str) -> bool:
+    return bool(_TOPIC.fullmatch(topic)) and topic not in (".", "..")
+
+
+_SECRET = re.compile(
+    r"password|passphrase|secret|credential|token|\.pem$|jaas|oauthbearer\.config|api\.?key", re.I
+)
+HIDDEN = "***"
+
+
+def is_secret(option: str) -> bool:
+    """Returns whether the value of a librdkafka option must not be shown."""
+    return bool(_SECRET.search(option))
+
+
+class Redactor:
+    """Removes the values of secret options from texts."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        """Collects the secrets.
+
+        Args:
+          options: librdkafka's options.
+        """
+        values = {str(value) for name, value in options.items() if is_secret(name) and value}
+        # Longest first, because one secret may be part of another.
+        self._values = sorted(values, key=len, reverse=True)
+
+    def __call__(self, text: object) -> str:
+        """Returns the text with each secret replaced by `***`."""
+        found = str(text)
+        for value in self._values:
+            found = found.replace(value, HIDDEN)
+        return found
+
 
 _log = get_logger(__name__)
 
@@ -181,7 +268,7 @@ class Connection:
                 break
             except module.KafkaException as error:
                 consumer.poll(0)  # calls on_error with pending errors
-                telling = [one for one in list(reported) if is_telling(one)]
+                telling = [one for one in list(reported) if is_permanent(one)]
                 if telling or not is_outage(error) or time.monotonic() > end:
                     raise self.failed([*telling, error][0]) from None
         topic = found.topics.get(name)
@@ -217,7 +304,7 @@ _FIXES = {
 }
 
 
-def is_telling(error: Any) -> bool:
+def is_permanent(error: Any) -> bool:
     """Returns whether an error names a cause that waiting does not fix."""
     return name_of(error) in _FIXES
 

@@ -4,22 +4,164 @@ import contextlib
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from my_datasets.core.logs import get_logger
-from my_datasets.kafka.consumer.connection import Connection, Topic, kafka, name_of
-from my_datasets.kafka.consumer.delivery_log import DeliveryLog
-from my_datasets.kafka.consumer.message_batch import AT_ONCE, Taken
-from my_datasets.kafka.consumer.outage import Outage
-from my_datasets.kafka.consumer.partitions import Partitions
-from my_datasets.kafka.consumer.position import TopicPosition
+from my_datasets.kafka.consumer.connection import (
+    Connection,
+    Topic,
+    is_outage,
+    is_permanent,
+    kafka,
+    name_of,
+)
+from my_datasets.kafka.consumer.offsets import TopicPosition
+from my_datasets.kafka.consumer.partitions import DeliveryLog, Partitions
 from my_datasets.kafka.decode.decoder import Decoding
 from my_datasets.kafka.decode.quarantine import Quarantine
-from my_datasets.kafka.decode_queue import Ahead, Block
+from my_datasets.kafka.decode.values import Pieces
+from my_datasets.kafka.decode_queue import DecodeQueue, MessageBlock
 from my_datasets.kafka.options import TopicRange
 
+Numbers = npt.NDArray[np.int64]
+
+# Message objects alive at the same time. Python's garbage collector runs over them, and now and
+# then over all other objects, whenever there are 700 more than before; this many are freed before
+# that.
+AT_ONCE = 512
+
+
+class MessageBatch:
+    """The contents of messages, and their partitions and offsets.
+
+    Attributes:
+      pieces: The content of each message.
+    """
+
+    def __init__(self) -> None:
+        self.pieces = Pieces()
+        self._partitions: list[Numbers] = []
+        self._offsets: list[Numbers] = []
+
+    def add(self, messages: Sequence[Any]) -> None:
+        """Adds messages, none of which may be an error."""
+        message, n = kafka().Message, len(messages)
+        self._partitions.append(np.fromiter(map(message.partition, messages), np.int64, n))
+        self._offsets.append(np.fromiter(map(message.offset, messages), np.int64, n))
+        self.pieces.add(list(map(message.value, messages)))
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    @property
+    def partitions(self) -> Numbers:
+        """The partition of each message; shape [n]."""
+        return _joined(self._partitions)
+
+    @property
+    def offsets(self) -> Numbers:
+        """The offset of each message; shape [n]."""
+        return _joined(self._offsets)
+
+
+def _joined(parts: Sequence[Numbers]) -> Numbers:
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
 _log = get_logger(__name__)
+
+# Seconds between probes during an outage, and the timeout of a probe.
+_EVERY, _ANSWER = 1.0, 1.0
+# Seconds before an outage is logged: idle connections are closed now and then.
+_WORTH_TELLING = 5.0
+
+
+class Outage:
+    """Monitors whether brokers answer."""
+
+    def __init__(
+        self, connection: Connection, consumer: Any, reported: deque[Any], patience: float
+    ) -> None:
+        """Initializes the monitor.
+
+        Args:
+          connection: The connection to the topic.
+          consumer: The topic's consumer.
+          reported: Receives the errors that the consumer reports.
+          patience: Seconds after which an outage is an error.
+        """
+        self._connection, self._consumer = connection, consumer
+        self._reported, self._patience = reported, patience
+        self._begin = self._next = 0.0
+        self._reason: Any = None
+        self._is_told = False
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is an outage."""
+        return self._reason is not None
+
+    @staticmethod
+    def is_one(error: Any) -> bool:
+        """Returns whether an error may be temporary, due to an outage."""
+        return is_outage(error) or is_permanent(error)
+
+    def is_over(self) -> None:
+        """Ends the outage, because a message arrived."""
+        if self._is_told:
+            away = time.monotonic() - self._begin
+            _log.warning("%s answers again after %.0f s", self._connection.address, away)
+        self._reason, self._is_told = None, False
+        self._reported.clear()
+
+    def look(self) -> None:
+        """Handles reported errors; during an outage, probes whether the brokers answer again.
+
+        Raises:
+          StreamError: The outage has lasted too long, or an error is permanent.
+        """
+        while self._reported:
+            error = self._reported.popleft()
+            if error.fatal():
+                raise self._connection.failed(error)
+            if self.is_one(error):
+                self._begins(error)
+        now = time.monotonic()
+        if self._reason is None or now < self._next:
+            return
+        self._next = now + _EVERY
+        if self._answers():
+            self.is_over()
+        elif now - self._begin > self._patience:
+            raise self._connection.failed(self._reason, f"For {now - self._begin:.0f} seconds")
+        elif not self._is_told and now - self._begin > _WORTH_TELLING:
+            self._is_told = True
+            _log.warning(
+                "%s does not answer; it is waited for, %.0f s at most: %s",
+                self._connection.address, self._patience, self._connection.redact(self._reason),
+            )  # fmt: skip
+
+    def _begins(self, error: Any) -> None:
+        if self._reason is None:
+            self._begin = time.monotonic()
+            self._next = 0.0
+            self._reason = error
+        elif is_permanent(error):
+            self._reason = error
+
+    def _answers(self) -> bool:
+        name = self._connection.address.topic
+        try:
+            topic = self._consumer.list_topics(name, timeout=_ANSWER).topics.get(name)
+        except kafka().KafkaException:
+            return False
+        return topic is not None and topic.error is None
+
 
 # Seconds to wait for messages at a time.
 _WAIT = 0.1
@@ -48,7 +190,7 @@ class Counts:
     pauses: int = 0
 
 
-class Feed:
+class ConsumerThread:
     """Reads messages ahead.
 
     Attributes:
@@ -98,7 +240,7 @@ class Feed:
             self._consumer.close()
             raise
         self._last = time.monotonic()
-        self._ahead = Ahead(
+        self._ahead = DecodeQueue(
             self.topic.name, decoding, quarantine,
             memory=reading.memory // 2, workers=reading.workers,
         )  # fmt: skip
@@ -115,7 +257,7 @@ class Feed:
         """The approximate number of bytes read but not taken yet."""
         return self._ahead.held
 
-    def take(self, timeout: float | None) -> Block | None:
+    def take(self, timeout: float | None) -> MessageBlock | None:
         """Returns the next messages; None after a timeout, in seconds.
 
         Raises:
@@ -174,7 +316,7 @@ class Feed:
         Raises:
           StreamError: They cannot be read.
         """
-        taken = Taken()
+        taken = MessageBatch()
         end = time.monotonic() + _WAIT
         while len(taken) < most:
             asked = min(most - len(taken), AT_ONCE)
@@ -187,7 +329,7 @@ class Feed:
         if len(taken) and not self._is_over:
             self._hand_on(taken)
 
-    def _take(self, taken: Taken, most: int, timeout: float) -> int:
+    def _take(self, taken: MessageBatch, most: int, timeout: float) -> int:
         """Adds messages to `taken`; returns how many arrived, including errors.
 
         No message objects are left when it returns: see `AT_ONCE`.
@@ -215,7 +357,7 @@ class Feed:
                 self._look_at(one, one.error())
         return [one for one in messages if one.error() is None]
 
-    def _hand_on(self, taken: Taken) -> None:
+    def _hand_on(self, taken: MessageBatch) -> None:
         partitions, offsets, pieces = taken.partitions, taken.offsets, taken.pieces
         each = pieces.size / len(pieces)
         kept = self._partitions.before_the_end(partitions, offsets)
@@ -228,7 +370,9 @@ class Feed:
         self.counts.messages += len(pieces)
         self.counts.tombstones += pieces.deletions
         self._at_once = self._reading.rows_of(each, self._at_once)
-        block = Block(self._epoch, pieces, partitions, offsets, self.counts.messages, pieces.size)
+        block = MessageBlock(
+            self._epoch, pieces, partitions, offsets, self.counts.messages, pieces.size
+        )
         self._ahead.put(block)
 
     def _look_at(self, message: Any, error: Any) -> None:

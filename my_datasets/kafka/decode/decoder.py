@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.building.units import Misfit
+from my_datasets.building.units import InvalidValue
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.decoder import Decoder, MisfitError
+from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError
 from my_datasets.kafka.decode.payloads import Payload
 from my_datasets.kafka.decode.values import MessageValues
 
@@ -16,7 +16,7 @@ Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Misfitting:
+class UndecodableMessage:
     """A message that cannot be decoded.
 
     Attributes:
@@ -44,7 +44,7 @@ class Decoded:
 
     columns: Any
     rows: Rows
-    misfitting: tuple[Misfitting, ...] = ()
+    misfitting: tuple[UndecodableMessage, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Decoding:
         return Decoded(found.columns, present[found.rows], tuple(misfitting))
 
     def _all(self, values: MessageValues) -> Decoded:
-        misfitting: list[Misfitting] = []
+        misfitting: list[UndecodableMessage] = []
         parts = self._parts(values, 0, misfitting)
         if not parts:
             return Decoded(self.nothing, np.zeros(0, np.int64), tuple(misfitting))
@@ -86,7 +86,7 @@ class Decoding:
         return self.decoder(self.payload.records(values))
 
     def _parts(
-        self, values: MessageValues, first: int, misfitting: list[Misfitting]
+        self, values: MessageValues, first: int, misfitting: list[UndecodableMessage]
     ) -> list[tuple[Any, Rows]]:
         """Returns columns and their rows; halves a batch that cannot be decoded, and retries.
 
@@ -95,12 +95,12 @@ class Decoding:
         """
         try:
             return [(self._decoded(values), np.arange(first, first + len(values)))]
-        except (Misfit, MisfitError) as error:
+        except (InvalidValue, FeatureMismatchError) as error:
             if len(values) == 1:
                 found = error.found
-                if error.__cause__ is not None and isinstance(error, Misfit):
+                if error.__cause__ is not None and isinstance(error, InvalidValue):
                     found = f"{found} ({error.__cause__})" if found else str(error.__cause__)
-                misfitting.append(Misfitting(first, error.feature, error.expected, found))
+                misfitting.append(UndecodableMessage(first, error.feature, error.expected, found))
                 return []
         half = len(values) // 2
         return [

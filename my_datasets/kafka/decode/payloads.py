@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from my_datasets.building.units import Misfit
+from my_datasets.building.units import InvalidValue
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.decode import pytree
@@ -90,7 +90,7 @@ class Objects:
             framed = self.encoder.rows(examples)
         except Exception:
             if len(examples) > 1:
-                raise Misfit("", "examples", "one that does not fit") from None
+                raise InvalidValue("", "examples", "one that does not fit") from None
             framed = self.encoder.row(examples[0])  # raises a Misfit with details
         offsets = pieces.offsets_of(framed)
         begins = offsets - offsets[0]
@@ -113,7 +113,7 @@ class Json:
         try:
             found = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise Misfit("", "JSON", str(error)) from error
+            raise InvalidValue("", "JSON", str(error)) from error
         return _fitted(self.tree, found)
 
 
@@ -162,18 +162,20 @@ class Avro:
         try:
             found = _avro().schemaless_reader(file, schema, None)
         except Exception as error:
-            raise Misfit("", "Avro of the schema", f"{type(error).__name__}: {error}") from error
+            raise InvalidValue(
+                "", "Avro of the schema", f"{type(error).__name__}: {error}"
+            ) from error
         left = len(value) - file.tell()
         if left:
-            raise Misfit("", "Avro of the schema", f"{left} more bytes behind it")
+            raise InvalidValue("", "Avro of the schema", f"{left} more bytes behind it")
         return _fitted(self.tree, found)
 
     def _numbered(self, header: bytes) -> Any:
         if len(header) < _HEADER or header[0] != _MAGIC:
-            raise Misfit("", "Avro with the number of a schema", repr(header))
+            raise InvalidValue("", "Avro with the number of a schema", repr(header))
         number = int.from_bytes(header[1:], "big")
         if number not in self._parsed:
-            raise Misfit("", f"one of the schemas {sorted(self._parsed)}", f"schema {number}")
+            raise InvalidValue("", f"one of the schemas {sorted(self._parsed)}", f"schema {number}")
         return self._parsed[number]
 
 
@@ -201,10 +203,10 @@ def _fitted(tree: Any, value: Any, path: str = "") -> Any:
         if isinstance(value, list) and _in_sequence(tree):
             return [_fitted(tree, one, path) for one in value]
         if not isinstance(value, Mapping):
-            raise Misfit(path, f"an object with {sorted(tree)}", _shown(value))
+            raise InvalidValue(path, f"an object with {sorted(tree)}", _shown(value))
         missing = sorted(set(tree) - set(value))
         if missing:
-            raise Misfit(path, f"a value for {missing[0]!r}", "none")
+            raise InvalidValue(path, f"a value for {missing[0]!r}", "none")
         prefix = f"{path}/" if path else ""
         return {name: _fitted(node, value[name], f"{prefix}{name}") for name, node in tree.items()}
     leaf: Leaf = tree
@@ -228,13 +230,13 @@ def _image(leaf: Leaf, value: Any) -> Any:
         try:
             return base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise Misfit(leaf.name, "an image's file in base64", str(error)) from error
+            raise InvalidValue(leaf.name, "an image's file in base64", str(error)) from error
     if isinstance(value, list):
         try:
             return np.array(value, leaf.dtype)
         except (ValueError, TypeError, OverflowError) as error:
-            raise Misfit(leaf.name, f"pixels of {leaf.dtype}", str(error)) from error
-    raise Misfit(leaf.name, "an image", _shown(value))
+            raise InvalidValue(leaf.name, f"pixels of {leaf.dtype}", str(error)) from error
+    raise InvalidValue(leaf.name, "an image", _shown(value))
 
 
 def _refuse_texts(leaf: Leaf, value: Any) -> None:
@@ -242,7 +244,7 @@ def _refuse_texts(leaf: Leaf, value: Any) -> None:
         for one in value:
             _refuse_texts(leaf, one)
     elif isinstance(value, (str, bytes, Mapping)):
-        raise Misfit(leaf.name, f"numbers of {leaf.dtype}", _shown(value))
+        raise InvalidValue(leaf.name, f"numbers of {leaf.dtype}", _shown(value))
 
 
 def _shown(value: Any) -> str:

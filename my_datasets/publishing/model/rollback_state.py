@@ -21,7 +21,7 @@ _LOGGER = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenDocument:
     """A document as it was seen last.
 
     Attributes:
@@ -33,14 +33,14 @@ class Seen:
     sha256: str = ""
 
 
-class Memory:
+class RollbackState:
     """The highest serials seen, for each store and each of its documents."""
 
     def __init__(self, directory: Path | None = None) -> None:
         """Takes the directory in which it is kept."""
         self._given = directory
 
-    def seen(self, url: str, document: str) -> Seen:
+    def seen(self, url: str, document: str) -> SeenDocument:
         """Returns what was seen of a document. To be asked before the document is read."""
         return _seen(_read(self._path(url)), document)
 
@@ -91,7 +91,7 @@ class Memory:
         """Returns the file in which it is kept what was seen of a store."""
         return self._path(url)
 
-    def note(self, url: str, document: str, before: Seen, now: Seen) -> None:
+    def note(self, url: str, document: str, before: SeenDocument, now: SeenDocument) -> None:
         """Remembers a document.
 
         Args:
@@ -137,11 +137,11 @@ class Memory:
         return self._directory / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
 
 
-def _seen(known: Mapping[str, Any], document: str) -> Seen:
+def _seen(known: Mapping[str, Any], document: str) -> SeenDocument:
     try:
-        return Seen(**known[document])
+        return SeenDocument(**known[document])
     except (KeyError, TypeError):
-        return Seen()
+        return SeenDocument()
 
 
 def _read(path: Path) -> dict[str, Any]:

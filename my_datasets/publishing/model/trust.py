@@ -37,9 +37,9 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.model import record
 from my_datasets.publishing.model.index import Release, claim, text
 from my_datasets.publishing.model.record import Record, ReleasedFile
-from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.release_metadata import REWRITTEN, is_part_made_here
+from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Signature, Trusts
-from my_datasets.publishing.pull.partial_release import REWRITTEN, is_part_made_here
 from my_datasets.resolving.lock import Lock, TrustedKey, trusted_key
 from my_datasets.storage.json_files import read_json
 from my_datasets.storage.opening import open_store
@@ -56,7 +56,7 @@ _NOT_OF_THE_RELEASE = frozenset({record.FILE_NAME, record.SIGNATURES, "quarantin
 
 
 @dataclass(frozen=True)
-class Trusted:
+class StoreTrust:
     """Whose signatures count for a store.
 
     Attributes:
@@ -68,7 +68,7 @@ class Trusted:
     store_ids: frozenset[str]
 
 
-def configured(url: str) -> Trusted | None:
+def configured(url: str) -> StoreTrust | None:
     """Returns whose signatures count for a store, as the lock or the user's settings say.
 
     Args:
@@ -102,7 +102,7 @@ def keys_for(store: str | os.PathLike[str] | Store) -> Trusts | None:
     return found.keys if found is not None else None
 
 
-def _of_store(entries: Iterable[TrustedKey], url: str, source: Path) -> Trusted | None:
+def _of_store(entries: Iterable[TrustedKey], url: str, source: Path) -> StoreTrust | None:
     named, general = [], []
     for one in entries:
         if not one.store:
@@ -116,7 +116,7 @@ def _of_store(entries: Iterable[TrustedKey], url: str, source: Path) -> Trusted 
     from my_datasets.publishing.model.signing import TrustedKeys
 
     keys = TrustedKeys.of([one.key for one in used], str(source))
-    return Trusted(keys, frozenset(one.store_id for one in used if one.store_id))
+    return StoreTrust(keys, frozenset(one.store_id for one in used if one.store_id))
 
 
 def _address(store: str, source: Path) -> str:
@@ -168,7 +168,7 @@ def keep_signatures(version_dir: Path, wanted: Record, release: Release, url: st
 
 
 @dataclass(frozen=True)
-class Checked:
+class SignatureCheck:
     """What was found of who recorded a version.
 
     Attributes:
@@ -181,8 +181,8 @@ class Checked:
 
 
 def check_signed(
-    version_dir: Path, keys: Trusts, memory: Memory | None = None, url: str | None = None
-) -> Checked:
+    version_dir: Path, keys: Trusts, memory: RollbackState | None = None, url: str | None = None
+) -> SignatureCheck:
     """Checks offline that somebody trusted signed the release that a directory holds.
 
     The directory must have the name, config and version that were signed. Its files are hashed;
@@ -202,11 +202,13 @@ def check_signed(
         said, signatures = _signatures(version_dir / record.SIGNATURES)
     except FileNotFoundError as error:
         name = Path(str(error.filename)).name
-        return Checked(None, (_issue("not-signed", name, "There is no signed record here."),))
+        return SignatureCheck(
+            None, (_issue("not-signed", name, "There is no signed record here."),)
+        )
     except (CorruptReleaseError, OSError, *MALFORMED) as error:
         why = str(error).partition("\n")[0]
-        return Checked(None, (_issue("not-signed", path.name, "It cannot be read.", why),))
-    seen = memory or Memory()
+        return SignatureCheck(None, (_issue("not-signed", path.name, "It cannot be read.", why),))
+    seen = memory or RollbackState()
     keys, revoked = seen.keys_after_changes(url or said, keys), seen.revoked()
     valid = tuple(one for one in signatures if one.key not in revoked)
     name = f"{mine.name}:{mine.key}"
@@ -219,13 +221,13 @@ def check_signed(
         if len(valid) < len(signatures):
             found += "; keys that were revoked do not count"
         issue = _issue("wrong-signature", record.SIGNATURES, lines[0], found)
-        return Checked(None, (issue,))
+        return SignatureCheck(None, (issue,))
     issues = (*_other_name(version_dir, mine), *_other_files(version_dir, mine))
-    return Checked(None if issues else by, issues)
+    return SignatureCheck(None if issues else by, issues)
 
 
 def require_signed(
-    version_dir: Path, keys: Trusts, memory: Memory | None = None, url: str | None = None
+    version_dir: Path, keys: Trusts, memory: RollbackState | None = None, url: str | None = None
 ) -> None:
     """Refuses a version that nobody trusted has signed; see `check_signed`.
 

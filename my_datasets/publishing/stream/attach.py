@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from my_datasets.building import staging
-from my_datasets.building.disk_errors import explained
+from my_datasets.building.disk_space import explained
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.sizes import human_size, in_bytes
 from my_datasets.errors import (
@@ -22,18 +22,18 @@ from my_datasets.errors import (
     UnregisteredFeatureError,
     explain,
 )
+from my_datasets.publishing.download import discard, fetch
+from my_datasets.publishing.install import begin, finish
 from my_datasets.publishing.model.release_metadata import (
     is_metadata,
+    parse_metadata,
     read_with,
     shards_of,
-    understood,
 )
-from my_datasets.publishing.model.rollback_state import Memory
+from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.trust import keep_signatures
-from my_datasets.publishing.pull.download import discard, fetch
-from my_datasets.publishing.pull.install import begin, finish
-from my_datasets.publishing.resolve_release import Resolved, resolved
+from my_datasets.publishing.resolve_release import ResolvedRelease, resolve_release
 from my_datasets.publishing.stream.remote_shards import AttachedOrigin
 from my_datasets.publishing.transfer import TransferProgress
 from my_datasets.records import shard_provider
@@ -44,7 +44,7 @@ from my_datasets.storage.retry import RetryPolicy
 from my_datasets.storage.user_folders import cache_folder
 
 if TYPE_CHECKING:
-    from my_datasets.publishing.stream.shard_cache import Shelf
+    from my_datasets.publishing.stream.shard_cache import ShardCache
 
 CACHE_BYTES = "10GiB"
 _RELEASES = "releases"
@@ -94,7 +94,7 @@ def attach(
     use_lock: bool = True,
     keys: Trusts | None = None,
     patience: RetryPolicy | None = None,
-    memory: Memory | None = None,
+    memory: RollbackState | None = None,
     report: Callable[[TransferProgress], None] = lambda _: None,
 ) -> Attached:
     """Makes a release readable here without bringing all of it here.
@@ -125,11 +125,11 @@ def attach(
       DataDirError: It has no TFRecords.
     """
     # Only here: it needs locks that not every system has, which is not to be felt elsewhere.
-    from my_datasets.publishing.stream.shard_cache import Shelf
+    from my_datasets.publishing.stream.shard_cache import ShardCache
 
     cache = addresses.local_path(cache_dir or cache_folder("attached"), "cache_dir").absolute()
     most = in_bytes(cache_bytes)
-    found = resolved(
+    found = resolve_release(
         DatasetReference.of(reference), store, use_lock=use_lock, keys=keys, patience=patience,
         memory=memory,
     )  # fmt: skip
@@ -139,7 +139,7 @@ def attach(
     key = hashlib.sha256(told.encode()).hexdigest()[:_SHOWN]
     version_dir = cache / _RELEASES / key / found.record.name / found.key
     with explained(cache):
-        shelf = Shelf(cache / _SHARDS, most)
+        shelf = ShardCache(cache / _SHARDS, most)
         links = os.path.relpath(shelf.directory, version_dir)
         wanted = Attachment(address, links, most, found.record.identity)
         if Attachment.find(version_dir) != wanted or not _is_whole(version_dir, wanted):
@@ -170,9 +170,9 @@ def _is_whole(version_dir: Path, wanted: Attachment) -> bool:
 
 
 def _bring_metadata(
-    found: Resolved,
+    found: ResolvedRelease,
     version_dir: Path,
-    shelf: "Shelf",
+    shelf: "ShardCache",
     report: Callable[[TransferProgress], None],
 ) -> None:
     """Makes the directory of an attached release; it is there whole or not at all."""
@@ -180,7 +180,7 @@ def _bring_metadata(
     begin(work, found.record)
     fetch(found.ledger, found.record, work, filter(is_metadata, found.record.files))
     try:
-        declared, _ = understood(found.record, work, found.ledger.store.url)
+        declared, _ = parse_metadata(found.record, work, found.ledger.store.url)
         found.request.check(work, has_shards=False)
     except (CorruptReleaseError, LockError, UnregisteredFeatureError):
         shutil.rmtree(work, ignore_errors=True)
@@ -210,7 +210,7 @@ def _bring_metadata(
         work.rename(version_dir)
 
 
-def _require_room(found: Resolved, largest: int, shelf: "Shelf") -> None:
+def _require_room(found: ResolvedRelease, largest: int, shelf: "ShardCache") -> None:
     if largest > shelf.most:
         raise InvalidOptionError(
             explain(

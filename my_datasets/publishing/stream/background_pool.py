@@ -10,7 +10,7 @@ _Job = TypeVar("_Job")
 _Jobs = SimpleQueue[_Job | None]
 
 
-class Errands(Generic[_Job]):
+class BackgroundPool(Generic[_Job]):
     """Does jobs in the order in which they are given, several at the same time.
 
     Threads of `concurrent.futures` are waited for when a process ends, with all that they have

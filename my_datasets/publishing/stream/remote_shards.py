@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from my_datasets.building.disk_errors import explained
+from my_datasets.building.disk_space import explained
 from my_datasets.core.sizes import human_size
 from my_datasets.errors import (
     CorruptShardError,
@@ -19,11 +19,11 @@ from my_datasets.errors import (
 )
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.file_hashes import check_indexes
+from my_datasets.publishing.download import damaged
 from my_datasets.publishing.model import record, store_layout
 from my_datasets.publishing.model.record import Record, ReleasedFile
 from my_datasets.publishing.model.release_metadata import read_with, shards_of
-from my_datasets.publishing.pull.download import damaged
-from my_datasets.publishing.stream.background_pool import Errands
+from my_datasets.publishing.stream.background_pool import BackgroundPool
 from my_datasets.records.shard_provider import Attachment
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.regular_files import read_regular
@@ -31,7 +31,7 @@ from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.verified_files import VerifiedFiles, verified_files
 
 if TYPE_CHECKING:
-    from my_datasets.publishing.stream.shard_cache import Shelf
+    from my_datasets.publishing.stream.shard_cache import ShardCache
 
 # Shards that come at the same time before they are wanted.
 _AT_ONCE = 4
@@ -102,11 +102,11 @@ class AttachedOrigin:
         """Files of releases never change."""
         return 0
 
-    def shelf(self) -> "Shelf":
+    def shelf(self) -> "ShardCache":
         """Returns where the shards lie."""
-        from my_datasets.publishing.stream.shard_cache import Shelf
+        from my_datasets.publishing.stream.shard_cache import ShardCache
 
-        return Shelf(Path(self.held_at), self._attachment.most)
+        return ShardCache(Path(self.held_at), self._attachment.most)
 
     def bringer(self, names: Collection[str], held: int | None) -> "Shards":
         """Returns what brings some of the shards; see `on_demand.Origin`."""
@@ -143,7 +143,7 @@ class Shards:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._errands: Errands[Path] | None = None
+        self._errands: BackgroundPool[Path] | None = None
         self._store: RetryingStore | None = None
         self._process = os.getpid()  # last: whoever sees it finds the others
 
@@ -178,7 +178,7 @@ class Shards:
         self._forked()
         with self._lock:
             if self._errands is None:
-                self._errands = Errands(self.try_to_bring, _AT_ONCE)
+                self._errands = BackgroundPool(self.try_to_bring, _AT_ONCE)
         for path in paths:
             self._errands.give(path)
 

@@ -26,8 +26,8 @@ import filelock
 from my_datasets.core.logs import get_logger
 from my_datasets.core.sizes import human_size
 from my_datasets.errors import DataDirError, DiskFullError, explain
+from my_datasets.publishing.download import damaged
 from my_datasets.publishing.model.record import ReleasedFile
-from my_datasets.publishing.pull.download import damaged
 from my_datasets.storage.verified_files import verified_files
 
 _LOGGER = get_logger(__name__)
@@ -42,7 +42,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
-class Shelf:
+class ShardCache:
     """Room for some files; see above.
 
     Attributes:

@@ -13,8 +13,12 @@ import numpy as np
 from my_datasets.records.tf_example import reference_parser
 from my_datasets.records.tf_example.columns import Bytes, Column, Places, UncommonError
 from my_datasets.records.tf_example.encoding import Kind
-from my_datasets.records.tf_example.uniform_parser import Alike
-from my_datasets.records.tf_example.vectorized_parser import LONGEST_KEY, SideBySide, fingerprint
+from my_datasets.records.tf_example.uniform_parser import UniformParser
+from my_datasets.records.tf_example.vectorized_parser import (
+    LONGEST_KEY,
+    VectorizedParser,
+    fingerprint,
+)
 
 
 class Parser:
@@ -36,7 +40,7 @@ class Parser:
         self._is_plain = len(set(prints)) == len(prints) and all(
             len(key) <= LONGEST_KEY for key in self._keys
         )
-        self._alike = Alike(self._keys)
+        self._alike = UniformParser(self._keys)
         self._order = np.argsort(np.array(prints, np.uint64))
         self._prints = np.array(prints, np.uint64)[self._order]
 
@@ -56,7 +60,7 @@ class Parser:
         with contextlib.suppress(UncommonError):
             return self._named(self._alike.columns(data, starts, stops))
         if self._is_plain:
-            reader = SideBySide(data, self._keys, self._prints, self._order)
+            reader = VectorizedParser(data, self._keys, self._prints, self._order)
             for read in (reader.columns_as_in_the_first, reader.columns):
                 # A damaged length may point beyond the buffer.
                 with contextlib.suppress(UncommonError, IndexError):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.records.tf_example import varints
+from my_datasets.records.tf_example import columns
 from my_datasets.records.tf_example.columns import Bytes, Column, Places, UncommonError, gathered
 from my_datasets.records.tf_example.encoding import Kind
 from my_datasets.records.tf_example.reference_parser import fields
@@ -69,7 +69,7 @@ class Layout:
         )
 
 
-class Alike:
+class UniformParser:
     """Parses records of identical layout."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
@@ -173,7 +173,7 @@ def _column(layout: Layout, key: bytes, rows: _Rows, starts: Places) -> Column:
         floats = rows.columns(begin, count, "<f4").astype(np.float32).reshape(-1)
         return Column(kind, np.full(n, count, np.int64), floats)
     packed = rows.columns(begin, end - begin, "u1").reshape(-1)
-    integers = varints.consecutive(packed, np.flatnonzero(packed < _GOES_ON))
+    integers = columns.consecutive(packed, np.flatnonzero(packed < _GOES_ON))
     return Column(kind, np.full(n, len(integers) // n, np.int64), integers)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.records.tf_example import varints
+from my_datasets.records.tf_example import columns
 from my_datasets.records.tf_example.columns import Bytes, Column, Places, UncommonError, gathered
 from my_datasets.records.tf_example.encoding import Kind
 from my_datasets.records.tf_example.reference_parser import fields
@@ -34,7 +34,7 @@ def fingerprint(key: bytes) -> int:
     return (first * int(_MIX) ^ last) & (2**64 - 1)
 
 
-class SideBySide:
+class VectorizedParser:
     """Parses records that all have common forms; raises `UncommonError` if some do not."""
 
     def __init__(
@@ -200,7 +200,7 @@ class SideBySide:
         """Returns the start and end of the message after a tag and a length."""
         word = self._words[at]
         _require((word & np.uint64(0xFF)) == tag)
-        size, width = varints.leading(word >> np.uint64(8))
+        size, width = columns.leading(word >> np.uint64(8))
         begin = at + 1 + width
         return begin, begin + size
 
@@ -247,7 +247,7 @@ class SideBySide:
         sizes = ends - begins
         if sizes.max(initial=0) <= 8 and sizes.min(initial=1):
             # One number per row, if only its last byte has no continuation bit.
-            value, width = varints.leading(self._words[begins] & _FIRST[sizes], most=8)
+            value, width = columns.leading(self._words[begins] & _FIRST[sizes], most=8)
             if (width == sizes).all():
                 return Column(Kind.INT64, np.ones(len(begins), np.int64), value)
         data = gathered(self._data, begins, ends)
@@ -256,7 +256,7 @@ class SideBySide:
         bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(last, dtype=np.int64)])
         counts = np.diff(before[bounds])
-        return Column(Kind.INT64, counts, varints.consecutive(data, np.flatnonzero(last)))
+        return Column(Kind.INT64, counts, columns.consecutive(data, np.flatnonzero(last)))
 
     def _binaries(self, begins: Places, ends: Places) -> Column:
         counts = np.zeros(len(begins), np.int64)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from my_datasets.building.units import Generator
 from my_datasets.errors import SourceError, explain
 from my_datasets.sources.files.file import SourceFile
-from my_datasets.sources.files.listing import Where, files
+from my_datasets.sources.files.folders import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
 

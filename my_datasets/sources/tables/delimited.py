@@ -8,12 +8,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from my_datasets.building.units import Misfit
+from my_datasets.building.units import InvalidValue
 from my_datasets.errors import SourceError, explain
 from my_datasets.sources.files.file import SourceFile
-from my_datasets.sources.files.listing import Where, files
+from my_datasets.sources.files.folders import Where, files
 from my_datasets.sources.source import Source
-from my_datasets.sources.tables import line_ranges
+from my_datasets.sources.tables import text_rows
 from my_datasets.sources.tables.text_rows import TextReader, parts_of, shown
 from my_datasets.sources.types import MOST_COLUMNS, check_names, stored, stored_schema, with_nulls
 
@@ -162,25 +162,25 @@ class _Parser:
         types = dict(zip(self.schema.names, self.schema.types, strict=True))
         return stored(self.dialect.read(data, self.schema.names, types), self.stored)
 
-    def misfit(self, data: bytes, error: Exception | None, rows: int) -> Misfit:
+    def misfit(self, data: bytes, error: Exception | None, rows: int) -> InvalidValue:
         """Describes what is wrong with a row."""
         found = _CONVERSION.search(str(error))
         if found is not None:
             field = self.schema.field(int(found[1]))
             how = "" if field.name in self.given else ", as guessed (types={...} says otherwise)"
             value = found[3].removeprefix("invalid value ").strip()
-            return Misfit(field.name, f"a value of type {field.type}{how}", value)
+            return InvalidValue(field.name, f"a value of type {field.type}{how}", value)
         counts = _COUNTS.search(str(error))
         if counts is not None:
-            return Misfit("", f"{counts[1]} columns", f"{counts[2]} columns: {shown(data)}")
-        return Misfit("", "one row", f"{shown(data)}, which is read as {rows}")
+            return InvalidValue("", f"{counts[1]} columns", f"{counts[2]} columns: {shown(data)}")
+        return InvalidValue("", "one row", f"{shown(data)}, which is read as {rows}")
 
 
 def _names(found: list[SourceFile], dialect: _Dialect, skip_rows: int) -> list[str]:
     """Returns the column names, which must be the same in the headers of all files."""
     first: list[str] = []
     for file in found:
-        head = line_ranges.first_rows(file, 1 << 16, quote=dialect.quote, at_least=skip_rows + 1)
+        head = text_rows.first_rows(file, 1 << 16, quote=dialect.quote, at_least=skip_rows + 1)
         if len(head) <= skip_rows:
             raise SourceError(
                 explain(
@@ -215,7 +215,7 @@ def _guessed(
     skip: int,
 ) -> tuple[pa.Schema, frozenset[str]]:
     """Returns all columns with given or inferred types, and those with nulls in the sample."""
-    head = line_ranges.first_rows(file, _SAMPLE, quote=dialect.quote, at_least=skip + 1)
+    head = text_rows.first_rows(file, _SAMPLE, quote=dialect.quote, at_least=skip + 1)
     found: Mapping[str, pa.DataType] = {}
     nullable: frozenset[str] = frozenset()
     if len(head) > skip:

@@ -1,21 +1,217 @@
-"""Reads text files with one row per line: the common part of CSV, JSON Lines and plain text."""
+"""Reads text files with one row per line: the common part of CSV, JSON Lines and plain text.
+
+This module only finds the ends of rows; parsers read their contents. A newline inside quotes does
+not end a row. Whether a newline is inside quotes depends on the number of quotes before it in the
+file, which are counted for whole blocks at once.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.building.units import Misfit
+from my_datasets.building.units import InvalidValue
+from my_datasets.errors import SourceError, explain
 from my_datasets.sources.files.file import SourceFile
-from my_datasets.sources.tables import line_ranges
-from my_datasets.sources.tables.line_ranges import LineRange, LineRows
+
+_NEWLINE, _RETURN = 10, 13
+_BOM = b"\xef\xbb\xbf"
+# A longer row is considered an error: a quote that is never closed, or a file that is not text.
+LONGEST_ROW = 256 << 20
+# Errors that readers of compressed files raise for corrupt data.
+_UNREADABLE = (OSError, EOFError, ValueError, RuntimeError)
+
+Ends = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class LineRange:
+    """A part of a file that contains whole rows.
+
+    Attributes:
+      file: The file.
+      start: The offset of the first byte.
+      stop: The offset after the last byte; None for a whole file that is compressed or in an
+        archive.
+      first_row: The number of its first row in the file, counted from 0, without blank lines and
+        the rows before the data.
+      rows: The number of rows; None if unknown.
+    """
+
+    file: SourceFile
+    start: int
+    stop: int | None
+    first_row: int
+    rows: int | None
+
+
+@dataclass(frozen=True)
+class LineRows:
+    """Some whole rows of a file.
+
+    Attributes:
+      data: Their bytes.
+      ends: The position after each row that is not blank.
+      first_row: The number of the first row.
+      start: Their offset in the decompressed file.
+    """
+
+    data: bytes
+    ends: Ends
+    first_row: int
+    start: int
+
+    def part(self, begin: int, end: int) -> bytes:
+        """Returns the bytes of the rows from `begin` up to `end`."""
+        start = int(self.ends[begin - 1]) if begin else 0
+        return self.data[start : int(self.ends[end - 1])]
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+
+def parts(file: SourceFile, *, size: int, quote: str | None, skip: int) -> list[LineRange]:
+    """Returns the parts in which to read a file: a single one if it is not seekable.
+
+    Args:
+      file: The file; it is read completely once, unless it is a single part.
+      size: The approximate size of each part, in bytes.
+      quote: The quote character; newlines between two of them do not end a row. None for no
+        quoting.
+      skip: The number of rows before the data, such as the header.
+
+    Raises:
+      SourceError: A row is longer than `LONGEST_ROW`.
+    """
+    if not file.is_splittable:
+        return [LineRange(file, 0, None, 0, None)]
+    found: list[LineRange] = []
+    with file.read_all() as stream:
+        for rows in _pieces(stream, file, size=size, quote=quote):
+            start, stop = rows.start, rows.start + len(rows.data)
+            head = max(0, min(len(rows), skip - rows.first_row))
+            if head:
+                start += int(rows.ends[head - 1])
+            if len(rows) > head:
+                first = rows.first_row + head - skip
+                found.append(LineRange(file, start, stop, first, len(rows) - head))
+    return found
+
+
+def read(part: LineRange, *, size: int, quote: str | None, skip: int) -> Iterator[LineRows]:
+    """Yields the rows of a part, about `size` bytes at a time.
+
+    Args:
+      part: The part.
+      size: How many bytes to keep in memory at once.
+      quote: As in `parts`.
+      skip: As in `parts`.
+
+    Raises:
+      SourceError: A row is longer than `LONGEST_ROW`, or the file changed after `parts` read it.
+    """
+    if part.stop is not None:
+        try:
+            data = part.file.read_at(part.start, part.stop - part.start)
+        except _UNREADABLE as error:
+            raise _damaged(part.file, error) from error
+        ends, _ = row_ends(data, quote)
+        if len(data) != part.stop - part.start or len(ends) != part.rows:
+            raise SourceError(explain(f"{part.file} changed while it was read.", fix="build again"))
+        yield LineRows(data, ends, part.first_row, part.start)
+        return
+    with part.file.stream() as stream:
+        for rows in _pieces(stream, part.file, size=size, quote=quote):
+            head = max(0, min(len(rows), skip - rows.first_row))
+            if len(rows) > head:
+                start = int(rows.ends[head - 1]) if head else 0
+                first_row = rows.first_row + head - skip
+                ends = rows.ends[head:] - start
+                yield LineRows(rows.data[start:], ends, first_row, rows.start + start)
+
+
+def first_rows(file: SourceFile, size: int, *, quote: str | None, at_least: int) -> LineRows:
+    """Returns the first rows of a file: about `size` bytes, but no fewer than `at_least` rows."""
+    found = LineRows(b"", np.zeros(0, np.int64), 0, 0)
+    with file.stream() as stream:
+        for rows in _pieces(stream, file, size=size, quote=quote):
+            ends = np.concatenate([found.ends, rows.ends + len(found.data)])
+            found = LineRows(found.data + rows.data, ends, 0, 0)
+            if len(found) >= at_least:
+                break
+    return found
+
+
+def row_ends(data: bytes, quote: str | None, *, is_last: bool = True) -> tuple[Ends, int]:
+    """Returns the position after each row that is not blank, and where the last whole row ends.
+
+    Args:
+      data: Starts at the beginning of a row.
+      quote: As in `parts`.
+      is_last: Whether bytes after the last newline are also a row.
+    """
+    array = np.frombuffer(data, np.uint8)
+    newlines = np.flatnonzero(array == _NEWLINE)
+    if quote is not None and quote.encode() in data:
+        quotes = np.flatnonzero(array == ord(quote))
+        newlines = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
+    ends = newlines.astype(np.int64) + 1
+    whole = int(ends[-1]) if len(ends) else 0
+    if is_last and whole < len(data):
+        whole = len(data)
+        ends = np.append(ends, whole)
+    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)]
+    lengths = ends - starts
+    blank = (lengths == 1) & (array[starts] == _NEWLINE)
+    blank |= (lengths == 2) & (array[starts] == _RETURN) & (array[ends - 1] == _NEWLINE)
+    return ends[~blank], whole
+
+
+def _pieces(stream: Any, file: SourceFile, *, size: int, quote: str | None) -> Iterator[LineRows]:
+    """Yields a whole stream in pieces of whole rows, without a UTF-8 byte order mark."""
+    kept, row, start, is_first = b"", 0, 0, True
+    while True:
+        try:
+            read = stream.read(size)
+        except _UNREADABLE as error:
+            raise _damaged(file, error) from error
+        data = kept + read
+        if is_first and data.startswith(_BOM):
+            data, start = data[len(_BOM) :], len(_BOM)
+        is_first = False
+        ends, whole = row_ends(data, quote, is_last=not read)
+        if whole:
+            yield LineRows(data[:whole], ends, row, start)
+            row += len(ends)
+            start += whole
+        kept = data[whole:]
+        if not read:
+            return
+        if len(kept) > LONGEST_ROW:
+            raise SourceError(
+                explain(
+                    f"{file} has a row of more than {LONGEST_ROW >> 20} MiB.",
+                    f"It is row {row + 1}.",
+                    f"A {quote} before it may have no partner." if quote else "",
+                    fix="see whether this is a text file, and how its texts are quoted",
+                )
+            )
+
+
+def _damaged(file: SourceFile, error: Exception) -> SourceError:
+    return SourceError(
+        explain(f"{file} cannot be read to its end: {error}", fix="get the file again")
+    )
+
 
 # Bytes of text that are read and parsed at once; parsing takes several times as much memory.
 PIECE = 8 << 20
 
 Parse = Callable[[bytes], pa.Table]
-Explain = Callable[[bytes, Exception | None, int], Misfit]
+Explain = Callable[[bytes, Exception | None, int], InvalidValue]
 
 
 @dataclass(frozen=True)
@@ -39,10 +235,10 @@ class TextReader:
 
     def __call__(self, part: LineRange) -> Iterator[tuple[Any, Any]]:
         """Yields the keys and rows of a part."""
-        for rows in line_ranges.read(part, size=PIECE, quote=self.quote, skip=self.skip):
+        for rows in read(part, size=PIECE, quote=self.quote, skip=self.skip):
             for begin, found in self._parsed(rows, 0, len(rows)):
                 row = rows.first_row + begin
-                if isinstance(found, Misfit):
+                if isinstance(found, InvalidValue):
                     yield part.file.row_key(row), found
                     continue
                 keys = self.key or part.file.row_keys(row, found.num_rows)
@@ -77,11 +273,7 @@ class TextReader:
 
 def parts_of(files: list[SourceFile], *, quote: str | None, skip: int) -> list[LineRange]:
     """Returns the units of some text files."""
-    return [
-        part
-        for file in files
-        for part in line_ranges.parts(file, size=PIECE, quote=quote, skip=skip)
-    ]
+    return [part for file in files for part in parts(file, size=PIECE, quote=quote, skip=skip)]
 
 
 def shown(data: bytes) -> str:

@@ -20,7 +20,14 @@ from my_datasets.errors import (
 from my_datasets.printable import PrintableError
 from my_datasets.storage import server_copy
 from my_datasets.storage.backends.truncation_guard import WholeAnswers
-from my_datasets.storage.store import OnBytes, StoredFile, altered, too_large, unreadable, untold
+from my_datasets.storage.store import (
+    OnBytes,
+    StoredFile,
+    altered,
+    ignore_bytes,
+    too_large,
+    unreadable,
+)
 
 try:
     from google.api_core import exceptions as failures
@@ -132,7 +139,7 @@ class GcsStore:
         return data, str(blob.generation)
 
     def create(
-        self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = untold
+        self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = ignore_bytes
     ) -> None:
         blob = self._bucket.blob(self._key(path))
         blob.metadata = {_SHA256: sha256}

@@ -29,9 +29,9 @@ from my_datasets.storage.store import (
     OnBytes,
     StoredFile,
     altered,
+    ignore_bytes,
     too_large,
     unreadable,
-    untold,
 )
 
 _LOCK = ".lock"
@@ -100,7 +100,7 @@ class LocalStore:
         return data, _tag(data)
 
     def create(
-        self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = untold
+        self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = ignore_bytes
     ) -> None:
         target = self._contained(path)
         is_small = isinstance(source, bytes)
@@ -134,7 +134,7 @@ class LocalStore:
                         )
                     )
                 with self._partial() as partial:
-                    _copy(data, partial, _tag(data), untold)
+                    _copy(data, partial, _tag(data), ignore_bytes)
                     partial.replace(target)
                     _sync(target.parent)
         return _tag(data)

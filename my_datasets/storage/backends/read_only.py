@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from my_datasets.storage.store import OnBytes, read_only, untold
+from my_datasets.storage.store import OnBytes, ignore_bytes, read_only
 
 
 class ReadOnlyStore:
@@ -21,7 +21,7 @@ class ReadOnlyStore:
         path: str,  # noqa: ARG002
         source: Path | bytes,  # noqa: ARG002
         sha256: str,  # noqa: ARG002
-        on_bytes: OnBytes = untold,  # noqa: ARG002
+        on_bytes: OnBytes = ignore_bytes,  # noqa: ARG002
     ) -> None:
         raise read_only(self.url)
 

@@ -23,9 +23,9 @@ from my_datasets.storage.store import (
     OnBytes,
     StoredFile,
     altered,
+    ignore_bytes,
     too_large,
     unreadable,
-    untold,
 )
 
 try:
@@ -148,7 +148,7 @@ class S3Store:
         return data, found["ETag"]
 
     def create(
-        self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = untold
+        self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = ignore_bytes
     ) -> None:
         if isinstance(source, Path):
             try:

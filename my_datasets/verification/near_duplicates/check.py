@@ -12,17 +12,21 @@ from my_datasets.core.issue import Issue, Severity
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.metadata.features import Leaf
-from my_datasets.verification.near_duplicates import image_hashes, text_signatures
-from my_datasets.verification.near_duplicates import pairs as near_pairs
+from my_datasets.verification.near_duplicates import fingerprints as near_pairs
+from my_datasets.verification.near_duplicates import similarity_hashes
 from my_datasets.verification.near_duplicates.fingerprints import (
     ImageFingerprints,
+    Numbers,
+    Pairs,
     Side,
     TextFingerprints,
 )
-from my_datasets.verification.near_duplicates.image_hashes import BITS, ImageHashes
-from my_datasets.verification.near_duplicates.pairs import Numbers, Pairs
-from my_datasets.verification.near_duplicates.text_signatures import TextSignatures
-from my_datasets.verification.observer import Noted
+from my_datasets.verification.near_duplicates.similarity_hashes import (
+    BITS,
+    ImageHashes,
+    TextSignatures,
+)
+from my_datasets.verification.observer import ObservedShard
 
 _SHOWN = 3
 # More bits make bands so narrow that nearly all images have one in common.
@@ -89,9 +93,9 @@ class NearDuplicateCheck:
         self.watches: list[ImageHashes | TextSignatures] = []
         leaves: list[Leaf] = pytree.columns_of(tree) if tree is not None and splits > 1 else []
         for number, leaf in enumerate(leaves):
-            if image_hashes.has_images(leaf):
+            if similarity_hashes.has_images(leaf):
                 self.watches.append(ImageHashes(f"near{number}", leaf))
-            elif text_signatures.has_texts(leaf):
+            elif similarity_hashes.has_texts(leaf):
                 self.watches.append(TextSignatures(f"near{number}", leaf))
             elif leaf.form == "image":
                 self._leave_out(leaf, "images of floats, or in sequences of sequences")
@@ -102,7 +106,7 @@ class NearDuplicateCheck:
                    else "there is one split only" if splits < 2 else "no feature can be compared")
             )  # fmt: skip
 
-    def issues(self, splits: Mapping[str, Sequence[Noted]]) -> Iterator[Issue]:
+    def issues(self, splits: Mapping[str, Sequence[ObservedShard]]) -> Iterator[Issue]:
         """See `watching.Check`."""
         for watch in self.watches:
             if isinstance(watch, ImageHashes):

@@ -1,19 +1,121 @@
-"""What was noted of the images, or texts, of two splits, and how far they are apart."""
+"""What was noted of the images, or texts, of two splits, and how far they are apart.
 
+Things that are alike are the same in some band of what is noted of them. So only those are compared
+that have a band in common: found by sorting.
+"""
+
+import heapq
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.hash_sets import mapped
-from my_datasets.verification.near_duplicates import image_hashes, text_signatures
-from my_datasets.verification.near_duplicates.image_hashes import BITS, ImageHashes
-from my_datasets.verification.near_duplicates.pairs import Band, Keys, Numbers
-from my_datasets.verification.near_duplicates.text_signatures import SIZE, TextSignatures
-from my_datasets.verification.observer import Noted, shown
+from my_datasets.core.hash_sets import map_hashes
+from my_datasets.verification.near_duplicates import similarity_hashes
+from my_datasets.verification.near_duplicates.similarity_hashes import (
+    BITS,
+    SIZE,
+    ImageHashes,
+    TextSignatures,
+)
+from my_datasets.verification.observer import ObservedShard, shown
+
+Numbers = npt.NDArray[np.int64]
+Keys = npt.NDArray[np.uint64]
+# (the keys of the things of one side in a band, those that their partners have in it, each way)
+Band = tuple[Keys, Iterable[Keys]]
+
+# Candidates that are compared at once, and in all.
+_PAIRS_AT_ONCE = 1 << 20
+MOST = 1 << 30
+
+
+@dataclass
+class Pairs:
+    """What was found.
+
+    Attributes:
+      one: Which things of the first side have a partner; shape [n].
+      other: Which of the second side.
+      closest: The closest pairs: how far they are apart, and their numbers.
+      is_complete: Whether all candidates were compared.
+    """
+
+    one: npt.NDArray[np.bool_]
+    other: npt.NDArray[np.bool_]
+    closest: list[tuple[float, int, int]]
+    is_complete: bool = True
+
+
+def find(
+    sizes: tuple[int, int],
+    bands: Iterable[Band],
+    apart: Callable[[Numbers, Numbers], npt.NDArray[np.float64]],
+    *,
+    most: float,
+    shown: int,
+    budget: int = MOST,
+) -> Pairs:
+    """Finds pairs of things of two sides.
+
+    Args:
+      sizes: How many things there are on each side.
+      bands: The bands.
+      apart: Returns how far things of the two sides are apart, infinite for pairs that do not
+        count, given their numbers.
+      most: How far they may be apart.
+      shown: How many of the closest pairs are wanted.
+      budget: How many candidates are compared, at most.
+    """
+    found = Pairs(np.zeros(sizes[0], np.bool_), np.zeros(sizes[1], np.bool_), [])
+    for keys, partners in bands:
+        order = np.argsort(keys, kind="stable")
+        in_order = keys[order]
+        for wanted in partners:
+            for one, place in _candidates(wanted, in_order):
+                if budget <= 0:
+                    found.is_complete = False
+                    return found
+                budget -= len(one)
+                _note(found, one, order[place], apart, most, shown)
+    return found
+
+
+def _candidates(wanted: Keys, in_order: Keys) -> Iterator[tuple[Numbers, Numbers]]:
+    """Yields which things have the same key: their numbers, and places in the sorted keys."""
+    begins = np.searchsorted(in_order, wanted, side="left")
+    counts = np.searchsorted(in_order, wanted, side="right") - begins
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    for first in range(0, total, _PAIRS_AT_ONCE):
+        pairs = np.arange(first, min(first + _PAIRS_AT_ONCE, total))
+        one = np.searchsorted(ends, pairs, side="right")
+        yield one, begins[one] + pairs - (ends[one] - counts[one])
+
+
+def _note(
+    found: Pairs,
+    one: Numbers,
+    other: Numbers,
+    apart: Callable[[Numbers, Numbers], npt.NDArray[np.float64]],
+    most: float,
+    shown: int,
+) -> None:
+    distances = apart(one, other)
+    near = np.flatnonzero(distances <= most)
+    if not len(near):
+        return
+    found.one[one[near]] = True
+    found.other[other[near]] = True
+    first = near[np.lexsort((other[near], one[near], distances[near]))][: shown + 1]
+    told = zip(distances[first].tolist(), one[first].tolist(), other[first].tolist(), strict=True)
+    # A pair may have several bands in common.
+    found.closest = heapq.nsmallest(shown, {*found.closest, *told})
+
 
 # If fewer than this part of them are different, texts are names of something.
 _DIFFERENT = 0.25
@@ -38,7 +140,9 @@ class Side(ABC):
     noun: str
     row: np.dtype[Any]
 
-    def __init__(self, watch: ImageHashes | TextSignatures, shards: Sequence[Noted]) -> None:
+    def __init__(
+        self, watch: ImageHashes | TextSignatures, shards: Sequence[ObservedShard]
+    ) -> None:
         """Maps the notes.
 
         Args:
@@ -122,7 +226,7 @@ class Side(ABC):
         found = np.zeros(len(examples), "S32")
         for part in np.unique(which):
             rows = which == part
-            hashes = mapped(self.shards[part].notes)[examples[rows] - self._begins[part]]
+            hashes = map_hashes(self.shards[part].notes)[examples[rows] - self._begins[part]]
             found[rows] = np.ascontiguousarray(hashes).view("S32").reshape(-1)
         return found
 
@@ -131,7 +235,7 @@ class ImageFingerprints(Side):
     """Images, by their perceptual hashes."""
 
     noun = "images"
-    row = image_hashes.ROW
+    row = similarity_hashes.HASH_ROW
 
     def _compared(self) -> Numbers:
         return np.flatnonzero(self._all("is_compared"))
@@ -140,7 +244,7 @@ class ImageFingerprints(Side):
     def why_not(sides: Sequence["Side"]) -> str:
         """See `Side`."""
         missing = sum(side.total - int(side.copies.sum()) for side in sides)
-        small = image_hashes.SMALLEST
+        small = similarity_hashes.SMALLEST
         return (
             f"{missing:,} images, which are smaller than {small} x {small} pixels or of one colour"
             if missing
@@ -159,7 +263,7 @@ class ImageFingerprints(Side):
     def apart(self, other: "Side", one: Numbers, two: Numbers) -> npt.NDArray[np.float64]:
         """See `Side`."""
         hashes = self.taken("hash", one), other.taken("hash", two)
-        return image_hashes.distances(*hashes).astype(np.float64)
+        return similarity_hashes.distances(*hashes).astype(np.float64)
 
     @staticmethod
     def said(distance: float) -> str:
@@ -171,7 +275,7 @@ class TextFingerprints(Side):
     """Texts, by their signatures."""
 
     noun = "texts"
-    row = text_signatures.ROW
+    row = similarity_hashes.SIGNATURE_ROW
 
     @staticmethod
     def why_not(sides: Sequence["Side"]) -> str:
@@ -195,7 +299,7 @@ class TextFingerprints(Side):
     def apart(self, other: "Side", one: Numbers, two: Numbers) -> npt.NDArray[np.float64]:
         """See `Side`."""
         signatures = self.taken("signature", one), other.taken("signature", two)
-        return 1 - text_signatures.similarities(*signatures)
+        return 1 - similarity_hashes.similarities(*signatures)
 
     @staticmethod
     def said(distance: float) -> str:
@@ -207,5 +311,5 @@ def _band(side: Side, columns: slice) -> Keys:
     """Returns the hashes of some columns of all signatures; they lie in files, and are many."""
     parts = np.array_split(np.arange(len(side)), len(side) // _AT_ONCE + 1)
     return np.concatenate(
-        [text_signatures.folded(side.taken("signature", part)[:, columns]) for part in parts]
+        [similarity_hashes.folded(side.taken("signature", part)[:, columns]) for part in parts]
     )

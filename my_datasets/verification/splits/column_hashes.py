@@ -1,7 +1,7 @@
 """The values of a column, noted by the hashes by which rows are split, while shards are read."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,41 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from my_datasets.core import hash_sets
+from my_datasets.core.hash_sets import Hashes, HashPart
 from my_datasets.input_pipeline.decode.decoder import Decoder
+from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.sources import splitting
 from my_datasets.verification import observer
-from my_datasets.verification.observer import Noted, Take
+from my_datasets.verification.observer import ObservedShard, Take, shown
+
+Rows = npt.NDArray[np.int64]
+
+
+def is_flat(leaf: Leaf) -> bool:
+    """Returns whether `flat` knows the feature: single values, or sequences of them."""
+    return len(leaf.sequence) < 2
+
+
+def flat(leaf: Leaf, column: Any) -> tuple[Any, Rows]:
+    """Returns the values of a feature, and which example each is of.
+
+    Args:
+      leaf: The feature.
+      column: Its values as they are decoded.
+
+    Returns:
+      What gives the values in their order, and the numbers of their examples; shape [values].
+    """
+    if isinstance(column, Ragged):
+        return column.values, np.repeat(np.arange(len(column)), column.lengths[0])
+    if not leaf.sequence:
+        return column, np.arange(len(column))
+    each = column.shape[1]
+    return column.reshape(-1, *column.shape[2:]), np.repeat(np.arange(len(column)), each)
+
 
 # A value that a shard has: the MD5 by which rows are split, where the value comes first, and how
 # often. As many bytes as a hash of an example has, so that `core.hashes` takes pieces of them.
@@ -64,7 +93,7 @@ class ColumnHashes:
         rows["md5"], rows["first"], rows["count"] = keys, first, counts
         rows.tofile(target)
 
-    def value(self, shards: Sequence[Noted], number: int) -> str:
+    def value(self, shards: Sequence[ObservedShard], number: int) -> str:
         """Returns the value of an example, for a message.
 
         Args:
@@ -103,5 +132,89 @@ def texts_of(leaf: Leaf, values: npt.NDArray[Any]) -> pa.LargeBinaryArray:
 def hashes(salt: str, texts: pa.LargeBinaryArray) -> npt.NDArray[np.bytes_]:
     """Returns the MD5 of salted texts, of which the upper half is their place; S16 of shape [n]."""
     found = np.zeros((len(texts), 2), ">u8")
-    found[:, 0], found[:, 1] = splitting.salted(salt, texts)
+    found[:, 0], found[:, 1] = splitting.salted_md5(salt, texts)
     return found.view(ROW["md5"]).reshape(-1)
+
+
+Keys = npt.NDArray[np.bytes_]
+Counts = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class DistinctValues:
+    """Some different values of a split.
+
+    Attributes:
+      keys: Their MD5s, sorted; S16 of shape [n].
+      first: The number of the first example with each, within the split; shape [n].
+      counts: How many examples have each; shape [n].
+    """
+
+    keys: Keys
+    first: Counts
+    counts: Counts
+
+    @property
+    def places(self) -> npt.NDArray[np.uint64]:
+        """Where they are on the line that is cut into parts; shape [n]."""
+        words = np.ascontiguousarray(self.keys).view(">u8").reshape(-1, 2)
+        return words[:, 0].astype(np.uint64)
+
+
+@dataclass(frozen=True)
+class SplitColumn:
+    """A column of some splits.
+
+    Attributes:
+      watch: What noted it.
+      shards: The shards of each split.
+    """
+
+    watch: ColumnHashes
+    shards: Mapping[str, Sequence[ObservedShard]]
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.watch.leaf.name
+
+    def pieces(self, at_once: int = hash_sets.AT_ONCE) -> Iterator[dict[str, DistinctValues]]:
+        """Yields the different values of each split; the same range of all splits at a time.
+
+        Args:
+          at_once: How many bytes are looked at at a time, about.
+        """
+        noted = {
+            split: hash_sets.HashFiles(shard.of(self.watch) for shard in some)
+            for split, some in self.shards.items()
+        }
+        for found in hash_sets.pieces(*noted.values(), at_once=at_once):
+            yield {
+                split: _merged(piece, noted[split], self.shards[split])
+                for split, piece in zip(noted, found, strict=True)
+            }
+
+    def value(self, split: str, number: int) -> str:
+        """Returns the value of an example, for a message."""
+        return self.watch.value(self.shards[split], number)
+
+    def place(self, split: str, number: int) -> str:
+        """Returns where an example lies, for a message."""
+        return f"split {split}, {shown(self.shards[split], number)}"
+
+
+def _merged(
+    piece: HashPart, parts: Sequence[Hashes], shards: Sequence[ObservedShard]
+) -> DistinctValues:
+    """Returns the values of a split, of those of its shards."""
+    rows = np.ascontiguousarray(piece.texts).view(ROW)
+    ends = np.cumsum([len(part) for part in parts])
+    begins = np.cumsum([0, *(shard.examples for shard in shards)])
+    which = np.searchsorted(ends, piece.places, side="right")
+    keys, first, inverse = np.unique(rows["md5"], return_index=True, return_inverse=True)
+    counts = np.zeros(len(keys), np.int64)
+    np.add.at(counts, inverse, rows["count"].astype(np.int64))
+    # Those of the first shard stand first.
+    return DistinctValues(
+        keys, rows["first"][first].astype(np.int64) + begins[which[first]], counts
+    )

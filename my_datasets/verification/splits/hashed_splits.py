@@ -1,5 +1,6 @@
 """Whether splits are what hashes of groups, or of keys, make of their shares."""
 
+import bisect
 import heapq
 import itertools
 import math
@@ -12,14 +13,53 @@ from my_datasets.comparison.version_metadata import ANEW
 from my_datasets.core import hash_sets
 from my_datasets.core.issue import Issue
 from my_datasets.sources import splitting
-from my_datasets.verification.splits import binomial_bounds
-from my_datasets.verification.splits.distinct_values import (
-    Counts,
-    DistinctValues,
-    Keys,
-    SplitColumn,
-)
+from my_datasets.verification.splits.column_hashes import Counts, DistinctValues, Keys, SplitColumn
 from my_datasets.verification.splits.split_rules import Declaration, Hashed
+
+# Of so many good versions, one would be told to be wrong.
+LEVEL = 1e-9
+
+
+def log_bound(count: int, total: int, share: float) -> float:
+    """Returns the logarithm of a bound on the chance of a count so far off, to its side.
+
+    For independent draws it is `-total * KL(count / total, share)`, however many they are:
+    W. Hoeffding, "Probability inequalities for sums of bounded random variables", Journal of the
+    American Statistical Association 58 (1963), theorem 1 (the bound of Chernoff).
+
+    Args:
+      count: How many draws fell to a part.
+      total: How many there were.
+      share: The part's share; from 0 to 1.
+    """
+    if not total:
+        return 0.0
+    found = count / total
+    divergence = 0.0
+    for seen, wanted in ((found, share), (1 - found, 1 - share)):
+        if seen > 0:
+            divergence += seen * math.log(seen / wanted) if wanted > 0 else math.inf
+    return -total * divergence
+
+
+def allowed(total: int, share: float, level: float = LEVEL) -> tuple[int, int]:
+    """Returns the least and the greatest count that chance gives, but for a level.
+
+    Args:
+      total: How many draws there were.
+      share: The part's share; from 0 to 1.
+      level: The chance that a count lies outside is less than this.
+    """
+    least = math.log(level / 2)  # on each side
+    middle = round(total * share)
+
+    def is_too_far(count: int) -> bool:
+        return log_bound(count, total, share) < least
+
+    low = bisect.bisect_left(range(middle), True, key=lambda count: not is_too_far(count))
+    beyond = bisect.bisect_left(range(middle, total + 1), True, key=is_too_far)
+    return low, middle + max(0, beyond - 1)
+
 
 _SHOWN = 3
 _MEND = f"{ANEW}; if rows were moved on purpose, declare the rule by which they are split now"
@@ -87,13 +127,13 @@ def check_shares(
     together = math.fsum(rule.parts[part] for part in declaration.splits)
     for part, split in declaration.splits.items():
         share = min(1.0, rule.parts[part] / together)
-        low, high = binomial_bounds.allowed(total, share)
+        low, high = allowed(total, share)
         if not low <= counts[split] <= high:
             yield Issue(
                 "split-share", f"split {split}",
                 f"The split's share of the {what} is none that its rule gives by chance.", _MEND,
                 f"{low:,} to {high:,} of {total:,} for a share of {share:.4g} (any other number "
-                f"has a chance below {binomial_bounds.LEVEL:g})",
+                f"has a chance below {LEVEL:g})",
                 f"{counts[split]:,}, a share of {counts[split] / total:.4g}",
             )  # fmt: skip
 
@@ -165,7 +205,7 @@ def _elsewhere(
     by_chance = 1 - math.fsum(
         alone[split].groups / total * rule.parts[part] for part, split in declaration.splits.items()
     )
-    is_sure = binomial_bounds.log_bound(wrong, total, by_chance) < math.log(_SURE)
+    is_sure = log_bound(wrong, total, by_chance) < math.log(_SURE)
     if wrong / total >= by_chance or not is_sure:
         not_checked.append(
             f"whether each group of {column.name} is in the split that its hash says: its values "

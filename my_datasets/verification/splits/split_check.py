@@ -6,16 +6,9 @@ from typing import Any
 
 from my_datasets.core.issue import Issue
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.verification.observer import Noted
-from my_datasets.verification.splits import (
-    column_hashes,
-    hashed_splits,
-    split_rules,
-    stratified_splits,
-    valued_splits,
-)
-from my_datasets.verification.splits.column_hashes import ColumnHashes
-from my_datasets.verification.splits.distinct_values import SplitColumn
+from my_datasets.verification.observer import ObservedShard
+from my_datasets.verification.splits import column_hashes, hashed_splits, split_rules, valued_splits
+from my_datasets.verification.splits.column_hashes import ColumnHashes, SplitColumn
 from my_datasets.verification.splits.split_rules import Declaration, Hashed, Stratified
 
 
@@ -57,7 +50,7 @@ class SplitDeclarations:
         salt = rule.salt if isinstance(rule, Hashed) else ""
         return ColumnHashes(f"split{number}", leaf, salt)
 
-    def issues(self, splits: Mapping[str, Sequence[Noted]]) -> Iterator[Issue]:
+    def issues(self, splits: Mapping[str, Sequence[ObservedShard]]) -> Iterator[Issue]:
         """See `watching.Check`."""
         for declaration, watch in self._columns:
             present = {part: split for part, split in declaration.splits.items() if split in splits}
@@ -69,7 +62,7 @@ class SplitDeclarations:
             yield from self._by_values(one, column)
 
     def _by_keys(
-        self, declaration: Declaration, splits: Mapping[str, Sequence[Noted]]
+        self, declaration: Declaration, splits: Mapping[str, Sequence[ObservedShard]]
     ) -> Iterator[Issue]:
         rule = declaration.rule
         if not isinstance(rule, Hashed) or rule.group is not None:
@@ -97,7 +90,7 @@ class SplitDeclarations:
             if is_limited:
                 self._limited(declaration)
         elif not isinstance(rule, Stratified):
-            yield from valued_splits.check(declaration, rule, column, self.not_checked)
+            yield from valued_splits.check_valued(declaration, rule, column, self.not_checked)
         elif is_limited or "ignore_duplicates" in self._options or not declaration.is_whole:
             self._limited(declaration)
         else:
@@ -105,7 +98,7 @@ class SplitDeclarations:
             # missing is a class of its own, and stored as another one.
             set_aside = sum((self._manifest.quarantined if self._manifest else {}).values())
             slack = set_aside + column.watch.leaf.is_optional
-            yield from stratified_splits.check(declaration, rule, column, slack)
+            yield from valued_splits.check_stratified(declaration, rule, column, slack)
 
     @property
     def _options(self) -> Mapping[str, Any]:

@@ -1,22 +1,24 @@
 """Whether each split has only rows of the values that make it up."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.comparison.version_metadata import ANEW
 from my_datasets.core import hash_sets
 from my_datasets.core.issue import Issue
 from my_datasets.verification.splits import column_hashes
-from my_datasets.verification.splits.distinct_values import Keys, SplitColumn
-from my_datasets.verification.splits.split_rules import Declaration, ValueSplit
+from my_datasets.verification.splits.column_hashes import Counts, DistinctValues, Keys, SplitColumn
+from my_datasets.verification.splits.split_rules import Declaration, Stratified, ValueSplit
 
 _SHOWN = 5
 
 
-def check(
+def check_valued(
     declaration: Declaration,
     rule: ValueSplit,
     column: SplitColumn,
@@ -85,3 +87,95 @@ def _text(value: Any) -> str:
 def _shown(values: tuple[Any, ...]) -> str:
     more = ", ..." if len(values) > _SHOWN else ""
     return ", ".join(map(repr, values[:_SHOWN])) + more
+
+
+# Of so many values it is told that they have other shares; more of them help nobody.
+_MOST_TOLD = 5
+
+
+def check_stratified(
+    declaration: Declaration,
+    rule: Stratified,
+    column: SplitColumn,
+    slack: int,
+    at_once: int = hash_sets.AT_ONCE,
+) -> Iterator[Issue]:
+    """Yields values of which a split has more or fewer examples than the rule gives it.
+
+    Args:
+      declaration: What is declared; all parts are splits.
+      rule: Its rule.
+      column: The values, by splits.
+      slack: How many examples of a value may be more or fewer: such as those that were set aside
+        because they fit no feature.
+      at_once: How many bytes of notes are looked at at a time, about.
+    """
+    shares = np.array(list(rule.parts.values()))
+    splits = [declaration.splits[part] for part in rule.parts]
+    told: list[tuple[str, str, str, str]] = []
+    wrong = 0
+    for found in column.pieces(at_once):
+        counts, first = _table(found, splits)
+        off = counts - _closest(counts, shares)
+        is_wrong = np.abs(off).max(axis=1, initial=0) > (1 + slack if slack else 0)
+        wrong += int(is_wrong.sum())
+        for row in np.flatnonzero(is_wrong)[: _MOST_TOLD - len(told)]:
+            at = int(np.argmax(np.abs(off[row])))
+            some = next(i for i, count in enumerate(counts[row]) if count)
+            total = _source_rows(int(counts[row].sum()), shares)
+            expected = f"{counts[row, at] - off[row, at]:,} of {total:,}"
+            value = column.value(splits[some], int(first[row, some]))
+            told.append((splits[at], value, f"{expected} for a share of {shares[at]:.4g}",
+                         f"{counts[row, at]:,}"))  # fmt: skip
+    for split, value, expected, has in told:
+        more = f" So it is with {wrong:,} values." if wrong > len(told) else ""
+        yield Issue(
+            "stratum", f"split {split}, feature {column.name}, value {value}",
+            f"The split has another share of the examples with this value than declared.{more}",
+            f"{ANEW}; if rows were moved on purpose, declare the rule by which they are split now",
+            expected, has,
+        )  # fmt: skip
+
+
+def _table(found: Mapping[str, DistinctValues], splits: list[str]) -> tuple[Counts, Counts]:
+    """Returns how many examples of each value each split has, and which is the first of them."""
+    keys = np.unique(np.concatenate([found[split].keys for split in splits]))
+    counts, first = (np.zeros((len(keys), len(splits)), np.int64) for _ in range(2))
+    for number, split in enumerate(splits):
+        rows = np.searchsorted(keys, found[split].keys)
+        counts[rows, number] = found[split].counts
+        first[rows, number] = found[split].first
+    return counts, first
+
+
+def _closest(counts: Counts, shares: npt.NDArray[np.float64]) -> Counts:
+    """Returns the counts that the rule gives and that are closest to some; shape [values, splits].
+
+    How many rows the source has of a value is known if no share of them is left out. Else any
+    number will do of which as many are in the splits.
+    """
+    kept = counts.sum(axis=1)
+    reached = np.cumsum(shares)
+    if reached[-1] > 1 - 1e-9:
+        return _cut(kept, reached)
+    best = np.full(counts.shape, np.iinfo(np.int32).max, np.int64)
+    least = np.floor((kept - 1) / reached[-1]).astype(np.int64)
+    for more in range(math.ceil(2 / reached[-1]) + 2):
+        expected = _cut(np.maximum(0, least + more), reached)
+        fits = (expected.sum(axis=1) == kept) & (
+            np.abs(expected - counts).sum(axis=1) < np.abs(best - counts).sum(axis=1)
+        )
+        best[fits] = expected[fits]
+    return best
+
+
+def _cut(rows: Counts, reached: npt.NDArray[np.float64]) -> Counts:
+    """Returns how many of some rows each part gets, as `splitting.strata` cuts them."""
+    ends = np.rint(rows[:, None] * reached).astype(np.int64)
+    found: Counts = np.diff(ends, axis=1, prepend=0)
+    return found
+
+
+def _source_rows(kept: int, shares: npt.NDArray[np.float64]) -> int:
+    """Returns about how many rows of a value the source has."""
+    return round(kept / min(1.0, math.fsum(shares)))

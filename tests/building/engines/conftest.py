@@ -38,7 +38,7 @@ def dask_in_process(monkeypatch):
     """The address of a Dask cluster within this process, whose tasks see what tests change."""
     import distributed
 
-    from my_datasets.building.engines.beam.workspace import workspace
+    from my_datasets.building.engines.beam import workspace
 
     monkeypatch.setattr(workspace, "_LATE", 5.0)
 

@@ -13,7 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 import my_datasets
 from my_datasets import errors
-from my_datasets.building.engines.beam.pipelines import blocks, buckets, run_writer
+from my_datasets.building.engines.beam.pipelines import buckets, run_files
 from my_datasets.building.engines.beam.runners import runners
 from my_datasets.records import index
 from tests.building.engines import beam_toys, toys
@@ -26,9 +26,9 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def small(monkeypatch):
     """Many runs, buckets, blocks and pipelines of a few kilobytes each."""
-    monkeypatch.setattr(run_writer, "_HELD", 2e-5)
+    monkeypatch.setattr(run_files, "_HELD", 2e-5)
     monkeypatch.setattr(buckets, "MOST_BYTES", 20_000)
-    monkeypatch.setattr(blocks, "MOST_BYTES", 3_000)
+    monkeypatch.setattr(buckets, "MOST_BYTES", 3_000)
     monkeypatch.setattr(runners.Submission, "at_once", lambda self, memory: 70_000)
 
 

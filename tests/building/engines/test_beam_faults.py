@@ -16,9 +16,9 @@ import distributed
 import pytest
 
 from my_datasets import errors
-from my_datasets.building.engines.beam.pipelines import buckets, run_writer, sorting, writing
+from my_datasets.building.engines.beam.pipelines import buckets, run_files, sorting, write_stage
 from my_datasets.building.engines.beam.runners import runners
-from my_datasets.building.engines.beam.runners.dask_cluster import Cluster
+from my_datasets.building.engines.beam.runners.dask_runner import Cluster
 from tests.building.engines import toys
 from tests.building.engines.builds import build, hashes, kill, records, run_apart, shards
 from tests.building.engines.dask_processes import wait_for_files
@@ -49,7 +49,7 @@ class Slow(toys._Toy, skip_registration=True):
 @pytest.fixture
 def small(monkeypatch):
     """Many files, so that a kill hits the one or the other."""
-    monkeypatch.setattr(run_writer, "_HELD", 2e-5)
+    monkeypatch.setattr(run_files, "_HELD", 2e-5)
     monkeypatch.setattr(buckets, "MOST_BYTES", 20_000)
     monkeypatch.setattr(runners.Submission, "at_once", lambda self, memory: 70_000)
 
@@ -85,21 +85,21 @@ def test_what_was_finished_before_a_kill_is_not_done_again(reference, tmp_path, 
     before = {path.name for path in work.glob("*/generated/train/*.run")}
     assert before
     done_again = []
-    original = run_writer.Gatherer.begins
+    original = run_files.Gatherer.begins
 
     def noted(gatherer, unit):
         done_again.append(unit)
         return original(gatherer, unit)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_writer.Gatherer, "begins", noted)
+        patch.setattr(run_files.Gatherer, "begins", noted)
         assert hashes(build(toys.InUnits, tmp_path, engine="beam")) == reference
     assert len(done_again) < toys.UNITS + 1
 
 
 @pytest.mark.parametrize("stage", ["sorting", "writing"])
 def test_a_later_stage_goes_on_where_it_failed(reference, tmp_path, small, monkeypatch, stage):
-    kind = sorting.SortBucket if stage == "sorting" else writing.WriteShards
+    kind = sorting.SortBucket if stage == "sorting" else write_stage.WriteShards
     original, done = kind.process, []
 
     def failing(self, element):
@@ -127,7 +127,7 @@ def test_a_full_disk_on_a_worker_is_told_as_one(tmp_path, monkeypatch):
     def full(self, element):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "toy_engine"))
 
-    monkeypatch.setattr(writing.WriteShards, "process", lambda self, task: _telling(self, full))
+    monkeypatch.setattr(write_stage.WriteShards, "process", lambda self, task: _telling(self, full))
     with pytest.raises(errors.DiskFullError, match="The disk is full"):
         build(toys.InUnits, tmp_path, engine="beam")
 

@@ -10,16 +10,10 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, execution
 
 from my_datasets import errors
-from my_datasets.building.engines.beam.pipelines import (
-    blocks,
-    buckets,
-    generating,
-    run_manifest,
-    run_writer,
-)
-from my_datasets.building.engines.beam.pipelines.checksum_totals import Tally
+from my_datasets.building.engines.beam import build_files
+from my_datasets.building.engines.beam.pipelines import buckets, generating, run_files
+from my_datasets.building.engines.beam.pipelines.run_files import ChecksumTotals
 from my_datasets.building.engines.beam.runners import runners
-from my_datasets.building.engines.beam.workspace import build_files
 from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import build, hashes
 
@@ -29,9 +23,9 @@ pytestmark = pytest.mark.faults
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(toys._Toy, "rows", 40)
-    monkeypatch.setattr(run_writer, "_HELD", 2e-6)
+    monkeypatch.setattr(run_files, "_HELD", 2e-6)
     monkeypatch.setattr(buckets, "MOST_BYTES", 3_000)
-    monkeypatch.setattr(blocks, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(buckets, "MOST_BYTES", 1_000)
     logging.disable(logging.ERROR)  # Beam's own, of each failure that is wanted here
     yield
     logging.disable(logging.NOTSET)
@@ -131,14 +125,14 @@ def test_all_bundles_that_beam_forgets_are_noticed(tmp_path, monkeypatch):
 
 
 def test_a_record_that_changes_on_the_way_is_noticed(tmp_path, monkeypatch):
-    original = blocks.packed
+    original = buckets.packed
 
     def changed(index, data, keys):
         data = data.copy()
         data[20] ^= 1  # within the first record
         return original(index, data, keys)
 
-    monkeypatch.setattr(blocks, "packed", changed)
+    monkeypatch.setattr(buckets, "packed", changed)
     with pytest.raises(errors.CorruptShardError, match="The checksum of the record is wrong"):
         build(toys.InUnits, tmp_path, engine="beam")
 
@@ -159,22 +153,22 @@ def test_a_part_that_is_another_than_reported_is_noticed(tmp_path, monkeypatch):
 
 
 def test_a_run_that_disappears_is_noticed(tmp_path, monkeypatch):
-    original = run_manifest.complete
+    original = run_files.complete
 
     def without_one(there, item, options):
         found = original(there, item, options)
         del found.runs[0]
         return found
 
-    monkeypatch.setattr(run_manifest, "complete", without_one)
+    monkeypatch.setattr(run_files, "complete", without_one)
     with pytest.raises(errors.LostExamplesError, match="while they were sorted"):
         build(toys.InUnits, tmp_path, engine="beam")
 
 
 def test_tallies_do_not_depend_on_order_and_add_up():
-    one, other = Tally(2, 100, 2**64 - 1), Tally(1, 30, 5)
-    assert one + other == other + one == Tally(3, 130, 4)
-    assert Tally.from_json(json.loads(json.dumps(one.to_json()))) == one
+    one, other = ChecksumTotals(2, 100, 2**64 - 1), ChecksumTotals(1, 30, 5)
+    assert one + other == other + one == ChecksumTotals(3, 130, 4)
+    assert ChecksumTotals.from_json(json.loads(json.dumps(one.to_json()))) == one
 
 
 @pytest.mark.parametrize(
@@ -194,10 +188,10 @@ def test_modes_that_lose_examples_are_refused(tmp_path, options):
 
 def test_what_other_machines_have_written_may_be_seen_late(tmp_path, monkeypatch, dask_in_process):
     """As on NFS: reports that are there are not seen at first, in each stage."""
-    from my_datasets.building.engines.beam.pipelines import sorting, writing
+    from my_datasets.building.engines.beam.pipelines import sorting, write_stage
 
     expected = hashes(build(toys.InUnits, tmp_path / "expected", workers=1))
-    for name, kind in (("part", sorting.SortedBucket), ("shard", writing.WrittenShard)):
+    for name, kind in (("part", sorting.SortedBucket), ("shard", write_stage.WrittenShard)):
         original, seen = kind.of, []
 
         def late(*said, original=original, seen=seen):

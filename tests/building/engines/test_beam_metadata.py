@@ -21,7 +21,7 @@ from tensorflow_datasets.datasets.nsynth import nsynth_dataset_builder as nsynth
 import my_datasets
 from my_datasets import errors
 from my_datasets.builders.on_beam import BeamMetadata
-from my_datasets.building.engines.beam.pipelines import generate_stage, metadata_values, sort_stage
+from my_datasets.building.engines.beam.pipelines import generate_stage, sort_stage
 from tests.building.engines.builds import build, hashes
 
 pytestmark = pytest.mark.integration
@@ -194,7 +194,7 @@ def stop(*_: Any) -> None:
 @pytest.mark.parametrize("cls", [Summed, SummedOfPipeline, SummedBesideUnits])
 @pytest.mark.parametrize(
     ("module", "function"),
-    [(sort_stage, "sort"), (metadata_values, "commit")],
+    [(sort_stage, "sort"), (generate_stage, "commit")],
     ids=["after the pipeline", "before the metadata are complete"],
 )
 def test_metadata_of_a_build_that_was_interrupted_are_there(tmp_path, cls, module, function):
@@ -257,7 +257,7 @@ def test_metadata_that_no_worker_wrote_are_missed():
     """As where a runner says that a pipeline is done, and its machine had lost the files."""
     work = SimpleNamespace(read_all=lambda names: [None for _ in names])
     with pytest.raises(errors.LostExamplesError, match="ended without the metadata 'rows'"):
-        metadata_values.commit(work, ["rows"])
+        generate_stage.commit_metadata(work, ["rows"])
 
 
 class SavedOnce(tfds.core.MetadataDict):

@@ -16,11 +16,10 @@ from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from my_datasets import errors
+from my_datasets.building.engines.beam import build_files, workers
 from my_datasets.building.engines.beam.runners import preflight, runners
 from my_datasets.building.engines.beam.runners.runners import Submission
-from my_datasets.building.engines.beam.workers import environment_check
-from my_datasets.building.engines.beam.workspace import build_files
-from my_datasets.building.engines.beam.workspace.workspace import SharedDirectory
+from my_datasets.building.engines.beam.workspace import SharedDirectory
 from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import build, hashes
 from tests.conftest import ROOT
@@ -294,9 +293,9 @@ def test_a_command_of_workers_that_is_none_is_refused(tmp_path):
 
 
 def test_a_scheduler_that_is_not_there_is_told_within_seconds(tmp_path, monkeypatch):
-    from my_datasets.building.engines.beam.runners import dask_cluster
+    from my_datasets.building.engines.beam.runners import dask_runner
 
-    monkeypatch.setattr(dask_cluster, "_TIMEOUT", 2)
+    monkeypatch.setattr(dask_runner, "_TIMEOUT", 2)
     options = {"runner": "dask", "dask_client_address": "tcp://127.0.0.1:1"}
     with pytest.raises(errors.BuildInterruptedError, match="does not answer, or has no worker"):
         build(toys.InUnits, tmp_path, beam_options=options)
@@ -315,10 +314,10 @@ def test_a_scheduler_that_is_not_there_is_told_within_seconds(tmp_path, monkeypa
 def test_what_a_worker_lacks_is_told(tmp_path, monkeypatch, changed, said):
     (tmp_path / "reads_a_file.py").write_text("open('/nonexistent/words')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    wanted = environment_check.Surroundings(**{"place": SharedDirectory(tmp_path), **changed})
+    wanted = workers.Surroundings(**{"place": SharedDirectory(tmp_path), **changed})
     with pytest.raises(errors.BuildInterruptedError, match=said):
         wanted.check()
-    assert environment_check.Surroundings(SharedDirectory(tmp_path), ("json",)).check()
+    assert workers.Surroundings(SharedDirectory(tmp_path), ("json",)).check()
 
 
 def test_workers_without_the_builder_are_told_before_anything_is_generated(
@@ -356,10 +355,10 @@ def test_the_in_process_runner_is_beams_own_and_looks_for_nothing_to_download(mo
 
 def test_workers_examine_the_shards_too(reference, tmp_path, dask_in_process, monkeypatch):
     """Digests and statistics are made where the workers are, and are the same."""
-    from my_datasets.comparison import reader_pool
+    from my_datasets.comparison import examine
 
     local = build(toys.InUnits, tmp_path / "local", workers=1)
-    monkeypatch.setattr(reader_pool, "each", lambda *_, **__: pytest.fail("examined here"))
+    monkeypatch.setattr(examine, "each", lambda *_, **__: pytest.fail("examined here"))
     options = {"runner": "dask", "dask_client_address": dask_in_process}
     on_beam = build(toys.InUnits, tmp_path / "beam", engine="beam", beam_options=options)
     manifests = [
@@ -413,7 +412,7 @@ def silent_runner():
 
 
 def test_a_worker_of_a_pool_is_a_process_that_ends_when_it_is_to(silent_runner, monkeypatch):
-    from my_datasets.building.engines.beam.workers import pool as worker_pool
+    from my_datasets.building.engines.beam import workers as worker_pool
 
     monkeypatch.setattr(worker_pool, "_GRACE", 0.1)
     pool = worker_pool.WorkerPool()
@@ -440,10 +439,10 @@ def test_workers_end_with_their_pool_however_it_ends(silent_runner, worker_pool_
 
 
 def test_a_pool_that_cannot_listen_says_so():
-    from my_datasets.building.engines.beam.workers import pool as worker_pool
+    from my_datasets.building.engines.beam import workers as worker_pool
 
     with pytest.raises(errors.InvalidOptionError, match=r"can listen on 192\.0\.2\.1:1"):
-        worker_pool.start("192.0.2.1", 1)
+        worker_pool.start_pool("192.0.2.1", 1)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from my_datasets.building import staging
-from my_datasets.building.engines import generating
+from my_datasets.building.engines import local
 from tests import file_events
 from tests.building.engines import kills, toys
 from tests.building.engines.builds import build
@@ -24,7 +24,7 @@ def _run(directory, *, rows=12, held=None, can_swap=True, overwrite=False, cls=N
     tfds.disable_progress_bar()
     toys._Toy.rows = rows
     if held is not None:
-        generating._HELD = held
+        local._HELD = held
     if not can_swap:
         staging._exchange = lambda *_: False
     mode = tfds.download.GenerateMode

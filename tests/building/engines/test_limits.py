@@ -12,7 +12,7 @@ import pytest
 
 from my_datasets import errors
 from my_datasets.building import options
-from my_datasets.building.engines import generating
+from my_datasets.building.engines import local
 from my_datasets.comparison import examine
 from tests.building.engines import toys
 from tests.building.engines.builds import build, hashes, shards
@@ -85,7 +85,7 @@ def family(root):
 
 def _build_with_few_files(data_dir):
     """Builds in a process of its own, which may open few files."""
-    generating._HELD = 0.0001
+    local._HELD = 0.0001
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
     build(toys.InUnits, data_dir, workers=2, max_memory=64 << 20)

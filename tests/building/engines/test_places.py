@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from my_datasets.building.engines.beam.workspace import build_files
-from my_datasets.building.engines.beam.workspace.object_store import BucketWorkspace
-from my_datasets.building.engines.beam.workspace.workspace import SharedDirectory
+from my_datasets.building.engines.beam import build_files
+from my_datasets.building.engines.beam.workspace import BucketWorkspace, SharedDirectory
 from my_datasets.errors import StoreError
 
 

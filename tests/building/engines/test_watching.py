@@ -5,13 +5,13 @@ import threading
 import pytest
 
 from my_datasets import errors
-from my_datasets.building.engines.beam.pipelines import progress
+from my_datasets.building.engines.beam.pipelines import stage
 from my_datasets.building.progress import Meter
 
 
 @pytest.mark.parametrize("error", [errors.StoreUnavailableError("no answer"), OSError("stale")])
 def test_a_look_that_fails_is_not_the_last_one(monkeypatch, caplog, error):
-    monkeypatch.setattr(progress, "_EVERY", 0.01)
+    monkeypatch.setattr(stage, "_EVERY", 0.01)
     failing, again = [error], threading.Event()
 
     def look():
@@ -19,6 +19,6 @@ def test_a_look_that_fails_is_not_the_last_one(monkeypatch, caplog, error):
             raise failing.pop()
         again.set()
 
-    with progress.watching(look, Meter(lambda _: None)):
+    with stage.watch_progress(look, Meter(lambda _: None)):
         assert again.wait(60)
     assert str(error) in caplog.text

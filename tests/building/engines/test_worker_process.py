@@ -21,8 +21,8 @@ from apache_beam.portability.api import (
 from google.protobuf import text_format
 
 from my_datasets import errors
+from my_datasets.building.engines.beam import workers as worker_process
 from my_datasets.building.engines.beam.runners.runners import Submission
-from my_datasets.building.engines.beam.workers import process as worker_process
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.integration
@@ -114,7 +114,7 @@ def test_it_ends_with_its_runner_however_that_ends(runner):
 def test_without_a_runner_it_says_so(monkeypatch):
     monkeypatch.setattr(worker_process, "_ANSWER", 0.1)
     with pytest.raises(errors.BuildInterruptedError, match="No runner has a worker '7' at 127"):
-        worker_process.run("7", "127.0.0.1:1")
+        worker_process.run_worker("7", "127.0.0.1:1")
 
 
 def test_it_is_what_runners_start_if_nothing_else_is_said():

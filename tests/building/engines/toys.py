@@ -12,7 +12,7 @@ import pyarrow as pa
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.records import png
+from my_datasets.builders.encode import media_columns
 from tests.waiting import until
 
 F = tfds.features
@@ -147,7 +147,7 @@ class Reusing(my_datasets.Builder, skip_registration=True):
                 array += i
                 listed[0] = nested[0]["n"] = i
                 image += np.uint8(1)
-                path.write_bytes(png.encode(np.full((1, 3, 3, 1), i, np.uint8))[0])
+                path.write_bytes(media_columns.encode_png(np.full((1, 3, 3, 1), i, np.uint8))[0])
                 with path.open("rb") as file:
                     example |= {
                         "array": array, "list": listed, "image": image, "path": str(path),

@@ -16,7 +16,7 @@ import tensorflow_datasets as tfds
 import my_datasets
 from my_datasets.building.engines.beam.runners.tied_process import command_for
 from my_datasets.building.options import BuildOptions
-from my_datasets.input_pipeline.service.server.loopback import free_port
+from my_datasets.input_pipeline.service.server import free_port
 
 ROWS = 3000
 # Of a process that imports TensorFlow on a machine that is busy.

@@ -7,17 +7,17 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import script_ops
 
-from my_datasets.input_pipeline.service import pyfunc_registry
+from my_datasets.input_pipeline.service import work_graph
 
 
 def test_the_registry_of_tensorflow_is_as_we_take_it():
     assert isinstance(script_ops._py_funcs, script_ops.FuncRegistry)
     assert script_ops._py_funcs._funcs is not None
-    assert script_ops._py_funcs.get(pyfunc_registry.TOKEN + "?") is None
+    assert script_ops._py_funcs.get(work_graph.TOKEN + "?") is None
 
 
 def test_a_call_is_answered_by_whoever_registered(monkeypatch):
-    monkeypatch.setattr(pyfunc_registry, "_kept", [])  # afterwards this process answers no more
+    monkeypatch.setattr(work_graph, "_kept", [])  # afterwards this process answers no more
     asked = []
 
     def answer(text, number):
@@ -25,13 +25,13 @@ def test_a_call_is_answered_by_whoever_registered(monkeypatch):
         return [np.int64(number + 1), np.array([b"x"], object)]
 
     def call(number):
-        first, second = pyfunc_registry.call(
+        first, second = work_graph.call_function(
             [tf.constant("request"), number], [tf.int64, tf.string]
         )
         return first, second
 
     dataset = tf.data.Dataset.range(3).map(call)
-    pyfunc_registry.register(answer)
+    work_graph.register_function(answer)
     assert [int(first) for first, _ in dataset] == [1, 2, 3]
     assert sorted(asked) == [(b"request", 0), (b"request", 1), (b"request", 2)]
 

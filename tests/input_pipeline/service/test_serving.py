@@ -11,8 +11,7 @@ from click.testing import CliRunner
 import my_datasets
 from my_datasets.cli.main import cli
 from my_datasets.errors import InvalidOptionError, ServiceError
-from my_datasets.input_pipeline.service.server.loopback import free_port, restrict_to_loopback
-from my_datasets.input_pipeline.service.server.supervisor import Supervisor
+from my_datasets.input_pipeline.service.server import Supervisor, free_port, restrict_to_loopback
 from tests import programs
 from tests.input_pipeline.service.conftest import Process
 from tests.waiting import LONGEST_SECONDS, until

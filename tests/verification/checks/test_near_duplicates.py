@@ -15,11 +15,11 @@ from PIL import Image, ImageEnhance
 import my_datasets
 from my_datasets import dependencies
 from my_datasets.building.options import BuildOptions
-from my_datasets.comparison import reader_pool
+from my_datasets.comparison import examine
 from my_datasets.errors import InvalidOptionError, MissingDependencyError
 from my_datasets.records import index
-from my_datasets.verification.near_duplicates import image_hashes, text_signatures
-from my_datasets.verification.near_duplicates import pairs as near_pairs
+from my_datasets.verification.near_duplicates import fingerprints as near_pairs
+from my_datasets.verification.near_duplicates import similarity_hashes
 from my_datasets.verification.near_duplicates.check import NearDuplicates
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
@@ -181,8 +181,8 @@ def test_images_of_any_kind(channels, dtype):
     grey = image[:, :, :1]
     of_kind = {1: grey, 3: image, 4: np.concatenate([image, grey], axis=2)}[channels]
     scaled = of_kind.astype(np.uint16) * 257 if dtype == np.uint16 else of_kind
-    expected = image_hashes.perceptual_hash(of_kind[:, :, :3])
-    assert image_hashes.perceptual_hash(scaled) == expected
+    expected = similarity_hashes.perceptual_hash(of_kind[:, :, :3])
+    assert similarity_hashes.perceptual_hash(scaled) == expected
 
 
 def test_frames_within_sequences(tmp_path):
@@ -274,9 +274,9 @@ def test_all_near_pairs_of_real_messages_are_found(tmp_path):
 
 def test_distinct_messages_give_no_alarm(tmp_path):
     texts = [text for text in messages() if len(text) > 60]
-    signs = text_signatures.SignatureMaker()
+    signs = similarity_hashes.SignatureMaker()
     rows = np.array([signs(text.encode()) for text in texts])
-    closest = text_signatures.similarities
+    closest = similarity_hashes.similarities
     # Those that nobody would call alike: no other shares half of its runs.
     chosen = [n for n in range(400) if np.sort(closest(rows, rows[n]))[-2] < 0.5]
     assert len(chosen) > 250
@@ -308,7 +308,7 @@ def test_names_are_no_texts(tmp_path):
 
 
 def test_short_texts_and_bytes_that_are_none():
-    sign = text_signatures.SignatureMaker()
+    sign = similarity_hashes.SignatureMaker()
     assert sign(b"too short") is None
     assert sign(b"\xff" * 100) is None
     assert sign(("é, " * 40).encode()) is not None
@@ -317,9 +317,9 @@ def test_short_texts_and_bytes_that_are_none():
 
 def test_long_texts_are_signed_in_parts(monkeypatch):
     text = "".join(f"{n * n:x} " for n in range(3000)).encode()
-    whole = text_signatures.SignatureMaker()(text)
-    monkeypatch.setattr(text_signatures, "_AT_ONCE", 100)
-    assert text_signatures.SignatureMaker()(text).tolist() == whole.tolist()
+    whole = similarity_hashes.SignatureMaker()(text)
+    monkeypatch.setattr(similarity_hashes, "_AT_ONCE", 100)
+    assert similarity_hashes.SignatureMaker()(text).tolist() == whole.tolist()
 
 
 def test_what_cannot_be_compared_is_said(tmp_path):
@@ -338,9 +338,9 @@ def test_options_that_cannot_be(options):
 
 def test_without_the_extra(tmp_path, monkeypatch):
     path = built(tmp_path, TEXT, train=[{"text": "a", "n": 1}], test=[{"text": "b", "n": 2}])
-    real = text_signatures.importlib.util.find_spec
+    real = similarity_hashes.importlib.util.find_spec
     monkeypatch.setattr(
-        text_signatures.importlib.util, "find_spec",
+        similarity_hashes.importlib.util, "find_spec",
         lambda name: None if name == "datasketch" else real(name),
     )  # fmt: skip
     with pytest.raises(MissingDependencyError, match=r"pip install .*imagehash>="):
@@ -365,7 +365,7 @@ def test_close_hashes_are_found_as_by_comparing_all(most):
     ours.hashes, theirs.hashes = one, other
     found = near_pairs.find(
         (300, 400), ours.bands(theirs, most),
-        lambda a, b: image_hashes.distances(one[a], other[b]).astype(float),
+        lambda a, b: similarity_hashes.distances(one[a], other[b]).astype(float),
         most=most, shown=5,
     )  # fmt: skip
     assert found.is_complete
@@ -379,7 +379,7 @@ def test_when_too_many_are_alike_it_is_said():
     keys = np.zeros(3000, np.uint64)
     found = near_pairs.find(
         (3000, 3000), [(keys, [keys])], lambda a, b: np.zeros(len(a)), most=1, shown=2,
-        budget=near_pairs._AT_ONCE,
+        budget=near_pairs._PAIRS_AT_ONCE,
     )  # fmt: skip
     assert not found.is_complete
     assert found.closest == [(0.0, 0, 0), (0.0, 0, 1)]
@@ -417,7 +417,7 @@ def test_several_processes_find_the_same(tmp_path, monkeypatch):
     )  # fmt: skip
     expected = looked(path)
     assert [issue.code for issue in expected[0]] == ["near-duplicate"]
-    monkeypatch.setattr(reader_pool, "FEW_BYTES", 0)
+    monkeypatch.setattr(examine, "FEW_BYTES", 0)
     report = verify(path, level=Level.DEEP, workers=2, near_duplicates=NearDuplicates())
     assert (list(report.issues), list(report.not_checked)) == expected
 

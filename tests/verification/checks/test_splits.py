@@ -21,7 +21,7 @@ from my_datasets.sources import splitting
 from my_datasets.verification import observer
 from my_datasets.verification.report import Level
 from my_datasets.verification.splits import column_hashes
-from my_datasets.verification.splits.distinct_values import DistinctValues, SplitColumn
+from my_datasets.verification.splits.column_hashes import DistinctValues, SplitColumn
 from my_datasets.verification.verifier import verify
 
 PARTS = {"train": 0.7, "validation": 0.1, "test": 0.2}
@@ -371,7 +371,7 @@ def test_each_value_is_counted_and_placed(tmp_path, at_once):
         shards[split] = []
         for number, one in enumerate(some):
             notes = tmp_path / f"{split}{number}"
-            noted = observer.Noted(path / one.name, "tfrecord", one.examples, notes)
+            noted = observer.ObservedShard(path / one.name, "tfrecord", one.examples, notes)
             with watch.noting(noted.of(watch)) as take:
                 people = [example["person"] for example in examples[begin:][: one.examples]]
                 for first in range(0, len(people), 100):

@@ -5,20 +5,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from my_datasets.building.engines import writing as local_writing
-from my_datasets.building.engines.beam.pipelines import (
-    generate_stage,
-    metadata_values,
-    sort_stage,
-    write_stage,
-    writing,
-)
+from my_datasets.building.engines import shard_writing as local_writing
+from my_datasets.building.engines.beam import build_files
+from my_datasets.building.engines.beam.pipelines import generate_stage, sort_stage, write_stage
 from my_datasets.building.engines.beam.pipelines.stage import BeamStage, Driver
 from my_datasets.building.engines.beam.runners import preflight
-from my_datasets.building.engines.beam.workers.environment_check import Surroundings
-from my_datasets.building.engines.beam.workspace import build_files
-from my_datasets.building.job import Job, SplitResult
-from my_datasets.building.options import BuildOptions
+from my_datasets.building.engines.beam.workers import Surroundings
+from my_datasets.building.options import BuildOptions, Job, SplitResult
 from my_datasets.building.progress import Meter, log_progress
 from my_datasets.errors import LostExamplesError, explain
 
@@ -63,7 +56,7 @@ def build(driver: Driver, target: Path) -> list[SplitResult]:
     parts = sort_stage.sort(driver, found)
     results = write_stage.write(driver, found, parts)
     driver.how.check()
-    driver.work.place.hand_over(writing.SHARDS, target)
+    driver.work.place.hand_over(write_stage.SHARDS, target)
     local_writing.report_quarantine(results, target)
     return results
 
@@ -74,7 +67,7 @@ def metadata_of(driver: Driver) -> dict[Any, Any]:
     Args:
       driver: The build that is done.
     """
-    return metadata_values.read(driver.work) or {}
+    return generate_stage.read_metadata(driver.work) or {}
 
 
 def findings(driver: Driver, shard: str, scratch: Path) -> Any:
@@ -85,12 +78,12 @@ def findings(driver: Driver, shard: str, scratch: Path) -> Any:
       shard: The shard's file name.
       scratch: An empty directory for the files of it.
     """
-    folder, place = writing.findings_of(shard), driver.work.place
+    folder, place = write_stage.findings_of(shard), driver.work.place
     for name, size in place.sizes(folder).items():
         with place.reading(f"{folder}/{name}", size) as reading:
             reading.bring(0, size)
             shutil.copyfile(reading.path, scratch / name)
-    data = place.read(folder + writing.SUMMARY)
+    data = place.read(folder + write_stage.SUMMARY)
     if data is None:
         raise LostExamplesError(
             explain(

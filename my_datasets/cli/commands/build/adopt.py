@@ -4,8 +4,8 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.options.imports import feature_imports_option
-from my_datasets.cli.render.output import LocalPath, console, json_option, print_json
+from my_datasets.cli.options import feature_imports_option
+from my_datasets.cli.output import LocalPath, console, json_option, print_json
 
 
 @click.command("adopt")

@@ -27,11 +27,11 @@ def command(host: str, port: int) -> None:
 
     Example: my-datasets beam-worker --port 50000
     """
-    from my_datasets.building.engines.beam.workers import pool as worker_pool
-    from my_datasets.cli.render.output import echo, quiet_tensorflow
+    from my_datasets.building.engines.beam import workers as worker_pool
+    from my_datasets.cli.output import echo, quiet_tensorflow
 
     quiet_tensorflow()
-    address, server, pool = worker_pool.start(host, port)
+    address, server, pool = worker_pool.start_pool(host, port)
     echo(f"Waiting for runners at {address}; stop with Ctrl-C")
     try:
         server.wait_for_termination()
@@ -61,13 +61,15 @@ def worker(
     """
     worker_id = worker_id.strip("'")  # Prism quotes it, as if a shell were between
     os.environ["WORKER_ID"] = worker_id  # Beam looks when it is imported
-    from my_datasets.building.engines.beam.workers import process
-    from my_datasets.cli.render.output import quiet_tensorflow, report_error
+    from my_datasets.building.engines.beam import workers
+    from my_datasets.cli.output import quiet_tensorflow, report_error
     from my_datasets.errors import MyDatasetsError
 
     quiet_tensorflow()
     try:
-        process.run(worker_id, provision_endpoint, control=control_endpoint, logs=logging_endpoint)
+        workers.run_worker(
+            worker_id, provision_endpoint, control=control_endpoint, logs=logging_endpoint
+        )
     except MyDatasetsError as error:
         report_error(error)
         raise SystemExit(1) from None

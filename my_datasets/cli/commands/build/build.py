@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from my_datasets.building.progress import BuildProgress
-from my_datasets.cli.options.building import max_quarantined_option, version_gate_option
-from my_datasets.cli.options.imports import import_modules
-from my_datasets.cli.options.mirrors import mirror_option
-from my_datasets.cli.render.output import (
+from my_datasets.cli.options import (
+    import_modules,
+    max_quarantined_option,
+    mirror_option,
+    version_gate_option,
+)
+from my_datasets.cli.output import (
     PathOrAddress,
     bold,
     console,
@@ -33,7 +36,7 @@ from my_datasets.metadata import layout
 from my_datasets.storage import addresses
 
 if TYPE_CHECKING:
-    from my_datasets.builders.remote.remote_target import Destination
+    from my_datasets.builders.remote_build import Destination
 
 _LOG_EVERY_SECONDS = 10.0
 _BUILD_OPTIONS = (
@@ -228,8 +231,8 @@ def _targets(
     reference: DatasetReference, data_dir: str | None
 ) -> Iterator[tuple[Any, "Destination | None"]]:
     """Yields builders, and where their versions come to lie if that is an object store."""
+    from my_datasets.builders import remote_build
     from my_datasets.builders.find_builder import builders_from_code
-    from my_datasets.builders.remote import remote_build, remote_target
     from my_datasets.core.reference import reference_to
 
     if data_dir is None or not addresses.is_remote(data_dir):
@@ -237,7 +240,7 @@ def _targets(
         return
     for builder in builders_from_code(reference, data_dir=remote_build.scratch_of(data_dir)):
         if hasattr(builder, "units"):
-            yield builder, remote_target.destination_of(builder, data_dir)
+            yield builder, remote_build.destination_of(builder, data_dir)
         else:  # which TFDS itself builds there
             of_tfds = DatasetReference.parse(reference_to(builder))
             yield from ((one, None) for one in builders_from_code(of_tfds, data_dir=data_dir))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.render.output import bold, console, json_option, print_json
+from my_datasets.cli.output import bold, console, json_option, print_json
 
 
 @click.command("check")

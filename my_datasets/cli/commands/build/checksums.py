@@ -5,9 +5,8 @@ from typing import Any
 
 import rich_click as click
 
-from my_datasets.cli.options.imports import import_modules
-from my_datasets.cli.options.mirrors import mirror_option
-from my_datasets.cli.render.output import (
+from my_datasets.cli.options import import_modules, mirror_option
+from my_datasets.cli.output import (
     PathOrAddress,
     bold,
     console,

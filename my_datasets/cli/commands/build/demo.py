@@ -6,8 +6,8 @@ from typing import Any
 
 import rich_click as click
 
-from my_datasets.building import disk_errors
-from my_datasets.cli.render.output import (
+from my_datasets.building import disk_space
+from my_datasets.cli.output import (
     LocalPath,
     bold,
     console,
@@ -46,7 +46,7 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
 
     Example: my-datasets demo --output /tmp
     """
-    with disk_errors.explained(output):
+    with disk_space.explained(output):
         output.mkdir(parents=True, exist_ok=True)
     quiet_tensorflow()
     import keras
@@ -62,7 +62,7 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
         _REFERENCE, data_dir=data_dir, as_supervised=True, with_info=True, download=False
     )
     sheet = output / "digits.png"
-    with disk_errors.explained(sheet):
+    with disk_space.explained(sheet):
         sheet.write_bytes(contact_sheet(splits["train"]))
     if not as_json:
         _show_data(info, sheet.resolve())

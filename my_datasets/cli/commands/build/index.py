@@ -5,7 +5,7 @@ from typing import Any
 
 import rich_click as click
 
-from my_datasets.cli.render.output import LocalPath, console, json_option, print_json
+from my_datasets.cli.output import LocalPath, console, json_option, print_json
 from my_datasets.errors import NotPreparedError, explain
 from my_datasets.metadata import layout
 

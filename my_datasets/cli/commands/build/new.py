@@ -6,7 +6,7 @@ from typing import Any
 
 import rich_click as click
 
-from my_datasets.cli.render.output import (
+from my_datasets.cli.output import (
     LocalPath,
     PathOrAddress,
     console,
@@ -92,7 +92,7 @@ def command(
     quiet_tensorflow()
     from my_datasets.scaffolding import project
     from my_datasets.scaffolding.code import SplitCode
-    from my_datasets.scaffolding.scaffold import look, scaffold
+    from my_datasets.scaffolding.scaffold import inspect_raw_data, scaffold
 
     if folds and (split or stratify):
         raise click.UsageError("--folds goes with --group, not with --split or --stratify.")
@@ -101,7 +101,7 @@ def command(
     project.places(name, package)
     scratch = context.with_resource(tempfile.TemporaryDirectory())
     column = split if isinstance(split, str) else None
-    found, local, fetched = look(
+    found, local, fetched = inspect_raw_data(
         where, Path(scratch), kind=kind, label=label, split=column, key=key, table=table
     )
     if not as_json:

@@ -11,8 +11,8 @@ from typing import Any
 
 import rich_click as click
 
-from my_datasets.cli.options.building import max_quarantined_option, version_gate_option
-from my_datasets.cli.render.output import (
+from my_datasets.cli.options import max_quarantined_option, version_gate_option
+from my_datasets.cli.output import (
     LocalPath,
     bold,
     console,
@@ -124,7 +124,7 @@ def command(
     """
     quiet_tensorflow()
     from my_datasets.building.options import BuildOptions
-    from my_datasets.kafka.snapshot.snapshot import snapshot
+    from my_datasets.kafka.snapshot import snapshot
 
     as_json, quiet = options.pop("as_json"), options.pop("quiet")
     how: dict[str, Any] = {name: options.pop(name) for name in _BUILD_OPTIONS}

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from my_datasets.cli.options.imports import feature_imports_option
-from my_datasets.cli.render import output
+from my_datasets.cli import output
+from my_datasets.cli.options import feature_imports_option
 
 if TYPE_CHECKING:
     from my_datasets.input_pipeline.diagnosis import Diagnosis
@@ -94,7 +94,7 @@ def command(
     if written is not None:
         Path(written).write_text(json.dumps(found.to_dict(), indent=2) + "\n", "utf-8")
     if plot is not None:
-        from my_datasets.cli.render.charts import write_ceilings
+        from my_datasets.cli.charts import write_ceilings
 
         write_ceilings(found, Path(plot))
     if as_json:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.options.imports import feature_imports_option
-from my_datasets.cli.options.stores import trusted, trusted_keys_option
-from my_datasets.cli.render.output import (
+from my_datasets.cli.options import feature_imports_option, trusted, trusted_keys_option
+from my_datasets.cli.output import (
     LocalPath,
     PathOrAddress,
     cache_dir,
@@ -112,16 +111,15 @@ def made(
       with_changes: Whether versions are compared.
       with_samples: Whether examples are read.
     """
-    from my_datasets.catalog.releases import collect
+    from my_datasets.catalog.releases import VersionComparer, collect
     from my_datasets.catalog.site.render import write
-    from my_datasets.catalog.version_changes import Comparing
 
     cache = cache_dir("catalog")
     with _bar() as (begin, tell):
         begin("Reading metadata", None)
         kept = cache / "metadata" if cache else None
         found = collect(source, keys=keys, cache=kept, with_examples=with_samples, report=tell)
-        comparing = Comparing(cache / "changes" if cache else None, workers=workers)
+        comparing = VersionComparer(cache / "changes" if cache else None, workers=workers)
         begin("Writing pages", len(found.datasets))
         return write(
             found, to, title=title, address=address, comparing=comparing if with_changes else None,

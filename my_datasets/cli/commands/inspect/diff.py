@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.options.imports import feature_imports_option
-from my_datasets.cli.render.output import (
+from my_datasets.cli.options import feature_imports_option
+from my_datasets.cli.output import (
     bold,
     console,
     data_dir_option,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.options.imports import feature_imports_option
-from my_datasets.cli.render.output import (
+from my_datasets.cli.options import feature_imports_option
+from my_datasets.cli.output import (
     LocalPath,
     data_dir_option,
     echo,
@@ -67,7 +67,7 @@ def command(
         describe(prepared, directory, files)
 
     total = sum(one.length for some in prepared.shards.values() for one in some)
-    with interruption.telling("Nothing was written."), _bar(total) as tell:
+    with interruption.with_note("Nothing was written."), _bar(total) as tell:
         done = export(
             prepared, target, splits=splits or None, binary=binary, file_bytes=size(file_size),
             overwrite=overwrite, complete=complete, report=tell,

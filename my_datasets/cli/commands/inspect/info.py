@@ -5,9 +5,8 @@ from typing import Any
 
 import rich_click as click
 
-from my_datasets.cli.options.imports import import_modules
-from my_datasets.cli.options.stores import store_option, trusted, trusted_keys_option
-from my_datasets.cli.render.output import (
+from my_datasets.cli.options import import_modules, store_option, trusted, trusted_keys_option
+from my_datasets.cli.output import (
     PathOrAddress,
     bold,
     console,
@@ -94,7 +93,7 @@ def command(
 
 
 def _show_release(reference: str, store: str, trusted_keys: Path | None, *, as_json: bool) -> None:
-    from my_datasets.cli.render.release_info import show
+    from my_datasets.cli.release_info import show
     from my_datasets.publishing.describe_release import describe
 
     found = describe(reference, store, keys=trusted(trusted_keys))
@@ -106,13 +105,13 @@ def _show_release(reference: str, store: str, trusted_keys: Path | None, *, as_j
 
 def _fingerprint(builder: Any) -> dict[str, Any]:
     """Returns what counts for a builder's data, and what of its modules does not."""
-    from my_datasets.builders.fingerprint import fingerprint
+    from my_datasets.builders import code_fingerprint
 
     return {
         "name": builder.name,
         "config": builder.builder_config_name,
         "version": str(builder.version),
-        "fingerprint": fingerprint.fingerprint(builder),
+        "fingerprint": code_fingerprint.fingerprint(builder),
         "source": [
             {
                 "module": part.module,
@@ -122,7 +121,7 @@ def _fingerprint(builder: Any) -> dict[str, Any]:
                 "left_out": list(part.left_out),
                 "sha256": part.sha256,
             }
-            for part in fingerprint.source_parts(type(builder))
+            for part in code_fingerprint.source_parts(type(builder))
         ],
     }
 
@@ -178,10 +177,10 @@ def _facts(builder: Any) -> dict[str, Any]:
 def _versions(builder: Any, data_dir: str | None) -> list[dict[str, Any]]:
     """Returns all versions of a dataset and config: prepared, or in code; the newest first."""
     from my_datasets.builders.find_builder import offer_of, roots
-    from my_datasets.resolving.available_versions import Offer
+    from my_datasets.resolving.available_versions import DeclaredVersions
 
     config = builder.builder_config_name
-    offer = offer_of(builder.name) or Offer()
+    offer = offer_of(builder.name) or DeclaredVersions()
     folders = [addresses.as_path(root) / builder.name for root in roots(data_dir)]
     prepared = {
         one.version: one.path

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.render.output import (
+from my_datasets.cli.output import (
     PathOrAddress,
     console,
     data_dir_option_of,
@@ -16,7 +16,7 @@ from my_datasets.cli.render.output import (
     reading_dir,
 )
 from my_datasets.metadata import layout
-from my_datasets.resolving.available_versions import Offer
+from my_datasets.resolving.available_versions import DeclaredVersions
 from my_datasets.resolving.blocked import reason_in_metadata
 from my_datasets.resolving.registry import packaged
 
@@ -79,7 +79,7 @@ def _rows(data_dir: Path) -> Iterator[Row]:
         prepared.setdefault(found.name, {})[f"{config}{found.version}"] = found
     for name in sorted({*packaged.datasets, *prepared}):
         dataset = packaged.datasets.get(name)
-        offer = dataset.offer if dataset else Offer()
+        offer = dataset.offer if dataset else DeclaredVersions()
         there = prepared.get(name, {})
         reasons = {
             text: offer.blocked.reason(one.version, one.config) or reason_in_metadata(one.path)

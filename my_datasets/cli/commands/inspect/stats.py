@@ -6,8 +6,8 @@ from typing import Any
 
 import rich_click as click
 
-from my_datasets.cli.options.imports import feature_imports_option
-from my_datasets.cli.render.output import (
+from my_datasets.cli.options import feature_imports_option
+from my_datasets.cli.output import (
     LocalPath,
     bold,
     console,
@@ -73,7 +73,7 @@ def command(
     name = Declared.read(path).name
     statistics = _chosen(manifest.statistics, splits, features)
     if plot is not None:
-        from my_datasets.cli.render.charts import write_histograms
+        from my_datasets.cli.charts import write_histograms
 
         write_histograms(name, statistics, Path(plot))
     if html is not None:

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.options.imports import feature_imports_option
-from my_datasets.cli.options.stores import progress, store_option, trusted, trusted_keys_option
-from my_datasets.cli.render.output import (
+from my_datasets.cli.options import (
+    feature_imports_option,
+    progress,
+    store_option,
+    trusted,
+    trusted_keys_option,
+)
+from my_datasets.cli.output import (
     bold,
     cache_dir,
     console,
@@ -30,7 +35,7 @@ from my_datasets.core import interruption
 
 if TYPE_CHECKING:
     from my_datasets.core.issue import Issue
-    from my_datasets.verification.report import Looked, Report
+    from my_datasets.verification.report import Report, VerifyProgress
 
 
 # What says which builder makes it, and what it made.
@@ -140,7 +145,7 @@ def command(
                 path, resume_dir = version_dir(one, data_dir), _resume_dir()
             tell = stack.enter_context(_bar(path, shown=not (as_json or fast)))
             if resume_dir is not None and not fast:
-                stack.enter_context(interruption.telling("What was verified so far is kept."))
+                stack.enter_context(interruption.with_note("What was verified so far is kept."))
             report = verify(
                 path, level=level, workers=workers, report=tell, resume_dir=resume_dir,
                 restart=restart, near_duplicates=near, lock=lock,
@@ -193,7 +198,7 @@ def _brought(
     reference: str, store: str, trusted_keys: Path | None, *, shown: bool
 ) -> Iterator[Path]:
     """Gives the directory of a release that was brought here only to look at it."""
-    from my_datasets.publishing.pull.puller import pull
+    from my_datasets.publishing.puller import pull
 
     keys = trusted(trusted_keys)
     with tempfile.TemporaryDirectory(prefix="my_datasets_verify-") as directory:
@@ -230,7 +235,7 @@ def _rebuilt(path: Path) -> "list[Issue]":
 
 
 @contextlib.contextmanager
-def _bar(path: Path, *, shown: bool) -> "Iterator[Callable[[Looked], None]]":
+def _bar(path: Path, *, shown: bool) -> "Iterator[Callable[[VerifyProgress], None]]":
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(),
@@ -241,7 +246,7 @@ def _bar(path: Path, *, shown: bool) -> "Iterator[Callable[[Looked], None]]":
     ) as bar:
         task = bar.add_task(path.name, total=None)
 
-        def tell(looked: "Looked") -> None:
+        def tell(looked: "VerifyProgress") -> None:
             bar.update(task, completed=looked.done, total=looked.total)
 
         yield tell

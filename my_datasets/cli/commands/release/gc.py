@@ -4,13 +4,8 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.options.stores import (
-    ledger,
-    sign_key_option,
-    store_option,
-    trusted_keys_option,
-)
-from my_datasets.cli.render.output import LocalPath, console, human_size, json_option, print_json
+from my_datasets.cli.options import ledger, sign_key_option, store_option, trusted_keys_option
+from my_datasets.cli.output import LocalPath, console, human_size, json_option, print_json
 
 _DAY = 24 * 3600
 
@@ -47,10 +42,10 @@ def command(
 
     Example: my-datasets gc --from gs://our-bucket/datasets --yanked --keep datasets.lock
     """
-    from my_datasets.publishing.admin.garbage import collect
+    from my_datasets.publishing.admin import collect_garbage
     from my_datasets.resolving.lock import Lock
 
-    found = collect(
+    found = collect_garbage(
         ledger(store, sign_key=sign_key, trusted_keys=trusted_keys),
         delete=delete, yanked=yanked, locks=[Lock.read(path) for path in locks],
         older_than=older_than * _DAY,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.options.stores import ledger, store_option, trusted_keys_option
-from my_datasets.cli.render.output import console, json_option, print_json
+from my_datasets.cli.options import ledger, store_option, trusted_keys_option
+from my_datasets.cli.output import console, json_option, print_json
 
 
 @click.command("history")
@@ -19,7 +19,7 @@ def command(dataset: str, store: str, trusted_keys: Path | None, as_json: bool) 
 
     Example: my-datasets history digits --from gs://our-bucket/datasets
     """
-    from my_datasets.publishing.admin.releases import history
+    from my_datasets.publishing.admin import history
 
     found = history(ledger(store, trusted_keys=trusted_keys), dataset)
     if as_json:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.render.output import (
+from my_datasets.cli.output import (
     LocalPath,
     PathOrAddress,
     console,

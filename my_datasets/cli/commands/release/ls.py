@@ -4,8 +4,8 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.options.stores import ledger, store_option, trusted_keys_option
-from my_datasets.cli.render.output import console, human_size, json_option, print_json
+from my_datasets.cli.options import ledger, store_option, trusted_keys_option
+from my_datasets.cli.output import console, human_size, json_option, print_json
 
 
 @click.command("ls")
@@ -18,7 +18,7 @@ def command(dataset: str | None, store: str, trusted_keys: Path | None, as_json:
 
     Example: my-datasets ls digits --from gs://our-bucket/datasets
     """
-    from my_datasets.publishing.admin.releases import releases
+    from my_datasets.publishing.admin import releases
     from my_datasets.publishing.model.index import ReleaseState
 
     found = releases(ledger(store, trusted_keys=trusted_keys), dataset)

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.options.imports import feature_imports_option
-from my_datasets.cli.options.stores import (
+from my_datasets.cli.options import (
+    feature_imports_option,
     progress,
     sign_key_option,
     signer,
@@ -15,7 +15,7 @@ from my_datasets.cli.options.stores import (
     trusted_keys_option,
     valid_for_option,
 )
-from my_datasets.cli.render.output import (
+from my_datasets.cli.output import (
     LocalPath,
     bold,
     console,
@@ -27,7 +27,7 @@ from my_datasets.cli.render.output import (
 from my_datasets.core import interruption
 
 if TYPE_CHECKING:
-    from my_datasets.publishing.publish.upload import Published
+    from my_datasets.publishing.upload import Published
 
 
 @click.command("publish")
@@ -83,7 +83,7 @@ def command(
 
     Example: my-datasets publish digits:1.0.0 --to gs://our-bucket/datasets
     """
-    from my_datasets.publishing.publish.publisher import publish
+    from my_datasets.publishing.publisher import publish
     from my_datasets.verification.report import Level
 
     if valid_for is not None and sign_key is None:
@@ -92,7 +92,7 @@ def command(
     results = []
     for one in versions:
         with (
-            interruption.telling("Files that were uploaded are kept."),
+            interruption.with_note("Files that were uploaded are kept."),
             progress(shown=not as_json) as tell,
         ):
             done = publish(

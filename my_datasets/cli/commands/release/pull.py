@@ -5,9 +5,14 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.options.imports import feature_imports_option
-from my_datasets.cli.options.stores import progress, store_option, trusted, trusted_keys_option
-from my_datasets.cli.render.output import (
+from my_datasets.cli.options import (
+    feature_imports_option,
+    progress,
+    store_option,
+    trusted,
+    trusted_keys_option,
+)
+from my_datasets.cli.output import (
     bold,
     console,
     data_dir_option,
@@ -18,7 +23,7 @@ from my_datasets.cli.render.output import (
 from my_datasets.core import interruption
 
 if TYPE_CHECKING:
-    from my_datasets.publishing.pull.install import Pulled
+    from my_datasets.publishing.install import Pulled
 
 
 @click.command("pull")
@@ -57,14 +62,14 @@ def command(
 
     Example: my-datasets pull digits:1.*.* --from https://data.example.org/datasets
     """
-    from my_datasets.publishing.pull.puller import pull
+    from my_datasets.publishing.puller import pull
 
     keys = trusted(trusted_keys)
     wanted = tuple(filter(None, splits.split(","))) if splits is not None else None
     results = []
     for one in references:
         with (
-            interruption.telling("What was downloaded is kept."),
+            interruption.with_note("What was downloaded is kept."),
             progress(shown=not as_json) as tell,
         ):
             done = pull(

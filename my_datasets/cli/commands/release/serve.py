@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from my_datasets.cli.render import output
+from my_datasets.cli import output
 from my_datasets.errors import InvalidOptionError, explain
 
 if TYPE_CHECKING:
-    from my_datasets.input_pipeline.service.server.serving import Served
+    from my_datasets.input_pipeline.service.server import RunningServer
 
 _PORT = 5050
 
@@ -66,7 +66,7 @@ def command(role: str, supervise: bool, child_of: int | None, **options: Any) ->
     where it is when it is ready; with --json as one line of JSON.
     """
     output.quiet_tensorflow()
-    from my_datasets.input_pipeline.service.server.loopback import free_port
+    from my_datasets.input_pipeline.service.server import free_port
 
     if options["port"] is None:
         options["port"] = _PORT if role == "dispatcher" else 0
@@ -98,16 +98,12 @@ def _serve(
     as_json: bool,
 ) -> None:
     from my_datasets.input_pipeline.service.address import ServiceAddress
-    from my_datasets.input_pipeline.service.server.serving import (
-        Ending,
-        serve_dispatcher,
-        serve_worker,
-    )
+    from my_datasets.input_pipeline.service.server import StopSignal, serve_dispatcher, serve_worker
 
     address = ServiceAddress.parse(f"grpc://{host}:{port}")
-    ending = Ending(child_of)
+    ending = StopSignal(child_of)
 
-    def ready(served: "Served") -> None:
+    def ready(served: "RunningServer") -> None:
         told = {"role": role, "url": address.url, "address": str(address), "pid": served.pid}
         if as_json:
             output.echo(json.dumps(told))
@@ -124,7 +120,7 @@ def _serve(
 
 
 def _supervise(role: str, options: dict[str, Any]) -> None:
-    from my_datasets.input_pipeline.service.server.supervisor import Supervisor
+    from my_datasets.input_pipeline.service.server import Supervisor
 
     given = [f"--port={options['port']}", f"--host={options['host']}", f"--child-of={os.getpid()}"]
     if role == "dispatcher":

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.options.stores import (
+from my_datasets.cli.options import (
     ledger,
     sign_key_option,
     store_option,
     trusted_keys_option,
     valid_for_option,
 )
-from my_datasets.cli.render.output import LocalPath, console, json_option, print_json
+from my_datasets.cli.output import LocalPath, console, json_option, print_json
 
 
 @click.command("sign")
@@ -55,7 +55,7 @@ def command(
     """
     if sign_key is None:
         raise click.UsageError("name the key to sign by: --sign-key FILE")
-    from my_datasets.publishing.admin import releases
+    from my_datasets.publishing import admin
     from my_datasets.publishing.model.signing import TrustedKeys
 
     where = ledger(store, sign_key=sign_key, trusted_keys=trusted_keys)
@@ -63,13 +63,13 @@ def command(
         where.set(valid_seconds=int(valid_for))
     # What expires from now on, or was signed by a key that goes, is signed anew in all datasets.
     only = dataset if valid_for is None and revoke_key is None else None
-    found = releases.sign(where, only) if where.settings() is not None else []
+    found = admin.sign(where, only) if where.settings() is not None else []
     for line in TrustedKeys.read(add_key).lines if add_key is not None else ():
-        releases.add_key(where, line)
+        admin.add_key(where, line)
     for line in TrustedKeys.read(revoke_key).lines if revoke_key is not None else ():
-        releases.revoke_key(where, line)
+        admin.revoke_key(where, line)
     if require is not None:
-        releases.require_signatures(where, required=require)
+        admin.require_signatures(where, required=require)
     settings = where.required()
     if as_json:
         print_json({

@@ -4,13 +4,8 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.options.stores import (
-    ledger,
-    sign_key_option,
-    store_option,
-    trusted_keys_option,
-)
-from my_datasets.cli.render.output import console, json_option, print_json
+from my_datasets.cli.options import ledger, sign_key_option, store_option, trusted_keys_option
+from my_datasets.cli.output import console, json_option, print_json
 
 
 @click.command("yank")
@@ -38,7 +33,7 @@ def command(
     """
     if undo == (message is not None):
         raise click.UsageError("give a --message that says why, or --undo")
-    from my_datasets.publishing.admin.releases import unyank, yank
+    from my_datasets.publishing.admin import unyank, yank
 
     where = ledger(store, sign_key=sign_key, trusted_keys=trusted_keys)
     done = unyank(where, reference) if undo else yank(where, reference, message or "")

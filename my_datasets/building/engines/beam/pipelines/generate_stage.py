@@ -1,23 +1,109 @@
 """The first stage, in the building process: what is left to be gathered is handed to Beam."""
 
 import functools
+import hashlib
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import apache_beam as beam
 from apache_beam.internal import cloudpickle_pickler
 
-from my_datasets.building.engines.beam.pipelines import generating, metadata_values, run_manifest
-from my_datasets.building.engines.beam.pipelines.checksum_totals import Tally
-from my_datasets.building.engines.beam.pipelines.generating import Here, UnitTask
-from my_datasets.building.engines.beam.pipelines.progress import NewFiles
-from my_datasets.building.engines.beam.pipelines.run_manifest import Gathered
-from my_datasets.building.engines.beam.pipelines.run_writer import REPORT, Gathering
-from my_datasets.building.engines.beam.pipelines.stage import Driver
+from my_datasets.building.engines.beam.build_files import BuildFiles
+from my_datasets.building.engines.beam.pipelines import generating, run_files
+from my_datasets.building.engines.beam.pipelines.generating import ProcessLocal, UnitTask
+from my_datasets.building.engines.beam.pipelines.run_files import (
+    REPORT,
+    ChecksumTotals,
+    Gathered,
+    Gathering,
+)
+from my_datasets.building.engines.beam.pipelines.stage import Driver, NewFiles
 from my_datasets.building.units import SplitInput
 from my_datasets.errors import BuilderError, LostExamplesError, explain
+
+_FOLDER = "metadata"
+# Says that the values are complete, and which files hold them.
+_COMMITTED = f"{_FOLDER}/committed.json"
+
+
+def add_metadata(work: BuildFiles, collections: Mapping[Any, beam.PCollection]) -> None:
+    """Adds the writing of values to the pipeline of their collections.
+
+    Args:
+      work: Where they are written.
+      collections: Each with one element: the list of what the builder gave for that key.
+    """
+    for key, collection in collections.items():
+        _ = collection | f"Write metadata {key}" >> beam.Map(_Write(work, key))
+
+
+def commit_metadata(work: BuildFiles, keys: Iterable[Any]) -> None:
+    """Writes down that all values are there, beside those of which it is written already.
+
+    Args:
+      work: Where they are.
+      keys: Their keys, as given to `add`.
+
+    Raises:
+      LostExamplesError: One is not there.
+    """
+    names = {_name(key): key for key in keys}
+    for key, said in zip(names.values(), work.read_all(names), strict=True):
+        if said is None:
+            raise LostExamplesError(
+                explain(
+                    f"The pipeline ended without the metadata {key!r}.",
+                    fix="run the same again; if it stays, see the runner's own logs",
+                )
+            )
+    # A pipeline that is run again for one split has only the metadata of that one.
+    work.write_json(_COMMITTED, sorted({*names, *(work.read_json(_COMMITTED) or ())}))
+
+
+def read_metadata(work: BuildFiles) -> dict[Any, Any] | None:
+    """Returns the values by their keys; None if they are not complete."""
+    names: Iterable[str] | None = work.read_json(_COMMITTED)
+    if names is None:
+        return None
+    return {said["key"]: said["value"] for said in work.read_all(names)}
+
+
+@dataclass(frozen=True)
+class _Write:
+    """Writes the value of a key."""
+
+    work: BuildFiles
+    key: Any
+
+    def __call__(self, elements: list[Any]) -> None:
+        with self.work.telling_failures():
+            if len(elements) != 1:
+                raise BuilderError(
+                    explain(
+                        f"The collection for the metadata {self.key!r} has {len(elements)} "
+                        "elements.",
+                        "Expected one, such as beam.CombineGlobally(...) gives.",
+                        fix="combine it in _generate_examples or _build_pcollection",
+                    )
+                )
+            try:
+                self.work.write_json(_name(self.key), {"key": self.key, "value": elements[0]})
+            except (TypeError, ValueError) as error:
+                raise BuilderError(
+                    explain(
+                        f"The metadata {self.key!r} is a {type(elements[0]).__name__}, which "
+                        "JSON does not hold.",
+                        fix="convert it to an int, float, str, list or dict: .item() of a NumPy "
+                        "number",
+                    )
+                ) from error
+
+
+def _name(key: Any) -> str:
+    return f"{_FOLDER}/{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.json"
 
 
 def generate(driver: Driver) -> list[Gathered]:
@@ -35,7 +121,7 @@ def generate(driver: Driver) -> list[Gathered]:
     _gather_plain(driver)
     tasks = _units_left(driver)
     progress.units_done = progress.units - len(tasks)
-    lacks_metadata = driver.how.metadata is not None and metadata_values.read(driver.work) is None
+    lacks_metadata = driver.how.metadata is not None and read_metadata(driver.work) is None
     collections = [
         item
         for item in inputs
@@ -46,11 +132,11 @@ def generate(driver: Driver) -> list[Gathered]:
     if tasks or of_builder:
         _gather(driver, tasks, collections, of_builder=of_builder)
     elif lacks_metadata:
-        metadata_values.commit(driver.work, ())
+        commit_metadata(driver.work, ())
     found = []
     for item in inputs:
         try:
-            look = functools.partial(run_manifest.complete, driver.work, item, driver.options)
+            look = functools.partial(run_files.complete, driver.work, item, driver.options)
             found.append(driver.patiently(look))
         except LostExamplesError:
             driver.forget_generated(item.name)  # for the next run to fix
@@ -68,7 +154,7 @@ def _gather(
     pipeline = driver.how.pipeline if of_builder else None
     if pipeline is None:
         pipeline = driver.how.submission.pipeline()
-    here: list[Here] = []
+    here: list[ProcessLocal] = []
     if tasks:
         inputs = driver.job.inputs
         gatherings = [_gathering(driver, item) for item in inputs]
@@ -79,8 +165,8 @@ def _gather(
                 cloudpickle_pickler.dumps((generators, gatherings))
                 files = driver.work.write_tasks("units", tasks)
         else:
-            generators = [Here.kept(each) for each in generators]
-            items = [Here.kept(task.item) for task in tasks]
+            generators = [ProcessLocal.kept(each) for each in generators]
+            items = [ProcessLocal.kept(task.item) for task in tasks]
             here = [*generators, *items]
             kept = (replace(task, item=item) for task, item in zip(tasks, items, strict=True))
             files = driver.work.write_tasks("units", kept)
@@ -91,7 +177,7 @@ def _gather(
         generating.add_collection(pipeline, item, gathering, driver.surroundings)
     recorded = driver.how.metadata if of_builder else None
     if recorded is not None:
-        metadata_values.add(driver.work, recorded)
+        add_metadata(driver.work, recorded)
     try:
         result = driver.run_pipeline("generating", pipeline, _look(driver))
     finally:
@@ -100,7 +186,7 @@ def _gather(
     if of_builder:
         driver.how.ended(result)
     if recorded is not None:
-        driver.patiently(functools.partial(metadata_values.commit, driver.work, recorded))
+        driver.patiently(functools.partial(commit_metadata, driver.work, recorded))
 
 
 @contextmanager
@@ -124,7 +210,7 @@ def _sent_to_workers() -> Iterator[None]:
 
 
 def _is_left(driver: Driver, item: SplitInput) -> bool:
-    committed = f"{driver.work.generated(item.name)}/{run_manifest.COMMITTED}"
+    committed = f"{driver.work.generated(item.name)}/{run_files.COMMITTED}"
     return item.collection is not None and driver.work.place.read(committed) is None
 
 
@@ -134,9 +220,9 @@ def _gathering(driver: Driver, item: SplitInput) -> Gathering:
 
 def _gather_plain(driver: Driver) -> None:
     for item in driver.job.inputs:
-        if item.is_plain and not run_manifest.read(driver.work, item).state.is_complete(0):
+        if item.is_plain and not run_files.read(driver.work, item).state.is_complete(0):
             driver.forget_generated(item.name)
-            run_manifest.write_unit_names(driver.work, item)
+            run_files.write_unit_names(driver.work, item)
             threads = driver.options.worker_count
             generating.gather_here(_gathering(driver, item), item, threads, driver.meter)
 
@@ -146,8 +232,8 @@ def _units_left(driver: Driver) -> list[UnitTask]:
     for number, item in enumerate(driver.job.inputs):
         if item.is_plain or item.collection is not None:
             continue
-        run_manifest.write_unit_names(driver.work, item)
-        state = run_manifest.read(driver.work, item).state
+        run_files.write_unit_names(driver.work, item)
+        state = run_files.read(driver.work, item).state
         left += [
             UnitTask(number, unit, item.unit_name(unit), item.units.items[unit])
             for unit in range(len(item.units.items))
@@ -171,7 +257,10 @@ def _look(driver: Driver) -> Callable[[], None]:
                 if item.collection is None:
                     done = sum(state["complete"] for state in report["units"].values())
                     driver.meter.progress.units_done += done
-                total = sum(map(Tally.from_json, report.get("tallies", {}).values()), Tally())
+                total = sum(
+                    map(ChecksumTotals.from_json, report.get("tallies", {}).values()),
+                    ChecksumTotals(),
+                )
                 driver.meter.add(item.name, total.count, total.bytes)
 
     return look

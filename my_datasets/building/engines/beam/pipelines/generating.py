@@ -10,13 +10,11 @@ from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
 from my_datasets.building.batches import batches, rough_size
-from my_datasets.building.collector import Rules
-from my_datasets.building.engines.beam.pipelines.run_manifest import COMMITTED
-from my_datasets.building.engines.beam.pipelines.run_writer import Gatherer, Gathering
-from my_datasets.building.engines.beam.workers.environment_check import Surroundings
-from my_datasets.building.engines.beam.workspace.build_files import BuildFiles
-from my_datasets.building.job import Job
-from my_datasets.building.options import BuildOptions
+from my_datasets.building.collector import SplitRules
+from my_datasets.building.engines.beam.build_files import BuildFiles
+from my_datasets.building.engines.beam.pipelines.run_files import COMMITTED, Gatherer, Gathering
+from my_datasets.building.engines.beam.workers import Surroundings
+from my_datasets.building.options import BuildOptions, Job
 from my_datasets.building.progress import Meter
 from my_datasets.building.units import COLLECTION, Generator, SplitInput, examples_of
 
@@ -48,7 +46,7 @@ _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
-class Here:
+class ProcessLocal:
     """Something that stays in this process, where all the work is done; only its number is sent.
 
     Beam's runner for one process pickles all the same. A class of a notebook is pickled by value,
@@ -58,7 +56,7 @@ class Here:
     number: int
 
     @classmethod
-    def kept(cls, value: Any) -> "Here":
+    def kept(cls, value: Any) -> "ProcessLocal":
         """Keeps something until `forget`."""
         found = cls(next(_numbers))
         _here[found.number] = value
@@ -70,12 +68,12 @@ class Here:
 
 
 def _found(value: Any) -> Any:
-    return _here[value.number] if isinstance(value, Here) else value
+    return _here[value.number] if isinstance(value, ProcessLocal) else value
 
 
 def gathering_of(work: BuildFiles, job: Job, item: SplitInput, options: BuildOptions) -> Gathering:
     """Returns how a split is gathered."""
-    rules = Rules(
+    rules = SplitRules(
         item.name, ordered=job.ordered, quarantine=options.on_error == "quarantine",
         # Of a collection no part is the first one.
         limit=None if item.collection is not None else job.max_examples,
@@ -99,7 +97,7 @@ def add_units(
     pipeline: beam.Pipeline,
     files: Sequence[str],
     gatherings: Sequence[Gathering],
-    generators: Sequence[Generator | Here],
+    generators: Sequence[Generator | ProcessLocal],
     surroundings: Surroundings,
 ) -> None:
     """Adds the gathering of units to a pipeline.
@@ -152,7 +150,7 @@ class GatherUnits(beam.DoFn):  # type: ignore[misc]
     def __init__(
         self,
         gatherings: Sequence[Gathering],
-        generators: Sequence[Generator | Here],
+        generators: Sequence[Generator | ProcessLocal],
         surroundings: Surroundings,
     ) -> None:
         """Takes what a worker needs."""

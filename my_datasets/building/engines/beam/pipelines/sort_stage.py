@@ -3,13 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from my_datasets.building import runs
-from my_datasets.building.engines.beam.pipelines import buckets, run_manifest, sorting
-from my_datasets.building.engines.beam.pipelines.checksum_totals import Tally
-from my_datasets.building.engines.beam.pipelines.progress import NewFiles
-from my_datasets.building.engines.beam.pipelines.run_manifest import Gathered
+from my_datasets.building.engines.beam.pipelines import buckets, run_files, sorting
+from my_datasets.building.engines.beam.pipelines.run_files import ChecksumTotals, Gathered
 from my_datasets.building.engines.beam.pipelines.sorting import PART, REPORT, SortedBucket, Sorting
-from my_datasets.building.engines.beam.pipelines.stage import Driver
-from my_datasets.building.engines.planning import limit
+from my_datasets.building.engines.beam.pipelines.stage import Driver, NewFiles
+from my_datasets.building.planning import limit
 from my_datasets.building.units import SplitInput
 from my_datasets.errors import DuplicateKeyError, LostExamplesError, explain
 
@@ -73,9 +71,9 @@ def _reconciled(
     _read_parts(driver, sortings, left, there)
     parts = [[each[number] for number in sorted(each)] for each in there]
     for item, one, its in zip(driver.job.inputs, found, parts, strict=True):
-        total = sum((part.kept + part.dropped for part in its), Tally())
+        total = sum((part.kept + part.dropped for part in its), ChecksumTotals())
         if total != one.tally:
-            raise run_manifest.lost(item.name, "sorted", one.tally, total)
+            raise run_files.lost(item.name, "sorted", one.tally, total)
     return parts
 
 

@@ -11,13 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.building import runs
-from my_datasets.building.engines.beam.pipelines import blocks, checksum_totals
+from my_datasets.building.engines.beam import build_files
+from my_datasets.building.engines.beam.build_files import BuildFiles
+from my_datasets.building.engines.beam.pipelines import buckets, run_files
 from my_datasets.building.engines.beam.pipelines.buckets import Buckets
-from my_datasets.building.engines.beam.pipelines.checksum_totals import Tally
-from my_datasets.building.engines.beam.pipelines.run_manifest import CountedRun, unit_names
-from my_datasets.building.engines.beam.workers.environment_check import Surroundings
-from my_datasets.building.engines.beam.workspace import local_runs
-from my_datasets.building.engines.beam.workspace.build_files import BuildFiles
+from my_datasets.building.engines.beam.pipelines.run_files import (
+    ChecksumTotals,
+    CountedRun,
+    unit_names,
+)
+from my_datasets.building.engines.beam.workers import Surroundings
 from my_datasets.building.runs import Columns, Run
 from my_datasets.building.shards import duplicate_key
 from my_datasets.errors import LostExamplesError, explain
@@ -63,8 +66,8 @@ class SortedBucket:
 
     number: int
     run: Run | None
-    kept: Tally
-    dropped: Tally
+    kept: ChecksumTotals
+    dropped: ChecksumTotals
 
     @classmethod
     def of(
@@ -80,7 +83,12 @@ class SortedBucket:
         run = Run(**said["run"]) if said["run"] else None
         if run is not None and sizes.get(run.path) != run.file_bytes:
             return None
-        return cls(number, run, Tally.from_json(said["kept"]), Tally.from_json(said["dropped"]))
+        return cls(
+            number,
+            run,
+            ChecksumTotals.from_json(said["kept"]),
+            ChecksumTotals.from_json(said["dropped"]),
+        )
 
 
 def add_sorting(
@@ -162,7 +170,7 @@ class CutRuns(beam.DoFn):  # type: ignore[misc]
         split, counted = task
         with self._work.telling_failures():
             edges = self._edges_of(split)
-            with local_runs.opened(self._work.place, counted.run) as run:
+            with build_files.opened_here(self._work.place, counted.run) as run:
                 here = replace(counted, run=run.run)
                 high = run.run.mapped("high")
                 for first, last in self._wanted[split].ranges:
@@ -194,7 +202,7 @@ def _by_bucket(
 def _blocks(counted: CountedRun, begin: int, end: int) -> Iterator[bytes]:
     run = counted.run
     sizes = run.mapped("size")
-    for first, last in blocks.ranges(sizes, begin, end):
+    for first, last in buckets.ranges(sizes, begin, end):
         yield from _block(counted, run.columns(list(runs.COLUMNS), first, last), first)
 
 
@@ -212,7 +220,7 @@ def _block(counted: CountedRun, index: Columns, first: int) -> Iterator[bytes]:
             return
         data, keys = _taken(data, index["size"], rows), _taken(keys, index["key_size"], rows)
         index = {name: values[rows] for name, values in index.items()}
-    yield blocks.packed(index, data, keys)
+    yield buckets.packed(index, data, keys)
 
 
 def _taken(data: Bytes, sizes: npt.NDArray[np.uint64], rows: _Rows) -> Bytes:
@@ -239,7 +247,7 @@ class SortBucket(beam.DoFn):  # type: ignore[misc]
         key, values = group
         with self._work.telling_failures():
             sorting, bucket = self._sortings[key // _SPLIT], key % _SPLIT
-            index, records, keys = blocks.unpacked(values)
+            index, records, keys = buckets.unpacked(values)
             order, dropped = _chosen(sorting, index, records, keys)
             name = self._work.part(sorting.buckets.split, bucket)
             _write(self._work, name, index, records, order, _tally(records, dropped))
@@ -247,7 +255,7 @@ class SortBucket(beam.DoFn):  # type: ignore[misc]
 
 def _write(
     work: BuildFiles, name: str, index: Columns, records: pa.LargeBinaryArray, order: _Rows,
-    dropped: Tally,
+    dropped: ChecksumTotals,
 ) -> None:  # fmt: skip
     said = None
     if len(order):
@@ -263,10 +271,10 @@ def _write(
     work.write_json(f"{name}{REPORT}", report)
 
 
-def _tally(records: pa.LargeBinaryArray, rows: _Rows) -> Tally:
+def _tally(records: pa.LargeBinaryArray, rows: _Rows) -> ChecksumTotals:
     offsets = pieces.offsets_of(records)
     ends = offsets[1:] - offsets[0]
-    return checksum_totals.of_some(pieces.bytes_of(records), ends[rows], np.diff(offsets)[rows])
+    return run_files.of_some(pieces.bytes_of(records), ends[rows], np.diff(offsets)[rows])
 
 
 def _chosen(

@@ -1,30 +1,96 @@
 """What the stages of a build on Beam share in the building process."""
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import apache_beam as beam
 from apache_beam.runners.runner import PipelineState
 
-from my_datasets.building.engines.beam.pipelines.progress import watching
+from my_datasets.building.engines.beam.build_files import BuildFiles
 from my_datasets.building.engines.beam.runners.runners import Submission
-from my_datasets.building.engines.beam.workers.environment_check import Surroundings
-from my_datasets.building.engines.beam.workspace.build_files import BuildFiles
-from my_datasets.building.engines.beam.workspace.workspace import Place
-from my_datasets.building.job import Examine, Job
-from my_datasets.building.options import BuildOptions
+from my_datasets.building.engines.beam.workers import Surroundings
+from my_datasets.building.engines.beam.workspace import Place
+from my_datasets.building.options import BuildOptions, Examine, Job
 from my_datasets.building.progress import Meter
 from my_datasets.core import interruption
-from my_datasets.errors import LostExamplesError
+from my_datasets.core.logs import get_logger
+from my_datasets.errors import LostExamplesError, MyDatasetsError
+
+_LOGGER = get_logger(__name__)
+
+# Seconds between two looks, and how many times as long as a look itself at least: where there are
+# a million files, looking takes a while.
+_EVERY = 2.0
+_TIMES = 20
+
+
+@contextmanager
+def watch_progress(look: Callable[[], None], meter: Meter) -> Iterator[None]:
+    """Looks, and tells, every few seconds while a pipeline runs.
+
+    Args:
+      look: Brings the progress up to date.
+      meter: Tells it; nobody else uses it meanwhile.
+    """
+    over = threading.Event()
+
+    def run() -> None:
+        wait = _EVERY
+        while not over.wait(wait):
+            begin = time.monotonic()
+            try:
+                look()
+            except (MyDatasetsError, OSError) as error:
+                # The pipeline goes on; a store, for one, may answer again by the next time.
+                _LOGGER.warning("It is not seen how far the pipeline is: %s", error)
+            wait = max(_EVERY, _TIMES * (time.monotonic() - begin))
+            meter.tell()
+
+    thread = threading.Thread(target=run, name="watching a pipeline", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class NewFiles:
+    """The files of a kind that have come since one last looked."""
+
+    def __init__(self, place: Place, folder: str, ending: str = "") -> None:
+        """Passes over those that are there.
+
+        Args:
+          place: The place.
+          folder: Where they come.
+          ending: How their names end.
+        """
+        self._place, self._folder, self._ending = place, folder, ending
+        self._known: set[str] = set()
+        self.look()
+
+    def look(self) -> list[tuple[str, int]]:
+        """Returns the names of the new ones, and their sizes in bytes."""
+        new = [
+            (f"{self._folder}/{name}", size)
+            for name, size in sorted(self._place.sizes(self._folder).items())
+            if name.endswith(self._ending) and name not in self._known
+        ]
+        self._known |= {name.removeprefix(f"{self._folder}/") for name, _ in new}
+        return new
+
 
 _Found = TypeVar("_Found")
 
 
 def _is_no_interruption(record: logging.LogRecord) -> bool:
-    return record.exc_info is None or interruption.behind(record.exc_info[1]) is None
+    return record.exc_info is None or interruption.interruption_of(record.exc_info[1]) is None
 
 
 # Beam logs a traceback of whatever is raised in a function that it runs, also of Ctrl-C.
@@ -124,7 +190,7 @@ class Driver:
         """
         self.work.forget_failures()
         try:
-            with watching(look, self.meter):
+            with watch_progress(look, self.meter):
                 result = pipeline.run()
                 try:
                     state = result.wait_until_finish()
@@ -136,7 +202,7 @@ class Driver:
                 raise RuntimeError(f"The pipeline ended as {state}.")
         except Exception as error:
             # Beam makes its own errors of whatever is raised in a function that it runs here.
-            if (interrupted := interruption.behind(error)) is not None:
+            if (interrupted := interruption.interruption_of(error)) is not None:
                 raise interrupted from None
             raise self.work.failure(stage, error) from error
         finally:

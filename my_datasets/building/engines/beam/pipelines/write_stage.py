@@ -1,22 +1,260 @@
 """The third stage, in the building process: shards are cut, handed to Beam and reconciled."""
 
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
-from my_datasets.building.engines import writing as local_writing
-from my_datasets.building.engines.beam.pipelines import run_manifest, writing
-from my_datasets.building.engines.beam.pipelines.checksum_totals import Tally
-from my_datasets.building.engines.beam.pipelines.progress import NewFiles
-from my_datasets.building.engines.beam.pipelines.run_manifest import Gathered
+import apache_beam as beam
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.building import shards
+from my_datasets.building.engines import shard_writing
+from my_datasets.building.engines import shard_writing as local_writing
+from my_datasets.building.engines.beam import build_files
+from my_datasets.building.engines.beam.build_files import BuildFiles
+from my_datasets.building.engines.beam.pipelines import run_files
+from my_datasets.building.engines.beam.pipelines.run_files import ChecksumTotals, Gathered
 from my_datasets.building.engines.beam.pipelines.sorting import SortedBucket
-from my_datasets.building.engines.beam.pipelines.stage import Driver
-from my_datasets.building.engines.beam.pipelines.writing import HowShards, ShardTask, WrittenShard
-from my_datasets.building.engines.beam.workspace import local_runs
-from my_datasets.building.job import SplitResult
+from my_datasets.building.engines.beam.pipelines.stage import Driver, NewFiles
+from my_datasets.building.engines.beam.workers import Surroundings
+from my_datasets.building.engines.beam.workspace import Place
+from my_datasets.building.journal import FinishedShard
+from my_datasets.building.options import Examine, SplitResult, WriteShard
+from my_datasets.building.runs import Columns, Run
 from my_datasets.building.units import SplitInput
-from my_datasets.errors import LostExamplesError
-from my_datasets.metadata import sidecars
+from my_datasets.errors import CorruptShardError, LostExamplesError, explain
+from my_datasets.metadata import recorded_files, sidecars
 from my_datasets.metadata.content import ShardContent
-from my_datasets.records import tfrecord
+from my_datasets.records import shard_reader, tfrecord
+from my_datasets.records.tf_example.pieces import Bytes
+
+# Records of about so many bytes are copied, and read back, at once.
+_AT_ONCE = 4 << 20
+# Where finished shards are, their reports, and what was found in them.
+SHARDS, REPORTS, FINDINGS = "shards", "shard reports", "findings"
+SUMMARY = ".pickle"
+
+
+@dataclass(frozen=True)
+class ShardWriteOptions:
+    """How shards are written; workers get a copy of it.
+
+    Attributes:
+      write_shard: Writes a shard in another format than TFRecord; None for TFRecord.
+      file_format: The format.
+      with_keys: Whether the hashes of keys are written beside shards.
+      examine: Looks at a shard once it is written.
+    """
+
+    write_shard: WriteShard | None
+    file_format: str
+    with_keys: bool
+    examine: Examine
+
+
+@dataclass(frozen=True)
+class ShardTask:
+    """A shard to be written.
+
+    Attributes:
+      name: Its file name.
+      count: The records it is to have.
+      of: Those that its split has.
+      pieces: Parts, and the records of each: the first and the one after the last.
+    """
+
+    name: str
+    count: int
+    of: int
+    pieces: tuple[tuple[Run, int, int], ...]
+
+
+@dataclass(frozen=True)
+class WrittenShard:
+    """A shard that was written, as its report says.
+
+    Attributes:
+      shard: The shard.
+      tally: What its records add up to, as they were read back from the file.
+      sidecars: The size and SHA-256 of the files beside it, by name.
+    """
+
+    shard: FinishedShard
+    tally: ChecksumTotals
+    sidecars: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, said: Mapping[str, Any], sizes: Mapping[str, int]) -> "WrittenShard | None":
+        """Returns a shard; None if its files are not as its report says.
+
+        Args:
+          said: The report.
+          sizes: Those of the files that are there, by their names.
+        """
+        shard = FinishedShard(**said["shard"])
+        if any(sizes.get(name) != size for name, (size, _) in shard.files.items()):
+            return None
+        return cls(shard, ChecksumTotals.from_json(said["tally"]), said["sidecars"])
+
+
+def report_of(name: str) -> str:
+    """Returns where the report of a shard is."""
+    return f"{REPORTS}/{name}.json"
+
+
+def tasks(parts: Sequence[SortedBucket], count: int, names: Sequence[str]) -> Iterator[ShardTask]:
+    """Yields the shards of a split.
+
+    Args:
+      parts: Its parts that have records, in their order.
+      count: How many records it is to have: the first ones.
+      names: The file names of the shards.
+    """
+    runs = [part.run for part in parts if part.run is not None]
+    starts = [0, *itertools.accumulate(run.count for run in runs)]
+    which = 0
+    edges = shards.boundaries(count, len(names))
+    for name, (begin, end) in zip(names, itertools.pairwise(edges), strict=True):
+        pieces = []
+        while which < len(runs) and starts[which] < end:
+            first, last = max(begin, starts[which]), min(end, starts[which + 1])
+            pieces.append((runs[which], first - starts[which], last - starts[which]))
+            if starts[which + 1] > end:
+                break
+            which += 1
+        yield ShardTask(name, end - begin, count, tuple(pieces))
+
+
+def findings_of(name: str) -> str:
+    """Returns where what was found in a shard is put."""
+    return f"{FINDINGS}/{name}"
+
+
+def add_writing(
+    pipeline: beam.Pipeline, files: Sequence[str], work: BuildFiles, how: ShardWriteOptions,
+    surroundings: Surroundings,
+) -> None:  # fmt: skip
+    """Adds the writing of shards to a pipeline.
+
+    Args:
+      pipeline: The pipeline.
+      files: Those with `ShardTask`s, by their names.
+      work: Where parts are, and shards come.
+      how: How shards are written.
+      surroundings: What workers must find.
+    """
+    _ = (
+        pipeline
+        | "Files of shards" >> beam.Create(list(files), reshuffle=False)
+        | "Read shards" >> beam.FlatMap(work.tasks_in)
+        | "Spread shards" >> beam.Reshuffle()
+        | "Write shards" >> beam.ParDo(WriteShards(work, how, surroundings))
+    )
+
+
+class WriteShards(beam.DoFn):  # type: ignore[misc]
+    """Writes shards, and reads them back."""
+
+    def __init__(
+        self, work: BuildFiles, how: ShardWriteOptions, surroundings: Surroundings
+    ) -> None:
+        """Takes what a worker needs."""
+        self._work = work
+        self._how = how
+        self._surroundings = surroundings
+
+    def setup(self) -> None:
+        """Sees that this worker is like the building process."""
+        with self._work.telling_failures():
+            self._surroundings.check()
+
+    def process(self, task: ShardTask) -> None:
+        """Writes a shard, what lies beside it, what was found in it, and its report."""
+        work, how = self._work, self._how
+        with work.telling_failures(), work.place.draft() as directory:
+            path = Path(directory) / task.name
+            records = _records(work.place, task)
+            shard, _, keys = shard_writing.write_shard(path, task.count, records, how.write_shard)
+            found, offsets = _read_back(path, how.file_format)
+            _check(task, found)
+            shard = shard_writing.with_sidecars(
+                shard, path, offsets if how.write_shard is None else None,
+                keys if how.with_keys else None,
+            )  # fmt: skip
+            sidecars = recorded_files.of_files(path.parent, {path.name})
+            self._examine(path, task)
+            for name in shard.files:
+                work.place.put(Path(directory) / name, f"{SHARDS}/{name}")
+            said = {"shard": asdict(shard), "tally": found.to_json(), "sidecars": sidecars}
+            work.write_json(report_of(task.name), said)
+
+    def _examine(self, path: Path, task: ShardTask) -> None:
+        place = self._work.place
+        with place.draft() as directory:
+            found = self._how.examine(path, task.count, task.of, Path(directory))
+            for each in sorted(Path(directory).iterdir()):
+                place.put(each, f"{findings_of(task.name)}/{each.name}")
+        place.write(f"{findings_of(task.name)}{SUMMARY}", pickle.dumps(found))
+
+
+def _records(place: Place, task: ShardTask) -> Iterator[tuple[Bytes, Columns]]:
+    """Yields the framed records of a shard, in portions, with their hashes and sizes."""
+    for part, first, last in task.pieces:
+        with build_files.opened_here(place, part) as here:
+            here.bring(first, last)
+            yield from _portions(here.run, first, last)
+
+
+def _portions(run: Run, first: int, last: int) -> Iterator[tuple[Bytes, Columns]]:
+    sizes = run.mapped("size")
+    while first < last:
+        ends = np.cumsum(sizes[first : min(last, first + _AT_ONCE // tfrecord.OVERHEAD)])
+        count = max(1, int(np.searchsorted(ends, _AT_ONCE, side="right")))
+        columns = run.columns(("high", "low", "size", "begin"), first, first + count)
+        data = np.empty(int(columns["size"].sum()), np.uint8)
+        run.read_into(data.data, int(columns["begin"][0]))
+        yield data, columns
+        first += count
+
+
+def _read_back(path: Path, file_format: str) -> tuple[ChecksumTotals, npt.NDArray[np.uint64]]:
+    """Returns what the records of a file add up to, and where they begin if they are TFRecords.
+
+    From the file alone: its lengths are followed, and each record's checksum is made anew.
+    """
+    checksums, sizes = 0, [np.zeros(1, np.uint64)]
+    try:
+        for records in shard_reader.records(path, file_format):
+            found = np.fromiter(map(google_crc32c.value, records), np.uint32, len(records))
+            checksums += int(tfrecord.masked(found).sum(dtype=np.uint64))
+            sizes.append(np.fromiter(map(len, records), np.uint64, len(records)))
+    except shard_reader.DamagedError as error:
+        raise CorruptShardError(
+            explain(
+                f"{path.name} is not on the disk as it was written: {error}",
+                fix="see to the disk, or to the network's, then run the same again",
+            )
+        ) from error
+    lengths = np.concatenate(sizes)
+    lengths[1:] += np.uint64(tfrecord.OVERHEAD)
+    offsets = np.cumsum(lengths, dtype=np.uint64)
+    return ChecksumTotals(len(offsets) - 1, int(offsets[-1]), checksums % 2**64), offsets
+
+
+def _check(task: ShardTask, found: ChecksumTotals) -> None:
+    if found.count != task.count:
+        raise LostExamplesError(
+            explain(
+                f"The shard {task.name} does not add up.",
+                f"Expected: {task.count:,} records; read back: {found.count:,}",
+                fix="run the same again; if it stays, please report it",
+            )
+        )
 
 
 def write(
@@ -31,7 +269,7 @@ def write(
       MyDatasetsError: See `engine.build`.
     """
     inputs = driver.job.inputs
-    kept = [sum((part.kept for part in its), Tally()) for its in parts]
+    kept = [sum((part.kept for part in its), ChecksumTotals()) for its in parts]
     driver.meter.begin("writing", expected_bytes=sum(one.bytes for one in kept))
     tasks = [_tasks(driver, *each) for each in zip(inputs, parts, kept, strict=True)]
     there = _written(driver, tasks)
@@ -47,7 +285,7 @@ def write(
     try:
         return driver.patiently(look)
     except LostExamplesError:
-        for folder in (writing.SHARDS, writing.REPORTS, writing.FINDINGS):
+        for folder in (SHARDS, REPORTS, FINDINGS):
             driver.work.place.forget(folder)  # for the next run to fix
         raise
 
@@ -60,41 +298,41 @@ def _write_shards(driver: Driver, left: Sequence[ShardTask]) -> None:
     place.require_room(need, "The shards take")
     pipeline = driver.how.submission.pipeline()
     files = driver.work.write_tasks("shards", left)
-    how = HowShards(
+    how = ShardWriteOptions(
         driver.job.write_shard, driver.how.file_format, not driver.job.ordered, driver.how.examine
     )
-    writing.add_writing(pipeline, files, driver.work, how, driver.surroundings)
+    add_writing(pipeline, files, driver.work, how, driver.surroundings)
     driver.run_pipeline("writing", pipeline, _look(driver))
 
 
 def _written(driver: Driver, tasks: Sequence[Sequence[ShardTask]]) -> dict[str, WrittenShard]:
     """Returns the shards that are there, by their names."""
     work = driver.work
-    sizes = {**work.place.handed_over(), **work.place.sizes(writing.SHARDS)}
-    found_in = work.place.sizes(writing.FINDINGS)
+    sizes = {**work.place.handed_over(), **work.place.sizes(SHARDS)}
+    found_in = work.place.sizes(FINDINGS)
     names = [
         one.name
         for some in tasks
         for one in some
-        if one.name in sizes and one.name + writing.SUMMARY in found_in
+        if one.name in sizes and one.name + SUMMARY in found_in
     ]
-    said = work.read_all(map(writing.report_of, names))
+    said = work.read_all(map(report_of, names))
     found = (WrittenShard.of(one, sizes) for one in said if one is not None)
     return {one.shard.name: one for one in found if one is not None}
 
 
 def _tasks(
-    driver: Driver, item: SplitInput, parts: Sequence[SortedBucket], kept: Tally
+    driver: Driver, item: SplitInput, parts: Sequence[SortedBucket], kept: ChecksumTotals
 ) -> list[ShardTask]:
     count, size = _wanted(driver, item, parts, kept)
     num_bytes = size - count * tfrecord.OVERHEAD
     number = local_writing.number_of_shards(driver.job, item, num_bytes, count)
     names = [driver.job.shard_name(item.name, i, number) for i in range(number)]
-    return list(writing.tasks(parts, count, names))
+    return list(tasks(parts, count, names))
 
 
 def _wanted(
-    driver: Driver, item: SplitInput, parts: Sequence[SortedBucket], kept: Tally
+    driver: Driver, item: SplitInput, parts: Sequence[SortedBucket], kept: ChecksumTotals
 ) -> tuple[int, int]:
     """Returns how many records are written, the first ones, and their size with framing."""
     most = driver.job.max_examples
@@ -106,14 +344,14 @@ def _wanted(
         if not rows:
             break
         count += rows
-        with local_runs.opened(driver.work.place, run) as here:
+        with build_files.opened_here(driver.work.place, run) as here:
             size += int(here.run.mapped("size")[:rows].sum())
     return count, size
 
 
 def _look(driver: Driver) -> Callable[[], None]:
     """Returns what counts the shards that have come."""
-    files = NewFiles(driver.work.place, writing.SHARDS)
+    files = NewFiles(driver.work.place, SHARDS)
 
     def look() -> None:
         for name, size in files.look():
@@ -124,7 +362,7 @@ def _look(driver: Driver) -> Callable[[], None]:
 
 
 def _result(
-    item: SplitInput, found: Gathered, tasks: Sequence[ShardTask], kept: Tally,
+    item: SplitInput, found: Gathered, tasks: Sequence[ShardTask], kept: ChecksumTotals,
     there: Mapping[str, WrittenShard],
 ) -> SplitResult:  # fmt: skip
     """Returns a split of which all shards are there, and add up to what was gathered."""
@@ -132,14 +370,14 @@ def _result(
     for task in tasks:
         one = there.get(task.name)
         if one is None:
-            raise run_manifest.lost(item.name, "written", f"the shard {task.name}", "no such file")
+            raise run_files.lost(item.name, "written", f"the shard {task.name}", "no such file")
         written.append(one)
-    total = sum((one.tally for one in written), Tally())
+    total = sum((one.tally for one in written), ChecksumTotals())
     expected = sum(task.count for task in tasks)
     # Of a sample only the number is known beforehand.
     is_right = total == kept if expected == kept.count else total.count == expected
     if not is_right:
-        raise run_manifest.lost(item.name, "written", kept, total)
+        raise run_files.lost(item.name, "written", kept, total)
     shards = tuple(
         ShardContent(one.name, one.bytes, one.count, one.sha256)
         for one in (each.shard for each in written)

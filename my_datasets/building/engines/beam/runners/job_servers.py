@@ -41,7 +41,7 @@ class _Process(job_server.JobServer):  # type: ignore[misc]
                 self._server.stop()
 
 
-class KeepingServer:
+class LazyJobServer:
     """Starts a job server when it is first asked for, and keeps it."""
 
     _server: _Process | None = None
@@ -69,7 +69,7 @@ class KeepingServer:
         raise NotImplementedError
 
 
-class FlinkRunner(KeepingServer, flink_runner.FlinkRunner):  # type: ignore[misc]
+class FlinkRunner(LazyJobServer, flink_runner.FlinkRunner):  # type: ignore[misc]
     """Runs pipelines on Flink."""
 
     def _made(self, options: Any) -> job_server.JobServer:
@@ -80,7 +80,7 @@ class FlinkRunner(KeepingServer, flink_runner.FlinkRunner):  # type: ignore[misc
         return _Process(_OfFlink(options))
 
 
-class SparkRunner(KeepingServer, spark_runner.SparkRunner):  # type: ignore[misc]
+class SparkRunner(LazyJobServer, spark_runner.SparkRunner):  # type: ignore[misc]
     """Runs pipelines on Spark."""
 
     def _made(self, options: Any) -> job_server.JobServer:
@@ -90,7 +90,7 @@ class SparkRunner(KeepingServer, spark_runner.SparkRunner):  # type: ignore[misc
         return _Process(_OfSpark(options))
 
 
-class PrismRunner(KeepingServer, prism_runner.PrismRunner):  # type: ignore[misc]
+class PrismRunner(LazyJobServer, prism_runner.PrismRunner):  # type: ignore[misc]
     """Runs pipelines on Prism, which is its own job server."""
 
     def _made(self, options: Any) -> job_server.JobServer:

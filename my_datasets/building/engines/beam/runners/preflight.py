@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 import apache_beam as beam
 
+from my_datasets.building.engines.beam import workers
+from my_datasets.building.engines.beam.build_files import BuildFiles
 from my_datasets.building.engines.beam.runners.runners import (
     DASK,
     DATAFLOW,
@@ -23,9 +25,7 @@ from my_datasets.building.engines.beam.runners.runners import (
     SPARK,
     Submission,
 )
-from my_datasets.building.engines.beam.workers import process
-from my_datasets.building.engines.beam.workers.environment_check import Surroundings
-from my_datasets.building.engines.beam.workspace.build_files import BuildFiles
+from my_datasets.building.engines.beam.workers import Surroundings
 from my_datasets.errors import BuildInterruptedError, InvalidOptionError, explain
 
 # Seconds in which an address has to answer.
@@ -117,7 +117,7 @@ def _check_environment(submission: Submission) -> None:
                     f"environment_type is PROCESS, and its command is {command!r}.",
                     "It is no program that can be run.",
                     fix="pass --beam-option environment_config="
-                    f'\'{{"command": "/ENV/bin/{process.PROGRAM}"}}\', of an environment '
+                    f'\'{{"command": "/ENV/bin/{workers.PROGRAM}"}}\', of an environment '
                     "with this package and the builder's",
                 )
             )
@@ -148,7 +148,7 @@ def _listed(value: Any) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Ask:
+class EnvironmentProbe:
     """Answers for a worker."""
 
     work: BuildFiles
@@ -170,7 +170,7 @@ def _ask_workers(submission: Submission, work: BuildFiles, surroundings: Surroun
         pipeline
         | "Numbers" >> beam.Create(list(range(_ASKED)), reshuffle=False)
         | "Spread" >> beam.Reshuffle()
-        | "Ask" >> beam.Map(Ask(work, surroundings))
+        | "Ask" >> beam.Map(EnvironmentProbe(work, surroundings))
     )
     failed: list[Exception] = []
     try:
@@ -203,6 +203,6 @@ def _ask_workers(submission: Submission, work: BuildFiles, surroundings: Surroun
         )
     if failed:
         begun = bool(work.place.sizes(_ANSWERS))
-        never = None if begun else process.cannot_start(submission.options, failed[0])
+        never = None if begun else workers.cannot_start(submission.options, failed[0])
         raise never or work.failure("asking the workers what they have", failed[0]) from failed[0]
     work.place.forget(_ANSWERS)

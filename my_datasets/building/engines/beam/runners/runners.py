@@ -13,12 +13,12 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
+from my_datasets.building.engines.beam import workers
 from my_datasets.building.engines.beam.runners import job_servers
-from my_datasets.building.engines.beam.workers import process
 from my_datasets.errors import InvalidOptionError, explain
 
 if TYPE_CHECKING:
-    from my_datasets.building.engines.beam.runners.dask_cluster import Cluster
+    from my_datasets.building.engines.beam.runners.dask_runner import Cluster
 
 _LOSING_MODES = ("multi_threading", "multi_processing")
 # Workers are threads of the building process; a job server answers within seconds, or never.
@@ -67,7 +67,7 @@ DATAFLOW = Preset("dataflow", ("dataflowrunner",), knows_all_options=False)
 PRESETS = (IN_PROCESS, DASK, PRISM, FLINK, SPARK, PORTABLE, DATAFLOW)
 
 # A job server of these is a process of the build.
-_WITH_SERVER: dict[str, type[job_servers.KeepingServer]] = {
+_WITH_SERVER: dict[str, type[job_servers.LazyJobServer]] = {
     PRISM.name: job_servers.PrismRunner,
     FLINK.name: job_servers.FlinkRunner,
     SPARK.name: job_servers.SparkRunner,
@@ -119,17 +119,17 @@ class Submission:
         if "environment_config" in given or "environment_options" in given:
             self.options.setdefault("environment_type", "DOCKER")
         if str(self.options.get("environment_type", "")).upper() == "PROCESS":
-            self.options = process.configured(self.options)
+            self.options = workers.configured(self.options)
         _check(self.preset, self.options)
         self._cluster: Cluster | None = None
-        self._with_server: job_servers.KeepingServer | None = None
+        self._with_server: job_servers.LazyJobServer | None = None
 
     def cluster(self) -> "Cluster":
         """Returns the connection to Dask, which all pipelines share."""
-        from my_datasets.building.engines.beam.runners import dask_cluster
+        from my_datasets.building.engines.beam.runners import dask_runner
 
         if self._cluster is None:
-            self._cluster = dask_cluster.Cluster(self.options)
+            self._cluster = dask_runner.Cluster(self.options)
         return self._cluster
 
     def close(self) -> None:

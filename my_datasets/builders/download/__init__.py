@@ -1,1 +1,0 @@
-"""A TFDS download manager whose files are fetched by this package."""

@@ -1,0 +1,160 @@
+"""The base class of columns, which passes values to TFDS one at a time."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core import example_serializer
+
+from my_datasets.builders.encode.validation_errors import located, raise_if_not_of_the_example
+from my_datasets.building.units import InvalidValue
+from my_datasets.records.tf_example import encoding
+from my_datasets.records.tf_example.pieces import Piece
+
+
+@dataclass(frozen=True)
+class EncodedValue:
+    """A value that is already encoded."""
+
+    entries: bytes
+    misfit: InvalidValue | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in memory, for the size limit of batches."""
+        return len(self.entries)
+
+
+# Types whose values are immutable.
+_CONSTANT = frozenset({bool, int, float, str, bytes, type(None)})
+
+
+def is_constant(kind: type) -> bool:
+    """Returns whether values of a type are immutable."""
+    return kind in _CONSTANT or issubclass(kind, np.generic)
+
+
+class ColumnEncoder:
+    """Encodes a top-level feature with TFDS, one value at a time: the fallback of other columns."""
+
+    # Whether a text may be the path of a file that contains the value.
+    may_read_files = True
+
+    def __init__(
+        self, name: str, feature: tfds.features.FeatureConnector, *, is_whole: bool = False
+    ) -> None:
+        """Prepares TFDS's serialiser.
+
+        Args:
+          name: The feature's name.
+          feature: The feature's connector.
+          is_whole: Whether the feature is the whole example, rather than an entry of a dict.
+        """
+        self.name = name
+        self.feature = feature
+        self._is_whole = is_whole
+        info = feature.get_serialized_info()
+        self._serializer = example_serializer.ExampleSerializer(info if is_whole else {name: info})
+
+    def own(self, value: Any) -> Any:
+        """Returns a copy of a value, in the form that `encode` takes, unaffected by later changes.
+
+        The base class encodes it immediately, and only once: it may be a generator, an open file,
+        or the path of a file that is about to be removed.
+        """
+        try:
+            return EncodedValue(self._entries(value))
+        except Exception as error:
+            raise_if_not_of_the_example(error, self.name)
+            misfit = located(self.feature, value, error, self.name)
+            misfit.__cause__ = error
+            return EncodedValue(b"", misfit)
+
+    def encode(self, values: list[Any]) -> list[Piece]:
+        """Returns the map entries of a list of values, as the builder yielded them."""
+        return self.quickly(values) or self._one_by_one(values)
+
+    def encode_arrow(self, array: pa.Array) -> list[Piece]:
+        """Returns the map entries of an Arrow column."""
+        return self.encode(array.to_pylist())
+
+    def quickly(self, values: list[Any]) -> list[Piece] | None:  # noqa: ARG002
+        """Returns what `_one_by_one` does, but faster; None if it does not support these values."""
+        return None
+
+    def _one_by_one(self, values: list[Any]) -> list[Piece]:
+        entries = []
+        for value in values:
+            if type(value) is not EncodedValue:
+                entries.append(self._entries(value))
+            elif value.misfit is not None:
+                raise value.misfit
+            else:
+                entries.append(value.entries)
+        return encoding.raw(entries)
+
+    def _entries(self, value: Any) -> bytes:
+        encoded = self.feature.encode_example(value)
+        return _entries_of(self._serializer, encoded if self._is_whole else {self.name: encoded})
+
+    def _uniform(self, array: pa.Array) -> tuple[pa.Array, tuple[int, ...]] | None:
+        """Returns the values of a column of tensors of one shape, and that shape.
+
+        Returns None if the column's type does not guarantee a single shape.
+        """
+        if isinstance(array.type, pa.FixedShapeTensorType):
+            if array.null_count:
+                return None
+            tensors = np.ascontiguousarray(array.to_numpy_ndarray())  # in dim_names order
+            return pa.array(tensors.reshape(-1)), tensors.shape[1:]
+        shape = []
+        while pa.types.is_fixed_size_list(array.type):
+            if array.null_count:
+                return None
+            shape.append(array.type.list_size)
+            array = array.flatten()
+        is_plain = not (array.null_count or pa.types.is_nested(array.type))
+        return (array, tuple(shape)) if is_plain else None
+
+    def _flattened(
+        self, array: pa.Array
+    ) -> tuple[pa.Array, npt.NDArray[np.int64] | None, list[npt.NDArray[np.int64]]]:
+        """Flattens the nested lists of a column without nulls.
+
+        Returns:
+          The values; the number of values in each row, or None if the column has no lists; the list
+          sizes at each level.
+        """
+        lengths: npt.NDArray[np.int64] | None = None
+        levels = []
+        while pa.types.is_nested(array.type) and not pa.types.is_struct(array.type):
+            sizes = pc.list_value_length(array).to_numpy(zero_copy_only=False).astype(np.int64)
+            levels.append(sizes)
+            if lengths is None:
+                lengths = sizes
+            else:
+                ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+                starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+                lengths = np.diff(ends[starts]).astype(np.int64)
+            array = array.flatten()
+            if array.null_count:
+                raise InvalidValue(self.name, repr(self.feature), "null inside a list")
+        return array, lengths, levels
+
+    def _without_nulls(self, array: pa.Array) -> pa.Array:
+        if array.null_count:
+            raise InvalidValue(self.name, repr(self.feature), "null")
+        return array
+
+
+def _entries_of(serializer: example_serializer.ExampleSerializer, encoded: Any) -> bytes:
+    """Returns the map entries of a value that TFDS encoded, sorted by key."""
+    features = serializer.get_tf_example(encoded).features.feature
+    return b"".join(
+        encoding.entry(key, features[key].SerializeToString())
+        for key in sorted(features, key=str.encode)
+    )

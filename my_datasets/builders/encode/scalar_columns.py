@@ -1,0 +1,216 @@
+"""Numbers: scalars, and tensors of a fixed shape or with one unknown dimension."""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import tensorflow_datasets as tfds
+
+from my_datasets.builders.encode.column import ColumnEncoder, is_constant
+from my_datasets.building.units import InvalidValue
+from my_datasets.records.tf_example import encoding
+from my_datasets.records.tf_example.pieces import Piece
+
+
+class NumberEncoder(ColumnEncoder):
+    """Encodes scalars, and tensors of a fixed shape or with one unknown dimension."""
+
+    may_read_files = False
+
+    def __init__(self, name: str, feature: tfds.features.Tensor) -> None:
+        super().__init__(name, feature)
+        info = feature.get_serialized_info()
+        self._dtype = np.dtype(info.np_dtype)
+        self._shape = tuple(info.shape)
+        self._is_float = self._dtype.kind == "f"
+
+    def own(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is np.ndarray:
+            return value.copy()
+        return value if is_constant(kind) else super().own(value)
+
+    def quickly(self, values: list[Any]) -> list[Piece] | None:
+        kinds = set(map(type, values))
+        if not self._shape:
+            if not self.are_safe(kinds):
+                return None
+            return self._fixed(np.array(values, self._dtype).reshape(-1, 1))
+        if kinds != {np.ndarray} or any(value.dtype != self._dtype for value in values):
+            return None
+        shapes = {value.shape for value in values}
+        if not all(self._takes(shape) for shape in shapes):
+            return None
+        if len(shapes) == 1:
+            return self._fixed(np.stack(values).reshape(len(values), -1))
+        lengths = np.array([value.size for value in values], np.int64)
+        return self._ragged(np.concatenate([value.reshape(-1) for value in values]), lengths)
+
+    def encode_arrow(self, array: pa.Array) -> list[Piece]:
+        array = self._without_nulls(array)
+        uniform = self._uniform(array)
+        if uniform is not None:
+            flat, shape = uniform
+            in_one_list = None not in self._shape and shape == (math.prod(self._shape),)
+            if self._takes(shape) or (self._shape and in_one_list):
+                return self._fixed(self.cast(flat).reshape(len(array), math.prod(shape)))
+        flat, lengths, sizes = self._flattened(array)
+        numbers = self.cast(flat)
+        if lengths is None:
+            raise InvalidValue(self.name, repr(self.feature), f"one {array.type} for each row")
+        if len(sizes) == len(self._shape):
+            # As deeply nested as the tensor: each list must be as long as its dimension.
+            for side, found in zip(self._shape, sizes, strict=True):
+                if side is not None and (found != side).any():
+                    wrong = int(found[np.argmax(found != side)])
+                    expected = f"{self.feature!r}, lists of {side}"
+                    raise InvalidValue(self.name, expected, f"a list of {wrong} values")
+        elif len(sizes) != 1 or None in self._shape or not self._shape:
+            raise InvalidValue(self.name, repr(self.feature), f"a column of {array.type}")
+        elif (lengths != np.prod(self._shape)).any():
+            wrong = int(lengths[lengths != np.prod(self._shape)][0])
+            raise InvalidValue(self.name, repr(self.feature), f"{wrong} values")
+        return self._ragged(numbers, lengths)
+
+    def are_safe(self, kinds: set[type]) -> bool:
+        return all(map(self._is_safe, kinds))
+
+    def is_exact(self, values: npt.NDArray[Any]) -> bool:
+        return bool(values.dtype == self._dtype)
+
+    def in_lists(self, values: Any, lengths: npt.NDArray[np.int64]) -> list[Piece]:
+        return self._ragged(np.asarray(values, self._dtype), lengths)
+
+    def _is_safe(self, kind: type) -> bool:
+        """Returns whether a list of such scalars converts exactly as each one alone would."""
+        if kind is bool:
+            return self._dtype.kind in "biu"
+        if kind is int:
+            return self._dtype.kind in "iuf"
+        if kind is float:
+            return bool(self._is_float)
+        return issubclass(kind, np.generic) and bool(np.can_cast(kind, self._dtype, "safe"))
+
+    def _takes(self, shape: tuple[int, ...]) -> bool:
+        return len(shape) == len(self._shape) and all(
+            expected in (None, found) for expected, found in zip(self._shape, shape, strict=True)
+        )
+
+    def cast(self, array: pa.Array) -> npt.NDArray[Any]:
+        is_float = pa.types.is_floating(array.type)
+        is_whole = pa.types.is_integer(array.type) or pa.types.is_boolean(array.type)
+        if not (is_whole or (is_float and self._is_float)):
+            raise InvalidValue(self.name, repr(self.feature), f"values of type {array.type}")
+        if not self._is_float and self._dtype.kind != "b":
+            array = array.cast(pa.from_numpy_dtype(self._dtype))  # checks the range
+        numbers: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+        return numbers.astype(self._dtype, copy=False)
+
+    def _fixed(self, values: npt.NDArray[Any]) -> list[Piece]:
+        encode = encoding.floats if self._is_float else encoding.integers
+        return encode(self.name, values)
+
+    def _ragged(self, values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]) -> list[Piece]:
+        encode = encoding.ragged_floats if self._is_float else encoding.ragged_integers
+        return encode(self.name, values, lengths)
+
+
+class LabelEncoder(ColumnEncoder):
+    """Class labels, as numbers or names."""
+
+    may_read_files = False
+
+    def own(self, value: Any) -> Any:
+        return value if is_constant(type(value)) else super().own(value)
+
+    def quickly(self, values: list[Any]) -> list[Piece] | None:
+        kinds = set(map(type, values))
+        if kinds == {str}:
+            try:
+                numbers = np.array([self.feature.str2int(value) for value in values], np.int64)
+            except (KeyError, ValueError):
+                return None
+        elif kinds and all(kind is int or issubclass(kind, np.integer) for kind in kinds):
+            numbers = np.array(values)
+        else:
+            return None
+        return self._checked(numbers)
+
+    def encode_arrow(self, array: pa.Array) -> list[Piece]:
+        array = self._without_nulls(array)
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+            found = pc.index_in(array, pa.array(self.feature.names or [], array.type))
+            if found.null_count:
+                raise self._unknown(array.filter(found.is_null())[0].as_py())
+            array = found
+        elif not pa.types.is_integer(array.type):
+            raise InvalidValue(self.name, repr(self.feature), f"labels of type {array.type}")
+        numbers = array.to_numpy(zero_copy_only=False)
+        pieces = self._checked(numbers)
+        if pieces is None:
+            wrong = (numbers < -1) | (numbers >= self.feature.num_classes)
+            raise self._unknown(numbers[wrong][0])
+        return pieces
+
+    def _checked(self, numbers: npt.NDArray[Any]) -> list[Piece] | None:
+        classes = self.feature.num_classes
+        if classes is None or numbers.dtype.kind not in "iu":
+            return None
+        if len(numbers) and not (numbers.min() >= -1 and numbers.max() < classes):
+            return None
+        return encoding.integers(self.name, numbers.astype(np.int64).reshape(-1, 1))
+
+    def _unknown(self, label: object) -> InvalidValue:
+        return InvalidValue(self.name, repr(self.feature), f"the label {label!r}")
+
+
+class TextEncoder(ColumnEncoder):
+    """Texts and bytes."""
+
+    may_read_files = False
+
+    def own(self, value: Any) -> Any:
+        return value if is_constant(type(value)) else super().own(value)
+
+    def quickly(self, values: list[Any]) -> list[Piece] | None:
+        if not self.are_safe(set(map(type, values))):
+            return None
+        return encoding.binaries(self.name, pa.array(values, pa.large_binary()))
+
+    def encode_arrow(self, array: pa.Array) -> list[Piece]:
+        return encoding.binaries(self.name, self.cast(self._without_nulls(array)))
+
+    def are_safe(self, kinds: set[type]) -> bool:
+        return kinds <= {str, bytes}
+
+    def is_exact(self, values: npt.NDArray[Any]) -> bool:  # noqa: ARG002
+        return False  # arrays of texts are rare, and come in several kinds
+
+    def cast(self, array: pa.Array) -> pa.LargeBinaryArray:
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if not is_text(array.type):
+            raise InvalidValue(self.name, repr(self.feature), f"values of type {array.type}")
+        return array.cast(pa.large_binary())
+
+    def in_lists(self, values: Any, lengths: npt.NDArray[np.int64]) -> list[Piece]:
+        flat = pa.array(values, pa.large_binary()) if isinstance(values, list) else values
+        return encoding.ragged_binaries(self.name, flat, lengths)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Returns whether an Arrow type is a string or binary type."""
+    return any(
+        test(kind)
+        for test in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+        )
+    )

@@ -1,1 +1,0 @@
-"""Fingerprints: what determines a builder's data, and whether it changed."""

@@ -1,1 +1,0 @@
-"""Builds versions in an object store."""

@@ -1,0 +1,348 @@
+"""Builds versions in an object store, where they become visible only once they are complete."""
+
+import functools
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import filelock
+
+from my_datasets.builders import build_job, code_fingerprint, refusals
+from my_datasets.builders.on_beam import WorkspaceLocation
+from my_datasets.building import disk_space, staging
+from my_datasets.building.engines import shard_writing
+from my_datasets.building.engines.beam.workspace import BucketWorkspace
+from my_datasets.building.options import BuildOptions
+from my_datasets.building.progress import Meter, log_progress
+from my_datasets.core import ordered_pool
+from my_datasets.core.logs import get_logger
+from my_datasets.errors import (
+    BuildInterruptedError,
+    ChangedInStoreError,
+    DataDirError,
+    NotInStoreError,
+    StaleDataError,
+    explain,
+)
+from my_datasets.metadata.content import ShardContent
+from my_datasets.metadata.layout import DEFAULT_CONFIG, METADATA_FILES
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.storage import lease, regular_files, upsert
+from my_datasets.storage.lease import Lease
+from my_datasets.storage.opening import open_store
+from my_datasets.storage.retry import RetryingStore
+from my_datasets.storage.store import MARK, StoredFile
+from my_datasets.storage.user_folders import cache_folder
+
+if TYPE_CHECKING:
+    from my_datasets.builders.base import Builder
+
+_LOGGER = get_logger(__name__)
+
+# Files that are uploaded concurrently.
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The destination of a version.
+
+    Attributes:
+      url: The data directory: `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
+      folder: The version's folder in it: `name/[config/]version`.
+    """
+
+    url: str
+    folder: str
+
+    def __str__(self) -> str:
+        return f"{self.url.rstrip('/')}/{self.folder}"
+
+    @functools.cached_property
+    def _store(self) -> RetryingStore:
+        return RetryingStore(open_store(self.url))
+
+    @property
+    def place(self) -> BucketWorkspace:
+        """Where workers and the building process exchange files: next to the version."""
+        return BucketWorkspace(self.url, self._beside("work"), self.folder)
+
+    def _beside(self, what: str) -> str:
+        parent, _, version = self.folder.rpartition("/")
+        return f"{parent}/.{version}.{what}"
+
+    def is_prepared(self) -> bool:
+        """Returns whether the version exists there.
+
+        Raises:
+          StoreError: The store cannot be accessed.
+        """
+        try:
+            for name in METADATA_FILES:
+                self._store.stat(f"{self.folder}/{name}")
+        except NotInStoreError:
+            return False
+        return True
+
+    def check_usable(self) -> None:
+        """Checks that versions may be built there.
+
+        Raises:
+          StoreError: The store cannot be accessed.
+          DataDirError: It contains releases.
+        """
+        with suppress(NotInStoreError):
+            self._store.stat(MARK)
+            raise DataDirError(
+                explain(
+                    f"{self.url} holds releases, which are never changed but by publishing.",
+                    fix="build into another folder, then publish the version from there",
+                )
+            )
+
+    @contextmanager
+    def held(self, here: Path) -> Iterator[Lease]:
+        """Holds the lease for building the version; only one process on any machine can have it."""
+        with lease.held(self._store, self._beside("lock"), _mark_of(here)) as found:
+            yield found
+
+    @contextmanager
+    def metadata_in(self, version_dir: Path) -> Iterator[None]:
+        """Downloads the version's metadata, without its shards, for the duration of the context."""
+        shutil.rmtree(version_dir, ignore_errors=True)
+        version_dir.mkdir(parents=True)
+        store = self._store
+        try:
+            for one in store.list(self.folder):
+                name = one.path.rpartition("/")[2]
+                if name.endswith((".json", ".txt")):
+                    (version_dir / name).write_bytes(b"".join(store.read(one.path)))
+            yield
+        finally:
+            # Otherwise it could be mistaken for a version built locally.
+            shutil.rmtree(version_dir, ignore_errors=True)
+
+    def deliver(
+        self, version_dir: Path, check: Callable[[], None], report: Callable[[str, int], None]
+    ) -> None:
+        """Uploads missing files; the metadata that makes the version visible comes last.
+
+        Args:
+          version_dir: The locally built version, with or without its shards.
+          check: Called before each step; raises if the step must not be taken.
+          report: Called with the name and the size in bytes of each file.
+
+        Raises:
+          BuildInterruptedError: Shards are missing at the destination.
+          StoreError: The store cannot be accessed.
+        """
+        store = self._store
+        there = {one.path.removeprefix(f"{self.folder}/"): one for one in store.list(self.folder)}
+        names = {path.name for path in version_dir.iterdir()}
+        shards = _shards(version_dir)
+
+        def put(name: str) -> int:
+            path = version_dir / name
+            check()  # without the lease, it could overwrite another process's file
+            self._put(store, f"{self.folder}/{name}", path)
+            return path.stat().st_size
+
+        if names & shards.keys():
+            # The next Beam build would mistake these for shards that it uploaded itself.
+            self.place.discard_work()
+        rest = sorted(names - set(METADATA_FILES))
+        for name, size in zip(rest, ordered_pool.results(put, rest, _AT_ONCE), strict=True):
+            report(name, size)
+        self._check_whole(shards, names, there)
+        check()
+        self._tidy(shards, names, there)
+        self._put_default_config(store, version_dir)
+        for name in sorted(METADATA_FILES):
+            report(name, put(name))
+
+    def _put(self, store: RetryingStore, path: str, source: Path) -> None:
+        # A different file there is left by an unfinished build: it was never visible.
+        upsert.put(store, path, source, regular_files.sha256_of(source))
+
+    def _check_whole(
+        self, shards: Mapping[str, ShardContent], names: set[str], there: Mapping[str, StoredFile]
+    ) -> None:
+        missing = sorted(
+            name
+            for name, shard in shards.items()
+            if name not in names and (name not in there or there[name].bytes != shard.bytes)
+        )
+        if missing:
+            raise BuildInterruptedError(
+                explain(
+                    f"{len(missing)} of {len(shards)} shards are not in {self} as they were made, "
+                    f"such as {missing[0]}.",
+                    fix="see that nothing else writes there, then build with --restart",
+                )
+            )
+
+    def _tidy(self, shards: Iterable[str], names: set[str], there: Iterable[str]) -> None:
+        """Removes files in the version's folder that unfinished builds left behind."""
+        known = names | {path.name for name in shards for path in shard_writing.beside(Path(name))}
+        for name in sorted(set(there) - known):
+            _LOGGER.warning("Removing %s/%s, left behind by an interrupted build.", self, name)
+            self._store.delete(f"{self.folder}/{name}")
+
+    def _put_default_config(self, store: RetryingStore, version_dir: Path) -> None:
+        source = version_dir.parent.parent / DEFAULT_CONFIG
+        if self.folder.count("/") == 1 or not source.is_file():
+            return
+        path, wanted = f"{self.folder.partition('/')[0]}/{DEFAULT_CONFIG}", source.read_bytes()
+        while True:
+            try:
+                data, tag = store.state(path, 1 << 16)
+            except NotInStoreError:
+                data, tag = b"", None
+            if data == wanted:
+                return
+            with suppress(ChangedInStoreError):  # by a build of another config
+                store.replace(path, wanted, tag)
+                return
+
+
+def _shards(version_dir: Path) -> dict[str, ShardContent]:
+    made = Manifest.read(version_dir)
+    splits = made.content.splits.values() if made is not None and made.content else ()
+    return {shard.name: shard for split in splits for shard in split.shards}
+
+
+def _mark_of(scratch: Path) -> str:
+    """Returns a random mark that identifies a scratch directory among those of all machines."""
+    path, mark = scratch / ".mark", secrets.token_hex(8)
+    if not path.exists():
+        partial = scratch / f".mark-{mark}"
+        partial.write_text(mark)
+        with suppress(FileExistsError):  # another process was faster
+            os.link(partial, path)
+        partial.unlink()
+    return path.read_text()
+
+
+def destination_of(builder: "Builder", url: str) -> Destination:
+    """Returns the destination of a builder's version.
+
+    Args:
+      builder: The builder.
+      url: The data directory in the object store.
+    """
+    parts = (builder.name, builder.builder_config_name, str(builder.version))
+    return Destination(url, "/".join(filter(None, parts)))
+
+
+def scratch_of(url: str) -> Path:
+    """Returns the local scratch directory of a remote build, for downloads and unfinished work.
+
+    Args:
+      url: The data directory in the object store.
+    """
+    name = hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
+    return cache_folder("builds", name)
+
+
+def build(builder: "Builder", url: str, options: dict[str, Any], how: BuildOptions) -> None:
+    """Builds a version in an object store, if it does not exist there.
+
+    The version becomes visible only once all of it is uploaded. An interrupted build is resumed by
+    the next call.
+
+    Args:
+      builder: The builder; its `info` describes the version afterwards.
+      url: The data directory in the object store.
+      options: TFDS's options of `download_and_prepare`.
+      how: This package's options.
+
+    Raises:
+      OverwriteError: The version exists and should be overwritten.
+      MyDatasetsError: As `Builder.download_and_prepare` raises.
+    """
+    destination = destination_of(builder, url)
+    destination.check_usable()
+    config = options["download_config"]
+    scratch = scratch_of(url)
+    version_dir = scratch / destination.folder
+    with (
+        disk_space.explained(version_dir),
+        _alone(version_dir),
+        destination.held(scratch) as lease,
+    ):
+        if destination.is_prepared():
+            if config.download_mode.overwrite_dataset:
+                raise refusals.remote_overwrite(str(destination))
+            with destination.metadata_in(version_dir):
+                builder._anew(scratch).download_and_prepare(**options, build_options=how)
+                builder.info.read_from_directory(version_dir)
+        else:
+            if version_dir.exists() and not _is_wanted(builder, scratch, version_dir, options, how):
+                shutil.rmtree(version_dir)
+            fresh = builder._anew(scratch)
+            fresh._where = WorkspaceLocation(destination.place, lease.check)
+            fresh.download_and_prepare(**options, build_options=how)
+            if config.max_examples_per_split == 0:
+                shutil.rmtree(version_dir, ignore_errors=True)
+                return  # only the downloads were requested
+            _deliver(destination, version_dir, lease, how)
+            builder.info.read_from_directory(version_dir)
+        # Also removes what is left by a build that was killed after the version was complete.
+        destination.place.discard_work()
+        staging.discard_work(version_dir)
+        shutil.rmtree(version_dir, ignore_errors=True)
+
+
+def _is_wanted(
+    builder: "Builder",
+    scratch: Path,
+    version_dir: Path,
+    options: dict[str, Any],
+    how: BuildOptions,
+) -> bool:
+    """Returns whether a version built locally but not yet uploaded matches the current request."""
+    config = options["download_config"]
+    if config.download_mode.overwrite_dataset or not how.resume:
+        return False
+    made = Manifest.read(version_dir)
+    said = made.provenance.get("reproduce") if made is not None else None
+    if said != build_job.rebuild_command(builder, config, how, options["file_format"]):
+        return False  # such as another format or number of shards
+    return not _is_stale(builder._anew(scratch), config, how)
+
+
+@contextmanager
+def _alone(version_dir: Path) -> Iterator[None]:
+    version_dir.parent.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(version_dir.parent / f".{version_dir.name}.delivering.lock")
+    try:
+        lock.acquire(timeout=0)
+    except filelock.Timeout:
+        _LOGGER.warning("Another process builds %s for a store; waiting for it.", version_dir)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _is_stale(builder: "Builder", config: Any, how: BuildOptions) -> bool:
+    try:
+        code_fingerprint.refuse_stale(builder, config, how)
+    except StaleDataError:
+        return True
+    return False
+
+
+def _deliver(destination: Destination, version_dir: Path, lease: Lease, how: BuildOptions) -> None:
+    meter = Meter(how.report or log_progress)
+    size = sum(path.stat().st_size for path in version_dir.iterdir())
+    meter.begin("delivering", expected_bytes=size)
+    lease.check()
+    destination.deliver(version_dir, lease.check, lambda name, size: meter.add(name, 0, size))

@@ -1,1 +1,0 @@
-"""Worker processes, and what they need of their environment."""

@@ -1,1 +1,0 @@
-"""Where workers and the building process meet."""

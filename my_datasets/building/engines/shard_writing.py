@@ -1,0 +1,288 @@
+"""The file of one shard, of any format, from a stream of records."""
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.building import disk_space, shards
+from my_datasets.building.engines import process_pool
+from my_datasets.building.engines.process_pool import Link
+from my_datasets.building.journal import FinishedShard, Journal, sync_directory
+from my_datasets.building.options import BuildOptions, Job, SplitResult, WriteShard
+from my_datasets.building.progress import Meter
+from my_datasets.building.runs import Columns
+from my_datasets.building.shards import ShardPlan
+from my_datasets.building.units import SplitInput
+from my_datasets.core.logs import get_logger
+from my_datasets.errors import BuilderError, LostExamplesError, explain
+from my_datasets.metadata import sidecars
+from my_datasets.metadata.content import ShardContent
+from my_datasets.metadata.sidecars import Sidecar
+from my_datasets.records import index, tfrecord
+from my_datasets.records import keys as keys_of
+from my_datasets.records.keys import Keys
+from my_datasets.records.tf_example.pieces import Bytes
+
+# Framed records one after the other, in portions, with their columns `high`, `low` and `size`.
+Records = Iterator[tuple[Bytes, Columns]]
+
+
+def write_shard(
+    path: Path, count: int, records: Records, write_shard: WriteShard | None
+) -> tuple[FinishedShard, npt.NDArray[np.uint64] | None, Keys]:
+    """Writes a shard; in the end it has reached the disk.
+
+    Args:
+      path: Where it is written, under its name.
+      count: How many records it is to have.
+      records: The records.
+      write_shard: Writes another format than TFRecord; None for TFRecord.
+
+    Returns:
+      The shard; where its records begin if they are TFRecords; the hashes of its examples' keys,
+      shape [n, 2], which are the numbers that sort them where the order is another one.
+
+    Raises:
+      LostExamplesError: There are not as many records.
+    """
+    name = path.name
+    keys = [np.zeros((0, 2), np.uint64)]
+    if write_shard is not None:
+        shard = _by_library(path, count, records, write_shard, keys)
+        return shard, None, np.concatenate(keys)
+    ends = [np.zeros(1, np.uint64)]
+    written = 0
+    whole = hashlib.sha256()
+    with tfrecord.writing(path, to_be_synced=True) as file:
+        for data, columns in records:
+            file.write(data)
+            whole.update(data.data)
+            ends.append(ends[-1][-1] + np.cumsum(columns["size"], dtype=np.uint64))
+            keys.append(_keys(columns))
+            written += len(columns["size"])
+        file.sync()
+    if written != count or file.size != int(ends[-1][-1]):
+        raise LostExamplesError(
+            explain(
+                f"The shard {name} does not add up.",
+                f"Expected: {count:,} records; written: {written:,}",
+                fix="build with --restart; if it stays, please report it",
+            )
+        )
+    shard = FinishedShard(name, written, file.size, file.checksum, whole.hexdigest())
+    return shard, np.concatenate(ends), np.concatenate(keys)
+
+
+def with_sidecars(
+    shard: FinishedShard, path: Path, offsets: npt.NDArray[np.uint64] | None, keys: Keys | None
+) -> FinishedShard:
+    """Writes the files that belong beside a shard, and returns the shard with them.
+
+    Args:
+      shard: The shard.
+      path: Where it is; nothing else is in its folder. In the end all has reached the disk.
+      offsets: Where its records begin, shape [n + 1]; None if it is no TFRecord file.
+      keys: The hashes of its examples' keys, shape [n, 2]; None where they tell nothing.
+    """
+    if offsets is not None:
+        index.write(path, offsets)
+    if keys is not None:
+        keys_of.save(keys_of.path_of(path), keys)
+    there = {
+        os.fspath(each.relative_to(path.parent)): tfrecord.of_file(each)[::-1]
+        for each in sorted(path.parent.rglob("*"))
+        if each.is_file() and each != path
+    }
+    return replace(shard, beside=there)
+
+
+def beside(path: Path) -> tuple[Path, ...]:
+    """Returns a shard's file, and those that may belong beside it."""
+    return path, *(path.with_name(sidecars.name_of(path.name, kind)) for kind in Sidecar)
+
+
+def _keys(columns: Columns) -> Keys:
+    return np.stack([columns["high"], columns["low"]], axis=1).astype(np.uint64, copy=False)
+
+
+def _by_library(
+    path: Path, count: int, records: Records, write_shard: WriteShard, keys: list[Keys]
+) -> FinishedShard:
+    write_shard(path, _unframed(records, keys))
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
+    found, size = tfrecord.of_file(path)
+    with path.open("rb") as written:
+        whole = hashlib.file_digest(written, "sha256").hexdigest()
+    return FinishedShard(path.name, count, size, found, whole)
+
+
+def _unframed(records: Records, keys: list[Keys]) -> Iterator[tuple[int, bytes]]:
+    for data, columns in records:
+        keys.append(_keys(columns))
+        start = 0
+        hashes = zip(columns["high"].tolist(), columns["low"].tolist(), strict=True)
+        for (high, low), size in zip(hashes, columns["size"].tolist(), strict=True):
+            record = data[start + tfrecord.HEADER : start + size - tfrecord.FOOTER]
+            yield high << 64 | low, record.tobytes()
+            start += size
+
+
+_LOGGER = get_logger(__name__)
+
+# Shards of less than this together are written by the building process itself.
+_FEW_BYTES = 32 << 20
+QUARANTINE_REPORT = "quarantine.jsonl"
+
+
+@dataclass(frozen=True)
+class _ShardTask:
+    name: str
+    plan: int
+    begin: int
+    end: int
+
+
+class _ShardWorker:
+    def __init__(self, link: Link | None, job: Job, plans: Sequence[ShardPlan], journal: Journal):
+        self._link = link
+        self._job = job
+        self._plans = plans
+        self._journal = journal
+        self._space = shards.Space()
+
+    def handle(self, task: _ShardTask) -> FinishedShard:
+        if self._link is not None:
+            self._link.check()
+        plan = self._plans[task.plan]
+
+        def write(folder: Path) -> FinishedShard:
+            records = shards.records(plan, task.begin, task.end, self._space)
+            path, count = folder / task.name, task.end - task.begin
+            shard, offsets, keys = write_shard(path, count, records, self._job.write_shard)
+            return with_sidecars(shard, path, offsets, None if self._job.ordered else keys)
+
+        return self._journal.write_shard(task.name, write)
+
+    def finish(self) -> None:
+        pass
+
+
+def write(
+    job: Job,
+    plans: Sequence[ShardPlan],
+    options: BuildOptions,
+    journal: Journal,
+    target: Path,
+    meter: Meter,
+) -> list[SplitResult]:
+    """Writes the shards of all splits that are not there yet, and puts all of them into `target`.
+
+    Raises:
+      BuilderError: More shards were asked for than there are examples.
+      DiskFullError: There is not enough room.
+      LostExamplesError: A shard has not the records that were planned.
+    """
+    total = sum(plan.num_bytes + plan.num_examples * tfrecord.OVERHEAD for plan in plans)
+    meter.begin("writing", expected_bytes=total)
+    tasks: list[_ShardTask] = []
+    for number, (item, plan) in enumerate(zip(job.inputs, plans, strict=True)):
+        count = number_of_shards(job, item, plan.num_bytes, plan.num_examples)
+        edges = shards.boundaries(plan.num_examples, count)
+        for i, (begin, end) in enumerate(itertools.pairwise(edges)):
+            tasks.append(_ShardTask(job.shard_name(item.name, i, count), number, begin, end))
+    left = [task for task in tasks if journal.intact_shard(task.name) is None]
+    disk_space.require(
+        sum(_size(task, plans) for task in left), journal.directory, "The shards take"
+    )
+    for task, shard in _written(left, job, plans, options, journal, total):
+        journal.add_shard(shard)
+        meter.add(job.inputs[task.plan].name, 0, shard.bytes)
+    results = [
+        _result(item, plan, [one.name for one in tasks if one.plan == number], journal)
+        for number, (item, plan) in enumerate(zip(job.inputs, plans, strict=True))
+    ]
+    journal.place_shards([task.name for task in tasks], target)
+    report_quarantine(results, target)
+    sync_directory(target)
+    return results
+
+
+def number_of_shards(job: Job, item: SplitInput, num_bytes: int, num_examples: int) -> int:
+    """Returns how many shards a split gets.
+
+    Raises:
+      BuilderError: More were asked for than there are examples.
+    """
+    count = job.number_of_shards(num_bytes, num_examples)
+    if count > num_examples:
+        raise BuilderError(
+            explain(
+                f"{count} shards were asked for split {item.name!r}, which has {num_examples} "
+                "examples.",
+                fix="ask for fewer shards with num_shards",
+            )
+        )
+    return count
+
+
+def _result(
+    item: SplitInput, plan: ShardPlan, names: Sequence[str], journal: Journal
+) -> SplitResult:
+    """Returns what was made of a split, whose shards are all in the work directory."""
+    quarantined = [
+        entry
+        for _, unit in sorted(journal.split(item.name).units.items())
+        for entry in unit.quarantined
+    ]
+    some = [journal.shards[name] for name in names]
+    shards = tuple(ShardContent(one.name, one.bytes, one.count, one.sha256) for one in some)
+    return SplitResult(item.name, shards, plan.num_bytes, quarantined)
+
+
+def _size(task: _ShardTask, plans: Sequence[ShardPlan]) -> int:
+    """Returns about how many bytes a shard will have."""
+    plan = plans[task.plan]
+    record = plan.num_bytes / plan.num_examples + tfrecord.OVERHEAD
+    return int(record * (task.end - task.begin))
+
+
+def _written(
+    tasks: Sequence[_ShardTask],
+    job: Job,
+    plans: Sequence[ShardPlan],
+    options: BuildOptions,
+    journal: Journal,
+    total: int,
+) -> Iterator[tuple[_ShardTask, FinishedShard]]:
+    alone = options.worker_count == 1 or len(tasks) == 1 or total < _FEW_BYTES
+    # Other formats are written by libraries with threads of their own, which a fork would lose.
+    if alone or job.write_shard is not None or not process_pool.available():
+        worker = _ShardWorker(None, job, plans, journal)
+        for task in tasks:
+            yield task, worker.handle(task)
+        return
+    yield from process_pool.run(
+        tasks,
+        options.worker_count,
+        lambda link: _ShardWorker(link, job, plans, journal),
+        lambda _: None,
+        describe=lambda task: f"shard {task.name}",
+    )
+
+
+def report_quarantine(results: Sequence[SplitResult], target: Path) -> None:
+    """Writes the report of the examples that were set aside, if there are any."""
+    entries = [entry for result in results for entry in result.quarantined]
+    if not entries:
+        return
+    lines = "".join(json.dumps(asdict(entry)) + "\n" for entry in entries)
+    (target / QUARANTINE_REPORT).write_text(lines, "utf-8")
+    _LOGGER.warning("%d examples were set aside; see %s.", len(entries), QUARANTINE_REPORT)

@@ -1,1 +1,0 @@
-"""The dispatcher and worker processes of a tf.data service."""

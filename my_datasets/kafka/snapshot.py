@@ -1,0 +1,353 @@
+"""`snapshot`: a range of a topic's offsets as an immutable prepared version."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shlex
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import tensorflow_datasets as tfds
+
+from my_datasets.builders.base import Builder
+from my_datasets.building.options import BuildOptions
+from my_datasets.core.reference import DatasetReference
+from my_datasets.errors import InvalidOptionError, StaleDataError, StreamError, explain
+from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode.decoder import Decoder
+from my_datasets.kafka import offset_ranges
+from my_datasets.kafka.consumer import offsets
+from my_datasets.kafka.consumer.connection import (
+    ANSWER_SECONDS,
+    Connection,
+    Topic,
+    TopicAddress,
+    kafka,
+)
+from my_datasets.kafka.consumer.offsets import When
+from my_datasets.kafka.decode import payloads
+from my_datasets.kafka.decode.decoder import Decoding
+from my_datasets.kafka.decode.features import DecodedFeatures, described
+from my_datasets.kafka.stream import parser_of
+from my_datasets.metadata import layout
+from my_datasets.metadata.features import Leaf
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.resolving.resolve_prepared import root_of
+from my_datasets.storage import addresses
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """The range of a snapshot.
+
+    Attributes:
+      topic: The topic.
+      ends: The first offset and the one after the last, by partition.
+    """
+
+    topic: Topic
+    ends: Mapping[int, tuple[int, int]]
+
+    def sources(self, address: TopicAddress) -> list[dict[str, Any]]:
+        """Returns the sources of the messages for the manifest: an entry for each partition."""
+        return [
+            {"url": self._url(address, partition), "bytes": None, "sha256": None}
+            for partition in sorted(self.ends)
+        ]
+
+    def says(self, url: str) -> bool:
+        """Returns whether a source's URL is one of these; its brokers may differ."""
+        return any(url.endswith(self._suffix(partition)) for partition in self.ends)
+
+    def given(self, which: int) -> str:
+        """Returns the first offsets (0) or the ones after the last (1), as options take them."""
+        return ",".join(f"{p}={self.ends[p][which]}" for p in sorted(self.ends))
+
+    def _url(self, address: TopicAddress, partition: int) -> str:
+        return f"kafka://{address.brokers}{self._suffix(partition)}"
+
+    def _suffix(self, partition: int) -> str:
+        begin, end = self.ends[partition]
+        return (
+            f"/{self.topic.name}?cluster={self.topic.cluster}&partition={partition}"
+            f"&from={begin}&until={end}"
+        )
+
+
+class SnapshotBuilder(Builder, skip_registration=True):
+    """Builds a version from a topic's messages; `snapshot` creates a subclass for each dataset."""
+
+    FROZEN: ClassVar[Frozen]
+    CONNECTION: ClassVar[Connection]
+    DESCRIBED: ClassVar[DecodedFeatures]
+    READER: ClassVar[offset_ranges.RangeReader]
+    UNITS: ClassVar[list[offset_ranges.OffsetRange]]
+    SPLIT: ClassVar[str]
+    IN_ORDER: ClassVar[bool]
+    REPRODUCE: ClassVar[str]
+
+    def _info(self) -> tfds.core.DatasetInfo:
+        supervised = self.DESCRIBED.supervised
+        keys = None
+        if supervised is not None and all(isinstance(one, Leaf) for one in supervised):
+            keys = tuple(one.path[0] for one in supervised)
+        return tfds.core.DatasetInfo(
+            builder=self,
+            description=f"Messages of the Kafka topic {self.FROZEN.topic.name}.",
+            features=self.DESCRIBED.loaded(),
+            supervised_keys=keys,
+            disable_shuffling=self.IN_ORDER,
+        )
+
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Any]:  # noqa: ARG002
+        return {self.SPLIT: self.units(self.READER, self.UNITS)}
+
+    def _download_and_prepare(
+        self,
+        dl_manager: tfds.download.DownloadManager,
+        download_config: tfds.download.DownloadConfig,
+    ) -> None:
+        """Builds the version, and records the offsets in its manifest before it is visible."""
+        super()._download_and_prepare(dl_manager, download_config)
+        directory = Path(self.data_dir)
+        manifest = Manifest.read(directory)
+        if manifest is None:
+            return
+        sources = self.FROZEN.sources(self.CONNECTION.address)
+        noted = [one["url"].partition("/")[2].partition("/")[2] for one in sources]
+        whole = hashlib.sha256(
+            json.dumps([noted, self.UNITS[0].payload if self.UNITS else ""]).encode()
+        )
+        replace(
+            manifest,
+            fingerprint={**manifest.fingerprint, "messages": whole.hexdigest()},
+            provenance={
+                **manifest.provenance,
+                "sources": sources,
+                "reproduce": self.REPRODUCE,
+            },
+        ).write(directory)
+
+
+@dataclass(frozen=True)
+class TopicSnapshot:
+    """The result of `snapshot`.
+
+    Attributes:
+      dataset: The version's full name.
+      path: Its directory.
+      built: Whether it was built now; False if the same version existed already.
+      examples: The number of examples.
+      frozen: The topic, and the range of offsets.
+      reproduce: The command that builds it again.
+    """
+
+    dataset: str
+    path: Path
+    built: bool
+    examples: int
+    frozen: Frozen
+    reproduce: str
+
+
+def snapshot(
+    url: str,
+    reference: str,
+    *,
+    features: Any,
+    payload: str = "example",
+    schema: Any = None,
+    begin: When = "earliest",
+    end: When = "latest",
+    split: str = "train",
+    in_order: bool = False,
+    allow_gaps: bool = False,
+    options: Mapping[str, Any] | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    build_options: BuildOptions | None = None,
+) -> TopicSnapshot:
+    """Freezes a range of offsets of all partitions of a topic into a prepared version.
+
+    The same offsets give the same bytes: keys are made of partition and offset.
+
+    Args:
+      url: The topic: `kafka://BROKER[:PORT]/TOPIC`.
+      reference: The version to build: `NAME:VERSION`.
+      features: What an example is, as for `stream`.
+      payload: What a message is, as for `stream`.
+      schema: The Avro schema, as for `stream`.
+      begin: Where to begin.
+      end: Where to end: the offsets of the first messages to leave out.
+      split: The split's name.
+      in_order: Keep the order of partitions and offsets; otherwise examples are shuffled.
+      allow_gaps: Freeze a compacted topic, although the snapshot cannot be reproduced.
+      options: librdkafka's options.
+      data_dir: The data directory; TFDS's default if None.
+      build_options: How to build the version.
+
+    Raises:
+      LostMessagesError: The range is not completely available.
+      StreamError: The topic cannot be read.
+      StaleDataError: The version exists with other messages.
+      InvalidOptionError: An option is invalid.
+      MyDatasetsError: The build fails.
+    """
+    name, version = _named(reference)
+    connection = Connection(TopicAddress.parse(url), dict(options or {}))
+    root = os.fspath(
+        addresses.local_path(
+            root_of(data_dir),
+            "The data directory",
+            "make the snapshot in a directory on this machine, then publish it",
+        )
+    )
+    declared = described(features, data_dir)
+    parser = parser_of(payload, declared.tree, schema)
+    decoding = None if parser is not None else _as_files(declared.tree)
+    frozen, has_gaps = _looked_at(connection, begin, end)
+    how = json.dumps([payload, schema, declared.loaded().to_json()], sort_keys=True)
+    reader = offset_ranges.RangeReader(connection, parser, decoding, allow_gaps or not has_gaps)
+    # Paths mean nothing on another machine: --features is left out, --schema named only.
+    named = ["--features", features] if isinstance(features, str) and os.sep not in features else []
+    reproduce = shlex.join(
+        [
+            *("my-datasets", "snapshot", str(connection.address), "--as", f"{name}:{version}"),
+            *("--from-offsets", frozen.given(0), "--until", frozen.given(1)),
+            *("--payload", payload, *named, "--split", split),
+            *(["--schema", "SCHEMA.json"] if schema is not None else []),
+            *(["--in-order"] if in_order else []),
+            *(["--allow-gaps"] if has_gaps else []),
+        ]
+    )
+    values = {
+        "__module__": SnapshotBuilder.__module__,
+        "name": name,
+        "VERSION": tfds.core.Version(version),
+        "FROZEN": frozen,
+        "CONNECTION": connection,
+        "DESCRIBED": declared,
+        "READER": reader,
+        "UNITS": offset_ranges.cut(frozen.topic.cluster, frozen.topic.name, frozen.ends, how),
+        "SPLIT": split,
+        "IN_ORDER": in_order,
+        "REPRODUCE": reproduce,
+    }
+    title = "".join(part.capitalize() for part in name.split("_"))
+    kind: Any = types.new_class(
+        title, (SnapshotBuilder,), {"skip_registration": True}, lambda body: body.update(values)
+    )
+    version_dir = Path(root).expanduser() / name / version
+    existed = layout.is_prepared(version_dir)
+    if existed:
+        _refuse_another(version_dir, frozen)
+    builder = kind(data_dir=str(Path(root).expanduser()))
+    if not existed:
+        builder.download_and_prepare(build_options=build_options)
+    count = int(builder.info.splits[split].num_examples)
+    return TopicSnapshot(
+        builder.info.full_name, Path(builder.data_dir), not existed, count, frozen, reproduce
+    )
+
+
+def _named(reference: str) -> tuple[str, str]:
+    parsed = DatasetReference.parse(reference)
+    version = str(parsed.version or "")
+    if parsed.config or not version or "*" in version:
+        raise InvalidOptionError(
+            explain(
+                f"{reference!r} does not name one version.",
+                fix="give the name and the version: clicks:1.0.0",
+            )
+        )
+    return parsed.name, version
+
+
+def _as_files(tree: Any) -> Decoding:
+    """Returns a decoding of `tf.Example`s that leaves images encoded."""
+
+    def as_file(leaf: Leaf) -> Leaf:
+        if leaf.form != "image":
+            return leaf
+        return dataclasses.replace(leaf, form="bytes", dtype="object", shape=())
+
+    return Decoding(payloads.ExamplePayloads(), Decoder(pytree.map_columns(as_file, tree)))
+
+
+def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, bool]:
+    """Resolves the range, and returns it with whether some of it may have been compacted away.
+
+    Raises:
+      StreamError: The topic cannot be read, or the range is empty.
+      LostMessagesError: The range is not completely available.
+      InvalidOptionError: The range of a partition ends before it begins.
+    """
+    reported: list[Any] = []
+    consumer = connection.consumer({}, reported.append)
+    try:
+        topic = connection.describe(consumer, reported)
+        first = offsets.resolved(connection, consumer, begin, topic.partitions)
+        last = offsets.resolved(connection, consumer, end, topic.partitions)
+        for one in topic.partitions:
+            low, high = offsets.watermarks(connection, consumer, one)
+            unit = offset_ranges.OffsetRange(
+                topic.cluster, topic.name, one, first[one], last[one], ""
+            )
+            if first[one] > last[one]:
+                raise InvalidOptionError(
+                    explain(
+                        f"The range of partition {one} ends before it begins.",
+                        f"From {first[one]} until {last[one]}",
+                        fix="exchange them",
+                    )
+                )
+            if first[one] < last[one] and (first[one] < low or last[one] > high):
+                raise offset_ranges.lost(unit, low, high)
+    finally:
+        consumer.close()
+    if first == last:
+        raise StreamError(
+            explain(
+                f"There is no message in this range of {topic.name}.",
+                fix="give a later --until, or an earlier --from-offsets",
+            )
+        )
+    frozen = Frozen(topic, {one: (first[one], last[one]) for one in topic.partitions})
+    return frozen, _is_compacted(connection, topic)
+
+
+def _is_compacted(connection: Connection, topic: Topic) -> bool:
+    """Returns whether the topic is compacted; True if its configuration cannot be read."""
+    module = connection.admin_module()
+    asked = module.ConfigResource(module.ResourceType.TOPIC, topic.name)
+    admin = connection.admin()
+    try:
+        found = admin.describe_configs([asked])[asked].result(ANSWER_SECONDS)
+    except (kafka().KafkaException, TimeoutError):
+        return True
+    return "compact" in str(found["cleanup.policy"].value)
+
+
+def _refuse_another(version_dir: Path, frozen: Frozen) -> None:
+    """Checks that an existing version was made of the same messages.
+
+    Raises:
+      StaleDataError: It was not.
+    """
+    manifest = Manifest.read(version_dir)
+    sources: Iterable[Any] = manifest.provenance.get("sources", []) if manifest else []
+    urls = [one["url"] for one in sources]
+    if len(urls) == len(frozen.ends) and all(map(frozen.says, urls)):
+        return
+    said = manifest.provenance.get("reproduce", "") if manifest else ""
+    raise StaleDataError(
+        explain(
+            f"{version_dir} is there already, and is not of these messages.",
+            f"It was made by: {said}" if said else "",
+            f"Now asked for: {frozen.topic.name}, from {frozen.given(0)} until {frozen.given(1)}",
+            fix="raise the version, or name the same offsets",
+        )
+    )

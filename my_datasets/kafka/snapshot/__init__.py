@@ -1,1 +1,0 @@
-"""Builds a prepared version from a range of a topic's offsets."""

@@ -1,1 +1,0 @@
-"""What is done with releases afterwards: list, withdraw, sign, collect garbage."""

@@ -1,0 +1,361 @@
+"""A release on its way here: beside the others, until it is whole and verified."""
+
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from my_datasets.building import staging
+from my_datasets.errors import (
+    CorruptReleaseError,
+    CorruptShardError,
+    LockError,
+    MyDatasetsError,
+    OverwriteError,
+    SplitNotFoundError,
+    UnregisteredFeatureError,
+    explain,
+)
+from my_datasets.metadata import layout, sidecars
+from my_datasets.metadata.content import Content
+from my_datasets.metadata.dataset_info import Declared
+from my_datasets.metadata.file_hashes import check_indexes
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.publishing.catalog_client import CatalogClient
+from my_datasets.publishing.download import discard, fetch, keep_only_files, known_files
+from my_datasets.publishing.model import record
+from my_datasets.publishing.model.record import Record, ReleasedFile
+from my_datasets.publishing.model.release_metadata import (
+    REWRITTEN,
+    is_metadata,
+    is_part_made_here,
+    only_splits,
+    parse_metadata,
+    remember_part,
+    shards_of,
+)
+from my_datasets.publishing.transfer import Transfer, TransferProgress
+from my_datasets.storage.regular_files import write_whole
+from my_datasets.storage.verified_files import verified_files
+
+_WORK = ".pull"
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """What was done; stands for the version's directory.
+
+    Attributes:
+      name: The release's full name.
+      path: Where it is now.
+      store: Where it came from.
+      digest: That of the content of the whole release.
+      splits: Those that are there now; None for all.
+      downloaded: Bytes that came from the store.
+      linked: Bytes that were on this machine already, in other versions.
+      was_there: Whether there was nothing to do.
+    """
+
+    name: str
+    path: Path
+    store: str
+    digest: str
+    splits: tuple[str, ...] | None
+    downloaded: int
+    linked: int
+    was_there: bool = False
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it for scripts."""
+        return {**vars(self), "path": str(self.path)}
+
+
+class ReleaseInstall:
+    """One release, on its way to this machine."""
+
+    def __init__(
+        self, ledger: CatalogClient, wanted: Record, version_dir: Path, overwrite: bool = False,
+        workers: int = 8, report: Callable[[TransferProgress], None] = lambda _: None,
+        check: Callable[[Path], None] = lambda _: None,
+    ) -> None:  # fmt: skip
+        """Asks nothing of the store yet.
+
+        Args:
+          ledger: Of the store.
+          wanted: The record of the release.
+          version_dir: Where it will be.
+          overwrite: Whether other data there is replaced.
+          workers: Files that are downloaded at the same time.
+          report: Told how far it is.
+          check: Refuses, by an error, a directory with the metadata of a whole release.
+        """
+        self._ledger = ledger
+        self._record = wanted
+        self._dir = version_dir
+        self._root = version_dir.parents[1 if wanted.config is None else 2]
+        self._overwrite = overwrite
+        self._workers = workers
+        self._report = report
+        self._check = check
+        self._found: _Here | None = None
+
+    def run(self, splits: Sequence[str] | None) -> Pulled:
+        """Brings it here, unless it is here."""
+        if (found := self.there(splits)) is not None:
+            return found
+        staging.require_inside(self._dir, self._root)
+        with staging.exclusive(self._dir):
+            if (found := self.there(splits)) is not None:
+                return found  # somebody else brought it
+            return self._bring(splits)
+
+    def there(self, splits: Sequence[str] | None) -> Pulled | None:
+        """Returns what there is to say if there is nothing to do; None if there is something.
+
+        Args:
+          splits: The splits that are wanted; None for all.
+
+        Raises:
+          OverwriteError: There are other data under that version.
+        """
+        here = self._found = self._here()
+        if here is None or (here.is_other and self._overwrite):
+            return None
+        if here.is_other:
+            raise self._other_data()
+        has_all = here.splits is None or (splits is not None and set(splits) <= set(here.splits))
+        if has_all and here.is_verified:
+            check_indexes(self._dir, self._shards_in(self._dir))
+            return self._pulled(here.splits, 0, 0, was_there=True)
+        return None
+
+    def _here(self) -> "_Here | None":
+        """Returns what there is under that version; None for nothing, or an empty directory."""
+        if not layout.is_prepared(self._dir):
+            return _Here(is_other=True) if _has_anything(self._dir) else None
+        try:
+            made = Manifest.read(self._dir)
+        except MyDatasetsError:
+            return _Here(is_other=True)
+        if made is None or made.content is None:
+            return _Here(is_other=True)
+        if made.content.digest == self._record.digest:
+            return _Here(is_verified=self._are_verified(self._record.files))
+        splits = made.options.get("splits")
+        if isinstance(splits, list) and self._record.read_from(self._dir):
+            some = tuple(map(str, splits))
+            return _Here(some, is_verified=self._is_verified_part(some))
+        return _Here(is_other=True)
+
+    def _are_verified(self, files: Iterable[ReleasedFile]) -> bool:
+        """Returns whether files under that version are the published ones.
+
+        Those that this machine has not verified yet, or that changed since, are hashed.
+        """
+        verified = verified_files()
+
+        def is_right(one: ReleasedFile) -> bool:
+            found = verified.has(self._dir / one.name, one.sha256, one.bytes)
+            transfer(one.bytes)
+            return found
+
+        left = [
+            one for one in sorted(files, key=lambda one: one.bytes)
+            if not verified.knows(self._dir / one.name, one.sha256, one.bytes)
+        ]  # fmt: skip
+        if not left:
+            return True
+        transfer = Transfer("verifying", sum(one.bytes for one in left), self._report)
+        with ThreadPoolExecutor(self._workers) as pool:
+            for found in pool.map(is_right, left):
+                if not found:
+                    pool.shutdown(cancel_futures=True)
+                    return False
+        return True
+
+    def _is_verified_part(self, splits: tuple[str, ...]) -> bool:
+        """Returns whether what is there of some splits is what this machine pulled."""
+        if not is_part_made_here(self._dir, self._record, splits):
+            return False
+        files = {one.name: one for one in self._record.files if one.name not in REWRITTEN}
+        there = {path.name for path in self._dir.iterdir()} & files.keys()
+        wanted = shards_of(Declared.read(self._dir))
+        return wanted <= there and self._are_verified(files[name] for name in there)
+
+    def _other_data(self) -> OverwriteError:
+        return OverwriteError(
+            explain(
+                f"{self._dir} holds other data than the release, or damaged ones.",
+                f"Expected: digest {self._record.digest[:16]}, as in {self._ledger.store.url}",
+                fix="pull into another --data-dir; or --overwrite, which replaces it once the "
+                "release is whole",
+            )
+        )
+
+    def _bring(self, splits: Sequence[str] | None) -> Pulled:
+        work = self._dir.parent / f".{self._dir.name}{_WORK}"
+        begin(work, self._record)
+        first = [one for one in self._record.files if is_metadata(one)]
+        rest = [one for one in self._record.files if not is_metadata(one)]
+        fetched = [self._fetch(work, first)]
+        declared, content = self._understood(work)
+        self._require_same_shards(work, declared)
+        wanted = self._wanted(splits, declared)
+        if wanted is not None:
+            left_out = _files_of(declared, set(declared.splits) - set(wanted))
+            rest = [one for one in rest if one.name not in left_out]
+        fetched.append(self._fetch(work, rest))
+        if wanted is not None:
+            only_splits(work, wanted, content)
+            remember_part(work, self._record, wanted)
+        finish(work, {one.name for one in (*first, *rest)})
+        self._require_own_indexes(work)
+        if os.path.lexists(self._dir):
+            if self._found is None and not self._overwrite and _has_anything(self._dir):
+                raise self._other_data()  # it came while the release was downloaded
+            staging.swap(work, self._dir)
+            discard(work)
+        else:
+            work.rename(self._dir)
+        return self._pulled(
+            wanted, sum(one.downloaded for one in fetched), sum(one.linked for one in fetched)
+        )
+
+    def _shards_in(self, version_dir: Path) -> dict[str, str]:
+        """Returns the SHA-256 of each shard that a directory declares, by name."""
+        names = shards_of(Declared.read(version_dir))
+        return {one.name: one.sha256 for one in self._record.files if one.name in names}
+
+    def _require_own_indexes(self, work: Path) -> None:
+        """Refuses a release whose record indexes are not those of its shards."""
+        try:
+            check_indexes(work, self._shards_in(work))
+        except CorruptShardError as error:
+            discard(work)
+            raise CorruptReleaseError(
+                explain(
+                    f"{self._ledger.store.url} has a wrong record index in this release.",
+                    str(error).partition("\n")[0],
+                    fix="ask who publishes there to look at it; nothing of it is used here",
+                )
+            ) from error
+
+    def _require_same_shards(self, work: Path, declared: Declared) -> None:
+        """Refuses to replace a version that says to be the release, and has other shards.
+
+        Raises:
+          OverwriteError: It has.
+        """
+        here = self._found
+        if here is None or self._overwrite:
+            return
+        splits = declared.splits if here.splits is None else here.splits
+        names = {one.name for name in splits for one in declared.splits.get(name, ())}
+        if not self._are_verified(one for one in self._record.files if one.name in names):
+            discard(work)
+            raise self._other_data()
+
+    def _wanted(self, splits: Sequence[str] | None, declared: Declared) -> tuple[str, ...] | None:
+        """Returns the splits that will be here: those that are stay. None for all."""
+        if splits is None:
+            return None
+        unknown = [name for name in splits if name not in declared.splits]
+        if unknown or not splits:
+            raise SplitNotFoundError(
+                explain(
+                    f"{declared.name} has no split {', '.join(map(repr, unknown)) or 'called so'}.",
+                    f"Its splits: {', '.join(declared.splits)}",
+                    fix="choose among those",
+                )
+            )
+        here = self._found if self._found is not None and not self._found.is_other else _Here(())
+        if here.splits is None:
+            return None
+        found = tuple(sorted({*splits, *here.splits}))
+        return found if set(found) != set(declared.splits) else None
+
+    def _fetch(self, work: Path, files: list[ReleasedFile]) -> Any:
+        known = known_files(
+            path
+            for path in self._dir.parent.iterdir()
+            if not path.name.startswith(".") and path.is_dir()
+        )
+        return fetch(
+            self._ledger, self._record, work, files, known=known, workers=self._workers,
+            report=self._report,
+        )  # fmt: skip
+
+    def _understood(self, work: Path) -> tuple[Declared, Content]:
+        """Returns what the metadata say; if they do not fit the record, they are not kept."""
+        try:
+            found = parse_metadata(self._record, work, self._ledger.store.url)
+            self._check(work)
+        except (CorruptReleaseError, LockError, UnregisteredFeatureError):
+            shutil.rmtree(work, ignore_errors=True)
+            raise
+        return found
+
+    def _pulled(
+        self, splits: Any, downloaded: int, linked: int, *, was_there: bool = False
+    ) -> Pulled:
+        mine = self._record
+        config = f"/{mine.config}" if mine.config else ""
+        return Pulled(
+            f"{mine.name}{config}:{mine.version}", self._dir, self._ledger.store.url, mine.digest,
+            splits, downloaded, linked, was_there,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Here:
+    """What there is under a version.
+
+    Attributes:
+      splits: The splits of the release that are there; None for all.
+      is_other: Whether it is something else.
+      is_verified: Whether each file is known to be the published one.
+    """
+
+    splits: tuple[str, ...] | None = None
+    is_other: bool = False
+    is_verified: bool = False
+
+
+def _has_anything(path: Path) -> bool:
+    """Returns whether there is something at a path that may be somebody's."""
+    if path.is_symlink() or not path.is_dir():
+        return os.path.lexists(path)
+    return any(path.iterdir())
+
+
+def _files_of(declared: Declared, splits: Collection[str]) -> set[str]:
+    shards = [one.name for split in splits for one in declared.splits[split]]
+    return {name for shard in shards for name in (shard, *sidecars.names_of(shard))}
+
+
+def begin(work: Path, wanted: Record) -> None:
+    """Makes the directory in which a release is put together; that of another one is emptied."""
+    marker = work / record.FILE_NAME
+    if work.is_symlink() or (os.path.lexists(work) and not wanted.read_from(work)):
+        discard(work)
+    work.mkdir(parents=True, exist_ok=True)
+    keep_only_files(work)
+    write_whole(marker, wanted.data)
+
+
+def finish(work: Path, names: set[str]) -> None:
+    """Removes what does not belong there, and makes the rest durable."""
+    for path in work.iterdir():
+        if path.name not in {*names, record.FILE_NAME}:
+            discard(path)
+    descriptor = os.open(work, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

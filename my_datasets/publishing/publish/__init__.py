@@ -1,1 +1,0 @@
-"""From a prepared version to a release."""

@@ -1,0 +1,272 @@
+"""`publish`: a prepared version becomes a release, by one atomic step, for good."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from my_datasets.comparison import gate
+from my_datasets.core import version as version_rules
+from my_datasets.core.version import Bump, VersionNumber
+from my_datasets.errors import ChecksumError, MyDatasetsError, PublishError, explain
+from my_datasets.metadata import feature_changes
+from my_datasets.metadata.dataset_info import Declared
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.publishing import admin
+from my_datasets.publishing.catalog_client import CatalogClient
+from my_datasets.publishing.download import fetch
+from my_datasets.publishing.model import store_layout
+from my_datasets.publishing.model.index import Index, Release, ReleaseState
+from my_datasets.publishing.model.record import FIRST, Record, key_of
+from my_datasets.publishing.model.rollback_state import RollbackState
+from my_datasets.publishing.model.signed_json import Signs, Trusts
+from my_datasets.publishing.transfer import TransferProgress
+from my_datasets.publishing.upload import Outcome, Published, ReleaseUpload
+from my_datasets.resolving import resolve_prepared
+from my_datasets.resolving.blocked import reason_in_metadata
+from my_datasets.resolving.resolve_prepared import Reference
+from my_datasets.storage.backends.local import LocalStore
+from my_datasets.storage.opening import open_store
+from my_datasets.storage.retry import RetryingStore, RetryPolicy
+from my_datasets.storage.store import Store, read_only
+from my_datasets.verification.report import Level
+from my_datasets.verification.verifier import verify
+
+
+def check_release_gate(
+    version_dir: Path, wanted: Record, index: Index, ledger: CatalogClient
+) -> None:
+    """Compares a version with the releases next to it: the one below, and the one above.
+
+    Where a version with the same content lies beside it on this machine, or the store is a
+    directory, that is read; otherwise the release is downloaded, and deleted again: its metadata
+    only, if they prove what changed.
+
+    Args:
+      version_dir: The version that is to be published.
+      wanted: Its record.
+      index: The releases of its dataset.
+      ledger: Of the store.
+
+    Raises:
+      VersionGateError: A number was raised by too little for what changed.
+    """
+    there = {
+        version: one
+        for version, one in index.versions(wanted.config).items()
+        if one.state is ReleaseState.PUBLISHED
+    }
+    below = [version for version in there if version < wanted.version]
+    above = [version for version in there if version > wanted.version]
+    # Any change may come with a new major version.
+    neighbours = [
+        one
+        for one in (*below[-1:], *above[:1])
+        if version_rules.between(*sorted((one, wanted.version))) is not Bump.MAJOR
+    ]
+    if not neighbours:
+        return
+    # Beside it, as that is where there is room for data.
+    with tempfile.TemporaryDirectory(
+        prefix=f".{version_dir.name}.gate-", dir=_writable(version_dir.parent)
+    ) as directory:
+        siblings = Path(directory) / version_dir.resolve().parent.name
+        siblings.mkdir()
+        for version in neighbours:
+            found = _here(version_dir, version, there[version])
+            if found is None:
+                target = Path(directory) / "downloaded" / str(version)
+                found = _there(ledger, wanted, version, there[version], version_dir, target)
+            (siblings / str(version)).symlink_to(found, target_is_directory=True)
+        gate.check(version_dir, siblings)
+
+
+def _here(version_dir: Path, version: VersionNumber, release: Release) -> Path | None:
+    """Returns a directory on this machine that has the content of a release."""
+    path = version_dir.resolve().parent / str(version)
+    try:
+        made = Manifest.read(path)
+    except (MyDatasetsError, OSError):
+        return None
+    if made is None or made.content is None or made.content.digest != release.digest:
+        return None
+    return path
+
+
+def _there(
+    ledger: CatalogClient,
+    wanted: Record,
+    version: VersionNumber,
+    release: Release,
+    new: Path,
+    target: Path,
+) -> Path:
+    """Returns a directory with as much of a release as is needed to compare it with another."""
+    key = key_of(wanted.config, version)
+    store = ledger.store.origin
+    if isinstance(store, LocalStore):
+        return store.path_of(store_layout.release_of(wanted.name, key))
+    found = ledger.record(wanted.name, key, release)
+    fetch(ledger, found, target, [one for one in found.files if one.name in FIRST])
+    shards = {one.name for some in Declared.read(target).splits.values() for one in some}
+    # What lies beside a shard, for readers, ends so.
+    metadata = [
+        one for one in found.files if one.name not in shards and not one.name.endswith(".npy")
+    ]
+    fetch(ledger, found, target, metadata)
+    if not _are_proved_same(target, new):
+        fetch(ledger, found, target)
+    return target
+
+
+def _are_proved_same(one: Path, other: Path) -> bool:
+    """Returns whether manifests prove that two versions have the same examples in common splits."""
+    made = Manifest.read(one), Manifest.read(other)
+    splits = [each.content.splits if each and each.content else {} for each in made]
+    common = [name for name in splits[0] if name in splits[1]]
+    is_same = all(splits[0][name].ordered == splits[1][name].ordered for name in common)
+    return bool(common) and is_same and not feature_changes.not_in_both(one, other)
+
+
+def _writable(directory: Path) -> Path | None:
+    """Returns a directory if files can be made there; None for the system's own."""
+    try:
+        with tempfile.TemporaryDirectory(dir=directory):
+            return directory
+    except OSError:
+        return None
+
+
+_AT_ONCE = 8
+_SHOWN = 5
+
+
+def publish(
+    reference: Reference,
+    store: str | os.PathLike[str] | Store,
+    *,
+    data_dir: str | os.PathLike[str] | None = None,
+    level: Level = Level.BYTES,
+    version_gate: bool = True,
+    dry_run: bool = False,
+    signer: Signs | None = None,
+    keys: Trusts | None = None,
+    note: str = "",
+    read_back: bool = False,
+    valid_for: float | None = None,
+    workers: int = _AT_ONCE,
+    patience: RetryPolicy | None = None,
+    memory: RollbackState | None = None,
+    report: Callable[[TransferProgress], None] = lambda _: None,
+) -> Published:
+    """Makes a prepared version a release: verified, whole, and never changed again.
+
+    Killed at any instant, nothing is visible, or all; the next call goes on where it was. Of
+    several that publish other bytes under one version, one succeeds.
+
+    Args:
+      reference: For example `digits:1.0.0`; or the directory of a version, or what stands for it.
+      store: Where to, as `open_store` takes it.
+      data_dir: Where prepared data is; TFDS's default if None.
+      level: How much is verified, `BYTES` while they are uploaded, `DEEP` before.
+      version_gate: Whether a version is refused whose number says less than what changed since
+        the release before it.
+      dry_run: Only look what would be done; nothing is written.
+      signer: By which key it is signed; a store may require it.
+      keys: Whose signatures count; None for the signer's own, where the store requires them.
+      note: For the store's log.
+      read_back: Whether every byte is read again where it lies, and compared; of a release that is
+        published already, too: what is damaged there is put back.
+      valid_for: For how many seconds signatures of the store's documents count from now on, each
+        time they are made; 0 for ever. None to leave it as the store says.
+      workers: Files that are uploaded at the same time.
+      patience: How long the store is given where it does not answer well.
+      memory: What this machine has seen of stores.
+      report: Told how far it is.
+
+    Returns:
+      What was done.
+
+    Raises:
+      NotPreparedError: There is no such version here.
+      PublishError: It is damaged, a sample, or has no manifest.
+      VersionGateError: Its number says less than what changed.
+      ReleaseConflictError: Other bytes are published under this version.
+      CorruptReleaseError: The store does not give what was written to it.
+      StoreError: The store cannot be used, or does not answer.
+      SignatureError: The store wants signatures, or has wrong ones.
+    """
+    version_dir = resolve_prepared.version_dir(reference, data_dir)
+    wanted = Record.of(version_dir)
+    _refuse_unfit(version_dir)
+    patient = RetryingStore(open_store(store), patience)
+    if not patient.is_writable:
+        raise read_only(patient.url)
+    ledger = CatalogClient(patient, keys=keys, signer=signer, memory=memory)
+    job = ReleaseUpload(version_dir, wanted, patient, ledger, workers, report, reads_back=read_back)
+    index = ledger.index(wanted.name)
+    found = index.releases.get(wanted.key)
+    if found is not None and (done := job.settled(found)):
+        job.check_here(wanted.files)
+        if level is Level.DEEP:
+            _verify(version_dir, level, report)
+        if valid_for is not None and not dry_run:
+            admin.set_validity(ledger, int(valid_for))
+        return done
+    # The stores hash every byte on its way, so nothing need be read twice for that.
+    on_the_way = level is Level.BYTES and not dry_run
+    _verify(version_dir, Level.FAST if on_the_way else level, report)
+    if version_gate and found is None:
+        check_release_gate(version_dir, wanted, index, ledger)
+    missing = job.missing()
+    if on_the_way:
+        job.check_here([one for one in wanted.files if one not in missing])
+    if dry_run:
+        return job.published(Outcome.WOULD, sum(one.bytes for one in missing))
+    try:
+        job.upload(missing)
+    except ChecksumError:
+        _verify(version_dir, Level.BYTES, report)  # which tells what is wrong, and where
+        raise
+    done = job.commit(sum(one.bytes for one in missing), note)
+    if valid_for is not None:
+        admin.set_validity(ledger, int(valid_for))
+    return done
+
+
+def _verify(version_dir: Path, level: Level, report: Callable[[TransferProgress], None]) -> None:
+    found = verify(
+        version_dir,
+        level=level,
+        report=lambda looked: report(TransferProgress("verifying", looked.done, looked.total)),
+    )
+    if not found.is_good:
+        raise PublishError(
+            explain(
+                f"{version_dir} is not what it should be, and cannot be published.",
+                *(f"{one.node}: {one.problem}" for one in found.issues[:_SHOWN]),
+                fix=f"my-datasets verify {version_dir} says all of it; build the version anew",
+            )
+        )
+
+
+def _refuse_unfit(version_dir: Path) -> None:
+    blocked = reason_in_metadata(version_dir)
+    if blocked is not None:
+        raise PublishError(
+            explain(
+                f"{version_dir} must not be used: {blocked}",
+                fix="publish another version; one that is published is withdrawn by my-datasets "
+                "yank",
+            )
+        )
+    made = Manifest.read(version_dir)
+    limits = [name for name in (made.options if made else {}) if name != "on_error"]
+    if limits:
+        raise PublishError(
+            explain(
+                f"{version_dir} is not the whole dataset.",
+                f"It was made with {', '.join(limits)}",
+                fix="build or pull all of it, then publish",
+            )
+        )

@@ -1,1 +1,0 @@
-"""From a release to a prepared version."""

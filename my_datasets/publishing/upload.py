@@ -1,0 +1,435 @@
+"""A version on its way to be a release: what is missing is uploaded, then one step decides.
+
+It can be interrupted anywhere, and completed by anybody who may write to the store.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from my_datasets.errors import (
+    AlreadyInStoreError,
+    CorruptReleaseError,
+    NotInStoreError,
+    PublishError,
+    ReleaseConflictError,
+    explain,
+)
+from my_datasets.metadata.layout import METADATA_FILES
+from my_datasets.publishing.catalog_client import CatalogClient
+from my_datasets.publishing.model import record, store_layout
+from my_datasets.publishing.model.index import Index, Release, ReleaseState
+from my_datasets.publishing.model.record import Record, ReleasedFile
+from my_datasets.publishing.transfer import Transfer, TransferProgress
+from my_datasets.storage.json_files import read_json
+from my_datasets.storage.regular_files import open_regular
+from my_datasets.storage.retry import RetryingStore
+from my_datasets.storage.store import BLOCK, OnBytes, Store, ignore_bytes
+
+# TFDS takes a directory for a dataset from features.json on: as long as that is missing it finds
+# nothing there, and with it, all.
+LAST = tuple(sorted(METADATA_FILES))
+
+
+def finalize(ledger: CatalogClient, dataset: str, key: str) -> Index:
+    """Puts the files of a release in their place, and then makes it visible.
+
+    Args:
+      ledger: Of the store.
+      dataset: The dataset.
+      key: The release, which is being placed; otherwise nothing happens.
+
+    Returns:
+      The index that is there then.
+
+    Raises:
+      CorruptReleaseError: Files of it are not in the store.
+    """
+    index = ledger.index(dataset)
+    found = index.releases[key]
+    if found.state is not ReleaseState.PLACING:
+        return index
+    source = store_layout.upload_of(dataset, key, found.record)
+    target = store_layout.release_of(dataset, key)
+    try:
+        wanted = ledger.record(dataset, key, found, source)
+    except NotInStoreError:
+        wanted = ledger.record(dataset, key, found)
+    _refuse_others(ledger.store, wanted, target)
+    ledger.store.move(source, target, LAST)
+    missing = missing_files(ledger.store, wanted)
+    if missing:
+        raise CorruptReleaseError(
+            explain(
+                f"{dataset}:{key} cannot be completed in {ledger.store.url}.",
+                f"Not there, or of another size: {', '.join(missing[:5])}",
+                fix="publish the same version again: what is missing is uploaded; what is of "
+                f"another size in {target} must be deleted there first",
+            )
+        )
+
+    def published(now: Index) -> Index:
+        state = now.releases[key]
+        if state.state is not ReleaseState.PLACING:
+            return now
+        return now.with_release(
+            key, replace(state, state=ReleaseState.PUBLISHED), "placed", by=ledger.by
+        )
+
+    return ledger.change(dataset, published)
+
+
+def is_same(store: Store, path: str, one: ReleasedFile, on_bytes: OnBytes | None = None) -> bool:
+    """Returns whether a file in a store is one of a release.
+
+    Args:
+      store: The store.
+      path: The file.
+      one: What it should be.
+      on_bytes: If given, it is read, and this is told of the bytes; otherwise it is read only if
+        the store does not know its SHA-256.
+    """
+    stored = store.stat(path)
+    if stored.bytes != one.bytes:
+        return False
+    if stored.sha256 is not None and on_bytes is None:
+        return stored.sha256 == one.sha256
+    found = hashlib.sha256()
+    for block in store.read(path):
+        found.update(block)
+        (on_bytes or ignore_bytes)(len(block))
+    return found.hexdigest() == one.sha256
+
+
+def _refuse_others(store: Store, wanted: Record, folder: str) -> None:
+    """Sees that what lies where a release is to lie is a part of it: who began was interrupted."""
+    files = {one.name: one for one in wanted.files}
+    files[record.FILE_NAME] = ReleasedFile(record.FILE_NAME, len(wanted.data), wanted.identity)
+    for there in list(store.list(folder)):
+        one = files.get(there.path.removeprefix(f"{folder}/"))
+        if one is None or not is_same(store, there.path, one):
+            raise CorruptReleaseError(
+                explain(
+                    f"{there.path} in {store.url} is in the way: it is no part of the release that "
+                    "is to lie there.",
+                    fix="delete it there, and run the same again",
+                )
+            )
+
+
+def missing_files(store: Store, wanted: Record) -> list[str]:
+    """Returns the names of files of a release that are not in their place, as far as sizes tell."""
+    folder = store_layout.release_of(wanted.name, wanted.key)
+    there = {one.path.rpartition("/")[2]: one.bytes for one in store.list(folder)}
+    expected = {one.name: one.bytes for one in wanted.files} | {record.FILE_NAME: len(wanted.data)}
+    return sorted(name for name, size in expected.items() if there.get(name) != size)
+
+
+_SHOWN = 5
+
+
+class Outcome(StrEnum):
+    """What became of a version that was to be published."""
+
+    PUBLISHED = "published"
+    ALREADY = "already published"
+    WOULD = "would be published"
+
+
+@dataclass(frozen=True)
+class Published:
+    """What was done.
+
+    Attributes:
+      name: The release's full name.
+      store: Where it is.
+      outcome: What became of it.
+      identity: The SHA-256 of its record.
+      digest: That of its content.
+      bytes: The size of its files.
+      files: Their number.
+      uploaded: Bytes that went to the store, or would: what was there is not uploaded again.
+      note: What else is to be said.
+    """
+
+    name: str
+    store: str
+    outcome: Outcome
+    identity: str
+    digest: str
+    bytes: int
+    files: int
+    uploaded: int
+    note: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns it for scripts."""
+        return {**vars(self), "outcome": self.outcome.value}
+
+
+class ReleaseUpload:
+    """One version, on its way to be a release."""
+
+    def __init__(
+        self, version_dir: Path, wanted: Record, store: RetryingStore, ledger: CatalogClient,
+        workers: int, report: Callable[[TransferProgress], None], *, reads_back: bool,
+    ) -> None:  # fmt: skip
+        self._dir = version_dir
+        self._record = wanted
+        self._store = store
+        self._ledger = ledger
+        self._workers = workers
+        self._report = report
+        self._reads_back = reads_back
+        self._damaged: set[str] = set()
+        self._upload_folder = store_layout.upload_of(wanted.name, wanted.key, wanted.identity)
+        self._folder = store_layout.release_of(wanted.name, wanted.key)
+
+    def settled(self, found: Release) -> Published | None:
+        """Returns what there is to say where the version is published; None if it must go on.
+
+        Raises:
+          ReleaseConflictError: It is published, or about to be, with other bytes.
+        """
+        mine = self._record
+        if found.record == mine.identity:
+            if found.state is ReleaseState.PUBLISHED and not self._lacks():
+                return self.published(Outcome.ALREADY, 0, "the same bytes")
+            if found.state in (ReleaseState.PUBLISHED, ReleaseState.PLACING):
+                return None
+        elif found.state is ReleaseState.PLACING:
+            # Whoever began is helped, so that nobody waits for one that died.
+            finalize(self._ledger, mine.name, mine.key)
+        if found.data == mine.identity_of_data and found.state in (
+            ReleaseState.PUBLISHED,
+            ReleaseState.PLACING,
+        ):
+            note = "the same data; only what the manifest says of its making differs"
+            return self.published(Outcome.ALREADY, 0, note)
+        raise self._conflict(found)
+
+    def _lacks(self) -> bool:
+        """Returns whether files of the published release are lost, or damaged if those are read."""
+        if missing_files(self._store, self._record):
+            return True
+        self._damaged = self._read_back()
+        return bool(self._damaged)
+
+    def _read_back(self) -> set[str]:
+        """Returns the names of files that are damaged where they lie."""
+        if not self._reads_back:
+            return set()
+        transfer = Transfer("reading back", self._record.size, self._report)
+        with ThreadPoolExecutor(self._workers) as pool:
+            good = list(pool.map(
+                lambda one: is_same(self._store, f"{self._folder}/{one.name}", one, transfer),
+                self._record.files,
+            ))  # fmt: skip
+        return {
+            one.name for one, is_good in zip(self._record.files, good, strict=True) if not is_good
+        }
+
+    def check_here(self, files: Sequence[ReleasedFile]) -> None:
+        """Reads files of the version on this machine, and compares them with its record.
+
+        Args:
+          files: Those that are not uploaded, on which way their bytes would be compared.
+
+        Raises:
+          PublishError: Some of them are not as the record says.
+        """
+        if not files:
+            return
+        transfer = Transfer("verifying", sum(one.bytes for one in files), self._report)
+
+        def is_as_recorded(one: ReleasedFile) -> bool:
+            found = hashlib.sha256()
+            with open_regular(self._dir / one.name) as file:
+                while block := file.read(BLOCK):
+                    found.update(block)
+                    transfer(len(block))
+            return found.hexdigest() == one.sha256
+
+        with ThreadPoolExecutor(self._workers) as pool:
+            good = list(pool.map(is_as_recorded, files))
+        other = [one.name for one, is_good in zip(files, good, strict=True) if not is_good]
+        if other:
+            more = [f"... and {len(other) - _SHOWN} more"] if len(other) > _SHOWN else []
+            raise PublishError(
+                explain(
+                    f"{self._dir} is not what its manifest says, though {self._store.url} has what "
+                    "should be there.",
+                    *(f"{name}: other bytes than when it was made" for name in other[:_SHOWN]),
+                    *more,
+                    fix=f"my-datasets verify {self._dir} says all of it; build or pull the "
+                    "version anew",
+                )
+            )
+
+    def missing(self) -> list[ReleasedFile]:
+        """Returns the files that are not in the store yet, the largest first."""
+        uploaded = {one.path: one.bytes for one in self._store.list(self._upload_folder)}
+        placed = {one.path for one in self._store.list(self._folder)}
+
+        def is_there(one: ReleasedFile) -> bool:
+            # The folder is for these bytes only, and files get their names there when verified.
+            if uploaded.get(f"{self._upload_folder}/{one.name}") == one.bytes:
+                return True
+            path = f"{self._folder}/{one.name}"
+            is_good = path in placed and one.name not in self._damaged
+            return is_good and is_same(self._store, path, one)
+
+        files = sorted(self._record.files, key=lambda one: -one.bytes)
+        with ThreadPoolExecutor(self._workers) as pool:
+            found = list(pool.map(is_there, files))
+        return [one for one, known in zip(files, found, strict=True) if not known]
+
+    def upload(self, missing: list[ReleasedFile]) -> None:
+        """Brings files into the store, where nobody looks for them."""
+        transfer = Transfer("uploading", sum(one.bytes for one in missing), self._report)
+        transfer.each(lambda one: self._upload(one, transfer), missing, self._workers)
+        with suppress(AlreadyInStoreError):
+            self._store.create(
+                f"{self._upload_folder}/{record.FILE_NAME}", self._record.data,
+                self._record.identity,
+            )  # fmt: skip
+
+    def commit(self, uploaded: int, note: str) -> Published:
+        """Makes the version a release.
+
+        Raises:
+          ReleaseConflictError: Somebody else was first, with other bytes.
+        """
+        mine = self._record
+        is_first = False
+        default = _default_config(self._dir, mine)
+
+        def claimed(index: Index) -> Index:
+            nonlocal is_first
+            found = index.releases.get(mine.key)
+            is_first = found is None
+            if found is not None:
+                return index
+            self._refuse_others()
+            release = self._ledger.signed(mine.name, mine.key, Release.of(mine))
+            if index.default_config is None and default is not None:
+                index = replace(index, default_config=default)
+            return index.with_release(mine.key, release, "publish", by=self._ledger.by, note=note)
+
+        found = self._ledger.change(mine.name, claimed).releases[mine.key]
+        if found.record != mine.identity or found.state in (
+            ReleaseState.YANKED,
+            ReleaseState.DELETED,
+        ):
+            self._discard_upload()
+            done = self.settled(found)
+            return done or self.published(Outcome.ALREADY, uploaded)
+        if default is not None:
+            data = json.dumps({"default_config_name": default}).encode()
+            path = store_layout.default_config_of(mine.name)
+            with suppress(AlreadyInStoreError):
+                self._store.create(path, data, hashlib.sha256(data).hexdigest())
+        was_visible = found.state is ReleaseState.PUBLISHED
+        if was_visible:
+            self._put_back()
+        else:
+            finalize(self._ledger, mine.name, mine.key)
+        self._discard_upload()
+        damaged = self._read_back()
+        if damaged:
+            raise CorruptReleaseError(
+                explain(
+                    f"{self._store.url} does not give what was written to it.",
+                    f"Of {self._folder}: {', '.join(sorted(damaged)[:_SHOWN])}",
+                    fix="look at the disks there; then publish again, with --read-back",
+                )
+            )
+        if is_first:
+            return self.published(Outcome.PUBLISHED, uploaded)
+        note = "the same bytes" if not uploaded or not was_visible else "files were put back"
+        return self.published(Outcome.ALREADY if was_visible else Outcome.PUBLISHED, uploaded, note)
+
+    def published(self, outcome: Outcome, uploaded: int, note: str = "") -> Published:
+        """Returns what was done."""
+        mine = self._record
+        config = f"/{mine.config}" if mine.config else ""
+        return Published(
+            f"{mine.name}{config}:{mine.version}", self._store.url, outcome, mine.identity,
+            mine.digest, mine.size, len(mine.files), uploaded, note,
+        )  # fmt: skip
+
+    def _upload(self, one: ReleasedFile, transfer: Transfer) -> None:
+        path = f"{self._upload_folder}/{one.name}"
+        for is_last in (False, False, True):
+            try:
+                self._store.create(path, self._dir / one.name, one.sha256, transfer)
+                return
+            except AlreadyInStoreError:
+                if is_last:
+                    raise
+            # Of a NotInStoreError: who publishes the same was quicker, and has placed it.
+            with suppress(NotInStoreError):
+                if is_same(self._store, path, one):
+                    transfer(one.bytes)
+                    return
+                # It is damaged, and of use to nobody.
+                self._store.delete(path)
+
+    def _refuse_others(self) -> None:
+        """Sees that there is nothing where the release is to lie."""
+        found = [one.path for one in self._store.list(self._folder)]
+        if found:
+            raise ReleaseConflictError(
+                explain(
+                    f"There is something at {self._folder} in {self._store.url} that is no "
+                    "release.",
+                    f"Found: {', '.join(found[:_SHOWN])}",
+                    fix="move it away, and publish it from there, so that it is verified",
+                )
+            )
+
+    def _put_back(self) -> None:
+        """Completes a release of which files were lost or damaged."""
+        for name in self._damaged:
+            self._store.delete(f"{self._folder}/{name}")
+        self._store.move(self._upload_folder, self._folder, LAST)
+
+    def _discard_upload(self) -> None:
+        """Deletes what lies where releases lie before they are placed."""
+        for one in self._store.list(self._upload_folder):
+            self._store.delete(one.path)
+
+    def _conflict(self, found: Release) -> ReleaseConflictError:
+        mine = self._record
+        what = {
+            ReleaseState.YANKED: f"was published, and withdrawn: {found.message}",
+            ReleaseState.DELETED: "was published, and deleted",
+        }.get(found.state, "is published with other bytes")
+        return ReleaseConflictError(
+            explain(
+                f"{mine.name}:{mine.key} {what}.",
+                f"In {self._store.url}, {found.published}: record {found.record[:16]}, digest "
+                f"{found.digest[:16]}",
+                f"Here: record {mine.identity[:16]}, digest {mine.digest[:16]}",
+                fix="a published version is never changed: build the data under a higher version"
+                + ("; or my-datasets yank --undo" if found.state is ReleaseState.YANKED else ""),
+            )
+        )
+
+
+def _default_config(version_dir: Path, wanted: Record) -> str | None:
+    """Returns the config that is meant if none is named, as TFDS noted it beside the configs."""
+    if wanted.config is None:
+        return None
+    path = version_dir.resolve().parents[1] / ".config" / "metadata.json"
+    try:
+        found = read_json(path)["default_config_name"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return str(found) if found else None

@@ -1,0 +1,187 @@
+"""Whether values are what the builder declared of them, and numbers that their type holds."""
+
+import heapq
+import itertools
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from my_datasets.comparison import examine
+from my_datasets.comparison.examine import Examination
+from my_datasets.comparison.findings import violations
+from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
+from my_datasets.core import hash_sets
+from my_datasets.core.hash_sets import DuplicateHashes, Hashes
+from my_datasets.core.issue import Issue, Severity
+from my_datasets.core.version import VersionNumber
+from my_datasets.errors import IncompleteVersionError
+from my_datasets.metadata import content, features, layout
+from my_datasets.metadata.content import Content
+from my_datasets.metadata.manifest import Manifest
+from my_datasets.statistics.constraints import Constraint
+from my_datasets.statistics.drift import drifted
+
+
+def check_noted_constraints(subject: ComparedVersion) -> Iterator[Issue]:
+    """Yields what the statistics in the manifest say: values that are none of their type."""
+    for split, found in (subject.manifest.statistics if subject.manifest else {}).items():
+        for feature, one in found["features"].items():
+            if one.get("outside"):
+                yield Issue(
+                    "outside", f"split {split}, feature {feature}",
+                    "Values are no classes of the label." if one["kind"] == "label"
+                    else "Values are none of the feature's type: readers get others.",
+                    "build the version anew from values that fit, or declare a wider type",
+                    found=f"{one['outside']:,} of them",
+                )  # fmt: skip
+
+
+def check_constraints_again(
+    subject: ComparedVersion, scratch: Path, workers: int
+) -> Iterator[Issue]:
+    """Yields what is not as the manifest says that the builder declared; reads all examples.
+
+    Args:
+      subject: The version; its shards are whole.
+      scratch: A directory that is not there yet, for what is needed only now.
+      workers: How many processes read.
+    """
+    leaves = features.known_leaves(subject.path)
+    if subject.manifest is None or subject.declared is None or leaves is None:
+        return
+    declared = {
+        name: Constraint(**said)
+        for name, said in subject.manifest.constraints.items()
+        if set(said) != {"max_drift"}
+    }
+    if not declared:
+        return
+    scratch.mkdir()
+    try:
+        found = examine.examine(
+            subject.path, subject.declared, scratch, Examination(leaves, declared), workers=workers
+        )
+        for feature, told in violations(found, declared):
+            yield Issue(
+                "constraint", f"feature {feature}", "Values are not what the builder declares.",
+                ANEW, found=told,
+            )  # fmt: skip
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def check_drift(subject: ComparedVersion) -> Iterator[Issue]:
+    """Yields what moved since the nearest lower version beside it, as the manifests say.
+
+    It is an error where the builder declares how far a feature may be, else a warning: data may
+    change for good reasons.
+    """
+    if subject.manifest is None or subject.declared is None:
+        return
+    name, _, text = subject.declared.name.partition(":")
+    version = VersionNumber.parse(text)
+    before = _before(subject, version) if version else None
+    if before is None:
+        return
+    limits = {
+        feature: constraint["max_drift"]
+        for feature, constraint in subject.manifest.constraints.items()
+        if "max_drift" in constraint
+    }
+    for one in drifted(before[1].statistics, subject.manifest.statistics, limits):
+        yield Issue(
+            "drift",
+            f"split {one.split}, feature {one.feature}",
+            f"Its {one.statistic} are not what they were in {name}:{before[0]}.",
+            "see both with my-datasets stats; if it is meant to be so, say it in the release "
+            "notes" + ("" if one.feature in limits else ", and set max_drift in CONSTRAINTS"),
+            expected=f"a {one.measure} distance of at most {one.threshold:g}; {one.before}",
+            found=f"{one.distance:.3f}; {one.after}",
+            severity=Severity.ERROR if one.feature in limits else Severity.WARNING,
+        )
+
+
+def _before(
+    subject: ComparedVersion, version: VersionNumber
+) -> tuple[VersionNumber, Manifest] | None:
+    config = subject.path.parent
+    found = None
+    for path in config.iterdir() if config.is_dir() else ():
+        other = VersionNumber.parse(path.name)
+        if other is None or other >= version or (found and other <= found[0]):
+            continue
+        if layout.is_prepared(path):
+            found = other, path
+    if found is None:
+        return None
+    try:
+        manifest = Manifest.read(found[1])
+    except (IncompleteVersionError, OSError):
+        return None
+    return (found[0], manifest) if manifest else None
+
+
+_SHOWN = 3
+
+
+def check_digests(said: Content | None, splits: Mapping[str, Sequence[Hashes]]) -> Iterator[Issue]:
+    """Yields where examples are others, or there more than once, in one split or in two.
+
+    Args:
+      said: What the manifest says; None if it says nothing.
+      splits: The hashes of each split's examples, shard after shard.
+    """
+    for name, parts in splits.items():
+        expected = said.splits.get(name) if said else None
+        if expected is None:
+            continue
+        same = content.unordered(parts) == expected.unordered
+        if same and content.ordered(parts) == expected.ordered:
+            continue
+        yield Issue(
+            "other-order" if same else "other-examples", f"split {name}",
+            "The examples are the same, in another order." if same else
+            "The examples are not those the version was made with.",
+            ANEW, f"digest {expected.ordered[:16]}", content.ordered(parts)[:16],
+        )  # fmt: skip
+    for name, parts in splits.items():
+        yield from _repeated(name, parts)
+    for one, other in itertools.combinations(splits, 2):
+        yield from _leak(one, splits[one], other, splits[other])
+
+
+def _repeated(name: str, parts: Sequence[Hashes]) -> Iterator[Issue]:
+    copies = DuplicateHashes.of(parts, _SHOWN)
+    if copies.copies:
+        shown = ", ".join(f"{a:,} and {b:,}" for a, b in copies.places)
+        yield Issue(
+            "duplicates", f"split {name}",
+            f"{copies.different:,} different examples are there more than once, value for value: "
+            f"{copies.copies:,} copies.",
+            "leave the copies out, or take them for what they are",
+            found=f"{shown} (counted from 0)" + (", ..." if copies.different > _SHOWN else ""),
+            severity=Severity.WARNING,
+        )  # fmt: skip
+
+
+def _leak(
+    one: str, parts: Sequence[Hashes], other: str, other_parts: Sequence[Hashes]
+) -> Iterator[Issue]:
+    count = 0
+    places: list[tuple[int, int]] = []  # the first few
+    for here, there in hash_sets.pieces(parts, other_parts):
+        _, first, second = np.intersect1d(here.texts, there.texts, return_indices=True)
+        count += len(first)
+        pairs = zip(here.places[first].tolist(), there.places[second].tolist(), strict=True)
+        places = heapq.nsmallest(_SHOWN, [*places, *pairs])
+    if count:
+        shown = ", ".join(f"{one} {a:,} and {other} {b:,}" for a, b in places)
+        yield Issue(
+            "leak", f"splits {one} and {other}",
+            f"{count:,} different examples are in both, value for value.",
+            "leave them out of one, or split by a group that keeps them together",
+            found=f"{shown} (counted from 0)" + (", ..." if count > _SHOWN else ""),
+            severity=Severity.WARNING,
+        )  # fmt: skip

@@ -1,0 +1,240 @@
+"""Perceptual hashes of images, noted while shards are read: those of copies are nearly the same.
+
+The hash is that of `imagehash.phash`: which of the 64 lowest frequencies of a discrete cosine
+transform of the image, grey and shrunk to 32 x 32 pixels, are stronger than their median.
+
+A text counts by the runs of five characters in it, small letters, with all that is no letter or
+digit as one space. The part of two signatures that is the same is about the Jaccard similarity of
+two such sets: how many runs are in both, of those that are in either. By `datasketch`; the method:
+A. Broder, "On the resemblance and containment of documents", Compression and Complexity of
+Sequences (1997).
+"""
+
+import contextlib
+import importlib.util
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from my_datasets.dependencies import missing_dependency
+from my_datasets.metadata.features import Leaf
+from my_datasets.verification.observer import Take
+from my_datasets.verification.splits.column_hashes import flat, is_flat
+
+# An image: the example it is of, its hash, and whether the hash tells anything.
+HASH_ROW = np.dtype([("example", "<i8"), ("hash", "<u8"), ("is_compared", "?")])
+BITS = 64
+# The hash is taken of so many pixels a side: of smaller images it tells too little.
+SMALLEST = 32
+# The least standard deviation of grey levels, of 256, of an image that shows something.
+_FLAT = 2.0
+
+
+def has_images(leaf: Leaf) -> bool:
+    """Returns whether a feature holds images that can be hashed."""
+    return leaf.form == "image" and leaf.dtype in ("uint8", "uint16") and is_flat(leaf)
+
+
+@dataclass(frozen=True)
+class ImageHashes:
+    """Notes the hash of each image of a feature, as `ROW`s.
+
+    Attributes:
+      name: For files.
+      leaf: The feature.
+    """
+
+    name: str
+    leaf: Leaf
+
+    def __post_init__(self) -> None:
+        for module in ("imagehash", "PIL"):
+            if importlib.util.find_spec(module) is None:
+                raise missing_dependency(module, needed_for="comparing images")
+
+    @contextlib.contextmanager
+    def noting(self, target: Path) -> Iterator[Take]:
+        """See `watching.Watch`."""
+        begin = 0
+        with target.open("wb") as file:
+
+            def take(values: Any) -> None:
+                nonlocal begin
+                column = values_of(values, self.leaf)
+                images, examples = flat(self.leaf, column)
+                rows = np.zeros(len(examples), HASH_ROW)
+                rows["example"] = examples + begin
+                for number, image in enumerate(images):
+                    found = perceptual_hash(image)
+                    if found is not None:
+                        rows["hash"][number], rows["is_compared"][number] = found, True
+                file.write(rows.data)
+                begin += len(column)
+
+            yield take
+
+
+def values_of(values: Any, leaf: Leaf) -> Any:
+    """Returns the column of a leaf in the values of some examples."""
+    for name in leaf.path:
+        values = values[name]
+    return values
+
+
+def perceptual_hash(image: npt.NDArray[Any]) -> int | None:
+    """Returns the hash of an image; None if it is too small or shows nothing.
+
+    Args:
+      image: uint8 or uint16, of shape [height, width, channels].
+    """
+    import imagehash
+    from PIL import Image, ImageStat
+
+    if min(image.shape[:2]) < SMALLEST:
+        return None
+    pixels = (image >> 8).astype(np.uint8) if image.dtype == np.uint16 else image
+    # Of two channels the first is grey; of four the last is not seen.
+    pixels = pixels[:, :, 0] if pixels.shape[2] < 3 else pixels[:, :, :3]
+    grey = Image.fromarray(np.ascontiguousarray(pixels)).convert("L")
+    if ImageStat.Stat(grey).stddev[0] < _FLAT:
+        return None
+    bits = imagehash.phash(grey).hash
+    return int.from_bytes(np.packbits(bits.reshape(-1)).tobytes(), "big")
+
+
+def distances(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Returns in how many bits hashes differ; shape [n]."""
+    differing = np.ascontiguousarray(one ^ other).view(np.uint8).reshape(-1, 8)
+    found: npt.NDArray[np.int64] = _BITS_OF[differing].sum(axis=1, dtype=np.int64)
+    return found
+
+
+_BITS_OF = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(
+    axis=1, dtype=np.uint8
+)
+
+
+Signatures = npt.NDArray[np.uint32]
+
+# Numbers in a signature: the similarity is known to about 0.04.
+SIZE = 128
+# A text: the example it is of, its signature, and a hash of that, by which equal ones are found.
+SIGNATURE_ROW = np.dtype([("example", "<i8"), ("hash", "<u8"), ("signature", "<u4", (SIZE,))])
+# Shorter texts, in characters, are alike by chance, and names of things rather than texts.
+SHORTEST = 32
+_RUN = 5
+# Runs that are hashed at once, each in 128 ways.
+_AT_ONCE = 1 << 16
+_NO_WORD = re.compile(r"[\W_]+")
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def has_texts(leaf: Leaf) -> bool:
+    """Returns whether a feature holds texts."""
+    return leaf.form == "bytes" and leaf.encoding == "none" and not leaf.shape and is_flat(leaf)
+
+
+@dataclass(frozen=True)
+class TextSignatures:
+    """Notes the signature of each text of a feature that is long enough, as `ROW`s.
+
+    Attributes:
+      name: For files.
+      leaf: The feature.
+    """
+
+    name: str
+    leaf: Leaf
+
+    def __post_init__(self) -> None:
+        if importlib.util.find_spec("datasketch") is None:
+            raise missing_dependency("datasketch", needed_for="comparing texts")
+
+    @contextlib.contextmanager
+    def noting(self, target: Path) -> Iterator[Take]:
+        """See `watching.Watch`."""
+        begin = 0
+        sign = SignatureMaker()
+        with target.open("wb") as file:
+
+            def take(values: Any) -> None:
+                nonlocal begin
+                column = values_of(values, self.leaf)
+                texts, examples = flat(self.leaf, column)
+                found = [(n, s) for n, s in enumerate(map(sign, texts)) if s is not None]
+                rows = np.zeros(len(found), SIGNATURE_ROW)
+                if found:
+                    rows["example"] = examples[[number for number, _ in found]] + begin
+                    rows["signature"] = [signature for _, signature in found]
+                    rows["hash"] = folded(rows["signature"])
+                file.write(rows.data)
+                begin += len(column)
+
+            yield take
+
+
+class SignatureMaker:
+    """Makes signatures."""
+
+    def __init__(self) -> None:
+        from datasketch import MinHash
+
+        # Runs are hashed before, all of a text at once.
+        self._sketch = MinHash(num_perm=SIZE, hashfunc=int)
+
+    def __call__(self, text: bytes) -> Signatures | None:
+        """Returns the signature of a text, uint32 of shape [128]; None if it is too short.
+
+        Also if it is no text, in UTF-8.
+        """
+        found = runs(text)
+        if found is None:
+            return None
+        self._sketch.clear()
+        for begin in range(0, len(found), _AT_ONCE):
+            self._sketch.update_batch(found[begin : begin + _AT_ONCE].tolist())
+        signature: Signatures = self._sketch.hashvalues.astype(np.uint32)
+        return signature
+
+
+def runs(text: bytes) -> npt.NDArray[np.uint32] | None:
+    """Returns the hashes of the different runs of characters in a text; None if it is too short."""
+    try:
+        plain = _NO_WORD.sub(" ", text.decode("utf-8").casefold()).strip()
+    except UnicodeDecodeError:
+        return None
+    if len(plain) < SHORTEST:
+        return None
+    characters = np.frombuffer(plain.encode("utf-32-le"), np.uint32).astype(np.uint64)
+    found = np.zeros(len(characters) - _RUN + 1, np.uint64)
+    for place in range(_RUN):
+        found = _mixed(found, characters[place : place + len(found)])
+    return np.unique((found >> np.uint64(32)).astype(np.uint32))
+
+
+def folded(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Returns a hash of each row of numbers; shape [n]."""
+    found = np.zeros(len(numbers), np.uint64)
+    for column in numbers.T:
+        found = _mixed(found, column.astype(np.uint64))
+    return found
+
+
+def similarities(one: Signatures, other: Signatures) -> npt.NDArray[np.float64]:
+    """Returns about how similar texts are, from 0 to 1, given their signatures; shape [n]."""
+    found: npt.NDArray[np.float64] = (one == other).mean(axis=1)
+    return found
+
+
+def _mixed(
+    hashes: npt.NDArray[np.uint64], numbers: npt.NDArray[np.uint64]
+) -> npt.NDArray[np.uint64]:
+    # Unsigned numbers wrap around, as they are meant to.
+    mixed = (hashes ^ numbers) * _MIX
+    found: npt.NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(29))
+    return found
