@@ -111,13 +111,11 @@ def missing_dependency(module: str, *, needed_for: str) -> MissingDependencyErro
       module: Its import name.
       needed_for: The operation that requires it; completes "is needed for ...".
     """
-    from my_datasets.errors import MissingDependencyError, explain
+    from my_datasets.errors import MissingDependencyError
 
     return MissingDependencyError(
-        explain(
-            f"The module {module} is needed for {needed_for}, and is not installed.",
-            fix=install_command(module),
-        )
+        f"The module {module} is needed for {needed_for}, and is not installed.",
+        fix=install_command(module),
     )
 
 
@@ -128,13 +126,11 @@ def missing_program(program: str, *, needed_for: str) -> MissingDependencyError:
       program: The name of its executable.
       needed_for: The operation that requires it; completes "is needed for ...".
     """
-    from my_datasets.errors import MissingDependencyError, explain
+    from my_datasets.errors import MissingDependencyError
 
     package = _PROGRAMS.get(program, program)
     return MissingDependencyError(
-        explain(
-            f"The program {program} is needed for {needed_for}, and is not on PATH.",
-            fix=f"install it: apt-get install {package}, brew install {package} or "
-            f"conda install -c conda-forge {package}",
-        )
+        f"The program {program} is needed for {needed_for}, and is not on PATH.",
+        fix=f"install it: apt-get install {package}, brew install {package} or "
+        f"conda install -c conda-forge {package}",
     )

@@ -1,10 +1,10 @@
 """Every error this package raises on purpose: one tree, rooted at `MyDatasetsError`.
 
-The first line of a message states the problem, the following lines the location and what was
-expected, and the last line the fix. Leaf classes also derive from the built-in exception that TFDS
-users already catch in that situation (`ValueError`, `OSError`, ...). Every class takes the finished
-message as its only argument, because TFDS re-creates exceptions from their message when it adds
-context to them.
+An error is built from fields: the problem, facts such as the location and what was expected, and
+the fix. Its message has a line for each. Leaf classes also derive from the built-in exception that
+TFDS users already catch in that situation (`ValueError`, `OSError`, ...). Every class also takes a
+finished message as its only argument, because TFDS re-creates exceptions from their message when
+it adds context to them.
 
 Names, notes and reasons in a message may be untrusted text. `printable` makes sure that a terminal
 does not interpret them, that nothing in them is hidden, and that they cannot pass for a line of
@@ -16,14 +16,42 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from my_datasets.printable import PrintableError, folded, on_one_line
+from my_datasets.printable import PrintableError, folded, on_one_line, printable
 
 # Similarity from 0 to 1 above which a name may be a typo of another.
 _ALIKE = 0.7
 
 
+class _Message(str):
+    """A message that `explain` made, with the fields that it was made from."""
+
+    problem: str
+    facts: tuple[str, ...]
+    fix: str
+
+
 class MyDatasetsError(PrintableError):
-    """Root of all errors raised by `my_datasets`."""
+    """Root of all errors raised by `my_datasets`.
+
+    Attributes:
+      problem: One sentence that states what is wrong, or all of a message that has no fields.
+      facts: One line each: the location, what was expected, what was found.
+      fix: What the reader can do, preferably a command.
+      code: Tells apart causes that share a class; usually empty.
+    """
+
+    problem: str = ""
+    facts: tuple[str, ...] = ()
+    fix: str = ""
+    code: str = ""
+
+    def __init__(self, problem: str = "", *facts: str, fix: str = "", code: str = "") -> None:
+        """Takes the fields as `explain` does, or a finished message."""
+        message = explain(problem, *facts, fix=fix) if fix else problem
+        super().__init__(str(message))
+        self.problem, self.code = printable(problem), code
+        if isinstance(message, _Message):
+            self.problem, self.facts, self.fix = message.problem, message.facts, message.fix
 
 
 class InvalidReferenceError(MyDatasetsError, ValueError):
@@ -261,11 +289,9 @@ class DemoError(MyDatasetsError):
 def in_an_object_store(data_dir: str) -> DataDirError:
     """Returns the error for an operation that requires data in a local directory."""
     return DataDirError(
-        explain(
-            f"{data_dir} is in an object store, and this is done with data on this machine.",
-            fix="copy the version's folder to NAME/VERSION in a directory, by the store's own "
-            "tools, and name that; my_datasets.pipeline(..., data_dir=...) reads it where it is",
-        )
+        f"{data_dir} is in an object store, but this operation needs local data.",
+        fix="copy the version's folder to NAME/VERSION in a local directory with the store's "
+        "own tools; my_datasets.pipeline(..., data_dir=...) reads it in place",
     )
 
 
@@ -273,11 +299,9 @@ def missing_shard(path: str | os.PathLike[str]) -> CorruptShardError:
     """Returns the error for a shard that its version declares but that does not exist."""
     folder = Path(path).parent
     return CorruptShardError(
-        explain(
-            f"{os.fspath(path)} is not there.",
-            f"The metadata in {folder} declare it.",
-            fix=f"my-datasets verify {folder} says what else is missing; build or pull it anew",
-        )
+        f"{os.fspath(path)} does not exist.",
+        f"The metadata in {folder} declares it.",
+        fix=f"run my-datasets verify {folder} to see what else is missing; rebuild or pull it",
     )
 
 
@@ -300,16 +324,14 @@ def explain(problem: str, *facts: str, fix: str) -> str:
         dropped.
       fix: What the reader can do, preferably a command. It is kept on one line.
     """
-    lines = [folded(one) for one in (problem, *facts)]
-    return "\n  ".join([lines[0], *filter(None, lines[1:]), f"Fix: {on_one_line(fix)}"])
+    facts = tuple(filter(None, facts))
+    message = _Message("\n  ".join([*map(folded, (problem, *facts)), f"Fix: {on_one_line(fix)}"]))
+    message.problem, message.fix = printable(problem), printable(fix)
+    message.facts = tuple(map(printable, facts))
+    return message
 
 
-def with_fact(message: str, fact: str) -> str:
-    """Returns an error message with one more fact.
-
-    Args:
-      message: A message that `explain` returned.
-      fact: One line.
-    """
-    known, mark, fix = message.rpartition("\n  Fix: ")
-    return f"{known}\n  {folded(fact)}{mark}{fix}"
+def problem_of(error: BaseException) -> str:
+    """Returns in one line what went wrong: the first of a foreign error, or its class."""
+    text = error.problem if isinstance(error, MyDatasetsError) else str(error)
+    return text.partition("\n")[0] or type(error).__name__

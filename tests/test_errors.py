@@ -1,5 +1,6 @@
+import ast
 import inspect
-import re
+import pickle
 import traceback
 
 from hypothesis import example, given, settings
@@ -19,8 +20,8 @@ THEIRS = st.lists(
 def classes() -> list[type]:
     return [
         value
-        for value in vars(errors).values()
-        if inspect.isclass(value) and value.__module__ == errors.__name__
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and name[0] != "_" and value.__module__ == errors.__name__
     ]
 
 
@@ -64,7 +65,10 @@ def test_what_others_wrote_is_shown_and_adds_no_line(problem, facts, fix):
     assert is_ours(message, facts)
     for cls in (errors.MyDatasetsError, errors.DataDirError, errors.BuilderImportError):
         assert str(cls(message)) == message
-    assert is_ours(errors.with_fact(message, f"In {problem}"), [*facts, "one more"])
+        error = cls(f"Wrong: {problem}", *facts, fix=f"fix {fix}")
+        assert str(error) == message
+        assert errors.explain(error.problem, *error.facts, fix=error.fix) == message
+        assert is_ours(errors.problem_of(error) + "\n  Fix: fix ", [])
     issue = Issue("code", "node", problem, f"fix {fix}", found=problem)
     assert is_ours(str(issue), [problem])
 
@@ -80,18 +84,32 @@ def test_no_error_shows_what_a_terminal_obeys(text):
         assert printable(told) == told
 
 
-def test_each_message_is_made_by_explain(root):
+def test_an_error_keeps_its_fields():
+    error = errors.SignatureError("Wrong.", "Here.", "", fix="do this", code="encrypted")
+    again = pickle.loads(pickle.dumps(error))
+    explained = errors.SignatureError(errors.explain("Wrong.", "Here.", fix="do this"))
+    for one in (error, again, explained):
+        assert (one.problem, one.facts, one.fix) == ("Wrong.", ("Here.",), "do this")
+        assert one.args == ("Wrong.\n  Here.\n  Fix: do this",)
+    assert again.code == "encrypted"
+
+
+def has_fields(call: ast.Call) -> bool:
+    """Whether an error is made from fields, or from what `explain` made of them."""
+    first = ast.unparse(call.args[0]) if call.args else ""
+    return any(one.arg == "fix" for one in call.keywords) or "explain(" in first
+
+
+def test_each_error_is_made_from_fields(root):
     """So that none has lines that others wrote."""
-    names = "|".join(cls.__name__ for cls in classes())
-    without = re.compile(rf"\b({names})\((?!\s*((my_datasets\.)?errors\.)?explain\()(.*)")
+    names = {cls.__name__ for cls in classes()}
     found = {
-        made[0]
+        ast.unparse(node)
         for source in (root / "my_datasets").rglob("*.py")
-        if source.name != "errors.py"
-        for made in without.finditer(source.read_text("utf-8"))
+        for node in ast.walk(ast.parse(source.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func).rpartition(".")[2] in names
+        and not has_fields(node)
     }
     # From the messages of others of our errors.
-    assert found == {
-        "InvalidKeyError(with_fact(str(error), where)) from None",
-        "BuildInterruptedError(message.partition(' [while running')[0])".replace("'", '"'),
-    }
+    assert found == {"BuildInterruptedError(message.partition(' [while running')[0])"}

@@ -22,6 +22,7 @@ from my_datasets.errors import (
     MyDatasetsError,
     UnregisteredFeatureError,
     explain,
+    problem_of,
 )
 from my_datasets.metadata import layout
 from my_datasets.metadata.content import check_labels
@@ -168,11 +169,10 @@ def _explained(version_dir: str | os.PathLike[str]) -> Iterator[None]:
     except (MyDatasetsError, DatasetVariantBlockedError):
         raise
     except Exception as error:
-        first = (str(error) or type(error).__name__).partition("\n")[0][:300]
         raise IncompleteVersionError(
             explain(
                 f"TFDS cannot read the metadata in {os.fspath(version_dir)}.",
-                f"Found: {type(error).__name__}: {first}",
+                f"Found: {type(error).__name__}: {problem_of(error)[:300]}",
                 fix="build or pull the version anew",
             )
         ) from error

@@ -17,7 +17,7 @@ from my_datasets.building import planning
 from my_datasets.building.batches import batches, rough_size, with_keys
 from my_datasets.building.runs import SUFFIX, Run, RunBuffer
 from my_datasets.building.units import Encoder, InvalidValue, UnitState
-from my_datasets.errors import InvalidKeyError, with_fact
+from my_datasets.errors import InvalidKeyError
 from my_datasets.records import shuffle_order, tfrecord
 from my_datasets.records.tf_example import pieces
 
@@ -193,7 +193,7 @@ class Collector:
             key_array = shuffle_order.key_array(keys)
         except InvalidKeyError as error:
             where = f"In unit {name}, after example {first}"
-            raise InvalidKeyError(with_fact(str(error), where)) from None
+            raise InvalidKeyError(error.problem, *error.facts, where, fix=error.fix) from None
         return self._add(unit, self._ready(unit, positions, keys, key_array, records))
 
     def add_columns(

@@ -8,7 +8,7 @@ from pathlib import Path
 from my_datasets.catalog.samples import first_records
 from my_datasets.catalog.samples.first_records import Beginning, beginning
 from my_datasets.core.sizes import human_size
-from my_datasets.errors import CorruptReleaseError, StoreError, explain
+from my_datasets.errors import CorruptReleaseError, StoreError
 from my_datasets.metadata.dataset_info import is_plain_name
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
@@ -69,10 +69,8 @@ class Metadata:
             return directory
         if self._cache is None:
             raise StoreError(
-                explain(
-                    f"{self._ledger.store.url} is not on this machine.",
-                    fix="name a directory in which metadata can be kept",
-                )
+                f"{self._ledger.store.url} is not on this machine.",
+                fix="name a directory in which metadata can be kept",
             )
         directory = self._cache / record.identity
         self._records[directory] = record
@@ -162,10 +160,8 @@ class Metadata:
 
     def _altered(self, path: str) -> CorruptReleaseError:
         return CorruptReleaseError(
-            explain(
-                f"{path} in {self._ledger.store.url} is not what was published.",
-                fix="ask who publishes there to look at it",
-            )
+            f"{path} in {self._ledger.store.url} is not what was published.",
+            fix="ask who publishes there to look at it",
         )
 
 

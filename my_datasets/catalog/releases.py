@@ -19,7 +19,7 @@ from my_datasets.errors import (
     DataDirNotFoundError,
     MyDatasetsError,
     SignatureError,
-    explain,
+    problem_of,
 )
 from my_datasets.metadata import layout, manifest
 from my_datasets.metadata.dataset_info import MALFORMED
@@ -168,10 +168,8 @@ def collect(
 def _prepared(data_dir: Path) -> CatalogContents:
     if not data_dir.is_dir():
         raise DataDirNotFoundError(
-            explain(
-                f"There is no directory {data_dir}.",
-                fix="name a store, or a data directory such as my-datasets list shows",
-            )
+            f"There is no directory {data_dir}.",
+            fix="name a store, or a data directory such as my-datasets list shows",
         )
     found: dict[tuple[str, str | None], list[CatalogVersion]] = {}
     for one in layout.prepared_versions(data_dir):
@@ -212,9 +210,8 @@ def _offered(
     try:
         path = where.of(dataset, key, release)
     except (SignatureError, CorruptReleaseError) as error:
-        reason = str(error).splitlines()[0]
         return CatalogVersion(
-            version, None, has_shards=False, is_yanked=is_yanked, message=reason,
+            version, None, has_shards=False, is_yanked=is_yanked, message=problem_of(error),
             published=release.published, signed_by=signed_by, record=release.record,
         )  # fmt: skip
     return CatalogVersion(
@@ -232,7 +229,7 @@ def _with_examples(dataset: Dataset, where: Metadata) -> Dataset:
     try:
         first, reason = where.first_examples(shown.path)
     except CorruptReleaseError as error:
-        reason = str(error).splitlines()[0]
+        reason = problem_of(error)
     except (OSError, DamagedError, *MALFORMED) as error:
         reason = f"{type(error).__name__}: {error}"
     looked_at = replace(shown, first=first, no_examples=reason)
@@ -292,8 +289,7 @@ class VersionComparer:
         except (MyDatasetsError, OSError, *MALFORMED) as error:
             if not (old.has_shards and new.has_shards):
                 return Changes(since, None, ELSEWHERE)
-            lines = str(error).splitlines() or [type(error).__name__]
-            return Changes(since, None, lines[0])
+            return Changes(since, None, problem_of(error))
         if kept is not None:
             kept.parent.mkdir(parents=True, exist_ok=True)
             write_whole(kept, json.dumps(found), fsync=False)

@@ -287,17 +287,15 @@ def _unfit(where: str, key: str, error: Exception) -> Issue:
     )  # fmt: skip
 
 
-def _in_words(code: str, node: str, error: Exception) -> Issue:
+def _in_words(code: str, node: str, error: MyDatasetsError) -> Issue:
     """Returns one of this package's errors as an issue."""
-    # The format of `errors.explain`: the problem, facts, the fix.
-    problem, *facts, fix = map(str.strip, str(error).splitlines())
-    expected = [fact for fact in facts if fact.startswith("Expected")]
-    others = [fact for fact in facts if fact not in expected]
+    expected = [fact for fact in error.facts if fact.startswith("Expected")]
+    others = [fact for fact in error.facts if fact not in expected]
     return Issue(
         code,
         node,
-        problem,
-        fix.removeprefix("Fix: "),
+        error.problem,
+        error.fix,
         expected="; ".join(fact.removeprefix("Expected").lstrip(": ") for fact in expected),
         found="; ".join(others),
     )

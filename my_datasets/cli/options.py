@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from my_datasets.cli.output import LocalPath, PathOrAddress, echo, error_console
-from my_datasets.errors import BuilderImportError, MyDatasetsError, explain
+from my_datasets.errors import BuilderImportError, MyDatasetsError
 from my_datasets.resolving.registry import builder_import_error
 
 if TYPE_CHECKING:
@@ -69,10 +69,8 @@ def _is_part(missing: str | None, module: str) -> bool:
 
 def _not_there(module: str) -> BuilderImportError:
     return BuilderImportError(
-        explain(
-            f"There is no module {module!r} to import.",
-            fix="correct --imports, or put the directory that holds it on PYTHONPATH",
-        )
+        f"There is no module {module!r} to import.",
+        fix="correct --imports, or put the directory that holds it on PYTHONPATH",
     )
 
 
@@ -154,7 +152,7 @@ def signer(path: Path | None) -> "Signer | None":
     try:
         return Signer.read(path)
     except SignatureError as error:
-        if "it is encrypted" not in str(error) or not sys.stdin.isatty():
+        if error.code != "encrypted" or not sys.stdin.isatty():
             raise
         password: str = click.prompt(f"Password of {path}", hide_input=True, err=True)
         return Signer.read(path, password.encode())

@@ -23,7 +23,6 @@ from my_datasets.errors import (
     DataDirNotFoundError,
     InvalidOptionError,
     MyDatasetsError,
-    explain,
     in_an_object_store,
 )
 from my_datasets.printable import printable, printable_json
@@ -129,11 +128,9 @@ def reading_dir(data_dir: str | None) -> Path:
         if addresses.is_remote(data_dir):  # which TensorFlow may know nothing of
             raise in_an_object_store(data_dir)
         raise DataDirNotFoundError(
-            explain(
-                f"The data directory {data_dir} does not exist.",
-                fix=f"correct --data-dir, or build something into it: "
-                f"my-datasets build digits --data-dir {data_dir}",
-            )
+            f"The data directory {data_dir} does not exist.",
+            fix=f"correct --data-dir, or build something into it: "
+            f"my-datasets build digits --data-dir {data_dir}",
         )
     return directory
 
@@ -163,10 +160,8 @@ def write_page(file: str, page: str) -> None:
             write_whole(target, page, fsync=False)
     except OSError as error:
         raise InvalidOptionError(
-            explain(
-                f"{file} cannot be written: {error.strerror}.",
-                fix="name a file in a directory that is there and may be written",
-            )
+            f"{file} cannot be written: {error.strerror}.",
+            fix="name a file in a directory that is there and may be written",
         ) from error
     echo(f"Wrote {file}", err=True)
 

@@ -15,7 +15,7 @@ from my_datasets.core import version
 from my_datasets.core.hash_sets import HashFiles
 from my_datasets.core.machine import cores
 from my_datasets.core.version import Bump, ChangeKind, VersionChange, VersionNumber
-from my_datasets.errors import IncompleteVersionError, explain
+from my_datasets.errors import IncompleteVersionError
 from my_datasets.metadata import content, feature_changes
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.records.keys import ShardKeys, path_of
@@ -136,11 +136,9 @@ class _Side(NamedTuple):
         version = VersionNumber.parse(text)
         if subject.declared is None or subject.issues or version is None:
             raise IncompleteVersionError(
-                explain(
-                    f"{path} is not a prepared version.",
-                    *(f"{one.node}: {one.problem} {one.found}" for one in subject.issues),
-                    fix="see my-datasets verify, and build or pull it anew",
-                )
+                f"{path} is not a prepared version.",
+                *(f"{one.node}: {one.problem} {one.found}" for one in subject.issues),
+                fix="see my-datasets verify, and build or pull it anew",
             )
         made = subject.manifest
         statistics = subject.manifest.statistics if subject.manifest else {}

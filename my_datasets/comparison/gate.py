@@ -7,7 +7,7 @@ from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core import version
 from my_datasets.core.logs import get_logger
 from my_datasets.core.version import Bump, VersionNumber
-from my_datasets.errors import MyDatasetsError, VersionGateError, explain
+from my_datasets.errors import MyDatasetsError, VersionGateError, problem_of
 from my_datasets.metadata import layout
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.metadata.manifest import Manifest
@@ -62,8 +62,8 @@ def _compared(low: tuple[VersionNumber, Path], high: tuple[VersionNumber, Path])
     try:
         return diff(low[1], high[1])
     except (MyDatasetsError, OSError, *MALFORMED) as error:
-        first = (str(error) or type(error).__name__).splitlines()[0]
-        _LOGGER.warning("%s was not compared with %s: %s", high[0], low[0], first)
+        why = problem_of(error)
+        _LOGGER.warning("%s was not compared with %s: %s", high[0], low[0], why)
         return None
 
 
@@ -85,28 +85,24 @@ def _is_limited(manifest: Manifest | None) -> bool:
 
 def _too_little(found: Diff, below: Path) -> VersionGateError:
     return VersionGateError(
-        explain(
-            f"{found.new} differs from {found.old} by more than its number says.",
-            f"Expected: version {found.least} or higher, a {found.required} change",
-            *_told(found),
-            f"Compared with {below}",
-            fix=f"set VERSION to {found.least} and say in RELEASE_NOTES what changed; "
-            "or build with --no-version-gate",
-        )
+        f"{found.new} differs from {found.old} by more than its number says.",
+        f"Expected: version {found.least} or higher, a {found.required} change",
+        *_told(found),
+        f"Compared with {below}",
+        fix=f"set VERSION to {found.least} and say in RELEASE_NOTES what changed; "
+        "or build with --no-version-gate",
     )
 
 
 def _too_different(found: Diff, above: Path) -> VersionGateError:
     return VersionGateError(
-        explain(
-            f"{found.old} is not a version that {found.new}, which is there, could come after.",
-            f"Expected: no more than a {found.actual} change between them; this is a "
-            f"{found.required} one",
-            *_told(found),
-            f"Compared with {above}",
-            fix="have the code build the older version as it was then; or, if the one that is "
-            "there is wrong, give that another number; or build with --no-version-gate",
-        )
+        f"{found.old} is not a version that {found.new}, which is there, could come after.",
+        f"Expected: no more than a {found.actual} change between them; this is a "
+        f"{found.required} one",
+        *_told(found),
+        f"Compared with {above}",
+        fix="have the code build the older version as it was then; or, if the one that is "
+        "there is wrong, give that another number; or build with --no-version-gate",
     )
 
 

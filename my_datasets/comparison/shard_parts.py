@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from my_datasets.core.hash_sets import Hashes
-from my_datasets.errors import CorruptShardError, DataDirError, explain, missing_shard
+from my_datasets.errors import CorruptShardError, DataDirError, missing_shard
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.records import index, shard_reader
 from my_datasets.records.random_access import RecordBatch, RecordReader, RecordShard
@@ -148,11 +148,9 @@ def batches(
             row += len(records)
     except shard_reader.UnknownFormatError as error:
         raise DataDirError(
-            explain(
-                f"{part.shard} is of the format {part.file_format}.",
-                "Expected: tfrecord, array_record or parquet",
-                fix="build the version in one of those",
-            )
+            f"{part.shard} is of the format {part.file_format}.",
+            "Expected: tfrecord, array_record or parquet",
+            fix="build the version in one of those",
         ) from error
     except shard_reader.DamagedError as error:
         raise _damaged(part.shard, error.row, error.reason) from error
@@ -182,21 +180,17 @@ def check_count(shard: Path, expected: int, found: int) -> None:
     """
     if found != expected:
         raise CorruptShardError(
-            explain(
-                f"{shard} has {found:,} records.",
-                f"Expected: {expected:,}, as dataset_info.json says",
-                fix="build or pull the version anew",
-            )
+            f"{shard} has {found:,} records.",
+            f"Expected: {expected:,}, as dataset_info.json says",
+            fix="build or pull the version anew",
         )
 
 
 def _damaged(shard: Path, row: int, reason: str) -> CorruptShardError:
     return CorruptShardError(
-        explain(
-            f"{shard} is damaged at record {row:,} (counted from 0).",
-            reason,
-            fix="build or pull the version anew",
-        )
+        f"{shard} is damaged at record {row:,} (counted from 0).",
+        reason,
+        fix="build or pull the version anew",
     )
 
 

@@ -49,14 +49,10 @@ class ComparedVersion:
             found.issues.append(_unreadable("features.json", error))
         try:
             found.manifest = Manifest.read(path)
-        except (IncompleteVersionError, OSError) as error:
-            lines = str(error).splitlines()
-            found.issues.append(
-                Issue(
-                    "unreadable-manifest", FILE_NAME, "The manifest cannot be read.", ANEW,
-                    found=lines[1].strip() if len(lines) > 1 else str(error),
-                )
-            )  # fmt: skip
+        except IncompleteVersionError as error:
+            found.issues.append(_no_manifest(error.facts[0]))
+        except OSError as error:
+            found.issues.append(_no_manifest(str(error)))
         return found
 
     @property
@@ -70,15 +66,20 @@ class ComparedVersion:
         return self.declared.name if self.declared else str(self.path)
 
 
+def _no_manifest(found: str) -> Issue:
+    return Issue(
+        "unreadable-manifest", FILE_NAME, "The manifest cannot be read.", ANEW, found=found
+    )
+
+
 def _unreadable(name: str, error: Exception) -> Issue:
     unless_out_of_memory(error)
     if isinstance(error, FileNotFoundError):
         return Issue("missing-metadata", name, "The file is not there.", ANEW)
     if isinstance(error, UnregisteredFeatureError):
-        problem, *_, fix = str(error).splitlines()
-        return Issue("unregistered-feature", name, problem, fix.strip().partition(": ")[2])
+        return Issue("unregistered-feature", name, error.problem, error.fix)
     if isinstance(error, IncompleteVersionError):
-        said = str(error).splitlines()[1].strip().partition(": ")[2]
+        said = error.facts[0].partition(": ")[2]
     else:
         said = f"{type(error).__name__}: {reason(error)}"
     return Issue("unreadable-metadata", name, "The metadata cannot be read.", ANEW, found=said)

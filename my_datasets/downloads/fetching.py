@@ -354,7 +354,7 @@ def _combined(url: str, failures: Sequence[MyDatasetsError]) -> MyDatasetsError:
     return type(failures[0])(
         explain(
             f"None of {len(failures)} addresses gave {url}.",
-            *(str(failure).rpartition("\n  Fix: ")[0] for failure in failures),
+            *("\n  ".join((failure.problem, *failure.facts)) for failure in failures),
             fix="see what each of them says above, then run the same again",
         )
     )

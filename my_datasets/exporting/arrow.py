@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from my_datasets.errors import FeatureError, explain
+from my_datasets.errors import FeatureError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.input_pipeline.decode.pytree import Ragged
@@ -162,11 +162,9 @@ def _texts(leaf: Leaf, given: list[bytes], binary: frozenset[str]) -> pa.Array:
         return pa.array(given, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid as error:
         raise FeatureError(
-            explain(
-                f"Not all values of the feature {leaf.name!r} are text.",
-                "Expected: UTF-8",
-                fix=f"write them as bytes: --binary {leaf.name}",
-            )
+            f"Not all values of the feature {leaf.name!r} are text.",
+            "Expected: UTF-8",
+            fix=f"write them as bytes: --binary {leaf.name}",
         ) from error
 
 

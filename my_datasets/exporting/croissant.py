@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from my_datasets.dependencies import missing_dependency
-from my_datasets.errors import FeatureError, explain
+from my_datasets.errors import FeatureError
 from my_datasets.exporting.arrow import ALONE
 from my_datasets.exporting.version_summary import About
 from my_datasets.metadata.features import Leaf
@@ -84,11 +84,9 @@ def croissant(
         found: dict[str, Any] = made.to_json()
     except (mlc.ValidationError, ValueError) as error:
         raise FeatureError(
-            explain(
-                f"{about.name}:{about.version} cannot be described for Croissant.",
-                f"mlcroissant said: {str(error)[:500]}",
-                fix="fix what it names in the metadata of the version",
-            )
+            f"{about.name}:{about.version} cannot be described for Croissant.",
+            f"mlcroissant said: {str(error)[:500]}",
+            fix="fix what it names in the metadata of the version",
         ) from error
     return found
 

@@ -19,7 +19,6 @@ from my_datasets.errors import (
     LostExamplesError,
     OverwriteError,
     SplitNotFoundError,
-    explain,
     missing_shard,
 )
 from my_datasets.exporting.arrow import Columns
@@ -68,12 +67,11 @@ def check_target(target: Path, *, overwrite: bool) -> None:
     is_ours = (target / MARKER).is_file()
     if not (is_ours and overwrite):
         raise OverwriteError(
-            explain(
-                f"{target} is there already" + (", an earlier export." if is_ours else "."),
-                fix="give --overwrite, or another directory" if is_ours
-                else "name a directory that does not exist",
-            )
-        )  # fmt: skip
+            f"{target} already exists" + (", from an earlier export." if is_ours else "."),
+            fix="add --overwrite, or name another directory"
+            if is_ours
+            else "name a directory that does not exist",
+        )
 
 
 _MOST_ROWS = 8192
@@ -206,10 +204,8 @@ class _Split:
             at = end
         if sum(count for _, count in written) != total:
             raise LostExamplesError(
-                explain(
-                    f"{total:,} examples are in {self._split}, and others were written.",
-                    fix="run the same again; if it stays, please report it",
-                )
+                f"{total:,} examples are in {self._split}, and others were written.",
+                fix="run the same again; if it stays, please report it",
             )
         return [
             self._finished(path, f"{i:05}-of-{len(written):05}", count)
@@ -244,12 +240,10 @@ class _Split:
         except FeatureMismatchError as error:
             place = self._records.place(begin + error.rows[0])
             raise ExampleError(
-                explain(
-                    f"The feature {error.feature!r} of {place} cannot be written.",
-                    f"Expected: {error.expected}",
-                    f"Found: {error.found}",
-                    fix="see my-datasets verify --deep, and build or pull the version anew",
-                )
+                f"The feature {error.feature!r} of {place} cannot be written.",
+                f"Expected: {error.expected}",
+                f"Found: {error.found}",
+                fix="see my-datasets verify --deep, and build or pull the version anew",
             ) from error
 
     def _finished(self, path: Path, number: str, count: int) -> ExportedFile:
@@ -264,19 +258,15 @@ def _chosen_splits(prepared: Prepared, splits: Collection[str] | None) -> list[s
     missing = sorted(set(splits or ()) - set(prepared.shards))
     if missing:
         raise SplitNotFoundError(
-            explain(
-                f"{prepared.name} has no split {', '.join(missing)}.",
-                f"Its splits: {', '.join(prepared.shards)}",
-                fix="choose among those",
-            )
+            f"{prepared.name} has no split {', '.join(missing)}.",
+            f"Its splits: {', '.join(prepared.shards)}",
+            fix="choose among those",
         )
     found = [name for name in prepared.shards if splits is None or name in splits]
     if not found:
         raise SplitNotFoundError(
-            explain(
-                f"{prepared.name} has no splits: there is nothing to export.",
-                fix=f"my-datasets verify {prepared.path} says what it should have",
-            )
+            f"{prepared.name} has no splits: there is nothing to export.",
+            fix=f"my-datasets verify {prepared.path} says what it should have",
         )
     return found
 
@@ -287,11 +277,9 @@ def _binary(prepared: Prepared, named: Collection[str]) -> frozenset[str]:
     unknown = sorted(set(named) - leaves)
     if unknown:
         raise FeatureError(
-            explain(
-                f"{prepared.name} has no feature of texts or bytes {', '.join(unknown)}.",
-                f"Those it has: {', '.join(sorted(leaves)) or 'none'}",
-                fix="choose among those",
-            )
+            f"{prepared.name} has no feature of texts or bytes {', '.join(unknown)}.",
+            f"Those it has: {', '.join(sorted(leaves)) or 'none'}",
+            fix="choose among those",
         )
     return frozenset(named) | _not_text(prepared.path, leaves)
 

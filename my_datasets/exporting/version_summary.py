@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from my_datasets.errors import IncompleteVersionError, explain
+from my_datasets.errors import IncompleteVersionError
 from my_datasets.metadata.content import labels_of
 from my_datasets.metadata.dataset_info import Declared, dataset_info
 from my_datasets.metadata.feature_classes import read_features
@@ -231,12 +231,9 @@ def require_own_metadata(version_dir: Path) -> None:
             continue
         if not Path(os.path.realpath(path)).is_relative_to(own):
             raise IncompleteVersionError(
-                explain(
-                    f"{path} is a link that leads out of the version's directory.",
-                    f"It leads to: {os.path.realpath(path)}",
-                    fix="look at that file; if it belongs to the version, copy it in place of the "
-                    "link",
-                )
+                f"{path} is a link that leads out of the version's directory.",
+                f"It leads to: {os.path.realpath(path)}",
+                fix="look at that file; if it belongs to the version, copy it in place of the link",
             )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import CorruptReleaseError, MyDatasetsError, explain
+from my_datasets.errors import CorruptReleaseError, MyDatasetsError, explain, problem_of
 from my_datasets.exporting.version_summary import About
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.publishing.download import fetch
@@ -145,7 +145,7 @@ def _read(found: ResolvedRelease, directory: Path) -> tuple[dict[str, DescribedS
         raise CorruptReleaseError(
             explain(
                 f"The metadata of {found.url} cannot be understood.",
-                f"Found: {str(error).partition(chr(10))[0][:200] or type(error).__name__}",
+                f"Found: {problem_of(error)[:200]}",
                 fix="ask who publishes there to look at it",
             )
         ) from error

@@ -241,7 +241,7 @@ class ReleaseInstall:
             raise CorruptReleaseError(
                 explain(
                     f"{self._ledger.store.url} has a wrong record index in this release.",
-                    str(error).partition("\n")[0],
+                    error.problem,
                     fix="ask who publishes there to look at it; nothing of it is used here",
                 )
             ) from error

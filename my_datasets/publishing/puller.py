@@ -166,7 +166,7 @@ def fetch_or_stream(
         found = attached()
         _LOGGER.warning(
             "%s is streamed from %s, as there is no room for it (%s); at most %s of it lie in %s.",
-            found.name, found.store, str(error).partition("\n")[0],
+            found.name, found.store, error.problem,
             human_size(found.cache_bytes), found.cache_dir,
         )  # fmt: skip
         return found.path

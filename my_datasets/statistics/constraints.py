@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.errors import BuilderError, explain
+from my_datasets.errors import BuilderError
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.tf_example.columns import Bytes, Column
 from my_datasets.statistics.feature import FeatureStatistics, tensor
@@ -78,10 +78,8 @@ class Constraint:
                 re.compile(self.regex)
             except re.error as error:
                 raise BuilderError(
-                    explain(
-                        f"{self.regex!r} is no regular expression: {error}.",
-                        fix="write it as Python's re does",
-                    )
+                    f"{self.regex!r} is no regular expression: {error}.",
+                    fix="write it as Python's re does",
                 ) from None
 
     def to_json(self) -> dict[str, Any]:
@@ -246,11 +244,9 @@ def check_declared(
     for name, constraint in constraints.items():
         if name not in known:
             raise BuilderError(
-                explain(
-                    f"CONSTRAINTS of {builder!r} names {name!r}, which is no feature.",
-                    f"Features: {', '.join(known)}",
-                    fix="write the name as it is there, with slashes between nested ones",
-                )
+                f"CONSTRAINTS of {builder!r} names {name!r}, which is no feature.",
+                f"Features: {', '.join(known)}",
+                fix="write the name as it is there, with slashes between nested ones",
             )
         leaf = known[name].leaf
         form = "label" if leaf.classes is not None else leaf.form
@@ -259,30 +255,24 @@ def check_declared(
                 rule in _LENGTHS and form == "number" and known[name].has_lengths
             ):
                 raise BuilderError(
-                    explain(
-                        f"CONSTRAINTS of {builder!r} says {rule} of {name!r}.",
-                        f"Of its kind ({form}) can be said: {', '.join(sorted(_RULES[form]))}",
-                        fix="leave it out",
-                    )
+                    f"CONSTRAINTS of {builder!r} says {rule} of {name!r}.",
+                    f"Of its kind ({form}) can be said: {', '.join(sorted(_RULES[form]))}",
+                    fix="leave it out",
                 )
         if constraint.all_labels and not isinstance(known[name].values, LabelStatistics):
             raise BuilderError(
-                explain(
-                    f"CONSTRAINTS of {builder!r} says all_labels of {name!r}, of which the classes "
-                    "are not counted.",
-                    f"Classes: {leaf.classes or 'of no known number'}",
-                    fix="give its ClassLabel their number, of at most 100,000",
-                )
+                f"CONSTRAINTS of {builder!r} says all_labels of {name!r}, of which the classes "
+                "are not counted.",
+                f"Classes: {leaf.classes or 'of no known number'}",
+                fix="give its ClassLabel their number, of at most 100,000",
             )
         wrong = [one for one in constraint.allowed or () if not _may_be(one, leaf, form)]
         if wrong:
             raise BuilderError(
-                explain(
-                    f"CONSTRAINTS of {builder!r} allows {wrong[0]!r} of {name!r}, which is none of "
-                    "its values.",
-                    _EXPECTED[form],
-                    fix="write it as the examples have it",
-                )
+                f"CONSTRAINTS of {builder!r} allows {wrong[0]!r} of {name!r}, which is none of "
+                "its values.",
+                _EXPECTED[form],
+                fix="write it as the examples have it",
             )
 
 

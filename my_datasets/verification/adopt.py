@@ -10,7 +10,7 @@ from my_datasets.comparison import examine
 from my_datasets.comparison.examine import Examination
 from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core.machine import cores
-from my_datasets.errors import DataDirError, IncompleteVersionError, explain
+from my_datasets.errors import DataDirError, IncompleteVersionError
 from my_datasets.metadata import features, recorded_files
 from my_datasets.metadata.content import Content, ShardContent, schema_of
 from my_datasets.metadata.dataset_info import Declared, DeclaredShard, essentials
@@ -39,19 +39,15 @@ def adopt(version_dir: str | os.PathLike[str], *, workers: int | None = None) ->
     subject = ComparedVersion.read(version_dir)
     if subject.manifest is not None:
         raise DataDirError(
-            explain(
-                f"{version_dir} has a manifest already.",
-                fix=f"compare with it: my-datasets verify {version_dir}; or delete {FILE_NAME} "
-                "first, if what is there now shall hold",
-            )
+            f"{version_dir} has a manifest already.",
+            fix=f"compare with it: my-datasets verify {version_dir}; or delete {FILE_NAME} "
+            "first, if what is there now shall hold",
         )
     if subject.declared is None or subject.issues:
         raise IncompleteVersionError(
-            explain(
-                f"{version_dir} is not a prepared version.",
-                *(f"{issue.node}: {issue.problem} {issue.found}" for issue in subject.issues),
-                fix="name the directory of a version that TFDS prepared",
-            )
+            f"{version_dir} is not a prepared version.",
+            *(f"{issue.node}: {issue.problem} {issue.found}" for issue in subject.issues),
+            fix="name the directory of a version that TFDS prepared",
         )
     content, statistics = examine_version(version_dir, subject.declared, workers=workers)
     manifest = Manifest(

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from my_datasets.comparison import examine
 from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
 from my_datasets.core.issue import Issue
-from my_datasets.errors import DiskFullError, explain
+from my_datasets.errors import DiskFullError
 from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError
 from my_datasets.records import index, shard_reader
 from my_datasets.records.random_access import RecordBatch
@@ -287,9 +287,7 @@ def with_checkpoint(
 
 def _no_room(directory: Path) -> DiskFullError:
     return DiskFullError(
-        explain(
-            f"The disk is full: notes on the examples cannot be written into {directory}.",
-            "They take 32 bytes for each example, and more for near-duplicates.",
-            fix="free some space there, or set MY_DATASETS_HOME to another directory",
-        )
+        f"The disk is full: notes on the examples cannot be written into {directory}.",
+        "They take 32 bytes for each example, and more for near-duplicates.",
+        fix="free some space there, or set MY_DATASETS_HOME to another directory",
     )

@@ -15,7 +15,7 @@ from my_datasets.errors import (
     FeatureError,
     MissingDependencyError,
     NotPreparedError,
-    explain,
+    problem_of,
 )
 from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.metadata import content, features
@@ -73,11 +73,9 @@ def verify(
     path = Path(version_dir).expanduser()
     if not path.is_dir():
         raise NotPreparedError(
-            explain(
-                f"{path} is not a directory.",
-                "Expected: that of a prepared version",
-                fix="give a reference such as digits, or a directory that my-datasets info shows",
-            )
+            f"{path} is not a directory.",
+            "Expected: that of a prepared version",
+            fix="give a reference such as digits, or a directory that my-datasets info shows",
         )
     subject = ComparedVersion.read(path)
     issues = [*subject.issues, *metadata.check(subject)]
@@ -159,8 +157,7 @@ def _decoder(subject: ComparedVersion, not_checked: list[str]) -> Decoder | None
     try:
         return Decoder(features.read(subject.path).tree)
     except (FeatureError, MissingDependencyError, *MALFORMED) as error:
-        first = (str(error) or type(error).__name__).splitlines()[0]
-        not_checked.append(f"whether examples fit their features: {first}")
+        not_checked.append(f"whether examples fit their features: {problem_of(error)}")
         return None
 
 

@@ -286,7 +286,7 @@ def test_nothing_else_is_replaced(odd, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/file").write_text("mine")
     for overwrite in (True, False):
-        with pytest.raises(errors.OverwriteError, match="is there already"):
+        with pytest.raises(errors.OverwriteError, match="already exists"):
             export(find(odd), tmp_path / "mine", overwrite=overwrite)
     export(find(odd), tmp_path / "out", splits=["train"])
     before = (tmp_path / "out" / MARKER).stat().st_mtime_ns

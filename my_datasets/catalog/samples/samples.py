@@ -12,7 +12,7 @@ from markupsafe import Markup
 from my_datasets.catalog.plots.drawing import number, shortened
 from my_datasets.catalog.samples import media
 from my_datasets.catalog.samples.first_records import Beginning, decoded
-from my_datasets.errors import MyDatasetsError
+from my_datasets.errors import MyDatasetsError, problem_of
 from my_datasets.exporting.version_summary import Feature
 from my_datasets.input_pipeline.decode.decoder import FeatureMismatchError
 from my_datasets.metadata.features import Leaf, leaves_of, read_tree
@@ -164,8 +164,7 @@ def samples(version_dir: Path, first: Beginning | None, declared: Sequence[Featu
     except UnknownFormatError as error:
         return Samples(note=f"Its examples cannot be shown: {error} files are not read here.")
     except UNREADABLE as error:
-        lines = str(error).splitlines() or [type(error).__name__]
-        return Samples(note=f"Its examples cannot be shown: {lines[0]}")
+        return Samples(note=f"Its examples cannot be shown: {problem_of(error)}")
     return replace(_Reading(first.split, leaves, declared).samples(rows), first=first)
 
 

@@ -20,7 +20,7 @@ from my_datasets.catalog.samples.first_records import beginning
 from my_datasets.catalog.samples.samples import Samples, samples
 from my_datasets.catalog.site.snippets import Snippet, snippets
 from my_datasets.catalog.templating import first_words, prose, web_address
-from my_datasets.errors import MyDatasetsError
+from my_datasets.errors import MyDatasetsError, problem_of
 from my_datasets.exporting.version_summary import About
 from my_datasets.metadata.content import ShardContent
 from my_datasets.metadata.dataset_info import MALFORMED, Declared, dataset_info
@@ -160,8 +160,7 @@ def card(
     try:
         return _card(where, dataset, shown, shown.path, comparing, with_samples=with_samples)
     except (MyDatasetsError, OSError, *MALFORMED) as error:
-        lines = str(error).splitlines() or [""]
-        return Card(dataset, shown, problem=f"{type(error).__name__}: {lines[0]}")
+        return Card(dataset, shown, problem=f"{type(error).__name__}: {problem_of(error)}")
 
 
 def _card(
@@ -249,6 +248,5 @@ def _version(
             manifest = Manifest.read(offered.path)
             digest = manifest.content.digest if manifest and manifest.content else ""
     except (MyDatasetsError, OSError, *MALFORMED) as error:
-        lines = str(error).splitlines() or [""]
-        notes = f"It cannot be read: {lines[0]}"
+        notes = f"It cannot be read: {problem_of(error)}"
     return VersionRow(offered, prose(str(notes)), digest, examples, changes)

@@ -15,7 +15,7 @@ from my_datasets.catalog.site.dataset_page import Card, card
 from my_datasets.catalog.site.jsonld import EXAMPLES, croissant, examples_file, schema_org
 from my_datasets.catalog.site.search_index import Entry, facets, style
 from my_datasets.catalog.templating import UnshowableError, render, static
-from my_datasets.errors import DataDirError, explain
+from my_datasets.errors import DataDirError
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.storage import addresses
 from my_datasets.storage.regular_files import write_whole
@@ -64,10 +64,8 @@ class Site:
             write_whole(target, data, fsync=False)
         except OSError as error:
             raise DataDirError(
-                explain(
-                    f"{target} cannot be written: {error.strerror}.",
-                    fix="name a directory with room that may be written",
-                )
+                f"{target} cannot be written: {error.strerror}.",
+                fix="name a directory with room that may be written",
             ) from error
 
     def begin(self) -> None:
@@ -99,10 +97,8 @@ class Site:
         except (OSError, *MALFORMED):
             if self._directory.is_dir() and any(self._directory.iterdir()):
                 raise DataDirError(
-                    explain(
-                        f"{self._directory} holds something else than a catalogue.",
-                        fix="name an empty directory, or one that does not exist",
-                    )
+                    f"{self._directory} holds something else than a catalogue.",
+                    fix="name an empty directory, or one that does not exist",
                 ) from None
             return set(), {}
 

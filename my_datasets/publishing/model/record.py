@@ -148,8 +148,7 @@ class Record:
         try:
             return cls.parse(found.data, str(version_dir))
         except CorruptReleaseError as error:
-            found_there = str(error).split("\n")[1].strip()
-            raise _unfit(version_dir, f"nobody could pull it. {found_there}") from error
+            raise _unfit(version_dir, f"nobody could pull it. {error.facts[0]}") from error
 
     @classmethod
     def parse(cls, data: bytes, place: str) -> "Record":

@@ -12,6 +12,7 @@ from my_datasets.errors import (
     MyDatasetsError,
     UnregisteredFeatureError,
     explain,
+    problem_of,
 )
 from my_datasets.metadata import manifest, sidecars
 from my_datasets.metadata.content import MOST_LABELS, Content
@@ -71,7 +72,7 @@ def parse_metadata(wanted: Record, directory: Path, url: str) -> tuple[Declared,
         raise CorruptReleaseError(
             explain(
                 f"The metadata of {wanted.name}:{wanted.key} in {url} do not fit together.",
-                f"Found: {str(error).partition(chr(10))[0][:200] or type(error).__name__}",
+                f"Found: {problem_of(error)[:200]}",
                 fix="ask who publishes there to look at it; nothing of it is used here",
             )
         ) from error

@@ -59,10 +59,9 @@ class Signer:
         except (ValueError, TypeError, exceptions.UnsupportedAlgorithm) as error:
             if "bcrypt" in str(error):
                 raise missing_dependency("cryptography", needed_for="encrypted keys") from error
-            wants = "it is encrypted" if "assword" in str(error) and not password else (
-                "it is no such key, or its password is another one"
-            )  # fmt: skip
-            raise _unreadable(path, wants) from error
+            if "assword" in str(error) and not password:
+                raise _unreadable(path, "it is encrypted", code="encrypted") from error
+            raise _unreadable(path, "it is no such key, or the password is wrong") from error
         if not isinstance(key, Ed25519PrivateKey):
             raise _unreadable(path, f"it is a {type(key).__name__}")
         return cls(key)
@@ -241,11 +240,10 @@ def _signed(purpose: str, message: bytes) -> bytes:
     return b"SSHSIG" + b"".join(len(one).to_bytes(4, "big") + one for one in fields)
 
 
-def _unreadable(path: Path, found: str) -> SignatureError:
+def _unreadable(path: Path, found: str, code: str = "") -> SignatureError:
     return SignatureError(
-        explain(
-            f"{path} cannot be used as a key.",
-            f"Found: {found}",
-            fix="ssh-keygen -t ed25519 makes a pair of keys: one to sign by, and a .pub to trust",
-        )
+        f"{path} cannot be used as a key.",
+        f"Found: {found}",
+        fix="ssh-keygen -t ed25519 makes a pair of keys: one to sign with, and a .pub to trust",
+        code=code,
     )

@@ -28,6 +28,7 @@ from my_datasets.errors import (
     InvalidOptionError,
     SignatureError,
     explain,
+    problem_of,
 )
 from my_datasets.metadata import sidecars
 from my_datasets.metadata.dataset_info import MALFORMED, Declared
@@ -206,7 +207,7 @@ def check_signed(
             None, (_issue("not-signed", name, "There is no signed record here."),)
         )
     except (CorruptReleaseError, OSError, *MALFORMED) as error:
-        why = str(error).partition("\n")[0]
+        why = problem_of(error)
         return SignatureCheck(None, (_issue("not-signed", path.name, "It cannot be read.", why),))
     seen = memory or RollbackState()
     keys, revoked = seen.keys_after_changes(url or said, keys), seen.revoked()
@@ -216,11 +217,10 @@ def check_signed(
     try:
         by = keys.check(RELEASE_PURPOSE, message, valid, f"The release {name} in {version_dir}")
     except SignatureError as error:
-        lines = str(error).splitlines()
-        found = " ".join(line.strip() for line in lines[1:-1])
+        found = " ".join(error.facts)
         if len(valid) < len(signatures):
             found += "; keys that were revoked do not count"
-        issue = _issue("wrong-signature", record.SIGNATURES, lines[0], found)
+        issue = _issue("wrong-signature", record.SIGNATURES, error.problem, found)
         return SignatureCheck(None, (issue,))
     issues = (*_other_name(version_dir, mine), *_other_files(version_dir, mine))
     return SignatureCheck(None if issues else by, issues)

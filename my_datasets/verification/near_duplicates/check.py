@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.core.issue import Issue, Severity
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.metadata.features import Leaf
 from my_datasets.verification.near_duplicates import fingerprints as near_pairs
@@ -53,19 +53,15 @@ class NearDuplicates:
     def __post_init__(self) -> None:
         if not 0 <= self.image_distance <= _MOST_BITS:
             raise InvalidOptionError(
-                explain(
-                    f"Images cannot be compared with a distance of {self.image_distance}.",
-                    f"Expected: from 0 to {_MOST_BITS} of {BITS} bits",
-                    fix="6 finds copies that were compressed, resized or made lighter",
-                )
+                f"Images cannot be compared with a distance of {self.image_distance}.",
+                f"Expected: from 0 to {_MOST_BITS} of {BITS} bits",
+                fix="6 finds copies that were compressed, resized or made lighter",
             )
         if not 0.5 <= self.text_similarity <= 1:
             raise InvalidOptionError(
-                explain(
-                    f"Texts cannot be compared with a similarity of {self.text_similarity}.",
-                    "Expected: from 0.5 to 1",
-                    fix="0.8 finds texts of which some words were changed",
-                )
+                f"Texts cannot be compared with a similarity of {self.text_similarity}.",
+                "Expected: from 0.5 to 1",
+                fix="0.8 finds texts of which some words were changed",
             )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from my_datasets.errors import SourceError
+from my_datasets.errors import SourceError, problem_of
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.sources import splitting
 
@@ -104,10 +104,9 @@ def read(declared: Mapping[str, Any]) -> tuple[list[Declaration], list[str]]:
             if part not in rule.parts:
                 raise ValueError(f"no part is called {part!r}")
         except (SourceError, *MALFORMED) as error:
-            first = (str(error) or type(error).__name__).splitlines()[0]
             notes.append(
                 f"by which rule the rows of split {split} were chosen: the manifest's is not "
-                f"known here ({first})"
+                f"known here ({problem_of(error)})"
             )
             continue
         same = json.dumps({**said, _OF_ONE: None}, sort_keys=True)

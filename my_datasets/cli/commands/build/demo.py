@@ -16,7 +16,7 @@ from my_datasets.cli.output import (
     print_json,
     quiet_tensorflow,
 )
-from my_datasets.errors import DemoError, explain
+from my_datasets.errors import DemoError
 
 _REFERENCE = "digits:1.*.*"
 _ACCURACY = 0.95
@@ -81,12 +81,10 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
         console().print("test accuracy: ", bold(f"{accuracy:.4f}"), sep="")
     if accuracy < _ACCURACY:
         raise DemoError(
-            explain(
-                f"The test accuracy is {accuracy:.4f}, below {_ACCURACY}.",
-                f"The data is {info.full_name} in {info.data_dir}.",
-                fix="build the data anew with my-datasets build digits --overwrite; if it stays "
-                "low, report it with the output of pip freeze",
-            )
+            f"The test accuracy is {accuracy:.4f}, below {_ACCURACY}.",
+            f"The data is {info.full_name} in {info.data_dir}.",
+            fix="build the data anew with my-datasets build digits --overwrite; if it stays "
+            "low, report it with the output of pip freeze",
         )
 
 

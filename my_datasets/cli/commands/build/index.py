@@ -6,7 +6,7 @@ from typing import Any
 import rich_click as click
 
 from my_datasets.cli.output import LocalPath, console, json_option, print_json
-from my_datasets.errors import NotPreparedError, explain
+from my_datasets.errors import NotPreparedError
 from my_datasets.metadata import layout
 
 
@@ -27,11 +27,9 @@ def command(directory: Path, overwrite: bool, as_json: bool) -> None:
 
     if not layout.is_prepared(directory):
         raise NotPreparedError(
-            explain(
-                f"{directory} is not a prepared version.",
-                f"Expected in it: {' and '.join(layout.METADATA_FILES)}",
-                fix="name a version's directory, such as my-datasets info shows",
-            )
+            f"{directory} is not a prepared version.",
+            f"Expected in it: {' and '.join(layout.METADATA_FILES)}",
+            fix="name a version's directory, such as my-datasets info shows",
         )
     shards = sorted(directory.glob("*.tfrecord-*-of-?????"))
     results: list[dict[str, Any]] = []

@@ -23,7 +23,7 @@ from my_datasets.cli.output import (
     size,
     workers_option,
 )
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 
 _BUILD_OPTIONS = ("workers", "max_memory", "on_error", "max_quarantined", "version_gate", "resume")
 
@@ -170,10 +170,8 @@ def _features(text: str) -> Any:
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise InvalidOptionError(
-            explain(
-                f"There are no features {text!r}: {error}.",
-                fix="name a module on PYTHONPATH, and a FeaturesDict in it",
-            )
+            f"There are no features {text!r}: {error}.",
+            fix="name a module on PYTHONPATH, and a FeaturesDict in it",
         ) from error
 
 
@@ -189,7 +187,7 @@ def _read(file: str, parse: Any) -> Any:
         # Not what is in it, which may be a password.
         said = error.strerror if isinstance(error, OSError) else type(error).__name__
         raise InvalidOptionError(
-            explain(f"{file} cannot be read: {said}.", fix="name another file, or fix it")
+            f"{file} cannot be read: {said}.", fix="name another file, or fix it"
         ) from None
 
 

@@ -163,7 +163,7 @@ def _serve(directory: Path, port: int) -> None:
     import functools
     from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
-    from my_datasets.errors import InvalidOptionError, explain
+    from my_datasets.errors import InvalidOptionError
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, *_: object) -> None:
@@ -174,10 +174,8 @@ def _serve(directory: Path, port: int) -> None:
         server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     except OSError as error:
         raise InvalidOptionError(
-            explain(
-                f"The port {port} cannot be used: {error.strerror}.",
-                fix="give another one: --port 0 takes any that is free",
-            )
+            f"The port {port} cannot be used: {error.strerror}.",
+            fix="give another one: --port 0 takes any that is free",
         ) from error
     with server:
         echo(f"See http://127.0.0.1:{server.server_port}/ (Ctrl-C ends it)")

@@ -17,7 +17,7 @@ from my_datasets.cli.output import (
     plain,
     print_json,
 )
-from my_datasets.errors import NotPreparedError, explain
+from my_datasets.errors import NotPreparedError
 
 _BARS = " ▁▂▃▄▅▆▇█"
 # Columns of a histogram in the terminal; frequent values that a line names; their characters.
@@ -64,11 +64,9 @@ def command(
     manifest = Manifest.read(path)
     if manifest is None or not manifest.statistics:
         raise NotPreparedError(
-            explain(
-                f"There are no statistics of {path}.",
-                fix="build it anew with this release, or my-datasets adopt what TFDS built; of "
-                "features that only TFDS reads there are none",
-            )
+            f"There are no statistics of {path}.",
+            fix="build it anew with this release, or my-datasets adopt what TFDS built; of "
+            "features that only TFDS reads there are none",
         )
     name = Declared.read(path).name
     statistics = _chosen(manifest.statistics, splits, features)

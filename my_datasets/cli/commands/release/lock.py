@@ -15,7 +15,7 @@ from my_datasets.cli.output import (
     print_json,
 )
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import LockError, explain
+from my_datasets.errors import LockError
 
 if TYPE_CHECKING:
     from my_datasets.resolving.lock import Lock, Locked
@@ -67,10 +67,8 @@ def command(
     wanted = [str(DatasetReference.parse(one)) for one in references] or list(old.datasets)
     if not wanted:
         raise LockError(
-            explain(
-                f"There is nothing in {file} yet.",
-                fix="name references as they are written in code: my-datasets lock digits:1.*.*",
-            )
+            f"There is nothing in {file} yet.",
+            fix="name references as they are written in code: my-datasets lock digits:1.*.*",
         )
     if check:
         for one in wanted:
@@ -132,9 +130,7 @@ def _check(lock: "Lock", reference: DatasetReference, data_dir: str | None) -> N
 
     if str(reference) not in lock.datasets:
         raise LockError(
-            explain(
-                f"{str(reference)!r} is not in {lock.path}.", fix=f"my-datasets lock {reference}"
-            )
+            f"{str(reference)!r} is not in {lock.path}.", fix=f"my-datasets lock {reference}"
         )
     request = Request(reference, lock)
     request.check(directory_of(request, data_dir, to_use=True), has_shards=True)

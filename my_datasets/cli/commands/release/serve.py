@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from my_datasets.cli import output
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 
 if TYPE_CHECKING:
     from my_datasets.input_pipeline.service.server import RunningServer
@@ -73,7 +73,7 @@ def command(role: str, supervise: bool, child_of: int | None, **options: Any) ->
     options["port"] = options["port"] or free_port()
     if role == "worker" and (options["work_dir"] or options["workers"]):
         raise InvalidOptionError(
-            explain("A worker has no --work-dir and no --worker.", fix="leave them out")
+            "A worker has no --work-dir and no --worker.", fix="leave them out"
         )
     logging.basicConfig(format="%(message)s")
     with tempfile.TemporaryDirectory(prefix="my_datasets-dispatcher-") as temporary:
