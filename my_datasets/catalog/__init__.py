@@ -1,4 +1,4 @@
-"""Pages in HTML: reports of statistics, checks and differences, and the catalogue of a store."""
+"""HTML pages: reports of statistics, verifications and diffs, and the catalog site of a store."""
 
 from my_datasets.dependencies import missing_dependency
 
@@ -7,6 +7,6 @@ try:
     import markdown_it
     import markupsafe
 except ModuleNotFoundError as missing:
-    raise missing_dependency(missing.name or "jinja2", needed_for="pages in HTML") from missing
+    raise missing_dependency(missing.name or "jinja2", needed_for="HTML pages") from missing
 
 del jinja2, markdown_it, markupsafe

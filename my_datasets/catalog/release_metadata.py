@@ -1,4 +1,4 @@
-"""The metadata of releases on this machine: in a store here, or verified copies of them."""
+"""Local metadata of releases: in a local store, or as verified copies from a remote one."""
 
 import hashlib
 from collections.abc import Iterator
@@ -18,18 +18,18 @@ from my_datasets.records import shard_reader, tfrecord
 from my_datasets.storage import regular_files
 from my_datasets.storage.regular_files import write_whole
 
-# Other files than shards are small, and names of classes.
+# Files with class names.
 _LABELS = ".labels.txt"
 _MOST_LABELS = 16 << 20
-# Shards up to here are compared as a whole, and brought here for that if signatures count.
+# Shards up to this size are verified, and downloaded for that if signatures are required.
 MOST_SHARD_BYTES = 64 << 20
-# Up to here they are brought here in any case: the beginning of a shard is not much less.
+# Shards up to this size are always downloaded whole: their beginning is not much smaller.
 SMALL_SHARD_BYTES = 4 << 20
 _FIRST_RECORDS = "first-records"
 
 
 class Metadata:
-    """The metadata of releases: where they are, or copies of them."""
+    """The metadata of releases: in a local store, or copied to a cache."""
 
     def __init__(
         self, ledger: CatalogClient, cache: Path | None, local: Path | None, *, is_checked: bool
@@ -37,10 +37,10 @@ class Metadata:
         """Reads nothing yet.
 
         Args:
-          ledger: Of the store.
-          cache: Where copies are kept, if the store is elsewhere.
-          local: The store's directory, if it is on this machine.
-          is_checked: Whether signatures count.
+          ledger: The client for the store's catalog.
+          cache: The directory for copies from a remote store.
+          local: The store's directory, if it is local.
+          is_checked: Whether signatures are required.
         """
         self._ledger = ledger
         self._cache = cache
@@ -50,14 +50,14 @@ class Metadata:
 
     @property
     def has_shards(self) -> bool:
-        """Whether shards lie beside them."""
+        """Whether shards are local, too."""
         return self._local is not None
 
     def of(self, dataset: str, key: str, release: Release) -> Path:
-        """Returns the directory that holds the metadata of a release.
+        """Returns the directory with the metadata of a release.
 
         Raises:
-          SignatureError, CorruptReleaseError, StoreError: It is not what was published.
+          SignatureError, CorruptReleaseError, StoreError: The metadata cannot be verified.
         """
         record = self._ledger.record(dataset, key, release)
         folder = store_layout.release_of(dataset, key)
@@ -69,8 +69,8 @@ class Metadata:
             return directory
         if self._cache is None:
             raise StoreError(
-                f"{self._ledger.store.url} is not on this machine.",
-                fix="name a directory in which metadata can be kept",
+                f"{self._ledger.store.url} is a remote store.",
+                fix="name a cache directory for its metadata",
             )
         directory = self._cache / record.identity
         self._records[directory] = record
@@ -80,21 +80,20 @@ class Metadata:
         return directory
 
     def first_examples(self, directory: Path) -> tuple[Beginning | None, str]:
-        """Returns where the first examples of a version are, and why they are not to be had.
+        """Returns where the first examples of a version are, or why they are not available.
 
-        In a store on this machine they lie there. Shards that are not large are compared with what
-        was published; where signatures count all are, for nothing is shown that nobody has signed.
-        From a store elsewhere a small shard is brought here whole. Of others the beginning is
-        read, of which only the format's own checksums are known: where signatures count, they are
-        brought here whole, too, or not at all.
+        In a local store, shards of moderate size are verified; where signatures are required, all
+        are. From a remote store, small shards are downloaded whole. Of larger ones, only the
+        beginning is read, which can be verified only by the format's own checksums: where
+        signatures are required, they are downloaded whole, too, or not at all.
 
         Args:
-          directory: What `of` returned.
+          directory: The directory that `of` returned.
 
         Raises:
-          CorruptReleaseError: They are not what was published.
+          CorruptReleaseError: The data differs from what was published.
           DamagedError: The shard is damaged.
-          StoreError, ValueError: They cannot be read.
+          StoreError, ValueError: The data cannot be read.
         """
         record = self._records[directory]
         first = beginning(directory)
@@ -115,15 +114,15 @@ class Metadata:
             return replace(first, files=(path,)), ""
         if self._is_checked:
             return None, (
-                f"{path.name} has {human_size(shard.bytes)}, and only as a whole can it be "
-                "compared with what was signed."
+                f"{path.name} has {human_size(shard.bytes)}: too large to download for a check of "
+                "its signature."
             )
         return self._from_ranges(first, shard, directory)
 
     def _from_ranges(
         self, first: Beginning, shard: ReleasedFile, directory: Path
     ) -> tuple[Beginning | None, str]:
-        """Reads the beginning of a shard, unless that was done; see `first_examples`."""
+        """Reads the beginning of a shard, unless it is cached; see `first_examples`."""
         record = self._records[directory]
         path = f"{store_layout.release_of(record.name, record.key)}/{shard.name}"
         kept = directory / f"{shard.name}.{_FIRST_RECORDS}"
@@ -146,11 +145,6 @@ class Metadata:
         _write(directory / wanted.name, data)
 
     def _compare(self, path: Path, wanted: ReleasedFile) -> None:
-        """Compares a file with what was published.
-
-        Raises:
-          CorruptReleaseError: It is another one, or none.
-        """
         try:
             found = regular_files.sha256_of(path)
         except OSError as error:
@@ -161,7 +155,7 @@ class Metadata:
     def _altered(self, path: str) -> CorruptReleaseError:
         return CorruptReleaseError(
             f"{path} in {self._ledger.store.url} is not what was published.",
-            fix="ask who publishes there to look at it",
+            fix="report it to the publisher",
         )
 
 

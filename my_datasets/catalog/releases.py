@@ -1,18 +1,19 @@
-"""What is published: the releases of a store, or what is prepared in a data directory."""
+"""The releases of a store, or the prepared versions in a data directory."""
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from my_datasets._version import __version__
 from my_datasets.catalog.release_metadata import Metadata
 from my_datasets.catalog.samples.first_records import Beginning
 from my_datasets.comparison.diff import diff
+from my_datasets.core.progress import OnProgress, Progress, ignore
+from my_datasets.core.value_types import JsonObject
 from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     CorruptReleaseError,
@@ -42,20 +43,19 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True)
 class CatalogVersion:
-    """A version that is published, or prepared.
+    """A published or prepared version.
 
     Attributes:
       version: The version.
-      path: The directory that holds its metadata; None if they are not to be trusted.
-      has_shards: Whether its shards are there, too.
-      first: Where its first examples are, if they are what was published; None if that was not
-        looked for.
-      no_examples: Why its examples are not shown, though they are there.
-      is_yanked: Whether it was withdrawn.
-      message: Why it was, or why it is not shown.
-      published: When, in ISO 8601; empty if it is only prepared.
+      path: The directory with its metadata; None if the metadata cannot be verified.
+      has_shards: Whether its shards are in that directory, too.
+      first: Where its verified first examples are; None if they were not read.
+      no_examples: Why its examples are not shown, although they exist.
+      is_yanked: Whether it was yanked.
+      message: Why it was yanked, or cannot be shown.
+      published: Time of publication in ISO 8601; empty if it is only prepared.
       signed_by: The fingerprints of the keys that signed it.
-      is_trusted: Whether one of the signatures was found right, and is of a trusted key.
+      is_trusted: Whether it has a valid signature of a trusted key.
       record: The SHA-256 of all its bytes; empty if it is only prepared.
     """
 
@@ -74,14 +74,7 @@ class CatalogVersion:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset, or one of its configs.
-
-    Attributes:
-      name: The dataset's name.
-      config: The config; None if there is none.
-      versions: Its versions, newest first.
-      is_default: Whether it is meant if no config is named.
-    """
+    """A dataset, or one config of it, with its versions, newest first."""
 
     name: str
     config: str | None
@@ -95,20 +88,14 @@ class Dataset:
 
     @property
     def shown(self) -> CatalogVersion:
-        """The version that stands for it: the newest that was not withdrawn, if there is one."""
+        """The version to show: the newest that was not yanked, if there is one."""
         good = [one for one in self.versions if one.path is not None and not one.is_yanked]
         return good[0] if good else self.versions[0]
 
 
 @dataclass(frozen=True)
 class CatalogContents:
-    """What there is.
-
-    Attributes:
-      origin: Its address.
-      is_store: Whether it is a store with releases.
-      datasets: What is in it, by name; of a dataset the default config first.
-    """
+    """All datasets of a store or data directory, by name, default configs first."""
 
     origin: str
     is_store: bool
@@ -122,26 +109,24 @@ def collect(
     memory: RollbackState | None = None,
     cache: str | os.PathLike[str] | None = None,
     with_examples: bool = True,
-    report: Callable[[str], None] = lambda _: None,
+    report: OnProgress = ignore,
 ) -> CatalogContents:
-    """Returns what is in a store, or in a data directory.
+    """Returns the datasets of a store or data directory.
 
-    Of a store elsewhere the metadata of each release are brought here; they never change.
-    All of it is compared with what was published.
+    Metadata of a remote store is downloaded; it never changes. All of it is verified.
 
     Args:
-      source: A store's address, or a data directory.
-      keys: Whose signatures count.
-      memory: What this machine has seen of stores.
-      cache: Where metadata of stores elsewhere are kept.
-      with_examples: Whether of such stores the first examples of each dataset are brought here,
-        too.
-      report: Is told of each dataset whose releases are known.
+      source: A store's URL, or a data directory.
+      keys: Trusted keys.
+      memory: The rollback state of this machine.
+      cache: The directory for metadata of remote stores.
+      with_examples: Whether to download the first examples of each dataset, too.
+      report: Called after each dataset.
 
     Raises:
-      DataDirNotFoundError: There is no such directory.
-      StoreError: The store cannot be used, does not answer, or is none.
-      SignatureError: The store wants signatures, and has wrong ones, or `keys` is not given.
+      DataDirNotFoundError: The directory does not exist.
+      StoreError: The store cannot be used, does not respond, or is not a store.
+      SignatureError: A required signature is invalid, or `keys` is missing.
     """
     store = open_store(source)
     if isinstance(store, LocalStore) and not (Path(store.url) / store_layout.STORE).is_file():
@@ -154,22 +139,22 @@ def collect(
         is_checked=ledger.keys is not None,
     )
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        indexes = pool.map(ledger.index, ledger.required().datasets)
+        names = ledger.required().datasets
         datasets = []
-        for index in indexes:
+        for done, index in enumerate(pool.map(ledger.index, names), 1):
             found = _released(index, where, pool, is_checked=ledger.keys is not None)
             if with_examples:
                 found = [_with_examples(one, where) for one in found]
             datasets += found
-            report(index.dataset)
+            report(Progress(f"reading {index.dataset}", done, len(names)))
     return CatalogContents(store.url, True, tuple(datasets))
 
 
 def _prepared(data_dir: Path) -> CatalogContents:
     if not data_dir.is_dir():
         raise DataDirNotFoundError(
-            f"There is no directory {data_dir}.",
-            fix="name a store, or a data directory such as my-datasets list shows",
+            f"The directory {data_dir} does not exist.",
+            fix="name a store, or a data directory as shown by my-datasets list",
         )
     found: dict[tuple[str, str | None], list[CatalogVersion]] = {}
     for one in layout.prepared_versions(data_dir):
@@ -221,7 +206,7 @@ def _offered(
 
 
 def _with_examples(dataset: Dataset, where: Metadata) -> Dataset:
-    """Returns a dataset with the first examples of the version that is shown, or why not."""
+    """Adds the first examples of the version to show, or the reason why there are none."""
     shown = dataset.shown
     if shown.path is None:
         return dataset
@@ -238,7 +223,7 @@ def _with_examples(dataset: Dataset, where: Metadata) -> Dataset:
 
 
 def _in_order(datasets: Sequence[Dataset]) -> Iterator[Dataset]:
-    """Yields datasets by name; of one the default config first, and no other one is that."""
+    """Yields datasets by name, with the default config first, and as the only default."""
     last = None
     for one in sorted(datasets, key=lambda one: (one.name, not one.is_default, one.config or "")):
         is_first = one.name != last
@@ -246,35 +231,28 @@ def _in_order(datasets: Sequence[Dataset]) -> Iterator[Dataset]:
         yield Dataset(one.name, one.config, one.versions, is_first)
 
 
-# What is not proved, and why.
-ELSEWHERE = "Its examples are in a store elsewhere, and were not compared."
+ELSEWHERE = "Its examples are in a remote store, and were not compared."
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed since another version.
-
-    Attributes:
-      since: The other version.
-      found: As `Diff.to_json` gives it; None if it is not known.
-      note: Why it is not known.
-    """
+    """The changes since another version, as `Diff.to_json`, or a note why they are unknown."""
 
     since: str
-    found: Mapping[str, Any] | None
+    found: JsonObject | None
     note: str = ""
 
 
 class VersionComparer:
-    """Compares versions; what was found is kept, for versions do not change."""
+    """Compares versions, and caches the results, since versions do not change."""
 
     def __init__(self, cache: Path | None, *, workers: int | None = None) -> None:
-        """Takes the directory in which it is kept, None for nowhere, and how many processes."""
+        """Takes the cache directory, if any, and the number of processes."""
         self._cache = cache
         self._workers = workers
 
     def changes(self, old: CatalogVersion, new: CatalogVersion) -> Changes:
-        """Returns what changed from one version to another."""
+        """Returns the changes from one version to another."""
         since = str(old.version)
         if old.path is None or new.path is None:
             return Changes(since, None, "One of the two cannot be read.")
@@ -283,7 +261,7 @@ class VersionComparer:
             try:
                 return Changes(since, json.loads(kept.read_text("utf-8")))
             except ValueError:
-                kept.unlink(missing_ok=True)  # it was not written whole
+                kept.unlink(missing_ok=True)  # incomplete
         try:
             found = diff(old.path, new.path, workers=self._workers).to_json()
         except (MyDatasetsError, OSError, *MALFORMED) as error:
@@ -296,7 +274,7 @@ class VersionComparer:
         return Changes(since, found)
 
     def _file(self, old: CatalogVersion, new: CatalogVersion) -> Path | None:
-        """Returns where it is kept; None without a manifest, which says which bytes there are."""
+        """Returns the cache file; None without a manifest, which identifies the bytes."""
         if self._cache is None:
             return None
         identity = hashlib.sha256(__version__.encode())

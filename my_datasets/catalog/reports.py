@@ -1,8 +1,7 @@
-"""Reports as one HTML file each, which shows without a network, a server or scripts."""
+"""Reports as self-contained HTML pages without scripts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
@@ -10,11 +9,12 @@ from my_datasets.catalog.plots import plots
 from my_datasets.catalog.plots.feature_summary import distributions, in_usual_order, summaries
 from my_datasets.catalog.templating import render
 from my_datasets.comparison.diff import Diff
+from my_datasets.core.value_types import JsonObject
 from my_datasets.statistics.drift import DriftedStatistic
 from my_datasets.verification.report import Report
 
 
-def statistics_page(name: str, statistics: Mapping[str, Any]) -> str:
+def statistics_page(name: str, statistics: JsonObject) -> str:
     """Returns a page with the statistics of a version.
 
     Args:
@@ -29,23 +29,17 @@ def statistics_page(name: str, statistics: Mapping[str, Any]) -> str:
 
 
 def verification_page(reports: Sequence[Report]) -> str:
-    """Returns a page with what was found wrong with versions.
-
-    Args:
-      reports: What was found, of each.
-    """
+    """Returns a page with the results of verifying versions."""
     return render("verification_report.html", {"reports": reports})
 
 
-def diff_page(
-    found: Diff, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
-) -> str:
-    """Returns a page with what is different between two versions.
+def diff_page(found: Diff, before: JsonObject | None, after: JsonObject | None) -> str:
+    """Returns a page with the differences between two versions.
 
     Args:
-      found: The difference.
-      before: The statistics of the one, by split, as in its manifest; None if it has none.
-      after: Those of the other.
+      found: The differences.
+      before: The old version's statistics by split, as in its manifest; None if it has none.
+      after: The new version's.
     """
     values = {
         "diff": found,
@@ -57,33 +51,22 @@ def diff_page(
 
 @dataclass(frozen=True)
 class MovedPlot:
-    """A statistic that moved.
-
-    Attributes:
-      moved: What moved, and how far.
-      plot: Both versions of it; nothing where that cannot be drawn.
-    """
+    """A statistic that changed, with a plot of both versions; empty if it cannot be drawn."""
 
     moved: DriftedStatistic
     plot: Markup
 
 
 def moved_plots(
-    moved: Sequence[DriftedStatistic], before: Mapping[str, Any], after: Mapping[str, Any]
+    moved: Sequence[DriftedStatistic], before: JsonObject, after: JsonObject
 ) -> Iterator[MovedPlot]:
-    """Yields the statistics that moved with plots of them, those first that moved farthest.
-
-    Args:
-      moved: Which moved.
-      before: The statistics of one version, by split, as in its manifest.
-      after: Those of another.
-    """
+    """Yields changed statistics with plots, largest change first; see `diff_page`."""
     for one in sorted(moved, key=lambda one: -one.distance):
         both = [side[one.split]["features"][one.feature] for side in (before, after)]
         yield MovedPlot(one, _both(one, *both))
 
 
-def _both(one: DriftedStatistic, before: Mapping[str, Any], after: Mapping[str, Any]) -> Markup:
+def _both(one: DriftedStatistic, before: JsonObject, after: JsonObject) -> Markup:
     title = f"{one.statistic.capitalize()} of {one.feature} in {one.split}"
     counts = before.get("classes"), after.get("classes")
     if one.statistic == "values" and counts[0] and counts[1]:

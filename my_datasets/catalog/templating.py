@@ -1,41 +1,38 @@
-"""How pages are made: templates in which everything that is not our own is escaped."""
+"""Renders page templates; everything but our own markup is escaped."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
-from typing import Any
 
 import jinja2
 from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
+from markdown_it.utils import OptionsDict
 from markupsafe import Markup
 
 from my_datasets.catalog.plots import drawing
 from my_datasets.catalog.plots.drawing import shortened
 from my_datasets.core.sizes import human_size
+from my_datasets.core.value_types import JsonObject
 
-# What a template raises of data that lack something.
+# Raised by templates for missing values.
 UnshowableError = jinja2.UndefinedError
 
 
-def render(template: str, values: Mapping[str, Any]) -> str:
-    """Returns a page.
-
-    Args:
-      template: The name of its template.
-      values: What the template shows. Texts are escaped unless they are `Markup`.
-    """
+def render(template: str, values: JsonObject) -> str:
+    """Renders a template; texts are escaped unless they are `Markup`."""
     return _environment().get_template(template).render(values)
 
 
 def static(name: str) -> str:
-    """Returns a file that pages use as it is."""
+    """Returns the text of a static file."""
     return (resources.files(__package__) / "static" / name).read_text("utf-8")
 
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    # Always escaped: no data may become markup, whatever a template is called.
+    # For all templates, whatever their names.
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("my_datasets.catalog"),
         autoescape=True,
@@ -55,23 +52,23 @@ def _environment() -> jinja2.Environment:
 
 
 def web_address(text: object) -> str:
-    """Returns an address that a link may have; nothing for any other, such as `javascript:`."""
+    """Returns a URL that is safe in a link, else "", for example for `javascript:`."""
     found = str(text or "").strip()
     is_plain = found.isprintable() and not set(found) & set(" \"'<>\\")
     return found if is_plain and found.lower().startswith(("https://", "http://")) else ""
 
 
-# Headings in a text stand below those of the page.
+# Headings in a text are below those of the page.
 _BELOW = 2
 _LOWEST = 6
 
 
 def prose(text: str, title: str = "") -> Markup:
-    """Returns a text as HTML.
+    """Converts Markdown to HTML.
 
     Args:
-      text: In Markdown; HTML in it is shown as it is written, and images are not shown.
-      title: Of the page: a heading of the same words at the beginning is left out.
+      text: Markdown; HTML in it is escaped, and images are not shown.
+      title: The title of the page; an equal heading at the beginning is dropped.
     """
     parser = _parser()
     tokens = parser.parse(text.strip())
@@ -80,7 +77,7 @@ def prose(text: str, title: str = "") -> Markup:
     level = 0
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
-            # No level is left out, whatever the text does.
+            # No level is skipped.
             wanted = min(int(token.tag[1:]) + _BELOW, _LOWEST)
             if token.type == "heading_open":
                 level = min(wanted, level + 1) if level else _BELOW + 1
@@ -89,12 +86,9 @@ def prose(text: str, title: str = "") -> Markup:
 
 
 def first_words(text: str, title: str = "", most: int = 200) -> str:
-    """Returns the first paragraph of a text, without marks.
+    """Returns the first paragraph of Markdown as plain text of at most `most` characters.
 
-    Args:
-      text: In Markdown.
-      title: Of the page: a paragraph of the same words is passed over.
-      most: How many characters it may have.
+    A paragraph that equals `title` is skipped.
     """
     tokens = _parser().parse(text.strip())
     for at, token in enumerate(tokens):
@@ -123,10 +117,12 @@ def _parser() -> MarkdownIt:
     return made
 
 
-def _link(self: Any, tokens: Sequence[Token], at: int, options: Any, env: Any) -> str:
+def _link(
+    self: RendererHTML, tokens: Sequence[Token], at: int, options: OptionsDict, _env: object
+) -> str:
     tokens[at].attrSet("rel", "noopener nofollow")
-    return str(self.renderToken(tokens, at, options, env))
+    return str(self.renderToken(tokens, at, options, {}))
 
 
-def _table(*_: Any) -> str:
+def _table(*_: object) -> str:
     return '<div class="scroll" role="region" aria-label="Table" tabindex="0"><table>\n'

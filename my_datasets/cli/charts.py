@@ -1,37 +1,38 @@
 """Charts as PNG files."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from my_datasets.core.value_types import JsonObject
 from my_datasets.dependencies import missing_dependency
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from matplotlib.figure import Figure
 
     from my_datasets.input_pipeline.diagnosis import Diagnosis
 
 _COLOUR = "#2980b9"
-# Histograms beside each other, and classes that have a bar.
+# Histograms side by side, and the most classes that get a bar.
 _ACROSS = 4
 _CLASSES = 40
 
 
-def write_ceilings(found: "Diagnosis", path: Path) -> None:
-    """Writes the share of each stage as a bar chart.
-
-    Args:
-      found: What was measured.
-      path: The file.
-
-    Raises:
-      MissingDependencyError: The extra `plots` is not installed.
-    """
+def _figure(width: float, height: float) -> "Figure":
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise missing_dependency("matplotlib", needed_for="--plot") from error
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def write_ceilings(found: "Diagnosis", path: Path) -> None:
+    """Writes a bar chart of the share of each stage.
+
+    Raises:
+      MissingDependencyError: The extra `plots` is not installed.
+    """
     stages = list(reversed(found.ceilings))
-    figure = Figure(figsize=(8, 1 + 0.5 * len(stages)), layout="constrained")
+    figure = _figure(8, 1 + 0.5 * len(stages))
     axes = figure.subplots()
     colours = ["#c0392b" if one.stage == found.bottleneck else "#2980b9" for one in stages]
     bars = axes.barh([one.stage for one in stages], [one.share for one in stages], color=colours)
@@ -43,21 +44,17 @@ def write_ceilings(found: "Diagnosis", path: Path) -> None:
     figure.savefig(path, format="png", dpi=120)
 
 
-def write_histograms(name: str, statistics: "Mapping[str, Any]", path: Path) -> None:
+def write_histograms(name: str, statistics: "JsonObject", path: Path) -> None:
     """Writes a histogram of each feature and split.
 
     Args:
       name: The version's name.
-      statistics: As in its manifest.
+      statistics: By split, as in its manifest.
       path: The file.
 
     Raises:
       MissingDependencyError: The extra `plots` is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise missing_dependency("matplotlib", needed_for="--plot") from error
     plots = [
         (f"{feature} ({split})", one)
         for split, found in statistics.items()
@@ -65,7 +62,7 @@ def write_histograms(name: str, statistics: "Mapping[str, Any]", path: Path) -> 
     ]
     columns = min(_ACROSS, max(1, len(plots)))
     rows = max(1, -(-len(plots) // columns))
-    figure = Figure(figsize=(4 * columns, 0.6 + 2.6 * rows), layout="constrained")
+    figure = _figure(4 * columns, 0.6 + 2.6 * rows)
     figure.suptitle(name, parse_math=False)
     for axes in figure.subplots(rows, columns, squeeze=False).flat[len(plots) :]:
         axes.set_visible(False)
@@ -83,7 +80,7 @@ def write_histograms(name: str, statistics: "Mapping[str, Any]", path: Path) -> 
         found = one[part] if part else one
         if "histogram" in found:
             edges, counts = found["histogram"]["edges"], found["histogram"]["counts"]
-            if edges[0] == edges[-1]:  # of no width
+            if edges[0] == edges[-1]:  # zero width
                 axes.bar([str(edges[0])], counts, color=_COLOUR)
             else:
                 axes.stairs(counts, edges, fill=True, color=_COLOUR)

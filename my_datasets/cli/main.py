@@ -1,11 +1,10 @@
-"""`my-datasets`: finds the commands, and turns errors into messages and exit codes.
+"""`my-datasets`: finds commands, and turns errors into messages and exit codes.
 
 Exit codes: 0 done, 1 the command failed, 2 wrong usage, 130 Ctrl-C, 143 SIGTERM.
 """
 
 import gc
 import importlib
-from typing import Any
 
 import rich_click as click
 
@@ -15,7 +14,7 @@ from my_datasets.cli.output import print_only_printable, report_error, report_in
 from my_datasets.core import interruption
 from my_datasets.errors import MyDatasetsError
 
-# Command -> module. A command's module imports only what its help needs; its work imports the rest.
+# Command -> module. At its top, a module imports only what the command's help needs.
 COMMANDS = {
     "adopt": "my_datasets.cli.commands.build.adopt",
     "beam-worker": "my_datasets.cli.commands.build.beam_worker",
@@ -47,10 +46,10 @@ COMMANDS = {
 
 
 class _Commands(click.RichGroup):
-    """Imports a command's module when the command is asked for."""
+    """Imports a command's module when the command is run."""
 
-    def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command; reports what Ctrl-C or SIGTERM leaves, and what the system refuses."""
+    def invoke(self, ctx: click.Context) -> object:
+        """Runs the command; reports interruptions and errors of the operating system."""
         try:
             return super().invoke(ctx)
         except (KeyboardInterrupt, interruption.Terminated) as error:
@@ -70,17 +69,18 @@ class _Commands(click.RichGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> Any:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        return importlib.import_module(COMMANDS[cmd_name]).command
+        found: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
+        return found
 
 
 @click.group(
     cls=_Commands,
     context_settings={
         "help_option_names": ["-h", "--help"],
-        # `tfds build` spells its flags with underscores; both work here.
+        # Flags of `tfds build` have underscores; both spellings work here.
         "token_normalize_func": lambda token: token.replace("_", "-"),
         "max_content_width": 100,
     },
@@ -92,10 +92,10 @@ def cli() -> None:
 
 
 def search_garbage_rarely() -> None:
-    """Makes imports of TensorFlow faster, for a process that is ours alone.
+    """Makes the import of TensorFlow faster, in a process of our own.
 
-    It makes a great many objects that stay: with Python's own thresholds of 700, 10 and 10 a third
-    of its time goes into finding no garbage among them.
+    It creates many long-lived objects: with Python's default thresholds of 700, 10 and 10, a third
+    of its time goes into garbage collections that free nothing.
     """
     gc.set_threshold(100_000, 20, 100)
 

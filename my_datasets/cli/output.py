@@ -1,4 +1,4 @@
-"""What the commands share: where they read and print, and how errors look."""
+"""What all commands share: common options, and printing of results and errors."""
 
 import functools
 import json
@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import rich_click as click
 
@@ -30,17 +30,30 @@ from my_datasets.storage import addresses
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.user_folders import cache_folder
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+_F = TypeVar("_F", bound=Callable[..., object])
+
+
+class Decorator(Protocol):
+    """An option, to be put above a command."""
+
+    def __call__(self, command: _F, /) -> _F:
+        """Adds the option."""
+
 
 class LocalPath(click.Path):
-    """The type of a parameter that is a path on this machine, and no address elsewhere."""
+    """The type of a parameter that is a local path, not a URL."""
 
     def __init__(self, *, fix: str = "name a path on this machine", **options: Any) -> None:
-        """Takes what to do in place of naming an address, and the options of `click.Path`."""
+        """Takes the fix for a URL, and the options of `click.Path`."""
         super().__init__(**options)
         self._fix = fix
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the path; that of `file:///PATH`, too."""
+        """Returns the path, also for `file:///PATH`."""
         try:
             local = addresses.local_path(value, "The path", self._fix)
         except InvalidOptionError as error:
@@ -49,108 +62,101 @@ class LocalPath(click.Path):
 
 
 class PathOrAddress(click.ParamType[str]):
-    """The type of a parameter that is a path on this machine or an address elsewhere, as text.
+    """The type of a parameter that is a local path or a URL, as text.
 
     Attributes:
-      schemes: Which kinds of addresses, such as `s3`; None for all.
+      schemes: The URL schemes that are accepted, such as `s3`; None for all.
     """
 
     name = "path or address"
 
     def __init__(self, *schemes: str, any_scheme: bool = False) -> None:
-        """Takes addresses of these kinds, or of any."""
+        """Accepts these schemes, or any."""
         self.schemes = None if any_scheme else schemes
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Returns the address, or the path."""
+        """Returns the path or URL."""
         try:
             return addresses.path_or_address(value, "The path", self.schemes)
         except InvalidOptionError as error:
             self.fail(str(error), param, ctx)
 
 
-def data_dir_option_of(type_: click.ParamType[Any]) -> Callable[..., Any]:
-    """Returns the option for the data directory, which is of some type."""
+def data_dir_option_of(type_: click.ParamType[Any]) -> Decorator:
+    """Returns the option for the data directory, as a parameter of the given type."""
     return click.option(
         "--data-dir",
         metavar="DIR",
         type=type_,
-        help="Where prepared datasets live.  [default: $TFDS_DATA_DIR, else ~/tensorflow_datasets]",
+        help="The data directory.  [default: $TFDS_DATA_DIR, else ~/tensorflow_datasets]",
     )
 
 
 data_dir_option = data_dir_option_of(
     LocalPath(
-        fix="name a directory on this machine; what lies in an object store is read there by "
-        "my_datasets.pipeline(..., data_dir=...)"
+        fix="name a local directory; my_datasets.pipeline(..., data_dir=...) reads data in an "
+        "object store in place"
     )
 )
-workers_option: Callable[..., Any] = click.option(
-    "--workers", type=click.IntRange(min=1), metavar="N", help="Processes.  [default: the cores]"
+workers_option: Decorator = click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of processes.  [default: number of cores]",
 )
-json_option: Callable[..., Any] = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON on stdout, for scripts."
-)
-
-html_option: Callable[..., Any] = click.option(
-    "--html",
-    metavar="FILE",
-    type=LocalPath(),
-    help="Write it as a page, one file that shows anywhere, too.",
+json_option: Decorator = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+html_option: Decorator = click.option(
+    "--html", metavar="FILE", type=LocalPath(), help="Also write a self-contained HTML page."
 )
 
 
 def default_data_dir() -> str:
-    """Returns TFDS's default data directory, by TFDS's rule, without importing TFDS."""
+    """Returns TFDS's default data directory without importing TFDS."""
     return os.environ.get("TFDS_DATA_DIR") or os.path.expanduser("~/tensorflow_datasets")
 
 
 def cache_dir(name: str) -> Path | None:
-    """Returns the folder of the user's cache for one purpose; None if there is no such place.
-
-    Args:
-      name: The purpose.
-    """
+    """Returns a folder of the user's cache; None for a user without a home."""
     try:
         return cache_folder(name)
     except DataDirError:
-        return None  # a user without a home can do without
+        return None
 
 
 def reading_dir(data_dir: str | None) -> Path:
     """Returns the data directory to read.
 
     Raises:
-      DataDirNotFoundError: The user named one that does not exist. The default one may be absent.
+      DataDirNotFoundError: The given one does not exist. The default one may be absent.
     """
     directory = addresses.as_path(data_dir or default_data_dir())
     if data_dir and not directory.is_dir():
-        if addresses.is_remote(data_dir):  # which TensorFlow may know nothing of
+        if addresses.is_remote(data_dir):  # TensorFlow may not support its scheme
             raise in_an_object_store(data_dir)
         raise DataDirNotFoundError(
             f"The data directory {data_dir} does not exist.",
-            fix=f"correct --data-dir, or build something into it: "
+            fix="correct --data-dir, or build a dataset there: "
             f"my-datasets build digits --data-dir {data_dir}",
         )
     return directory
 
 
 def quiet_tensorflow() -> None:
-    """Keeps TensorFlow's start-up notes off the screen, unless the user has set their level."""
+    """Silences TensorFlow's start-up messages, unless the user has set their level."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # also: the same sums on every machine
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")  # also gives the same sums everywhere
 
 
-def print_json(value: Any) -> None:
+def print_json(value: object) -> None:
     """Prints a JSON document on stdout."""
     click.echo(printable_json(json.dumps(value, indent=2)))
 
 
 def write_page(file: str, page: str) -> None:
-    """Writes a page in HTML, whole or not at all, and says where.
+    """Writes an HTML page atomically, and says where.
 
     Raises:
-      InvalidOptionError: It cannot be written there.
+      InvalidOptionError: The file cannot be written.
     """
     target = Path(file)
     try:
@@ -161,31 +167,31 @@ def write_page(file: str, page: str) -> None:
     except OSError as error:
         raise InvalidOptionError(
             f"{file} cannot be written: {error.strerror}.",
-            fix="name a file in a directory that is there and may be written",
+            fix="name a file in an existing, writable directory",
         ) from error
     echo(f"Wrote {file}", err=True)
 
 
-def console() -> Any:
-    """Returns a console on stdout: what it prints is data, never markup or control characters."""
+def console() -> "Console":
+    """Returns a console on stdout that interprets no markup and no control characters."""
     return _console_class()(highlight=False, markup=False, emoji=False)
 
 
-def error_console() -> Any:
-    """Returns a console on stderr, as `console`."""
+def error_console() -> "Console":
+    """Returns the same on stderr."""
     return _console_class()(highlight=False, markup=False, emoji=False, stderr=True)
 
 
 @functools.cache
-def _console_class() -> Any:
+def _console_class() -> "type[Console]":
     from rich.console import Console
     from rich.segment import Segment
 
     class PrintableConsole(Console):
-        """Prints texts without what a terminal would obey; its own colours and cursor stay."""
+        """Escapes control characters in texts, but keeps its own colors and cursor movements."""
 
         def render_str(self, text: str, **options: Any) -> Any:
-            # Before tables are laid out: an escape is wider than what it stands for.
+            # Before tables are laid out, since an escape is wider than its character.
             return super().render_str(printable(text), **options)
 
         def render(self, renderable: Any, options: Any = None) -> Any:
@@ -198,15 +204,15 @@ def _console_class() -> Any:
     return PrintableConsole
 
 
-def bold(text: str, style: str = "bold") -> Any:
+def bold(text: str, style: str = "bold") -> "Text":
     """Returns a text in bold, or in another style, for a console."""
     from rich.text import Text
 
     return Text(printable(text), style, overflow="fold")
 
 
-def plain(text: str) -> Any:
-    """Returns a text for a cell of a table, which folds where it is too long."""
+def plain(text: str) -> "Text":
+    """Returns a text for a cell of a table; long ones are folded."""
     return bold(text, "")
 
 
@@ -221,10 +227,10 @@ class _PrintableRecord(logging.LogRecord):
 
 
 def print_only_printable() -> None:
-    """Makes logs, warnings and tracebacks of this process printable, whoever writes them."""
+    """Makes all logs, warnings and tracebacks of this process printable."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # consoles that do not know UTF-8
+            stream.reconfigure(errors="backslashreplace")  # consoles without UTF-8
     logging.setLogRecordFactory(_PrintableRecord)
     formatted = warnings.formatwarning
     warnings.formatwarning = lambda *given, **named: printable(formatted(*given, **named))
@@ -240,13 +246,13 @@ def size(text: str) -> int:
 
 
 def report_interruption(error: BaseException) -> None:
-    """Prints on stderr what an interrupted command keeps, and which command resumes it."""
+    """Prints on stderr what an interrupted command keeps, and the command that resumes it."""
     kept = interruption.notes(error)
     echo(f"Interrupted. {' '.join(kept)}".rstrip(), err=True)
     if kept:
-        # What is kept is what --restart would discard.
+        # --restart would discard what is kept.
         again = [one for one in sys.argv[1:] if one != "--restart"]
-        echo(f"To continue: {shlex.join(['my-datasets', *again])}", err=True)
+        echo(f"To resume: {shlex.join(['my-datasets', *again])}", err=True)
 
 
 def report_error(error: MyDatasetsError) -> None:

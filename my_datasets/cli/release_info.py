@@ -1,4 +1,4 @@
-"""How a release looks that is in a store, for `my-datasets info --from`."""
+"""Prints a release in a store, for `my-datasets info --from`."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def show(found: "ReleaseDescription") -> None:
-    """Prints what is known of a release."""
+    """Prints a release's metadata."""
     from rich.table import Table
 
     release, about = found.release, found.about
@@ -40,7 +40,7 @@ def show(found: "ReleaseDescription") -> None:
         if text:
             table.add_row(label, plain(text))
     console().print(table)
-    echo(f"To bring it here: my-datasets pull {found.name} --from {found.store}")
+    echo(f"To download it: my-datasets pull {found.name} --from {found.store}")
 
 
 def _signature(found: "ReleaseDescription") -> str:

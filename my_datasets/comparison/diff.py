@@ -2,10 +2,10 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from my_datasets.comparison import example_changes
 from my_datasets.comparison.examine import Examination, examine
@@ -14,6 +14,7 @@ from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core import version
 from my_datasets.core.hash_sets import HashFiles
 from my_datasets.core.machine import cores
+from my_datasets.core.value_types import JsonObject
 from my_datasets.core.version import Bump, ChangeKind, VersionChange, VersionNumber
 from my_datasets.errors import IncompleteVersionError
 from my_datasets.metadata import content, feature_changes
@@ -54,7 +55,7 @@ class Diff:
         """Whether the actual bump is at least the required one."""
         return self.actual is not None and self.actual >= self.required
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the differences for scripts, as JSON."""
         return {
             "old": self.old,
@@ -121,8 +122,8 @@ class _Side(NamedTuple):
     path: Path
     declared: Declared
     content: content.Content | None
-    statistics: Mapping[str, Any]
-    configs: Mapping[str, Any]
+    statistics: JsonObject
+    configs: JsonObject
     is_canonical: bool
     dataset: str
     version: VersionNumber
@@ -138,7 +139,7 @@ class _Side(NamedTuple):
             raise IncompleteVersionError(
                 f"{path} is not a prepared version.",
                 *(f"{one.node}: {one.problem} {one.found}" for one in subject.issues),
-                fix="see my-datasets verify, and build or pull it anew",
+                fix="run my-datasets verify, and rebuild the version or pull it again",
             )
         made = subject.manifest
         statistics = subject.manifest.statistics if subject.manifest else {}

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol, TypeVar
 
 from my_datasets.building.engines import process_pool
 from my_datasets.comparison.findings import Examined, Violated, note
@@ -33,10 +33,16 @@ from my_datasets.statistics.feature import SplitStatistics
 FEW_BYTES = 16 << 20
 
 
-class Reader(Protocol):
+_Task = TypeVar("_Task")
+_Task_contra = TypeVar("_Task_contra", contravariant=True)
+_Result = TypeVar("_Result")
+_Result_co = TypeVar("_Result_co", covariant=True)
+
+
+class Reader(Protocol[_Task_contra, _Result_co]):
     """Processes shards; it is copied into worker processes."""
 
-    def handle(self, task: Any) -> Any:
+    def handle(self, task: _Task_contra, /) -> _Result_co:
         """Returns the result for a shard or a part of one."""
 
     def finish(self) -> None:
@@ -44,14 +50,14 @@ class Reader(Protocol):
 
 
 def read_each(
-    tasks: Sequence[Any],
-    reader: Reader,
+    tasks: Sequence[_Task],
+    reader: Reader[_Task, _Result],
     workers: int,
     *,
     size: int,
     file_format: str,
-    describe: Callable[[Any], str],
-) -> Iterator[tuple[Any, Any]]:
+    describe: Callable[[_Task], str],
+) -> Iterator[tuple[_Task, _Result]]:
     """Yields each task with the reader's result, in any order.
 
     Args:
@@ -179,13 +185,8 @@ def examine_shard(
 ) -> PartResult:
     """Examines one shard that this package has just written, on any machine.
 
-    Args:
-      wanted: What to compute.
-      file_format: The shard's file format.
-      shard: The shard.
-      examples: The number of examples in the shard.
-      of: The number of examples in its split.
-      folder: An empty directory for the hashes, which `joined` requires.
+    `of` is the number of examples in its split, and `folder` an empty directory for the hashes,
+    which `joined` requires.
     """
     size, target = shard.stat().st_size, folder / _HASHES
     whole = ShardPart(0, "", shard, file_format, target, examples, size, of)

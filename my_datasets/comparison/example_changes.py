@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -146,7 +146,6 @@ class SplitDiff:
     """The differences in a split, ignoring features that only one version has.
 
     Attributes:
-      name: The split.
       before: The number of examples in the old version.
       after: The number of examples in the new version.
       added: How many were in no split before.
@@ -202,7 +201,7 @@ class SplitDiff:
         named = ", ".join(f"{self.name}[{place}]" for place in self.examples.get(kind, []))
         return f": {named}" if named else ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the differences for scripts, as JSON."""
         return {
             "before": self.before, "after": self.after, "added": self.added,

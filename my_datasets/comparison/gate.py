@@ -85,24 +85,23 @@ def _is_limited(manifest: Manifest | None) -> bool:
 
 def _too_little(found: Diff, below: Path) -> VersionGateError:
     return VersionGateError(
-        f"{found.new} differs from {found.old} by more than its number says.",
+        f"The version number of {found.new} is too low for its changes since {found.old}.",
         f"Expected: version {found.least} or higher, a {found.required} change",
         *_told(found),
         f"Compared with {below}",
-        fix=f"set VERSION to {found.least} and say in RELEASE_NOTES what changed; "
-        "or build with --no-version-gate",
+        fix=f"set VERSION to {found.least} and describe the changes in RELEASE_NOTES, or build "
+        "with --no-version-gate",
     )
 
 
 def _too_different(found: Diff, above: Path) -> VersionGateError:
     return VersionGateError(
-        f"{found.old} is not a version that {found.new}, which is there, could come after.",
-        f"Expected: no more than a {found.actual} change between them; this is a "
-        f"{found.required} one",
+        f"The changes from {found.old} to the existing {found.new} are too large.",
+        f"Expected: at most a {found.actual} change; found a {found.required} one",
         *_told(found),
         f"Compared with {above}",
-        fix="have the code build the older version as it was then; or, if the one that is "
-        "there is wrong, give that another number; or build with --no-version-gate",
+        fix="make the code build the older version as it was; or renumber the existing version if "
+        "it is wrong; or build with --no-version-gate",
     )
 
 

@@ -26,9 +26,6 @@ class ShardPart:
 
     Attributes:
       number: Its number among all parts.
-      split: Its split.
-      shard: The shard.
-      file_format: The shard's file format.
       target: The file for the results.
       examples: The declared number of records in the shard.
       size: The approximate size in bytes.
@@ -148,9 +145,9 @@ def batches(
             row += len(records)
     except shard_reader.UnknownFormatError as error:
         raise DataDirError(
-            f"{part.shard} is of the format {part.file_format}.",
+            f"{part.shard} has the file format {part.file_format}.",
             "Expected: tfrecord, array_record or parquet",
-            fix="build the version in one of those",
+            fix="rebuild the version in one of these formats",
         ) from error
     except shard_reader.DamagedError as error:
         raise _damaged(part.shard, error.row, error.reason) from error
@@ -181,8 +178,8 @@ def check_count(shard: Path, expected: int, found: int) -> None:
     if found != expected:
         raise CorruptShardError(
             f"{shard} has {found:,} records.",
-            f"Expected: {expected:,}, as dataset_info.json says",
-            fix="build or pull the version anew",
+            f"Expected: {expected:,}, from dataset_info.json",
+            fix="rebuild the version, or pull it again",
         )
 
 
@@ -190,10 +187,10 @@ def _damaged(shard: Path, row: int, reason: str) -> CorruptShardError:
     return CorruptShardError(
         f"{shard} is damaged at record {row:,} (counted from 0).",
         reason,
-        fix="build or pull the version anew",
+        fix="rebuild the version, or pull it again",
     )
 
 
 def unreadable(shard: Path, row: int, reason: str) -> CorruptShardError:
     """Returns the error for a record that is not a `tf.Example`."""
-    return _damaged(shard, row, f"It is no tf.Example: {reason}.")
+    return _damaged(shard, row, f"It is not a tf.Example: {reason}.")

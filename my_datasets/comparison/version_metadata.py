@@ -12,7 +12,7 @@ from my_datasets.metadata.dataset_info import MALFORMED, Declared, essentials
 from my_datasets.metadata.manifest import FILE_NAME, Manifest
 from my_datasets.printable import reason
 
-ANEW = "build or pull the version anew"
+ANEW = "rebuild the version, or pull it again"
 
 
 @dataclass

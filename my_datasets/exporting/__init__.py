@@ -1,1 +1,1 @@
-"""Versions in the words of others: Parquet, Croissant, and cards as hubs show them."""
+"""Exports versions as Parquet files, Croissant descriptions and dataset cards."""

@@ -1,18 +1,19 @@
-"""Columns of examples as Arrow's arrays, with what Hugging Face's `datasets` notes of them.
+"""Converts examples to Arrow tables with the metadata of Hugging Face's `datasets`.
 
-Image files stay as they are, as bytes: `datasets` shows them as images, and every other reader of
-Parquet gets the files. Class labels are numbers, and their names are in the schema.
+Image files stay as they are: `datasets` shows them as images, and other readers of Parquet get
+their bytes. Class labels are numbers; the schema has their names.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from my_datasets.core.value_types import Array
 from my_datasets.errors import FeatureError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder
@@ -21,58 +22,53 @@ from my_datasets.metadata.features import Leaf
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.parsing import Parser
 
-# What an example is called that is one value.
+# The name of an example's only value.
 ALONE = "value"
 _IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
 
-@dataclass(frozen=True)
 class Columns:
-    """Makes tables of records.
+    """Converts records to tables.
 
     Attributes:
-      tree: The leaves of an example, nested as it is.
-      binary: The names of features whose bytes are no text.
+      tree: The leaves of an example, nested like the example.
+      binary: The names of features whose bytes are not text.
     """
 
-    tree: Any
-    binary: frozenset[str] = frozenset()
-
-    def __post_init__(self) -> None:
-        whole = _filled(self.tree) if isinstance(self.tree, Mapping) else {ALONE: self.tree}
-        leaves = pytree.columns_of(self.tree)
-        optional = [leaf.name for leaf in leaves if leaf.is_optional]
-        object.__setattr__(self, "_whole", whole)
-        tree = whole if isinstance(self.tree, Mapping) else self.tree
-        object.__setattr__(self, "_decoder", Decoder(pytree.map_columns(_as_file, tree)))
-        object.__setattr__(self, "_optional", Parser(optional) if optional else None)
+    def __init__(self, tree: Any, binary: frozenset[str] = frozenset()) -> None:
+        """Reads nothing yet."""
+        self.tree = tree
+        self.binary = binary
+        is_dict = isinstance(tree, Mapping)
+        self._whole = _filled(tree) if is_dict else {ALONE: tree}
+        optional = [leaf.name for leaf in pytree.columns_of(tree) if leaf.is_optional]
+        self._decoder = Decoder(pytree.map_columns(_as_file, self._whole if is_dict else tree))
+        self._optional = Parser(optional) if optional else None
 
     @property
     def schema(self) -> pa.Schema:
         """The schema of the tables."""
-        whole: Mapping[str, Any] = self._whole  # type: ignore[attr-defined]
-        features = {name: _noted(node, self.binary) for name, node in whole.items()}
+        features = {name: _noted(node, self.binary) for name, node in self._whole.items()}
         noted = json.dumps({"info": {"features": features}}, sort_keys=True)
-        fields = [(name, _type(node, self.binary)) for name, node in whole.items()]
+        fields = [(name, _type(node, self.binary)) for name, node in self._whole.items()]
         return pa.schema(fields, metadata={"huggingface": noted})
 
     def table(self, batch: RecordBatch) -> pa.Table:
-        """Returns records as a table.
+        """Converts records to a table.
 
         Raises:
-          MisfitError: A record is not what the features declare.
-          FeatureError: What should be text is none.
+          MisfitError: A record does not match the features.
+          FeatureError: A value should be text, but is not UTF-8.
         """
-        values = self._decoder(batch)  # type: ignore[attr-defined]
+        values = self._decoder(batch)
         values = values if isinstance(self.tree, Mapping) else {ALONE: values}
-        parser: Parser | None = self._optional  # type: ignore[attr-defined]
+        parser = self._optional
         given = parser(batch.data, batch.starts, batch.stops) if parser else {}
         missing = {name: column.counts == 0 for name, column in given.items()}
-        whole: Mapping[str, Any] = self._whole  # type: ignore[attr-defined]
-        arrays = [self._array(node, values[name], missing) for name, node in whole.items()]
+        arrays = [self._array(node, values[name], missing) for name, node in self._whole.items()]
         return pa.table(arrays, schema=self.schema)
 
-    def _array(self, node: Any, values: Any, missing: Mapping[str, Any]) -> pa.Array:
+    def _array(self, node: Any, values: Any, missing: Mapping[str, Array]) -> pa.Array:
         if isinstance(node, Mapping):
             arrays = [self._array(one, values[name], missing) for name, one in node.items()]
             return pa.StructArray.from_arrays(arrays, fields=list(_type(node, self.binary)))
@@ -84,7 +80,7 @@ class Columns:
 
 
 def _filled(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a tree without features that hold none."""
+    """Returns a tree without empty dicts of features."""
     inner = {
         name: _filled(node) if isinstance(node, Mapping) else node for name, node in tree.items()
     }
@@ -92,7 +88,7 @@ def _filled(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _as_file(leaf: Leaf) -> Leaf:
-    """Returns the same leaf, with the files of images as they are."""
+    """Returns a leaf that keeps image files encoded."""
     if leaf.form != "image":
         return leaf
     return replace(leaf, form="bytes", dtype="object", shape=())
@@ -115,14 +111,14 @@ def _value_type(leaf: Leaf, binary: frozenset[str]) -> pa.DataType:
     return pa.from_numpy_dtype(_dtype(leaf))
 
 
-def _dtype(leaf: Leaf) -> np.dtype[Any]:
-    """Returns the type of a leaf's numbers; few readers of Parquet know those of 16 bits."""
+def _dtype(leaf: Leaf) -> "np.dtype[np.generic]":
+    """Returns the dtype of a leaf; float16 becomes float32, since few readers support it."""
     dtype = np.dtype(leaf.dtype)
     return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def _depth(leaf: Leaf) -> int:
-    """Returns how many lists are around a value."""
+    """Returns the number of lists around a value."""
     return len(leaf.sequence) + (len(leaf.shape) if leaf.form == "number" else 0)
 
 
@@ -143,7 +139,9 @@ def _values(leaf: Leaf, values: Any, wanted: pa.DataType, binary: frozenset[str]
             for one in values
         ]
         return pa.concat_arrays(each) if each else pa.array([], wanted)
-    if len(values) and isinstance(values.flat[0], np.ndarray):  # lists of other lengths in lists
+    if len(values) and isinstance(
+        values.flat[0], np.ndarray
+    ):  # lists of different lengths in lists
         each = [(_texts(leaf, one.reshape(-1).tolist(), binary), one.shape) for one in values]
         lists = [_nested(texts, (1, *shape)).to_pylist()[0] for texts, shape in each]
         return pa.array(lists, wanted)
@@ -164,12 +162,12 @@ def _texts(leaf: Leaf, given: list[bytes], binary: frozenset[str]) -> pa.Array:
         raise FeatureError(
             f"Not all values of the feature {leaf.name!r} are text.",
             "Expected: UTF-8",
-            fix=f"write them as bytes: --binary {leaf.name}",
+            fix=f"export them as bytes: --binary {leaf.name}",
         ) from error
 
 
 def _nested(flat: pa.Array, shape: Sequence[int]) -> pa.Array:
-    """Returns values in lists as long as the dimensions behind the first."""
+    """Nests flat values in lists for each dimension but the first."""
     found = flat
     for at in range(len(shape) - 1, 0, -1):
         count = int(np.prod(shape[:at]))
@@ -177,14 +175,14 @@ def _nested(flat: pa.Array, shape: Sequence[int]) -> pa.Array:
     return found
 
 
-def _listed(values: pa.Array, lengths: Any) -> pa.Array:
+def _listed(values: pa.Array, lengths: Array) -> pa.Array:
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
 def _noted(node: Any, binary: frozenset[str]) -> Any:
-    """Returns a feature as `datasets` notes it."""
+    """Returns a feature in the metadata of `datasets`."""
     if isinstance(node, Mapping):
         return {name: _noted(one, binary) for name, one in node.items()}
     found: Any

@@ -1,14 +1,14 @@
-"""Croissant: the metadata of datasets as JSON-LD that catalogues of datasets read.
+"""Croissant: metadata of datasets as JSON-LD, for dataset search engines.
 
-See https://docs.mlcommons.org/croissant/docs/croissant-spec.html. Records are described where they
-lie in Parquet files, which `mlcroissant` loads; TFRecord files are named with their checksums.
+See https://docs.mlcommons.org/croissant/docs/croissant-spec.html. Records are described if they are
+in Parquet files, which `mlcroissant` loads; TFRecord files are listed with their checksums.
 """
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from my_datasets.core.value_types import JsonObject
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import FeatureError
 from my_datasets.exporting.arrow import ALONE
@@ -24,7 +24,7 @@ except ModuleNotFoundError as missing:
 PARQUET = "application/x-parquet"
 FILES = "parquet-files"
 RECORDS = "examples"
-# Names that a path in JSON can have as they are.
+# Names that need no quotes in a JSON path.
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _TYPES = {
     "bool": mlc.DataType.BOOL, "int8": mlc.DataType.INT8, "int16": mlc.DataType.INT16,
@@ -42,21 +42,21 @@ def croissant(
     includes: str = "",
     records: str = "",
     has_splits: bool = False,
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns the description of a version, as JSON.
 
     Args:
-      about: What is known of it.
+      about: The version's metadata.
       leaves: The leaves of its features.
-      includes: Which Parquet files beside the description hold examples, such as
-        `data/*.parquet`; empty if none do.
-      records: What these examples are.
-      has_splits: Whether the names of these files begin with their split's.
+      includes: A pattern of Parquet files with examples, such as `data/*.parquet`; empty if there
+        are none.
+      records: A description of these examples.
+      has_splits: Whether the files' names start with the name of their split.
 
     Raises:
-      FeatureError: Croissant cannot say this.
+      FeatureError: Croissant cannot express the metadata.
     """
-    distribution: list[Any] = [
+    distribution: list[object] = [
         mlc.FileObject(
             id=f"file-{at}", name=one.name, content_url=one.url, encoding_formats=[one.kind],
             content_size=f"{one.bytes} B", sha256=one.sha256,
@@ -81,31 +81,31 @@ def croissant(
             keywords=list(about.modalities) or None, date_published=about.published or None,
             distribution=distribution, record_sets=sets,
         )  # fmt: skip
-        found: dict[str, Any] = made.to_json()
+        found: dict[str, object] = made.to_json()
     except (mlc.ValidationError, ValueError) as error:
         raise FeatureError(
             f"{about.name}:{about.version} cannot be described for Croissant.",
             f"mlcroissant said: {str(error)[:500]}",
-            fix="fix what it names in the metadata of the version",
+            fix="correct the metadata of the version",
         ) from error
     return found
 
 
-def as_text(description: Mapping[str, Any]) -> str:
-    """Returns a description as it is written into a file."""
+def as_text(description: JsonObject) -> str:
+    """Returns a description as the text of a file."""
     return printable_json(json.dumps(description, indent=1, ensure_ascii=False, default=str)) + "\n"
 
 
-def _fields(about: About, leaves: Sequence[Leaf]) -> Iterator[Any]:
+def _fields(about: About, leaves: Sequence[Leaf]) -> Iterator["mlc.Field"]:
     for leaf in leaves:
         path = leaf.path or (ALONE,)
         if not all(map(_PLAIN.fullmatch, path[1:])):
-            continue  # no path in JSON leads there
+            continue  # JSON paths cannot express it
         steps = [*path[1:], *(["bytes"] if leaf.form == "image" else [])]
         extract = mlc.Extract(column=path[0])
         transforms = [mlc.Transform(json_path=".".join(steps))] if steps else []
         if leaf.sequence and leaf.form == "image":
-            continue  # of lists of images mlcroissant takes none out of their structures
+            continue  # mlcroissant does not support lists of images in structs
         source = mlc.Source(file_set=FILES, extract=extract, transforms=transforms)
         said = about.descriptions.get(leaf.name, "")
         if leaf.labels:
@@ -118,8 +118,8 @@ def _fields(about: About, leaves: Sequence[Leaf]) -> Iterator[Any]:
         )  # fmt: skip
 
 
-def _split_field() -> Any:
-    # Beside the features, of which one may be called the same.
+def _split_field() -> "mlc.Field":
+    # Not among the features, one of which may have the same name.
     regex = mlc.Transform(regex=r".*/([^/]+)-\d{5}-of-\d{5}\.parquet$")
     extract = mlc.Extract(file_property=mlc.FileProperty.fullpath)
     source = mlc.Source(file_set=FILES, extract=extract, transforms=[regex])
@@ -129,7 +129,7 @@ def _split_field() -> Any:
     )  # fmt: skip
 
 
-def _type(leaf: Leaf) -> Any:
+def _type(leaf: Leaf) -> "mlc.DataType":
     if leaf.form == "image":
         return mlc.DataType.IMAGE_OBJECT
     if leaf.form == "bytes":

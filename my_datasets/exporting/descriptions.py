@@ -1,4 +1,4 @@
-"""What lies beside exported files: a card, and a description for Croissant.
+"""Writes the dataset card and the Croissant description of an export.
 
 See https://huggingface.co/docs/hub/datasets-cards.
 """
@@ -21,7 +21,7 @@ from my_datasets.input_pipeline.read.prepared import Prepared
 from my_datasets.metadata.features import leaves_of
 from my_datasets.printable import printable
 
-# The hub's names of licences that datasets often have.
+# The hub's names of common licenses.
 _LICENCES = {
     "cc by 4.0": "cc-by-4.0", "cc-by-4.0": "cc-by-4.0", "cc by-sa 4.0": "cc-by-sa-4.0",
     "cc-by-sa-4.0": "cc-by-sa-4.0", "cc by-nc 4.0": "cc-by-nc-4.0", "cc-by-nc-4.0": "cc-by-nc-4.0",
@@ -36,22 +36,20 @@ _SIZES = (
 _LARGEST = "n>1B"
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _IMAGE = re.compile(r"!\[")
-# What makes a block of code of the text behind it, anywhere in a line: in lists and quotes, too.
+# Starts a code block, also in lists and quotes.
 _FENCE = re.compile(r"`{3,}|~{3,}")
 
 
 def readme(about: About, schema_note: str, bytes_of: Mapping[str, int]) -> str:
-    """Returns the card of a version that was written as Parquet files.
+    """Returns the card of a version that was exported as Parquet files.
 
-    Args:
-      about: What is known of it.
-      schema_note: What the schema of its files notes for `datasets`, as JSON.
-      bytes_of: The size of each split's files.
+    `schema_note` is the metadata for `datasets` in their schema, as JSON, and `bytes_of` the size
+    of each split's files.
     """
     given = _head(about, schema_note, bytes_of)
     head = yaml.safe_dump(given, allow_unicode=True, sort_keys=False, width=1000)
     if printable(head) != head:
-        # Names of features and classes stay as they are; YAML writes them in ASCII.
+        # Escapes hidden characters in names of features and classes.
         head = yaml.safe_dump(given, sort_keys=False, width=1000)
     parts = [f"# {_plain(about.name)}\n", _marked(_body(about))]
     if about.notes:
@@ -65,7 +63,7 @@ def readme(about: About, schema_note: str, bytes_of: Mapping[str, int]) -> str:
         )
     )
     parts.append(
-        "## Features\n\n| feature | kind | type | shape | what it is |\n|---|---|---|---|---|\n"
+        "## Features\n\n| feature | kind | type | shape | description |\n|---|---|---|---|---|\n"
         + "".join(
             f"| {_plain(one.name or 'value')} | {_plain(one.kind)} | {_plain(one.dtype)} | "
             f"{one.shape} | {_plain(one.description)} |\n"
@@ -85,10 +83,10 @@ def readme(about: About, schema_note: str, bytes_of: Mapping[str, int]) -> str:
     return f"---\n{head}---\n\n{printable(body)}\n"
 
 
-def _head(about: About, schema_note: str, bytes_of: Mapping[str, int]) -> dict[str, Any]:
+def _head(about: About, schema_note: str, bytes_of: Mapping[str, int]) -> dict[str, object]:
     total = sum(count for name, count in about.examples.items() if name in bytes_of)
     licence = _LICENCES.get(about.licence.lower())
-    found: dict[str, Any] = {"pretty_name": about.name}
+    found: dict[str, object] = {"pretty_name": about.name}
     if licence:
         found["license"] = licence
     elif about.licence:
@@ -114,12 +112,11 @@ def _head(about: About, schema_note: str, bytes_of: Mapping[str, int]) -> dict[s
     return found
 
 
-def _feature(name: str, given: Any) -> dict[str, Any]:
-    """Returns a feature in the form that the YAML of cards has."""
+def _feature(name: str, given: Any) -> dict[str, object]:
     return {"name": name, **_form(given)}
 
 
-def _form(given: Any) -> dict[str, Any]:
+def _form(given: Any) -> dict[str, object]:
     kind = given.get("_type")
     if not isinstance(kind, str):  # a dict of features
         return {"struct": [_feature(name, one) for name, one in given.items()]}
@@ -142,10 +139,9 @@ def _body(about: About) -> str:
 
 
 def _marked(text: str) -> str:
-    """Returns Markdown in which HTML, images and fences are text.
+    """Escapes HTML, images and fences in Markdown.
 
-    A fence that is not closed would reach to the next one, in another part of the card; an image
-    would be fetched by whoever reads the card.
+    An unclosed fence would extend into the rest of the card, and readers would fetch images.
     """
     safe = _TAG.sub(lambda found: "<" if _is_link(text, found.start()) else "&lt;", text)
     safe = _IMAGE.sub(r"&#33;[", safe)
@@ -157,19 +153,13 @@ def _is_link(text: str, at: int) -> bool:
 
 
 def _plain(text: str) -> str:
-    """Returns a text in which nothing is markup, for a cell of a table."""
+    """Escapes a text for a table cell."""
     line = " ".join(text.split())
     return re.sub(r"([\\`*_{}\[\]<>#|!])", r"\\\1", line)
 
 
 def describe(prepared: Prepared, directory: Path, files: Sequence[ExportedFile]) -> None:
-    """Writes `README.md` and `croissant.json` beside exported files.
-
-    Args:
-      prepared: The version they were made of.
-      directory: Where they are.
-      files: The files.
-    """
+    """Writes `README.md` and `croissant.json` to the directory of exported files."""
     about = About.read(prepared.path)
     bytes_of: dict[str, int] = {}
     for one in files:

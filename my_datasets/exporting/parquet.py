@@ -1,8 +1,8 @@
-"""`export`: the examples of a version as Parquet files that every tool for tables reads."""
+"""`export`: writes the examples of a version as Parquet files."""
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 
 from my_datasets.building import staging
 from my_datasets.building.disk_space import explained
+from my_datasets.core.progress import OnProgress, Progress, ignore
+from my_datasets.core.value_types import JsonObject
 from my_datasets.errors import (
     ExampleError,
     FeatureError,
@@ -31,22 +33,22 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.storage import addresses, regular_files
 
-# Says that a directory holds an export, which may be replaced.
+# Marks a directory as an export, which may be replaced.
 MARKER = "my-datasets-export.json"
 
 
 @contextlib.contextmanager
 def staged(target: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Yields a directory that is put into its place when all went well, and else is gone.
+    """Yields a temporary directory that becomes `target`, or is deleted if the block raises.
 
     Raises:
-      OverwriteError: There is something else by now; see `check`.
+      OverwriteError: The target was created in the meantime; see `check`.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with staging.beside(target) as directory:
         yield directory
         (directory / MARKER).write_text('{"format": 1}\n', "utf-8")
-        # Exports take long: what was put there in the meantime is not ours.
+        # Something else may have been created in the meantime.
         check_target(target, overwrite=overwrite)
         if target.exists():
             staging.swap(directory, target)
@@ -55,10 +57,10 @@ def staged(target: Path, *, overwrite: bool) -> Iterator[Path]:
 
 
 def check_target(target: Path, *, overwrite: bool) -> None:
-    """Looks whether an export may be put somewhere.
+    """Checks that an export may be written to `target`.
 
     Raises:
-      OverwriteError: There is something else, or an export that is not to be replaced.
+      OverwriteError: It holds something else, or an export that must not be replaced.
     """
     if target.is_dir() and not any(target.iterdir()):
         return
@@ -81,15 +83,7 @@ _FILE_BYTES = 500 << 20
 
 @dataclass(frozen=True)
 class ExportedFile:
-    """A file that was written.
-
-    Attributes:
-      name: Its path in the export, such as `data/train-00000-of-00001.parquet`.
-      split: The split it belongs to.
-      examples: How many it has.
-      bytes: Its size.
-      sha256: Of its contents, in hexadecimal.
-    """
+    """A Parquet file; `name` is its path in the export."""
 
     name: str
     split: str
@@ -100,20 +94,14 @@ class ExportedFile:
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written.
-
-    Attributes:
-      name: The version's full name.
-      path: The directory.
-      files: Its Parquet files.
-    """
+    """A finished export: the version's full name, the directory, and its Parquet files."""
 
     name: str
     path: Path
     files: tuple[ExportedFile, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns it for scripts."""
+    def to_json(self) -> dict[str, object]:
+        """Returns the export as JSON."""
         return {"name": self.name, "path": str(self.path), "files": [vars(f) for f in self.files]}
 
 
@@ -126,36 +114,35 @@ def export(
     file_bytes: int = _FILE_BYTES,
     overwrite: bool = False,
     complete: Callable[[Path, Sequence[ExportedFile]], None] = lambda *_: None,
-    report: Callable[[str, int, int], None] = lambda *_: None,
+    report: OnProgress = ignore,
 ) -> Exported:
-    """Writes the examples of a version as Parquet files, in their order.
+    """Writes the examples of a version as Parquet files, keeping their order.
 
-    A few megabytes of them are in memory at a time. The directory is there whole or not at all.
+    Needs a few megabytes of memory. The directory becomes visible when it is complete.
 
     Args:
       prepared: The version.
-      directory: Where to.
-      splits: Only these; None for all.
-      binary: Features whose bytes are no text.
-      file_bytes: About how large a file may be.
+      directory: The output directory.
+      splits: Only these splits; None for all.
+      binary: Features whose bytes are not text.
+      file_bytes: The approximate maximum size of a file.
       overwrite: Replace an earlier export.
-      complete: Is given the directory before it is in its place, to write more into it.
-      report: Is told the split, how many of all its examples are written, and all.
+      complete: Called with the directory and its files before it becomes visible, to add files.
+      report: Called with each split and its examples so far.
 
     Returns:
-      What was written.
+      The export.
 
     Raises:
-      SplitNotFoundError: There is no such split.
-      IncompleteVersionError: A file of the metadata is a link that leads elsewhere.
-      FeatureError: There is no such feature, a feature is of a kind that only TFDS reads, or a
-        text is none.
-      ExampleError: An example is not what its features declare.
+      SplitNotFoundError: A split does not exist.
+      IncompleteVersionError: A metadata file is a link that leads out of the directory.
+      FeatureError: A feature does not exist, only TFDS can read it, or a text is not UTF-8.
+      ExampleError: An example does not match its features.
       CorruptShardError: A shard is damaged.
-      OverwriteError: There is something else.
-      DiskFullError: There is no room.
+      OverwriteError: The directory holds something else.
+      DiskFullError: The disk is full.
     """
-    # Of a link the place it leads to, which may be on a larger disk.
+    # Follows a link, which may lead to a larger disk.
     target = Path(os.path.realpath(addresses.local_path(directory, "The directory")))
     check_target(target, overwrite=overwrite)
     require_own_metadata(prepared.path)
@@ -178,11 +165,11 @@ def _size_of(shard: Path) -> int:
 
 
 class _Split:
-    """A split that is written."""
+    """Writes one split."""
 
     def __init__(
         self, prepared: Prepared, split: str, columns: Columns, file_bytes: int,
-        report: Callable[[str, int, int], None],
+        report: OnProgress,
     ) -> None:  # fmt: skip
         self._split = split
         self._records = prepared.records(split)
@@ -194,7 +181,7 @@ class _Split:
         self._rows = int(np.clip(min(_CHUNK_BYTES, file_bytes) // each, 1, _MOST_ROWS))
 
     def write(self, directory: Path) -> list[ExportedFile]:
-        """Writes it; returns the files."""
+        """Writes the split; returns its files."""
         written: list[tuple[Path, int]] = []
         total, at = len(self._records), 0
         while at < total or not written:
@@ -204,7 +191,7 @@ class _Split:
             at = end
         if sum(count for _, count in written) != total:
             raise LostExamplesError(
-                f"{total:,} examples are in {self._split}, and others were written.",
+                f"{self._split} has {total:,} examples, but a different number was written.",
                 fix="run the same again; if it stays, please report it",
             )
         return [
@@ -213,7 +200,7 @@ class _Split:
         ]
 
     def _write_file(self, path: Path, begin: int) -> int:
-        """Writes a file; returns the example that comes after it."""
+        """Writes a file; returns the end of its examples."""
         total, at = len(self._records), begin
         with (
             path.open("wb") as file,
@@ -223,17 +210,12 @@ class _Split:
                 end = min(at + self._rows, total)
                 writer.write_table(self._table(at, end))
                 at = end
-                self._report(self._split, at, total)
+                self._report(Progress(self._split, at, total))
         with path.open("rb") as written:
             os.fsync(written.fileno())
         return at
 
     def _table(self, begin: int, end: int) -> pa.Table:
-        """Returns some of its examples.
-
-        Raises:
-          ExampleError: One of them is not what its features declare.
-        """
         batch = self._records.read(np.arange(begin, end))
         try:
             return self._columns.table(batch)
@@ -243,7 +225,7 @@ class _Split:
                 f"The feature {error.feature!r} of {place} cannot be written.",
                 f"Expected: {error.expected}",
                 f"Found: {error.found}",
-                fix="see my-datasets verify --deep, and build or pull the version anew",
+                fix="run my-datasets verify --deep, and rebuild the version or pull it again",
             ) from error
 
     def _finished(self, path: Path, number: str, count: int) -> ExportedFile:
@@ -266,19 +248,19 @@ def _chosen_splits(prepared: Prepared, splits: Collection[str] | None) -> list[s
     if not found:
         raise SplitNotFoundError(
             f"{prepared.name} has no splits: there is nothing to export.",
-            fix=f"my-datasets verify {prepared.path} says what it should have",
+            fix=f"run my-datasets verify {prepared.path}",
         )
     return found
 
 
 def _binary(prepared: Prepared, named: Collection[str]) -> frozenset[str]:
-    """Returns the features whose bytes are no text: as named, or as the manifest says."""
+    """Returns the features whose bytes are not text: the named ones and those in the manifest."""
     leaves = _bytes_of(prepared.schema.tree)
     unknown = sorted(set(named) - leaves)
     if unknown:
         raise FeatureError(
-            f"{prepared.name} has no feature of texts or bytes {', '.join(unknown)}.",
-            f"Those it has: {', '.join(sorted(leaves)) or 'none'}",
+            f"{prepared.name} has no text or bytes feature {', '.join(unknown)}.",
+            f"Its text and bytes features: {', '.join(sorted(leaves)) or 'none'}",
             fix="choose among those",
         )
     return frozenset(named) | _not_text(prepared.path, leaves)
@@ -289,9 +271,9 @@ def _bytes_of(tree: Any) -> frozenset[str]:
 
 
 def _not_text(version_dir: Path, leaves: frozenset[str]) -> frozenset[str]:
-    """Returns those of some features whose bytes are no text, as the manifest says."""
+    """Returns the features whose bytes are not text according to the manifest."""
     manifest = Manifest.read(version_dir)
-    statistics: Mapping[str, Any] = manifest.statistics if manifest else {}
+    statistics: JsonObject = manifest.statistics if manifest else {}
     return leaves & {
         name
         for split in statistics.values()
@@ -301,16 +283,11 @@ def _not_text(version_dir: Path, leaves: frozenset[str]) -> frozenset[str]:
 
 
 def of_records(version_dir: Path, records: RecordBatch, most_bytes: int) -> bytes | None:
-    """Returns some examples as a Parquet file; None if they take too much room.
-
-    Args:
-      version_dir: The directory with their version's metadata.
-      records: Their records.
-      most_bytes: How large the file may be.
+    """Converts records of a version to a Parquet file; None if they exceed `most_bytes`.
 
     Raises:
-      FeatureError: A feature is of a kind that only TFDS reads, or a text is none.
-      MisfitError: An example is not what its features declare.
+      FeatureError: Only TFDS can read a feature, or a text is not UTF-8.
+      MisfitError: An example does not match its features.
     """
     tree = features.read_tree(version_dir)
     table = Columns(tree, _not_text(version_dir, _bytes_of(tree))).table(records)

@@ -1,11 +1,11 @@
-"""What is known of a version, from its metadata, for those who describe it."""
+"""A summary of a version's metadata, for cards, Croissant and pages."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from my_datasets.core.value_types import JsonObject
 from my_datasets.errors import IncompleteVersionError
 from my_datasets.metadata.content import labels_of
 from my_datasets.metadata.dataset_info import Declared, dataset_info
@@ -14,7 +14,7 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.printable import printable
 from my_datasets.storage import addresses
 
-# What each kind is called, by its member in TFDS's `feature.proto`.
+# The name of each kind, by its member in TFDS's `feature.proto`.
 _KINDS = {
     "tensor": "tensor",
     "classLabel": "class label",
@@ -25,24 +25,21 @@ _KINDS = {
     "boundingBox": "bounding box",
     "translation": "translation",
 }
-# Names of classes that a row quotes.
+# The maximum number of class names to show.
 _NAMED = 12
 
 
 @dataclass(frozen=True)
 class Feature:
-    """A feature that holds no others.
+    """A leaf feature.
 
     Attributes:
-      name: The names from the top to it, with slashes; empty if an example is nothing else.
-      kind: What it is.
-      dtype: Its type.
-      shape: Of one value, such as `8 x 8 x 1`; a dimension that differs is `?`.
-      description: What its builder says of it.
-      values: What its builder says of its values.
-      classes: How many classes there are; 0 if it is no label.
-      class_names: The names of the first few, as far as they have names.
-      is_in_sequence: Whether an example has any number of them.
+      name: Its path with slashes; empty if it is the whole example.
+      kind: Its kind, such as `class label`.
+      shape: The shape of one value, such as `8 x 8 x 1`; unknown dimensions are `?`.
+      values: The description of its value range.
+      classes: The number of classes; 0 if it is not a label.
+      class_names: The names of the first few classes, if they have names.
     """
 
     name: str
@@ -60,17 +57,17 @@ def features(version_dir: Path) -> list[Feature]:
     """Returns the features of a prepared version, in the order of their names.
 
     Raises:
-      OSError, MALFORMED: They cannot be read; see `my_datasets.metadata.dataset_info`.
+      OSError, MALFORMED: The features cannot be read; see `my_datasets.metadata.dataset_info`.
     """
     return list(_node(read_features(version_dir), (), version_dir, ""))
 
 
-def modalities(found: list[Feature], statistics: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns what a dataset is of: `image`, `video`, `audio` or `text`, or else `table`.
+def modalities(found: list[Feature], statistics: JsonObject) -> tuple[str, ...]:
+    """Returns a dataset's modalities: `image`, `video`, `audio`, `text`, or else `table`.
 
     Args:
       found: Its features.
-      statistics: By split, as in the manifest: texts of few characters are values of a table.
+      statistics: By split, as in the manifest; features with short texts are table columns.
     """
     kinds = {one.kind for one in found}
     media: list[str] = [kind for kind in ("image", "video", "audio") if kind in kinds]
@@ -84,12 +81,12 @@ def modalities(found: list[Feature], statistics: Mapping[str, Any]) -> tuple[str
     return tuple(media) or (("text",) if is_of_text else ("table",))
 
 
-# Characters of a text that is read, not a value of a table.
+# The minimum mean length of texts that are not table columns.
 _LONG = 40
 
 
 def _node(
-    given: Mapping[str, Any], path: tuple[str, ...], version_dir: Path, outer: str, *,
+    given: JsonObject, path: tuple[str, ...], version_dir: Path, outer: str, *,
     is_in_sequence: bool = False,
 ) -> Iterator[Feature]:  # fmt: skip
     said = printable(str(given.get("description", ""))) or outer
@@ -108,12 +105,12 @@ def _node(
 
 
 def _leaf(
-    given: Mapping[str, Any], path: tuple[str, ...], version_dir: Path, said: str, *,
+    given: JsonObject, path: tuple[str, ...], version_dir: Path, said: str, *,
     is_in_sequence: bool,
 ) -> Feature:  # fmt: skip
     member = next((one for one in _KINDS if one in given), "")
     python = str(given.get("pythonClassName", "")).rpartition(".")[2]
-    own: Mapping[str, Any] = given.get(member, {})
+    own: JsonObject = given.get(member, {})
     dtype = "string" if member in ("text", "translation") else str(own.get("dtype", ""))
     classes, names = 0, tuple[str, ...]()
     if member == "classLabel":
@@ -125,22 +122,14 @@ def _leaf(
     )  # fmt: skip
 
 
-def _shape(given: Mapping[str, Any]) -> str:
+def _shape(given: JsonObject) -> str:
     sizes = [int(size) for size in (given.get("shape") or {}).get("dimensions", [])]
     return " x ".join("?" if size < 0 else str(size) for size in sizes)
 
 
 @dataclass(frozen=True)
 class SummaryFile:
-    """A file.
-
-    Attributes:
-      name: What it is called.
-      url: Where it is: an address, or a path beside the description.
-      bytes: Its size.
-      sha256: Of its contents, in hexadecimal.
-      kind: Its media type.
-    """
+    """A file: `url` is a URL or relative path, and `kind` its media type."""
 
     name: str
     url: str
@@ -151,22 +140,16 @@ class SummaryFile:
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a version.
+    """A summary of a version's metadata.
 
     Attributes:
-      name: Its name, with the config.
-      version: Its version.
-      description: What it is, in Markdown.
-      licence: Its licence.
-      citation: How it is cited.
-      urls: Where there is more about it.
-      notes: What its release notes say of this version.
-      examples: How many examples each split has.
-      features: Its features.
-      modalities: What it is of.
-      digest: That of its content; empty if it is not known.
-      published: When, in ISO 8601; empty if it is not.
-      files: Its files.
+      name: The dataset's name with the config.
+      description: Its description, in Markdown.
+      urls: Its homepages.
+      notes: The release notes of this version.
+      examples: The number of examples of each split.
+      modalities: Its modalities, such as `image`.
+      published: Time of publication in ISO 8601; empty if it is not published.
     """
 
     name: str
@@ -185,15 +168,15 @@ class About:
 
     @property
     def descriptions(self) -> dict[str, str]:
-        """What each feature is, by name."""
+        """The descriptions of features, by name."""
         return {one.name: one.description for one in self.features}
 
     @classmethod
     def read(cls, version_dir: Path) -> "About":
-        """Returns what the metadata of a prepared version say.
+        """Reads the metadata of a prepared version.
 
         Raises:
-          OSError, IncompleteVersionError, MALFORMED: They cannot be read; see
+          OSError, IncompleteVersionError, MALFORMED: The metadata cannot be read; see
             `my_datasets.metadata.dataset_info`.
         """
         info = dataset_info(version_dir)
@@ -215,9 +198,9 @@ class About:
 
 
 def require_own_metadata(version_dir: Path) -> None:
-    """Refuses a version of which a file is a link that leads elsewhere, except for shards.
+    """Refuses a version in which a file other than a shard is a link out of its directory.
 
-    What is written of it for others could hold what is in that file, such as a private key.
+    Otherwise an export could expose that file, such as a private key.
 
     Raises:
       IncompleteVersionError: It has such a link, or its metadata cannot be read.
@@ -233,14 +216,14 @@ def require_own_metadata(version_dir: Path) -> None:
             raise IncompleteVersionError(
                 f"{path} is a link that leads out of the version's directory.",
                 f"It leads to: {os.path.realpath(path)}",
-                fix="look at that file; if it belongs to the version, copy it in place of the link",
+                fix="check that file; if it belongs to the version, replace the link with a copy",
             )
 
 
-def _text(info: Mapping[str, Any], name: str) -> str:
+def _text(info: JsonObject, name: str) -> str:
     return _clean(info.get(name))
 
 
-def _clean(text: Any) -> str:
-    """Returns a text for pages and cards; see `printable`."""
+def _clean(text: object) -> str:
+    """Returns a printable text."""
     return printable(str(text or "")).strip()

@@ -5,11 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from my_datasets.core import interruption
+from my_datasets.core.progress import Progress
 from my_datasets.errors import StoreError, explain
 
 _Item = TypeVar("_Item")
@@ -18,26 +18,8 @@ _Item = TypeVar("_Item")
 _SIGNALS_EVERY = 0.1
 
 
-@dataclass(frozen=True)
-class TransferProgress:
-    """How far a transfer is.
-
-    Attributes:
-      stage: What is done: `verifying`, `uploading`, `placing`, `downloading`.
-      done: Bytes so far.
-      total: Bytes in all.
-      seconds: Since it began.
-    """
-
-    stage: str
-    done: int
-    total: int
-    seconds: float = 0.0
-
-    @property
-    def seconds_left(self) -> float | None:
-        """The time left at the pace so far; None if that is not known yet."""
-        return self.seconds * (self.total - self.done) / self.done if self.done > 0 else None
+# The stages are `verifying`, `uploading`, `placing` and `downloading`; counts are bytes.
+TransferProgress = Progress
 
 
 class Transfer:

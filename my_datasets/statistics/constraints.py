@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.value_types import Array
 from my_datasets.errors import BuilderError
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.tf_example.columns import Bytes, Column
@@ -16,7 +17,6 @@ from my_datasets.statistics.feature import FeatureStatistics, tensor
 from my_datasets.statistics.images import image_facts
 from my_datasets.statistics.numbers import LabelStatistics
 
-Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.int64]
 
 # Maximum number of characters of a value in messages.
@@ -63,7 +63,7 @@ class Constraint:
 
     minimum: float | None = None
     maximum: float | None = None
-    allowed: Sequence[Any] | None = None
+    allowed: Sequence[str | bytes | float] | None = None
     not_null: bool = False
     unique: bool = False
     regex: str | None = None
@@ -78,11 +78,11 @@ class Constraint:
                 re.compile(self.regex)
             except re.error as error:
                 raise BuilderError(
-                    f"{self.regex!r} is no regular expression: {error}.",
-                    fix="write it as Python's re does",
+                    f"{self.regex!r} is not a valid regular expression: {error}.",
+                    fix="use the syntax of Python's re",
                 ) from None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the constraint for the manifest, without attributes that are not set."""
         said = {one.name: getattr(self, one.name) for one in fields(self)}
         found = {
@@ -244,9 +244,9 @@ def check_declared(
     for name, constraint in constraints.items():
         if name not in known:
             raise BuilderError(
-                f"CONSTRAINTS of {builder!r} names {name!r}, which is no feature.",
+                f"CONSTRAINTS of {builder!r} names {name!r}, which is not a feature.",
                 f"Features: {', '.join(known)}",
-                fix="write the name as it is there, with slashes between nested ones",
+                fix="use one of these names, with slashes for nested features",
             )
         leaf = known[name].leaf
         form = "label" if leaf.classes is not None else leaf.form
@@ -255,28 +255,28 @@ def check_declared(
                 rule in _LENGTHS and form == "number" and known[name].has_lengths
             ):
                 raise BuilderError(
-                    f"CONSTRAINTS of {builder!r} says {rule} of {name!r}.",
-                    f"Of its kind ({form}) can be said: {', '.join(sorted(_RULES[form]))}",
-                    fix="leave it out",
+                    f"CONSTRAINTS of {builder!r} sets {rule} of {name!r}.",
+                    f"A {form} feature supports: {', '.join(sorted(_RULES[form]))}",
+                    fix="remove it",
                 )
         if constraint.all_labels and not isinstance(known[name].values, LabelStatistics):
             raise BuilderError(
-                f"CONSTRAINTS of {builder!r} says all_labels of {name!r}, of which the classes "
-                "are not counted.",
-                f"Classes: {leaf.classes or 'of no known number'}",
-                fix="give its ClassLabel their number, of at most 100,000",
+                f"CONSTRAINTS of {builder!r} sets all_labels of {name!r}, whose classes are not "
+                "counted.",
+                f"Classes: {leaf.classes or 'unknown number'}",
+                fix="declare the number of classes in its ClassLabel, at most 100,000",
             )
         wrong = [one for one in constraint.allowed or () if not _may_be(one, leaf, form)]
         if wrong:
             raise BuilderError(
-                f"CONSTRAINTS of {builder!r} allows {wrong[0]!r} of {name!r}, which is none of "
-                "its values.",
+                f"CONSTRAINTS of {builder!r} allows {wrong[0]!r} for {name!r}, which is not "
+                "one of its possible values.",
                 _EXPECTED[form],
-                fix="write it as the examples have it",
+                fix="write the value as in the examples",
             )
 
 
-def _may_be(value: Any, leaf: Leaf, form: str) -> bool:
+def _may_be(value: object, leaf: Leaf, form: str) -> bool:
     """Returns whether a value is possible for a feature."""
     if form == "bytes":
         return isinstance(value, (str, bytes))

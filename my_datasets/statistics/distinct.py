@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.value_types import Array
+
 Hashes = npt.NDArray[np.uint64]
 # The standard error of the estimate is 1 / sqrt(k - 2): 1.6%. Fewer values are counted exactly.
 _KEPT = 4096
@@ -64,7 +66,7 @@ def of_numbers(numbers: npt.NDArray[np.generic]) -> Hashes:
 
     The hash is SplitMix64's (Steele et al., Fast splittable pseudorandom number generators, 2014).
     """
-    wide: npt.NDArray[Any]
+    wide: Array
     if numbers.dtype.kind == "f":
         wide = numbers.astype(np.float64) + 0.0  # -0.0 becomes 0.0
     else:

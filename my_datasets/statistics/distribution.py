@@ -8,10 +8,11 @@ unlike sketches that compact at random: see docs/decisions/0008-statistics.md.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from my_datasets.core.value_types import Array
 
 _MOST = 4096
 _MAGNITUDE = (1 << 63) - 1
@@ -22,7 +23,7 @@ _TINY, _HUGE = 1e-140, 1e140
 _FEW = 4096
 _LARGEST = int(np.float64(np.finfo(np.float64).max).view(np.int64))
 
-Numbers = npt.NDArray[Any]
+Numbers = Array
 Buckets = npt.NDArray[np.int64]
 
 

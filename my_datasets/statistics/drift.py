@@ -11,9 +11,10 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
+
+from my_datasets.core.value_types import JsonObject
 
 KOLMOGOROV_SMIRNOV = "Kolmogorov-Smirnov"
 SHARE = "L-infinity"
@@ -51,13 +52,13 @@ class DriftedStatistic:
     before: str
     after: str
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the values for scripts, as JSON."""
         return {**asdict(self), "distance": round(self.distance, 6)}
 
 
 def drifted(
-    before: Mapping[str, Any], after: Mapping[str, Any], limits: Mapping[str, float] | None = None
+    before: JsonObject, after: JsonObject, limits: Mapping[str, float] | None = None
 ) -> list[DriftedStatistic]:
     """Returns the statistics that moved, for splits and features that both versions have.
 
@@ -90,9 +91,7 @@ def drifted(
 _Distance = tuple[str, str, float, float, tuple[str, str]]
 
 
-def _distances(
-    old: Mapping[str, Any], new: Mapping[str, Any], examples: tuple[int, int]
-) -> Iterator[_Distance]:
+def _distances(old: JsonObject, new: JsonObject, examples: tuple[int, int]) -> Iterator[_Distance]:
     """Yields statistic, measure, distance, the distance explained by chance, and both summaries."""
     # The sampling unit is the example, because the values within one are correlated.
     sizes = min(old["values"], examples[0]), min(new["values"], examples[1])
@@ -139,7 +138,7 @@ def _largest_gap(one: list[float], other: list[float]) -> float:
     return float(np.abs(shares[0] - shares[1]).max())
 
 
-def _middle(statistics: Mapping[str, Any]) -> float:
+def _middle(statistics: JsonObject) -> float:
     return float(statistics["percentiles"][50])
 
 
@@ -158,7 +157,7 @@ class _Shares:
     total: int
 
     @classmethod
-    def in_(cls, statistics: Mapping[str, Any]) -> "_Shares | None":
+    def in_(cls, statistics: JsonObject) -> "_Shares | None":
         """Returns the shares of a feature, or None if its statistics do not list them."""
         if "classes" in statistics:
             counts = statistics["classes"]

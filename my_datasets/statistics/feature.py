@@ -3,12 +3,12 @@
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from my_datasets.core.hash_sets import Hashes
+from my_datasets.core.value_types import Array
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.tf_example.columns import Bytes, Column, tensor_bytes
 from my_datasets.records.tf_example.encoding import Kind
@@ -91,7 +91,7 @@ class FeatureStatistics:
         ):
             if column.values is None or column.kind is not stored_kind(self.leaf):
                 return
-            values: Any = column.values
+            values: Array = column.values
             if self.leaf.dtype == "uint64":
                 values = values.view(np.uint64)
             self.values.add(values, _every(values.size, len(column.counts)))
@@ -116,7 +116,7 @@ class FeatureStatistics:
         self.missing += other.missing
         self.lengths.merge(other.lengths)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """Returns the feature's entry in the manifest."""
         kinds = {
             NumberStatistics: "number",
@@ -132,11 +132,11 @@ class FeatureStatistics:
         return found
 
 
-def tensor(leaf: Leaf, stored: memoryview) -> npt.NDArray[Any]:
+def tensor(leaf: Leaf, stored: memoryview) -> Array:
     """Returns the values of a tensor stored as bytes, shape [n]; empty if it is damaged."""
     try:
         raw = tensor_bytes(leaf, stored, leaf.shape)
-        found: npt.NDArray[Any] = np.frombuffer(raw, leaf.dtype)
+        found: Array = np.frombuffer(raw, leaf.dtype)
     except (zlib.error, ValueError):
         # Decoding the examples reports this.
         return np.zeros(0, leaf.dtype)
@@ -217,7 +217,7 @@ class SplitStatistics:
         for mine, its in zip(self.features, other.features, strict=True):
             mine.merge(its)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """Returns the split's entry in the manifest, as JSON."""
         return {
             "examples": self.examples,

@@ -4,7 +4,6 @@ import struct
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -89,9 +88,9 @@ class ImageStatistics:
         for channels, sums in other.sums.items():
             self.sums[channels] = self.sums.get(channels, np.zeros_like(sums)) + sums
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """Returns the images' entry in the manifest."""
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "values": self.sizes.count,
             "formats": dict(sorted(self.formats.items())),
             "bytes": summary_of(self.sizes),

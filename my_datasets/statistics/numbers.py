@@ -1,11 +1,11 @@
 """Statistics of numbers and of class labels, and summaries for the manifest."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.value_types import Array
 from my_datasets.statistics import distinct
 from my_datasets.statistics.distinct import Distinct, Top
 from my_datasets.statistics.distribution import Distribution
@@ -14,8 +14,6 @@ _SHARES = [share / 100 for share in range(101)]
 _BINS = 20
 # Significant digits that do not depend on the order of summation.
 _DIGITS = 9
-
-Array = npt.NDArray[Any]
 
 
 @dataclass
@@ -87,7 +85,7 @@ class NumberStatistics:
         self.distinct.merge(other.distinct)
         self.top.merge(other.top)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """Returns the numbers' entry in the manifest."""
         odd = {"nan": self.nan, "infinite": self.infinite, "outside": self.outside}
         return {
@@ -131,7 +129,7 @@ class LabelStatistics:
 
     def without_examples(self) -> list[str]:
         """Returns the classes that have no examples."""
-        return [name for name, count in self.summary()["classes"].items() if not count]
+        return [name for name, count in self._classes().items() if not count]
 
     def merge(self, other: "LabelStatistics") -> None:
         """Adds the statistics of other labels."""
@@ -139,18 +137,21 @@ class LabelStatistics:
         self.unknown += other.unknown
         self.outside += other.outside
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """Returns the labels' entry in the manifest."""
-        names = self.names or tuple(map(str, range(len(self.counts))))
         odd = {"unknown": self.unknown, "outside": self.outside}
         return {
             "values": int(self.counts.sum()) + self.unknown + self.outside,
             **{name: count for name, count in odd.items() if count},
-            "classes": dict(zip(names, self.counts.tolist(), strict=False)),
+            "classes": self._classes(),
         }
 
+    def _classes(self) -> dict[str, int]:
+        names = self.names or tuple(map(str, range(len(self.counts))))
+        return dict(zip(names, self.counts.tolist(), strict=False))
 
-def summary_of(distribution: Distribution) -> dict[str, Any]:
+
+def summary_of(distribution: Distribution) -> dict[str, object]:
     """Returns a distribution's entry in the manifest; empty if it has no numbers."""
     if not distribution.count:
         return {}
@@ -169,7 +170,7 @@ def summary_of(distribution: Distribution) -> dict[str, Any]:
     }
 
 
-def frequent_values_entry(distinct: Distinct, top: Top) -> dict[str, Any]:
+def frequent_values_entry(distinct: Distinct, top: Top) -> dict[str, object]:
     """Returns the manifest's entry on distinct and frequent values."""
     return {
         "distinct": {"number": distinct.number, "is_exact": distinct.is_exact},

@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +74,7 @@ class TextStatistics:
         self.distinct.merge(other.distinct)
         self.top.merge(other.top)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """Returns the texts' entry in the manifest."""
         odd = {"empty": self.empty, "not_text": self.not_text}
         return {

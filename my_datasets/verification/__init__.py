@@ -1,1 +1,1 @@
-"""Whether prepared data is what it is said to be."""
+"""Verifies prepared data against its manifest."""

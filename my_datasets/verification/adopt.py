@@ -1,9 +1,8 @@
-"""`adopt`: a manifest for a version that plain TFDS prepared."""
+"""`adopt`: writes a manifest for a version that plain TFDS prepared."""
 
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from my_datasets._version import __version__
 from my_datasets.comparison import examine
@@ -19,29 +18,29 @@ from my_datasets.storage import regular_files
 
 
 def adopt(version_dir: str | os.PathLike[str], *, workers: int | None = None) -> Manifest:
-    """Notes what is in a version now, so that any later change will be found.
+    """Writes the manifest of a version, so that any later change is detected.
 
-    Each shard is read as a whole, and each record's checksum compared.
+    Reads all shards, and verifies each record's checksum.
 
     Args:
       version_dir: The version's directory.
-      workers: How many processes read shards; None for one for each core.
+      workers: Number of processes; None for one per core.
 
     Returns:
-      The manifest, which was written.
+      The manifest.
 
     Raises:
       IncompleteVersionError: The directory has no metadata of a prepared version.
-      DataDirError: There is a manifest already.
-      CorruptShardError: A shard is damaged or not there: nothing is written.
+      DataDirError: There already is a manifest.
+      CorruptShardError: A shard is damaged or missing; nothing is written.
     """
     version_dir = Path(version_dir).expanduser()
     subject = ComparedVersion.read(version_dir)
     if subject.manifest is not None:
         raise DataDirError(
-            f"{version_dir} has a manifest already.",
-            fix=f"compare with it: my-datasets verify {version_dir}; or delete {FILE_NAME} "
-            "first, if what is there now shall hold",
+            f"{version_dir} already has a manifest.",
+            fix=f"run my-datasets verify {version_dir}, or delete {FILE_NAME} to accept the "
+            "current data",
         )
     if subject.declared is None or subject.issues:
         raise IncompleteVersionError(
@@ -67,17 +66,12 @@ def adopt(version_dir: str | os.PathLike[str], *, workers: int | None = None) ->
 
 def examine_version(
     version_dir: Path, declared: Declared, *, workers: int | None = None
-) -> tuple[Content, dict[str, Any]]:
-    """Returns what is in a version, whoever wrote it, and the statistics of its splits.
-
-    Args:
-      version_dir: The version's directory.
-      declared: What it declares.
-      workers: How many processes read shards; None for one for each core.
+) -> tuple[Content, dict[str, dict[str, object]]]:
+    """Returns the content of a version that anyone wrote, and the statistics of its splits.
 
     Raises:
-      CorruptShardError: A shard is damaged or not there.
-      DataDirError: It is of a format that is not read here.
+      CorruptShardError: A shard is damaged or missing.
+      DataDirError: The file format is not supported.
     """
     with tempfile.TemporaryDirectory() as scratch:
         found = examine.examine(

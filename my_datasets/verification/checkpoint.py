@@ -1,8 +1,8 @@
-"""What an interrupted run has found out is kept outside of the version, for the next one.
+"""Keeps the results of an interrupted run, outside the version, for the next run.
 
-In a directory of its own for each version and level there are the notes on the shards, and a
-journal with a line for each shard that was finished: what was found, what the shard's file was, and
-the checksums of the notes. A line that is not there as a whole, or that fits no longer, is as none.
+Each version and level has a directory with the notes on its shards, and a journal with a line for
+each finished shard: its issues, the identity of its file, and the checksums of the notes. Lines
+that are incomplete or no longer match are ignored.
 """
 
 import contextlib
@@ -12,52 +12,41 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import filelock
 import google_crc32c
 
 from my_datasets.core.issue import Issue
+from my_datasets.core.value_types import Json, JsonObject
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.records import index
 from my_datasets.storage.json_files import MOST_MANIFEST_BYTES
 from my_datasets.storage.regular_files import open_regular, read_regular, write_whole
 
 _JOURNAL = "journal.jsonl"
-# What was left of versions that nobody has verified again for so long is deleted, in seconds.
+# Seconds after which unused directories are deleted.
 _OLD = 14 * 24 * 3600.0
 _READ_AT_ONCE = 4 << 20
-# Processes whose parent was killed finish their shards first, in seconds.
+# Seconds to wait for the lock: processes whose parent was killed first finish their shards.
 _PATIENCE = 3.0
 
 
 class Scratch:
-    """A directory for notes on shards, and what is known of the shards that are finished.
-
-    Attributes:
-      directory: Where the notes are put.
-    """
+    """A directory for notes on shards, and the results of finished shards."""
 
     def __init__(self, directory: Path, journal: Path | None = None) -> None:
-        """Takes a directory.
-
-        Args:
-          directory: Where the notes are put.
-          journal: What tells which shards were finished; None to keep nothing.
-        """
+        """Takes the directory, and the journal of finished shards; None to keep nothing."""
         self.directory = directory
         self._journal = journal
         self._done = _lines(journal)
-        self._stamps: dict[Path, list[Any]] = {}
+        self._stamps: dict[Path, Json] = {}
 
     def kept(self, shard: Path, notes: Sequence[Path]) -> list[Issue] | None:
-        """Returns what a run before has found in a shard; None if it has to be looked at.
+        """Returns the issues that an earlier run found in a shard; None if it must be read.
 
-        Args:
-          shard: The shard.
-          notes: The files that there must be then.
+        The files with notes on the shard must be unchanged.
         """
         self._stamps[shard] = _stamp(shard)
         line = self._done.get(shard.name)
@@ -71,13 +60,7 @@ class Scratch:
             return None
 
     def keep(self, shard: Path, issues: Sequence[Issue], notes: Sequence[Path]) -> None:
-        """Notes what was found in a shard, unless it was changed meanwhile.
-
-        Args:
-          shard: The shard; `kept` was asked for it before it was read.
-          issues: What was found.
-          notes: The files with notes on it, which are finished.
-        """
+        """Records the issues and notes of a shard, unless it has changed since `kept`."""
         if self._journal is None or _stamp(shard) != self._stamps[shard]:
             return
         line = {
@@ -86,23 +69,23 @@ class Scratch:
             "issues": [issue.to_json() for issue in issues],
             "notes": {path.name: _checksum(path) for path in notes},
         }
-        # All that is lost if this fails is that the shard is read again.
+        # If this fails, the shard is read again.
         with contextlib.suppress(OSError), self._journal.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
 
 @contextlib.contextmanager
 def scratch(
-    root: Path | None, path: Path, level: str, identity: Mapping[str, Any], *, restart: bool
+    root: Path | None, path: Path, level: str, identity: JsonObject, *, restart: bool
 ) -> Iterator[Scratch]:
-    """Gives a directory for notes; if its block is left by an exception, they are kept.
+    """Yields a directory for notes, which is kept if the block raises.
 
     Args:
-      root: Where notes of all versions are kept; None to keep none.
+      root: The directory for all versions; None to keep nothing.
       path: The directory of the version.
-      level: How much is looked at.
-      identity: What else the notes depend on, beside the shards; as JSON has it.
-      restart: Whether what was kept is deleted first.
+      level: The level of verification.
+      identity: What the notes depend on besides the shards, as JSON.
+      restart: Whether to discard earlier notes.
     """
     with contextlib.ExitStack() as stack:
         key = hashlib.sha256(f"{os.path.realpath(path)}\0{level}".encode(errors="surrogateescape"))
@@ -115,7 +98,7 @@ def scratch(
 
 
 def metadata_of(version_dir: Path) -> dict[str, str]:
-    """Returns the SHA-256 of each file of a version's metadata that can be read."""
+    """Returns the SHA-256 of each readable metadata file of a version."""
     found = {}
     for path in sorted([*version_dir.glob("*.json"), *version_dir.glob("*.labels.txt")]):
         with contextlib.suppress(OSError):
@@ -124,9 +107,9 @@ def metadata_of(version_dir: Path) -> dict[str, str]:
 
 
 def _begun(
-    directory: Path, identity: dict[str, Any], restart: bool, stack: contextlib.ExitStack
+    directory: Path, identity: JsonObject, restart: bool, stack: contextlib.ExitStack
 ) -> bool:
-    """Returns whether a directory is ours alone until the end, and has a journal of these notes."""
+    """Locks a directory and prepares its journal; returns whether that was possible."""
     root = directory.parent
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -136,21 +119,21 @@ def _begun(
         journal = directory / _JOURNAL
         is_other = restart or _header(journal) != json.loads(json.dumps(identity))
         for path in directory.iterdir():
-            # What a check puts there once all shards were looked at is made anew.
+            # Created by checks that run after all shards.
             if path.is_dir():
                 shutil.rmtree(path)
             elif is_other:
                 path.unlink()
-        # Without the line in the midst of which a run was killed.
+        # Drops a line that a killed run left incomplete.
         _write(journal, [identity, *_lines(journal).values()])
     except (OSError, filelock.Timeout):
-        # Nothing can be written there; or another run verifies the same. Then nothing is kept.
+        # Not writable, or in use by another run: nothing is kept.
         return False
     return True
 
 
 def _without_old(root: Path) -> None:
-    """Deletes what nobody has asked for any more."""
+    """Deletes directories that have not been used for a while."""
     for lock in root.glob("*.lock"):
         directory = lock.with_suffix("")
         with contextlib.suppress(OSError, filelock.Timeout):
@@ -162,8 +145,7 @@ def _without_old(root: Path) -> None:
                 lock.unlink()
 
 
-def _header(journal: Path) -> Any:
-    """Returns the first line of a journal; None if there is none."""
+def _header(journal: Path) -> object:
     try:
         with journal.open(encoding="utf-8") as file:
             return json.loads(file.readline())
@@ -171,9 +153,9 @@ def _header(journal: Path) -> Any:
         return None
 
 
-def _lines(journal: Path | None) -> dict[str, dict[str, Any]]:
-    """Returns the lines of a journal, by their shards, as far as they are whole."""
-    found: dict[str, dict[str, Any]] = {}
+def _lines(journal: Path | None) -> dict[str, JsonObject]:
+    """Returns the complete lines of a journal, by shard."""
+    found: dict[str, JsonObject] = {}
     if journal is None:
         return found
     with contextlib.suppress(OSError, *MALFORMED):
@@ -184,27 +166,27 @@ def _lines(journal: Path | None) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _write(path: Path, lines: Sequence[Any]) -> None:
+def _write(path: Path, lines: Sequence[object]) -> None:
     write_whole(path, "".join(json.dumps(line) + "\n" for line in lines), fsync=False)
 
 
-def _stamp(shard: Path) -> list[Any]:
-    """Returns what changes if the file of a shard does, or that of its record index."""
-    found: list[Any] = []
+def _stamp(shard: Path) -> Json:
+    """Returns the identity of a shard's file and its record index."""
+    found: list[Json] = []
     for path in (shard, index.path_of(shard)):
         try:
             state = path.stat()
         except OSError:
             found.append(None)
             continue
-        # The time of its last change, too, which nobody can set.
+        # Includes ctime, which users cannot set.
         found.append([state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns,
                       state.st_ctime_ns])  # fmt: skip
     return found
 
 
 def _checksum(path: Path) -> int | None:
-    """Returns the CRC of a file; None if it is not there."""
+    """Returns the CRC of a file; None if it cannot be read."""
     try:
         with open_regular(path) as file:
             found = google_crc32c.Checksum()

@@ -1,4 +1,4 @@
-"""What is noted of each shard while its examples are taken apart, and looked at in the end."""
+"""Notes on the examples of shards, written while reading them, and checks of all notes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -9,34 +9,27 @@ from typing import Any, Protocol
 from my_datasets.core.issue import Issue
 from my_datasets.records import shard_reader
 
-# Takes the values of some examples, as the features nest them; in the order of the shard.
+# Takes the decoded values of some examples, nested like the features, in order.
 Take = Callable[[Any], None]
 
 
 class ExampleObserver(Protocol):
-    """Notes something of each example, in a file for each shard.
+    """Writes notes on examples, to one file per shard.
 
-    `repr` says all that the notes depend on beside the shard: they may be used by a later run.
+    `repr` must show all that the notes depend on besides the shard: a later run may reuse them.
     """
 
     @property
     def name(self) -> str:
-        """A short name, other than that of other watches; for files."""
+        """A short unique name, for files."""
 
     def noting(self, target: Path) -> AbstractContextManager[Take]:
-        """Returns what takes the values of a shard's examples, and notes them in a file."""
+        """Returns a function that takes a shard's examples, and writes notes to a file."""
 
 
 @dataclass(frozen=True)
 class ObservedShard:
-    """A shard whose examples were all taken apart.
-
-    Attributes:
-      path: The shard.
-      file_format: Its format.
-      examples: How many it has.
-      notes: What the names of the files of its notes begin with.
-    """
+    """A shard whose examples were all decoded; paths of its notes begin with `notes`."""
 
     path: Path
     file_format: str
@@ -44,14 +37,14 @@ class ObservedShard:
     notes: Path
 
     def of(self, watch: ExampleObserver) -> Path:
-        """Returns the file with what was noted of it."""
+        """Returns the file of a watch's notes."""
         return file_of(self.notes, watch)
 
     def record(self, row: int) -> bytes:
-        """Returns a record, read anew.
+        """Reads a record again.
 
         Raises:
-          IndexError: There is none, any more.
+          IndexError: The shard no longer has this record.
         """
         begin = 0
         for records in shard_reader.records(self.path, self.file_format):
@@ -62,32 +55,27 @@ class ObservedShard:
 
 
 class Check(Protocol):
-    """A check that needs all shards: of notes on them."""
+    """A check of the notes on all shards."""
 
     @property
     def watches(self) -> Sequence[ExampleObserver]:
-        """What notes them."""
+        """The watches that write the notes."""
 
     @property
     def not_checked(self) -> Sequence[str]:
-        """What it could not look at, and why; known after `issues`."""
+        """What could not be checked, and why; complete after `issues`."""
 
     def issues(self, splits: Mapping[str, Sequence[ObservedShard]]) -> Iterator[Issue]:
-        """Yields what is wrong, given the shards of each split in their order."""
+        """Yields issues, given the shards of each split in order."""
 
 
 def file_of(notes: Path, watch: ExampleObserver) -> Path:
-    """Returns the file of a watch's notes, given what the names of such files begin with."""
+    """Returns the file of a watch's notes, given the prefix of such files."""
     return notes.with_name(f"{notes.name}.{watch.name}")
 
 
 def place(shards: Sequence[ObservedShard], number: int) -> tuple[ObservedShard, int]:
-    """Returns the shard in which an example lies, and its number there.
-
-    Args:
-      shards: Those of its split.
-      number: Of the example within the split.
-    """
+    """Returns the shard of a split's example, and its row in the shard."""
     for shard in shards:
         if number < shard.examples:
             return shard, number
@@ -96,6 +84,6 @@ def place(shards: Sequence[ObservedShard], number: int) -> tuple[ObservedShard, 
 
 
 def shown(shards: Sequence[ObservedShard], number: int) -> str:
-    """Returns where an example lies, for a message."""
+    """Returns the place of a split's example, for a message."""
     shard, row = place(shards, number)
     return f"{shard.path.name}, record {row:,}"

@@ -1,4 +1,4 @@
-"""Whether a version is reproduced: built again elsewhere, byte for byte."""
+"""Rebuilds a version elsewhere, and compares it byte for byte."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,6 +8,7 @@ import tensorflow_datasets as tfds
 
 from my_datasets.builders.base import Builder
 from my_datasets.building.options import BuildOptions
+from my_datasets.building.progress import BuildProgress
 from my_datasets.core.issue import Issue
 from my_datasets.metadata.content import Content, SplitContent
 from my_datasets.metadata.dataset_info import Declared
@@ -15,8 +16,8 @@ from my_datasets.metadata.manifest import FILE_NAME, Manifest
 from my_datasets.verification.adopt import adopt
 
 _FIX = (
-    "build it anew and raise its version, or find out what differs: the code, the input, or a "
-    "library that encodes"
+    "rebuild it with a higher version, or find out what differs: the code, the input, or an "
+    "encoding library"
 )
 
 
@@ -25,28 +26,28 @@ def rebuild(
     version_dir: Path,
     *,
     download_dir: Path,
-    report: Callable[[Any], None] | None = None,
+    report: Callable[[BuildProgress], None] | None = None,
 ) -> Content | None:
-    """Builds a prepared version again, as it was built before.
+    """Rebuilds a prepared version with its original options.
 
     Args:
-      builder: Its builder, with another data directory, where nothing is yet.
-      version_dir: The directory of the version that is there.
-      download_dir: Where downloads are.
-      report: Is told how far it is.
+      builder: Its builder, with an empty data directory.
+      version_dir: The directory of the existing version.
+      download_dir: The download directory.
+      report: Called with the progress.
 
     Returns:
-      What is in what was built.
+      The content of the new version.
 
     Raises:
-      MyDatasetsError: It cannot be built.
+      MyDatasetsError: The build fails.
     """
     declared = Declared.read(version_dir)
     made = Manifest.read(version_dir)
     options = dict(made.options) if made else {}
     counts = {len(shards) for shards in declared.splits.values()}
     config = tfds.download.DownloadConfig(
-        # Where splits have several numbers, they follow from the sizes, and are the same again.
+        # Numbers that differ between splits follow from their sizes.
         num_shards=counts.pop() if len(counts) == 1 else None,
         max_examples_per_split=options.pop("max_examples_per_split", None),
         ignore_duplicates=options.pop("ignore_duplicates", False),
@@ -63,29 +64,23 @@ def rebuild(
 
 
 def compare(said: Content | None, again: Content | None) -> Iterator[Issue]:
-    """Yields where a version that was built again is another one.
-
-    Args:
-      said: What is in the version; None if nobody noted it.
-      again: What is in the one that was built from the same code and input.
-    """
+    """Yields the differences between a version and its rebuild, None without a manifest."""
     if said is None or again is None:
         yield Issue(
             "not-rebuilt", FILE_NAME, "There is no manifest to compare with.",
-            "my-datasets adopt notes what is in a version of TFDS; the engine of this package "
-            "notes it by itself",
+            "run my-datasets adopt if TFDS built the version; builds with this package have one",
         )  # fmt: skip
         return
     if said.schema != again.schema:
         yield Issue(
-            "other-features", "features.json", "The features are others when it is built again.",
+            "other-features", "features.json", "The rebuild has different features.",
             _FIX, said.schema[:16], again.schema[:16],
         )  # fmt: skip
     for name in sorted({*said.splits, *again.splits}):
         if name not in said.splits or name not in again.splits:
-            where = "before" if name in said.splits else "again"
+            where = "version" if name in said.splits else "rebuild"
             yield Issue(
-                "other-splits", f"split {name}", f"The split is only in what was built {where}.",
+                "other-splits", f"split {name}", f"Only the {where} has this split.",
                 _FIX,
             )  # fmt: skip
             continue
@@ -97,8 +92,8 @@ def _split(name: str, said: SplitContent, again: SplitContent) -> Iterator[Issue
         same = said.unordered == again.unordered
         yield Issue(
             "other-order" if same else "other-examples", f"split {name}",
-            "The examples come in another order when it is built again." if same else
-            "The examples are others when it is built again.",
+            "The rebuild has the same examples in a different order." if same else
+            "The rebuild has different examples.",
             _FIX, f"{said.examples:,} examples, digest {said.ordered[:16]}",
             f"{again.examples:,} examples, digest {again.ordered[:16]}",
         )  # fmt: skip
@@ -108,7 +103,7 @@ def _split(name: str, said: SplitContent, again: SplitContent) -> Iterator[Issue
     if files.keys() != found.keys():
         yield Issue(
             "other-shards", f"split {name}",
-            "The examples are the same, in other shards, when it is built again.",
+            "The rebuild has the same examples in different shards.",
             "build with the same --num-shards or --max-shard-size-mb as before",
             f"{len(files)} shards", f"{len(found)} shards",
         )  # fmt: skip
@@ -117,6 +112,6 @@ def _split(name: str, said: SplitContent, again: SplitContent) -> Iterator[Issue
         if found[shard] != sha256:
             yield Issue(
                 "other-bytes", shard,
-                "The examples are the same, in other bytes, when it is built again.",
+                "The rebuild has the same examples, but different bytes.",
                 _FIX, f"SHA-256 {sha256[:16]}", found[shard][:16],
             )  # fmt: skip

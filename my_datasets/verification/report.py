@@ -1,18 +1,17 @@
-"""What a verification finds, and how far it is."""
+"""The result of a verification."""
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from my_datasets.core.issue import Issue, Severity
 
 
 class Level(StrEnum):
-    """How much is looked at.
+    """How much to verify.
 
-    `FAST` reads no shard: metadata, names and sizes. `BYTES` reads all shards and compares their
-    SHA-256, or each record's checksum if that is not known or not right. `DEEP` takes each example
-    apart, too, and compares digests.
+    `FAST` compares metadata, names and sizes, and reads no shard. `BYTES` reads all shards and
+    compares their SHA-256, or each record's checksum if that is unknown or different. `DEEP` also
+    parses each example, and compares digests.
     """
 
     FAST = "fast"
@@ -22,22 +21,22 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Report:
-    """What was found.
+    """The result of verifying a version.
 
     Attributes:
       name: The version's full name.
       path: Its directory.
-      level: How much was looked at.
-      issues: What is wrong, errors first.
-      examples: How many examples it is declared to have.
-      bytes: The size of the shards that were looked at.
-      digest: The digest of what is there: after a deep look without errors; else None.
-      not_checked: What could not be looked at, and why.
-      seconds: How long it took.
-      was_rebuilt: Whether it was built again, and compared with that.
-      signed_by: The fingerprint of the trusted key that signed it; None if nobody looked, or none
-        of them did.
-      resumed: How many shards were not read, as a run before that was interrupted has done it.
+      level: How much was verified.
+      issues: The problems found, errors first.
+      examples: Its declared number of examples.
+      bytes: The size of the verified shards.
+      digest: The digest of the data, after deep verification without errors; else None.
+      not_checked: What could not be checked, and why.
+      seconds: The duration.
+      was_rebuilt: Whether it was compared with a rebuild.
+      signed_by: The fingerprint of the trusted key that signed it; None if it was not checked or
+        there is none.
+      resumed: The number of shards that an interrupted earlier run had verified.
     """
 
     name: str
@@ -55,11 +54,11 @@ class Report:
 
     @property
     def is_good(self) -> bool:
-        """Whether there is no error."""
+        """Whether there are no errors."""
         return not any(issue.severity is Severity.ERROR for issue in self.issues)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns it for scripts."""
+    def to_json(self) -> dict[str, object]:
+        """Returns the report as JSON."""
         return {
             "name": self.name,
             "path": self.path,
@@ -75,18 +74,3 @@ class Report:
             "seconds": round(self.seconds, 3),
             "issues": [issue.to_json() for issue in self.issues],
         }
-
-
-@dataclass(frozen=True)
-class VerifyProgress:
-    """How far a verification is.
-
-    Attributes:
-      done: Bytes of shards that were looked at.
-      total: Bytes of all shards.
-      shard: The one that was finished last.
-    """
-
-    done: int
-    total: int
-    shard: str

@@ -1,11 +1,11 @@
-"""Reading shards: what is wrong with each, here or in processes, and what a run before has done."""
+"""Verifies shards in processes, and reuses the results of an interrupted run."""
 
 import contextlib
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from my_datasets.comparison import examine
 from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
@@ -26,25 +26,20 @@ from my_datasets.verification.report import Level
 def check(
     path: Path, file_format: str, examples: int, sha256: str | None, known: Mapping[str, str]
 ) -> Iterator[Issue]:
-    """Yields what is wrong with a shard, of which all bytes are read.
+    """Yields the issues of a shard; reads all of it.
 
-    Args:
-      path: The shard.
-      file_format: Its format.
-      examples: How many it is declared to have.
-      sha256: Of the file as it was made; None if nobody noted it.
-      known: The name of the shard that was made with a SHA-256, for all of them.
+    `sha256` is that in the manifest, if any, and `known` has all shards' names by their SHA-256.
     """
     found = regular_files.sha256_of(path) if sha256 is not None else None
     if found is not None and found == sha256:
         if not index.is_of(path):
-            yield files.stale_index(path, "other places")
+            yield files.stale_index(path, "other offsets")
         return
     other = known.get(found) if found is not None else None
     if other is not None:
         yield Issue(
             "swapped-shard", path.name, "The file is another shard of this version.",
-            f"give each its own name back, or {ANEW}", found=other,
+            f"rename the shards, or {ANEW}", found=other,
         )  # fmt: skip
         return
     count = 0
@@ -58,26 +53,26 @@ def check(
         return
     if count != examples:
         yield Issue(
-            "count", path.name, "The shard has another number of records than its version says.",
+            "count", path.name, "The number of records differs from the metadata.",
             ANEW, f"{examples:,} records", f"{count:,} records",
         )  # fmt: skip
     elif not index.is_of(path):
-        yield files.stale_index(path, "other places")
+        yield files.stale_index(path, "other offsets")
     if count == examples and sha256 is not None and found is not None:
         yield Issue(
             "other-bytes", path.name,
-            "The shard is another file than when it was made, though no record is damaged.",
+            "The shard differs from the manifest, although no record is damaged.",
             ANEW, f"SHA-256 {sha256[:16]}", found[:16],
         )  # fmt: skip
 
 
 def damaged(path: Path, error: shard_reader.DamagedError) -> Issue:
-    """Returns what is wrong with a shard that cannot be read to its end."""
+    """Returns the issue of a damaged shard."""
     where = f", byte {error.at:,}" if error.at is not None else ""
     return Issue("damaged", f"{path.name}, record {error.row:,}{where}", error.reason, ANEW)
 
 
-# Of one shard so many are told; more of them help nobody.
+# The maximum number of issues per shard.
 _MOST_TOLD = 5
 # Records that are decoded together.
 _AT_ONCE = 256
@@ -90,14 +85,14 @@ def check_examples(
     hashes: BinaryIO,
     takers: Sequence[Take] = (),
 ) -> list[Issue]:
-    """Returns what is wrong with the examples of a shard.
+    """Returns the issues of a shard's examples.
 
     Args:
       path: The shard.
       file_format: Its format.
       decoder: Decodes examples; None to hash them only.
-      hashes: What their hashes are written to, as far as it goes.
-      takers: What gets their values, as long as they are what the features declare.
+      hashes: A file for their hashes, up to the first damage.
+      takers: Called with the values of examples that match the features.
     """
     issues: list[Issue] = []
     row = misfits = 0
@@ -117,7 +112,7 @@ def check_examples(
     except shard_reader.UnknownFormatError as error:
         issues.append(
             Issue(
-                "unknown-format", path.name, "Shards of this format are not read here.",
+                "unknown-format", path.name, "This file format is not supported.",
                 "build the version as tfrecord, array_record or parquet", found=str(error),
             )
         )  # fmt: skip
@@ -127,7 +122,7 @@ def check_examples(
         issues.append(
             Issue(
                 "no-example", f"{path.name}, record {row + error.row:,}",
-                "The record is no tf.Example.", ANEW, found=error.reason,
+                "The record is not a tf.Example.", ANEW, found=error.reason,
             )
         )  # fmt: skip
     return issues
@@ -135,8 +130,8 @@ def check_examples(
 
 def _decoded(
     decoder: Decoder | None, records: Sequence[bytes]
-) -> tuple[Any, FeatureMismatchError | None]:
-    """Returns the values of some records, or why one of them has none."""
+) -> tuple[object, FeatureMismatchError | None]:
+    """Returns the values of some records, or the first error."""
     try:
         return decoder(RecordBatch.of(records)) if decoder is not None else None, None
     except FeatureMismatchError as error:
@@ -147,25 +142,18 @@ def _told(path: Path, begin: int, error: FeatureMismatchError) -> Issue:
     feature = f", feature {error.feature}" if error.feature else ""
     return Issue(
         "misfit", f"{path.name}, record {begin + error.rows[0]:,}{feature}",
-        "The example is not what the features declare.", ANEW, error.expected, error.found,
+        "The example does not match the features.", ANEW, error.expected, error.found,
     )  # fmt: skip
 
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-# What is not there, or cannot be read, is told once.
+# Issues of shards that cannot be read; there is no second issue for them.
 NOT_TO_BE_READ = frozenset({"missing-shard", "link", "no-file", "unreadable-shard"})
 
 
 @dataclass(frozen=True)
 class Task:
-    """A shard that is read.
-
-    Attributes:
-      number: Its number among all shards.
-      name: Its name.
-      examples: How many it is declared to have.
-      size: Its size in bytes.
-    """
+    """A shard to read, with its number among all, its declared examples, and its bytes."""
 
     number: int
     name: str
@@ -174,7 +162,7 @@ class Task:
 
 
 class Worker:
-    """Looks at shards, here or in a process of its own."""
+    """Verifies shards; can be sent to another process."""
 
     def __init__(
         self,
@@ -184,15 +172,7 @@ class Worker:
         directory: Path,
         watches: Sequence[ExampleObserver],
     ) -> None:
-        """Prepares.
-
-        Args:
-          subject: The version.
-          level: How much is looked at.
-          decoder: Takes examples apart; None if they are only hashed.
-          directory: Where notes are put.
-          watches: What else is noted of examples.
-        """
+        """Reads nothing yet; without a decoder, examples are only hashed."""
         self._subject = subject
         self._level = level
         self._decoder = decoder
@@ -204,7 +184,7 @@ class Worker:
         self._known = {one.sha256: one.name for one in made}
 
     def handle(self, task: Task) -> list[Issue]:
-        """Returns what is wrong with a shard; notes on its examples are in files afterwards."""
+        """Returns the issues of a shard, and writes notes on its examples."""
         path = self.path_of(task)
         form = self.file_format
         try:
@@ -223,13 +203,13 @@ class Worker:
                     more = check_examples(path, form, self._decoder, hashes, takers)
                 issues += [] if is_damaged else more
         except OSError as error:
-            if error.errno in _FULL:  # of notes, as nothing else is written
+            if error.errno in _FULL:  # only notes are written
                 raise _no_room(self._directory) from error
             return [files.denied(path, error)]
         return issues
 
     def finish(self) -> None:
-        """Nothing is left to do."""
+        """Does nothing."""
 
     @property
     def file_format(self) -> str:
@@ -237,15 +217,15 @@ class Worker:
         return self._subject.declared.file_format if self._subject.declared else "tfrecord"
 
     def path_of(self, task: Task) -> Path:
-        """Returns where a shard lies."""
+        """Returns the path of a shard."""
         return self._subject.path / task.name
 
     def hashes_of(self, task: Task) -> Path:
-        """Returns where the hashes of a shard's examples are put."""
+        """Returns the file for the hashes of a shard's examples."""
         return self._directory / str(task.number)
 
     def notes_of(self, task: Task) -> list[Path]:
-        """Returns all files with notes on a shard."""
+        """Returns all files of notes on a shard."""
         notes = self.hashes_of(task)
         if self._level is not Level.DEEP:
             return []
@@ -253,7 +233,7 @@ class Worker:
 
 
 def tasks(subject: ComparedVersion, not_to_be_read: set[str]) -> list[Task]:
-    """Returns the shards of a version that can be read."""
+    """Returns the readable shards of a version."""
     if subject.declared is None:
         return []
     shards = [one for some in subject.declared.splits.values() for one in some]
@@ -267,7 +247,7 @@ def tasks(subject: ComparedVersion, not_to_be_read: set[str]) -> list[Task]:
 def with_checkpoint(
     tasks: Sequence[Task], worker: Worker, workers: int, scratch: checkpoint.Scratch
 ) -> Iterator[tuple[Task, list[Issue], bool]]:
-    """Yields what was found in each shard, and whether a run before has found it."""
+    """Yields the issues of each shard, and whether an earlier run found them."""
     left = []
     for task in tasks:
         kept = scratch.kept(worker.path_of(task), worker.notes_of(task))
@@ -279,7 +259,7 @@ def with_checkpoint(
         left, worker, workers, size=sum(task.size for task in left), file_format=worker.file_format,
         describe=lambda task: f"shard {task.name}",
     ):  # fmt: skip
-        # What hinders from reading may be gone without a trace.
+        # Reasons that prevent reading may disappear, so they are not kept.
         if not any(issue.code in NOT_TO_BE_READ for issue in found):
             scratch.keep(worker.path_of(task), found, worker.notes_of(task))
         yield task, found, False
@@ -287,7 +267,7 @@ def with_checkpoint(
 
 def _no_room(directory: Path) -> DiskFullError:
     return DiskFullError(
-        f"The disk is full: notes on the examples cannot be written into {directory}.",
-        "They take 32 bytes for each example, and more for near-duplicates.",
+        f"The disk is full: cannot write notes on the examples to {directory}.",
+        "They take 32 bytes per example, and more for near-duplicates.",
         fix="free some space there, or set MY_DATASETS_HOME to another directory",
     )

@@ -1,8 +1,8 @@
-"""`verify`: whether a prepared version is what its manifest, and its own checksums, say it is."""
+"""`verify`: checks a prepared version against its manifest and its own checksums."""
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from my_datasets._version import __version__
@@ -10,6 +10,7 @@ from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core.hash_sets import HashFiles
 from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.machine import cores
+from my_datasets.core.progress import OnProgress, Progress, ignore
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (
     FeatureError,
@@ -25,7 +26,7 @@ from my_datasets.verification import checkpoint, shard_reading
 from my_datasets.verification.checks import files, metadata, statistics
 from my_datasets.verification.near_duplicates.check import NearDuplicateCheck, NearDuplicates
 from my_datasets.verification.observer import Check, ObservedShard
-from my_datasets.verification.report import Level, Report, VerifyProgress
+from my_datasets.verification.report import Level, Report
 from my_datasets.verification.shard_reading import Worker
 from my_datasets.verification.splits.split_check import SplitDeclarations
 
@@ -40,42 +41,42 @@ def verify(
     *,
     level: Level = Level.BYTES,
     workers: int | None = None,
-    report: Callable[[VerifyProgress], None] = lambda _: None,
+    report: OnProgress = ignore,
     resume_dir: Path | None = None,
     restart: bool = False,
     near_duplicates: NearDuplicates | None = None,
     lock: Lock | None = None,
 ) -> Report:
-    """Looks whether a prepared version is what it is said to be; it is never changed.
+    """Verifies a prepared version, without changing it.
 
     Args:
       version_dir: Its directory.
-      level: How much is looked at.
-      workers: How many processes read shards; None for one for each core.
-      report: Is told of each shard that was looked at.
-      resume_dir: Where it is kept, for all versions, which shards were looked at until all are:
-        so a run that follows one that was interrupted reads the others only. None to keep nothing.
-      restart: Whether what was kept there is not used.
-      near_duplicates: What counts as nearly the same in two splits, for a deep look at images and
-        texts, too; None to look for examples only that are the same.
-      lock: A project's lock: the version must be what it says of it. None if there is none.
+      level: How much to verify.
+      workers: Number of processes; None for one per core.
+      report: Called after each shard, with its name and bytes.
+      resume_dir: A directory that keeps the results of finished shards of any version, so that a
+        run after an interruption reads only the others. None to keep nothing.
+      restart: Whether to ignore kept results.
+      near_duplicates: When images or texts of different splits count as near-duplicates, at level
+        `DEEP`; None to find exact duplicates only.
+      lock: The project's lock, which the version must match; None if there is none.
 
     Returns:
-      What was found. Whatever is wrong with the data is in it, not raised.
+      The report. Problems with the data are issues in it, and not raised.
 
     Raises:
-      NotPreparedError: There is no such directory.
-      DiskFullError: There is no room for notes on the examples.
-      BuildInterruptedError: A process that read shards died.
-      MissingDependencyError: The extra `near-duplicates` is not installed, and needed.
+      NotPreparedError: The directory does not exist.
+      DiskFullError: There is no space for notes on the examples.
+      BuildInterruptedError: A process died.
+      MissingDependencyError: The extra `near-duplicates` is needed, and not installed.
     """
     began = time.monotonic()
     path = Path(version_dir).expanduser()
     if not path.is_dir():
         raise NotPreparedError(
             f"{path} is not a directory.",
-            "Expected: that of a prepared version",
-            fix="give a reference such as digits, or a directory that my-datasets info shows",
+            "Expected: the directory of a prepared version",
+            fix="name a reference such as digits, or a directory as shown by my-datasets info",
         )
     subject = ComparedVersion.read(path)
     issues = [*subject.issues, *metadata.check(subject)]
@@ -111,7 +112,7 @@ def verify(
                 issues += result
                 resumed += was_kept
                 done += task.size
-                report(VerifyProgress(done, total, task.name))
+                report(Progress(task.name, done, total))
             are_read = all(worker.hashes_of(task).exists() for task in tasks)
             if level is Level.DEEP and are_read and len(tasks) == _declared(subject):
                 paths = {task.name: worker.hashes_of(task) for task in tasks}
@@ -135,7 +136,7 @@ def verify(
 
 
 def _locked(subject: ComparedVersion, lock: Lock | None) -> Iterator[Issue]:
-    """Yields how a version differs from what a lock says of it."""
+    """Yields the difference between a version and the lock."""
     if lock is None or subject.manifest is None:
         return
     for text in lock.references_to(subject.name):
@@ -144,27 +145,27 @@ def _locked(subject: ComparedVersion, lock: Lock | None) -> Iterator[Issue]:
         if found is not None:
             yield Issue(
                 "not-locked", str(lock.path), f"{text} is locked. {found.problem}",
-                "build or pull the locked version; or, if this one shall hold from now on: "
+                "build or pull the locked version; or, to accept this one, run "
                 f"my-datasets lock {text}",
                 found.expected, found.found,
             )  # fmt: skip
 
 
 def _decoder(subject: ComparedVersion, not_checked: list[str]) -> Decoder | None:
-    """Returns what takes examples apart; None, with a note, if that is not to be had."""
+    """Returns the decoder of examples, or None and a note why there is none."""
     if any(issue.node == "features.json" for issue in subject.issues):
         return None
     try:
         return Decoder(features.read(subject.path).tree)
     except (FeatureError, MissingDependencyError, *MALFORMED) as error:
-        not_checked.append(f"whether examples fit their features: {problem_of(error)}")
+        not_checked.append(f"whether examples match their features: {problem_of(error)}")
         return None
 
 
 def _checks(
     subject: ComparedVersion, decoder: Decoder | None, near_duplicates: NearDuplicates | None
 ) -> list[Check]:
-    """Returns what is to be looked at when all examples were taken apart."""
+    """Returns the checks that run after all examples were decoded."""
     tree = decoder.tree if decoder else None
     found: list[Check] = [SplitDeclarations(subject.manifest, tree)]
     if near_duplicates is not None:
@@ -176,7 +177,7 @@ def _checks(
 def _noted(
     subject: ComparedVersion, worker: shard_reading.Worker, tasks: Sequence[shard_reading.Task]
 ) -> dict[str, list[ObservedShard]]:
-    """Returns the shards of each split, with what was noted of them."""
+    """Returns the shards of each split with their notes."""
     declared = subject.declared
     if declared is None:
         return {}

@@ -87,7 +87,7 @@ def test_a_page_has_all_that_is_known(pages, data_dir):
     for said in (
         "weights", "200 examples", "CC BY 4.0", "What animals weigh.", "@misc{made", "3 classes",
         "cat, dog, eel", "https://example.org/data", "160", manifest.content.digest,
-        "my-datasets build weights:2.0.0", "none: it is not published",
+        "my-datasets build weights:2.0.0", "none: the version is not published",
         *(one.sha256 for one in shards),
     ):  # fmt: skip
         assert said in page.text, said
@@ -103,8 +103,8 @@ def test_what_a_page_says_is_said_once(pages):
 
 def test_changes_are_those_that_were_found(pages):
     text = " ".join(pages["datasets/weights"].text.split())
-    first = text.index("Proved by comparing it with 1.1.0")
-    second = text.index("Proved by comparing it with 1.0.0")
+    first = text.index("Found by comparison with 1.1.0")
+    second = text.index("Found by comparison with 1.0.0")
     assert "major examples changed split train" in text[first:second]
     assert "values of weight in train" in text[first:second]
     assert "minor feature added feature height" in text[second:]
@@ -304,7 +304,7 @@ def test_metadata_that_were_altered_are_not_shown(published, tmp_path):
     done = write(collect(store), tmp_path / "site")
     assert set(done.problems) == {"tones"}
     page = pages_of(tmp_path / "site")["datasets/tones"]
-    assert "It cannot be shown" in page.text
+    assert "This version cannot be shown" in page.text
     assert "not what was published" in page.text
 
 
@@ -318,7 +318,7 @@ def test_one_that_is_damaged_does_not_hide_the_others(data_dir, tmp_path, text):
     done = write(collect(tmp_path / "data"), tmp_path / "site", comparing=VersionComparer(None))
     assert set(done.problems) == {"tones"}
     pages = pages_of(tmp_path / "site")
-    assert "It cannot be shown" in pages["datasets/tones"].text
+    assert "This version cannot be shown" in pages["datasets/tones"].text
     assert len(pages) == 6
 
 
@@ -330,7 +330,7 @@ def test_an_older_version_that_is_damaged_hides_nothing_else(data_dir, tmp_path)
     )
     assert done.problems == {}
     text = " ".join(pages_of(tmp_path / "site")["datasets/weights"].text.split())
-    assert "What changed since 1.1.0 is not known." in text
+    assert "The changes since 1.1.0 are unknown." in text
     assert "animal 39" in text
 
 
@@ -393,7 +393,7 @@ def test_configs_have_pages_of_their_own(tmp_path):
 
 def test_a_directory_with_something_else_is_left_alone(data_dir, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(errors.DataDirError, match="holds something else than a catalogue"):
+    with pytest.raises(errors.DataDirError, match="is not a catalog site"):
         write(collect(data_dir), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 

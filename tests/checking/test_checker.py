@@ -74,7 +74,7 @@ def test_the_command(tmp_path):
 
     broken = str(BROKEN / "duplicate_keys")
     warned = str(BROKEN / "undocumented")
-    assert "nothing is wrong" in run("digits").stdout
+    assert "no problems found" in run("digits").stdout
     result = run(broken, warned)
     assert result.exit_code == 1
     assert "duplicate_keys: 1 error" in result.stdout.replace("\n", "")

@@ -52,7 +52,7 @@ def test_json_and_tensorflow(digits):
     ("arguments", "said"),
     [
         (["nothing"], "No prepared data matches 'nothing'"),
-        (["digits", "--image-size", "big"], "write 224x224"),
+        (["digits", "--image-size", "big"], "such as 224x224"),
         (["digits", "--split", "x"], "no split"),
         (["digits", "--columns", "x"], "no feature 'x'"),
         (["digits", "--columns", "label", "--augment", "--seconds", "0.1"], "no images"),

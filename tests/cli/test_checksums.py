@@ -55,7 +55,7 @@ def test_they_are_shown():
 def test_they_are_recorded_and_what_changed_is_shown(package):
     server, url, tmp_path = package
     options = ["--imports", "their_downloads", "--data-dir", str(tmp_path / "data")]
-    assert "Nothing is recorded" in run("downloaded", *options).stdout
+    assert "No checksums are recorded" in run("downloaded", *options).stdout
     first = run("downloaded", *options, "--update", "--json")
     assert first.exit_code == 0, first.output
     (row,) = json.loads(first.stdout)

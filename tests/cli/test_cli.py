@@ -71,7 +71,7 @@ def test_tfds_users_flags_work_with_underscores(run, tmp_path):
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert "train: 5 examples" in result.stdout
-    assert "A sample of at most 5 examples" in result.stdout
+    assert "a sample of at most 5 examples" in result.stdout
     shards = sorted(p.name for p in (tmp_path / "digits/1.0.0").glob("*train*-of-?????"))
     assert shards == [f"digits-train.tfrecord-0000{i}-of-00002" for i in range(2)]
 

@@ -138,7 +138,7 @@ def test_an_interrupted_build_says_what_is_kept_and_leaves_nothing_else(
             assert lines[-2] in (f"Interrupted. {nothing}", "Interrupted."), where
         if lines[-1] != "Interrupted.":
             command = " ".join(["my-datasets", *_build(directory)])
-            assert lines[-1] == f"To continue: {command}", where
+            assert lines[-1] == f"To resume: {command}", where
         again, told = _run(directory, _build(directory))
         assert again.code == 0, told
         assert _files(directory) == wanted, where
@@ -154,7 +154,7 @@ def test_restart_is_no_part_of_the_command_that_continues(tmp_path, whole):
     outcome, told = _stopped(directory, _build(directory, "--restart"), number, CTRL_C)
     assert outcome.code == 130
     assert "kept" in told
-    assert told.endswith(f"To continue: my-datasets {' '.join(_build(directory))}\n")
+    assert told.endswith(f"To resume: my-datasets {' '.join(_build(directory))}\n")
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path, whole):
@@ -246,9 +246,9 @@ def test_download_and_prepare_in_python(tmp_path, whole, sent):
 
 
 _KEPT = {
-    "verify": "What was verified so far is kept.",
-    "publish": "Files that were uploaded are kept.",
-    "pull": "What was downloaded is kept.",
+    "verify": "Verified shards are kept.",
+    "publish": "Uploaded files are kept.",
+    "pull": "Downloaded files are kept.",
     "export": "Nothing was written.",
 }
 

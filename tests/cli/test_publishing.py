@@ -86,7 +86,7 @@ def test_what_happened(data_dir, store):
     assert "yanked: Wrong." in good("ls", "released", "--from", store).stdout
     assert isinstance(run("pull", "released", "--from", store).exception, errors.YankedError)
     gc = ("gc", "--from", store)
-    assert "Nothing is there" in good(*gc).stdout
+    assert "Nothing to delete" in good(*gc).stdout
     assert "to be deleted with --delete" in good(*gc, "--yanked").stdout
     said = json.loads(good(*yank, "--undo", "--json").stdout)
     assert said["state"] == "published"
@@ -108,7 +108,7 @@ def test_signatures(data_dir, store, tmp_path, monkeypatch):
     assert run("sign", "--to", store).exit_code == 2
     done = good("sign", "--to", store, "--sign-key", key, "--require")
     assert "released:1.0.0 is signed by SHA256:" in done.stdout
-    assert "takes only what is signed" in done.stdout
+    assert "accepts only signed releases" in done.stdout
     pull = ("pull", "released", "--from", store, "--data-dir", tmp_path / "here")
     for wrong in ((), ("--trusted-keys", f"{other}.pub")):
         assert isinstance(run(*pull, *wrong).exception, errors.SignatureError)
@@ -140,7 +140,7 @@ def test_what_is_known_before_a_pull(data_dir, store, tmp_path):
     assert (said["signed_by"], said["is_trusted"]) == ([], False)
     text = good("info", "released:1.*.*", "--from", store).stdout
     for one in ("released:1.0.0", digest, "60 examples in 4 shard(s)", "feature number",
-                "yanked", "labels are wrong", "To bring it here: my-datasets pull"):  # fmt: skip
+                "yanked", "labels are wrong", "To download it: my-datasets pull"):  # fmt: skip
         assert one in " ".join(text.split()), one
     assert isinstance(
         run("info", "released:1.0.1", "--from", store).exception, errors.YankedError

@@ -52,7 +52,7 @@ def run(*args):
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [
-        (["--from-offsets", "never"], 2, "is neither earliest, latest"),
+        (["--from-offsets", "never"], 2, "is not earliest, latest"),
         (["--until", "2026-01-01T00:00:00"], 2, "has no time zone"),
         (["--features", "no_such_module:FEATURES"], 1, "There are no features"),
         (["--features", "no_such_dataset"], 1, "no_such_dataset"),

@@ -56,7 +56,7 @@ def test_what_says_too_little_is_refused(tmp_path, version, changed, least, said
     build(tmp_path, "1.0.0")
     with pytest.raises(VersionGateError) as caught:
         build(tmp_path, version, **changed)
-    caught.match(f"compared:{version} differs from compared:1.0.0 by more than its number says")
+    caught.match(f"The version number of compared:{version} is too low for its changes since")
     caught.match(f"Expected: version {least} or higher")
     caught.match(said)
     caught.match(f"set VERSION to {least}")
@@ -104,8 +104,8 @@ def test_an_older_version_that_the_newer_one_could_not_follow_is_refused(
     build(tmp_path, newer)
     with pytest.raises(VersionGateError) as caught:
         build(tmp_path, older, **changed)
-    caught.match(f"compared:{older} is not a version that compared:{newer}, which is there, could")
-    caught.match(f"no more than a {allowed} change between them; this is a {needed} one")
+    caught.match(f"from compared:{older} to the existing compared:{newer} are too large")
+    caught.match(f"at most a {allowed} change; found a {needed} one")
     caught.match(said)
     caught.match(f"Compared with {tmp_path}/compared/{newer}")
     assert there(tmp_path) == [newer]
@@ -117,9 +117,9 @@ def test_both_neighbours_count(tmp_path):
     """What may come after the one below may still not come before the one above."""
     build(tmp_path, "1.0.0")
     build(tmp_path, "1.2.0")
-    with pytest.raises(VersionGateError, match=r"compared:1\.2\.0, which is there"):
+    with pytest.raises(VersionGateError, match=r"existing compared:1\.2\.0"):
         build(tmp_path, "1.1.0", features=MORE, example=more)
-    with pytest.raises(VersionGateError, match=r"differs from compared:1\.0\.0"):
+    with pytest.raises(VersionGateError, match=r"changes since compared:1\.0\.0"):
         build(tmp_path, "1.1.0", example=other)
     build(tmp_path, "1.1.0", options=BuildOptions(resume=False))  # the class has no other source
 
@@ -131,7 +131,7 @@ def test_versions_are_compared_when_they_are_overwritten_too(tmp_path):
         download_mode=tfds.download.GenerateMode.REUSE_CACHE_IF_EXISTS
     )
     build(tmp_path, "1.0.0", config=overwrite)
-    with pytest.raises(VersionGateError, match=r"compared:1\.0\.1, which is there"):
+    with pytest.raises(VersionGateError, match=r"existing compared:1\.0\.1"):
         build(tmp_path, "1.0.0", config=overwrite, example=other)
 
 
@@ -140,10 +140,10 @@ def test_a_blocked_version_is_no_measure(tmp_path):
     blocked = tfds.core.utils.BlockedVersions({"1.0.1": "Row 5 was damaged."})
     build(tmp_path, "1.0.0")
     build(tmp_path, "1.0.1", example=other, options=BuildOptions(version_gate=False))
-    with pytest.raises(VersionGateError, match=r"differs from compared:1\.0\.1"):
+    with pytest.raises(VersionGateError, match=r"changes since compared:1\.0\.1"):
         build(tmp_path, "1.0.2")
     build(tmp_path, "1.0.2", BLOCKED_VERSIONS=blocked)
-    with pytest.raises(VersionGateError, match=r"differs from compared:1\.0\.2"):
+    with pytest.raises(VersionGateError, match=r"changes since compared:1\.0\.2"):
         build(tmp_path, "1.0.3", example=other, BLOCKED_VERSIONS=blocked)
 
 

@@ -278,7 +278,7 @@ def test_texts_that_are_none(odd, tmp_path):
         export(prepared, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     export(prepared, tmp_path / "out", binary=["raw"])
-    with pytest.raises(errors.FeatureError, match="no feature of texts or bytes nothing"):
+    with pytest.raises(errors.FeatureError, match="no text or bytes feature nothing"):
         export(prepared, tmp_path / "more", binary=["nothing"])
 
 

@@ -99,7 +99,7 @@ def replaced(path):
         (flipped(0), "damaged"),
         (cut, "is not that of this shard|is damaged"),
         (replaced, "is not that of this shard|is damaged"),
-        (os.unlink, r"is not there(.|\n)*my-datasets verify .* says what else is missing"),
+        (os.unlink, r"does not exist(.|\n)*my-datasets verify .* to see what else is missing"),
         (lambda path: path.write_bytes(b""), "not that of this shard|it has 0 records"),
     ],
 )

@@ -78,14 +78,14 @@ def test_how_many_are_otherwise_and_where_the_first_is(tmp_path):
 @pytest.mark.parametrize(
     ("constraints", "told"),
     [
-        ({"ammount": Constraint(minimum=0)}, "'ammount', which is no feature"),
-        ({"amount": Constraint(regex="a")}, "says regex of 'amount'"),
-        ({"amount": Constraint(max_length=1)}, "says max_length of 'amount'"),
-        ({"label": Constraint(minimum=1)}, "says minimum of 'label'"),
-        ({"image": Constraint(allowed=[1])}, "says allowed of 'image'"),
-        ({"label": Constraint(allowed=["cat", "dgo"])}, "allows 'dgo' of 'label'"),
-        ({"small": Constraint(allowed=["1"])}, "allows '1' of 'small'"),
-        ({"text": Constraint(allowed=[1])}, "allows 1 of 'text'"),
+        ({"ammount": Constraint(minimum=0)}, "'ammount', which is not a feature"),
+        ({"amount": Constraint(regex="a")}, "sets regex of 'amount'"),
+        ({"amount": Constraint(max_length=1)}, "sets max_length of 'amount'"),
+        ({"label": Constraint(minimum=1)}, "sets minimum of 'label'"),
+        ({"image": Constraint(allowed=[1])}, "sets allowed of 'image'"),
+        ({"label": Constraint(allowed=["cat", "dgo"])}, "allows 'dgo' for 'label'"),
+        ({"small": Constraint(allowed=["1"])}, "allows '1' for 'small'"),
+        ({"text": Constraint(allowed=[1])}, "allows 1 for 'text'"),
     ],
 )
 def test_what_cannot_be_said_is_refused_before_anything_is_done(tmp_path, constraints, told):
@@ -97,12 +97,12 @@ def test_what_cannot_be_said_is_refused_before_anything_is_done(tmp_path, constr
 @pytest.mark.parametrize("classes", [0, 100_001])
 def test_classes_that_are_not_counted_cannot_all_be_demanded(classes):
     leaf = Leaf(("y",), "number", "int64", classes=classes)
-    with pytest.raises(BuilderError, match="all_labels of 'y', of which the classes are not count"):
+    with pytest.raises(BuilderError, match="all_labels of 'y', whose classes are not count"):
         check_declared({"y": Constraint(all_labels=True)}, [FeatureStatistics(leaf)], "some")
 
 
 def test_an_expression_that_is_none_is_refused_at_once():
-    with pytest.raises(BuilderError, match="is no regular expression"):
+    with pytest.raises(BuilderError, match="is not a valid regular expression"):
         Constraint(regex="(")
 
 

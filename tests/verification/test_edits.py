@@ -165,7 +165,7 @@ def test_another_class_of_a_feature_is_found(version, feature):
     put(version / FEATURES, at, "tensorflow_datasets.core.features.tensor_feature.Tensor")
     code, output = verified(version)
     assert code == 1
-    assert f"error: {FEATURES}: The field {'.'.join(at)} is not as it was" in output
+    assert f"error: {FEATURES}: The field {'.'.join(at)} differs from the manifest" in output
 
 
 @pytest.mark.parametrize("field", ["description", "citation", "releaseNotes", "redistributionInfo"])

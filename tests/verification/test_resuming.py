@@ -60,7 +60,7 @@ def interrupted(version, cache, level, *, after=3, workers=1, **options):
     seen = []
 
     def tell(looked):
-        seen.append(looked.shard)
+        seen.append(looked.stage)
         if len(seen) == after:
             raise Stop
 
@@ -121,7 +121,7 @@ def test_a_killed_run(version, cache, tmp_path, sent, workers, monkeypatch):
 
         def tell(looked):
             with told.open("a") as file:
-                file.write(looked.shard + "\n")
+                file.write(looked.stage + "\n")
             # Whatever the load of the machine, the signal comes before the work is done.
             if len(told.read_text().splitlines()) == 2:
                 signal.pause()
@@ -291,8 +291,8 @@ def test_what_could_not_be_read_is_tried_again(version, cache):
     def tell(looked):
         if not seen:
             gone.rename(aside)
-        seen.append(looked.shard)
-        if looked.shard == gone.name:
+        seen.append(looked.stage)
+        if looked.stage == gone.name:
             aside.rename(gone)
             raise Stop
 
@@ -334,5 +334,5 @@ def test_what_is_old_is_deleted(version, cache, good, monkeypatch):
 
 def test_a_full_disk_is_no_damaged_shard(version, cache, monkeypatch):
     monkeypatch.setattr(shard_reading.Worker, "hashes_of", lambda self, task: Path("/dev/full"))
-    with pytest.raises(DiskFullError, match="notes on the examples cannot be written"):
+    with pytest.raises(DiskFullError, match="cannot write notes on the examples"):
         verify(version, level=Level.DEEP, workers=1, resume_dir=cache)

@@ -1,1 +1,1 @@
-"""Plots and summaries of statistics, as SVG."""
+"""SVG plots and summaries of statistics."""

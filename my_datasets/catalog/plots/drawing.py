@@ -1,14 +1,14 @@
-"""What plots are drawn with: an axis, a frame, bars and their names, as SVG."""
+"""Building blocks of SVG plots: axes, frames, bars and their labels."""
 
 import json
 import math
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
+from my_datasets.core.value_types import JsonObject
 from my_datasets.metadata.dataset_info import MALFORMED
 
 _SMALL = 1e-3
@@ -16,7 +16,7 @@ _LARGE = 1e7
 
 
 def number(value: float) -> str:
-    """Returns a number in about four digits: `1,797`, `0.1235`, `1.5e+09`."""
+    """Formats a number with about four digits: `1,797`, `0.1235`, `1.5e+09`."""
     if not math.isfinite(value):
         return str(value)
     size = abs(value)
@@ -28,7 +28,7 @@ def number(value: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Returns a part of a whole, in percent; a part that is there is never shown as none."""
+    """Formats a share in percent; only an empty part is shown as zero."""
     if not whole or not part:
         return "0 %"
     percent = 100 * part / whole
@@ -40,16 +40,12 @@ def share(part: float, whole: float) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Returns a text of at most so many characters; what is cut off is shown by an ellipsis."""
+    """Cuts a text to at most `most` characters, with an ellipsis."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
-def rule(given: Mapping[str, Any]) -> str:
-    """Returns in words which rows of a source belong to a split.
-
-    Args:
-      given: As it stands in the manifest; one that is none of ours is given as it is.
-    """
+def rule(given: JsonObject) -> str:
+    """Describes a manifest's rule of a split in words; unknown rules stay JSON."""
     try:
         if "parts" in given:
             rows = f"{share(given['parts'][given['part']], 1)} of the rows, chosen by their keys"
@@ -67,7 +63,7 @@ def rule(given: Mapping[str, Any]) -> str:
 WIDTH = 240
 HEIGHT = 64
 ROW = 18
-# Of bars: the width of their names, and of the numbers behind them.
+# Widths of the names left of bars, and of the numbers right of them.
 NAMES = 92
 _NUMBERS = 52
 _LETTERS = 15
@@ -76,39 +72,25 @@ _WIDE = 1.7
 
 @dataclass(frozen=True)
 class Axis:
-    """Where numbers are, from left to right.
-
-    Attributes:
-      least: The number at the left end.
-      most: That at the right end.
-    """
+    """A horizontal axis from `least` to `most`."""
 
     least: float
     most: float
 
     @property
     def length(self) -> float:
-        """Half of its length."""
-        # Halves, because the length itself may be too large for a number.
+        """Half of its length; the length itself may overflow."""
         return self.most / 2 - self.least / 2
 
     def at(self, value: float) -> float:
-        """Returns how far from the left a number is; all are in the middle if they are the same."""
+        """Returns the x position of a number: the middle if the axis has no length."""
         if not self.length:
             return WIDTH / 2
         return WIDTH * min(1.0, max(0.0, (value / 2 - self.least / 2) / self.length))
 
 
 def svg(width: int, height: int, title: str, said: str, parts: Iterable[Markup]) -> Markup:
-    """Returns a plot.
-
-    Args:
-      width: Of the plot, in its own units.
-      height: The same.
-      title: What it is.
-      said: What it shows, in words.
-      parts: What is drawn.
-    """
+    """Returns a plot of `parts`; `said` describes in words what it shows."""
     title, said = _printable(title), _printable(said)
     return Markup(
         '<svg class="plot" role="img" viewBox="0 0 {} {}" aria-label="{}: {}">'
@@ -117,22 +99,16 @@ def svg(width: int, height: int, title: str, said: str, parts: Iterable[Markup])
 
 
 def baseline() -> Markup:
-    """Returns the line on which a histogram stands."""
+    """Returns the baseline of a histogram."""
     return Markup('<path class="axis" d="M0 {}H{}"/>').format(HEIGHT, WIDTH)
 
 
 def name_of_bar(top: int, name: str, *, is_ours: bool = False) -> Markup:
-    """Returns the name of a bar, left of it.
-
-    Args:
-      top: Where its row begins.
-      name: The name.
-      is_ours: Whether it is not one of the data.
-    """
+    """Returns the name left of a bar; `is_ours` if it does not come from the data."""
     shown = _printable(shortened(name, _LETTERS) if name.strip() else repr(name))
     marks = Markup(' class="note"') if is_ours else Markup("")
     width = sum(_WIDE if unicodedata.east_asian_width(one) in "FW" else 1 for one in shown)
-    if width >= _LETTERS - 2:  # that may be too wide, by the font
+    if width >= _LETTERS - 2:  # may be too wide in some fonts
         marks += Markup(' textLength="{}" lengthAdjust="spacingAndGlyphs"').format(NAMES - 8)
     return Markup('<text x="{}" y="{}" text-anchor="end"{}>{}</text>').format(
         NAMES - 6, top + ROW - 5, marks, shown
@@ -140,21 +116,14 @@ def name_of_bar(top: int, name: str, *, is_ours: bool = False) -> Markup:
 
 
 def number_of_bar(top: int, text: str) -> Markup:
-    """Returns what stands right of a bar, whose row begins at `top`."""
+    """Returns the text right of a bar whose row begins at `top`."""
     return Markup('<text x="{}" y="{}" text-anchor="end" class="note">{}</text>').format(
         WIDTH, top + ROW - 5, text
     )
 
 
 def bar(kind: str, top: int, height: int, length: float) -> Markup:
-    """Returns a bar.
-
-    Args:
-      kind: How it is drawn: `bars` or `before`.
-      top: Where it begins.
-      height: How high it is.
-      length: How long it is, from 0 to 1.
-    """
+    """Returns a bar of style `bars` or `before`, with a length from 0 to 1."""
     width = (WIDTH - NAMES - _NUMBERS) * length
     return Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}" rx="1.5"/>').format(
         kind, NAMES, top, place(max(width, 0.5)), height
@@ -162,10 +131,9 @@ def bar(kind: str, top: int, height: int, length: float) -> Markup:
 
 
 def _printable(text: str) -> str:
-    """Returns a text without characters that SVG must not have."""
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
 def place(value: float) -> str:
-    """Returns a position with one digit behind the point."""
+    """Returns a position with one decimal."""
     return f"{value:.1f}".removesuffix(".0")

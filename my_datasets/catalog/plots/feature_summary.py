@@ -1,8 +1,7 @@
-"""The statistics of features as pages show them: facts in words, and plots."""
+"""The statistics of features as facts in words and plots, for pages."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
@@ -10,26 +9,27 @@ from my_datasets.catalog.plots import plots
 from my_datasets.catalog.plots.drawing import number, share, shortened
 from my_datasets.catalog.plots.plots import Histogram
 from my_datasets.core.sizes import human_size
+from my_datasets.core.value_types import JsonObject
 
-# What may be odd about values, in words.
+# Warnings: a member of the statistics, and its description.
 _ODD = (
     ("missing", "missing"),
     ("nan", "not a number"),
     ("infinite", "infinite"),
     ("empty", "empty"),
-    ("unknown", "of no class"),
-    ("outside", "outside of the type"),
-    ("not_text", "no UTF-8"),
+    ("unknown", "without a class"),
+    ("outside", "outside the range of the type"),
+    ("not_text", "not UTF-8"),
 )
-# More distinct numbers are measurements, whose histogram tells more than how often each comes.
+# Of more distinct numbers, a histogram shows more than the count of each.
 _FEW = 12
 _TIMES = "\N{MULTIPLICATION SIGN}"
 _QUOTED = 40
-# Splits that come first.
+# The order of well-known splits.
 _FIRST = {"train": 0, "validation": 1, "test": 2}
-# Frequent texts that are shown.
+# Number of frequent texts to show.
 _OFTEN = 8
-# What is distributed, besides values themselves.
+# Distributions other than that of the values.
 _PARTS = {
     "lengths": "characters",
     "values_per_example": "values in an example",
@@ -41,14 +41,7 @@ _PARTS = {
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """A feature in a split.
-
-    Attributes:
-      split: The split.
-      facts: What is known of it: a name, and a text.
-      warnings: What is odd about it.
-      plots: Plots of it, and what each shows.
-    """
+    """A feature in a split: facts as (name, text), warnings, and plots as (caption, plot)."""
 
     split: str
     facts: tuple[tuple[str, str], ...]
@@ -61,9 +54,9 @@ class FeatureSummary:
     """A feature.
 
     Attributes:
-      name: Its name; empty if an example is nothing else.
-      kind: What its values are: `number`, `label`, `text` or `image`.
-      splits: What it is like in each split.
+      name: Its name; empty if it is the whole example.
+      kind: The kind of its values: `number`, `label`, `text` or `image`.
+      splits: Its summary in each split.
     """
 
     name: str
@@ -71,14 +64,11 @@ class FeatureSummary:
     splits: tuple[SplitSummary, ...]
 
 
-def summaries(statistics: Mapping[str, Any]) -> list[FeatureSummary]:
-    """Returns what statistics say, by feature.
-
-    Args:
-      statistics: By split, as in a manifest.
+def summaries(statistics: JsonObject) -> list[FeatureSummary]:
+    """Returns a summary of each feature, given the statistics by split of a manifest.
 
     Raises:
-      MALFORMED: They are none; see `my_datasets.metadata.dataset_info`.
+      MALFORMED: The statistics are invalid; see `my_datasets.metadata.dataset_info`.
     """
     names = dict.fromkeys(name for split in statistics.values() for name in split["features"])
     found = []
@@ -100,8 +90,8 @@ def in_usual_order(splits: Iterable[str]) -> list[str]:
     return sorted(splits, key=lambda split: (_FIRST.get(split, len(_FIRST)), split))
 
 
-def distributions(feature: Mapping[str, Any]) -> Iterator[tuple[str, Histogram]]:
-    """Yields what is distributed of a feature, and how."""
+def distributions(feature: JsonObject) -> Iterator[tuple[str, Histogram]]:
+    """Yields the distributions of a feature, by name."""
     own = Histogram.of(feature)
     if own is not None:
         yield "values", own
@@ -111,7 +101,7 @@ def distributions(feature: Mapping[str, Any]) -> Iterator[tuple[str, Histogram]]
             yield part, found
 
 
-def _split(split: str, given: Mapping[str, Any], name: str) -> SplitSummary:
+def _split(split: str, given: JsonObject, name: str) -> SplitSummary:
     total = given["values"] + given["missing"]
     odd = [
         f"{given[key]:,} {words} ({share(given[key], total)})"
@@ -130,7 +120,7 @@ def _split(split: str, given: Mapping[str, Any], name: str) -> SplitSummary:
     )
 
 
-def _facts(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _facts(given: JsonObject) -> Iterator[tuple[str, str]]:
     yield "values", f"{given['values']:,}"
     if "mean" in given:
         yield "range", f"{number(given['min'])} to {number(given['max'])}"
@@ -167,8 +157,7 @@ def _facts(given: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield "seconds", f"{number(seconds)} on average"
 
 
-def _plots(given: Mapping[str, Any], name: str) -> Iterator[tuple[str, Markup]]:
-    """Yields what a plot shows, and the plot."""
+def _plots(given: JsonObject, name: str) -> Iterator[tuple[str, Markup]]:
     if given.get("classes"):
         yield "classes", plots.bars(_texts(_by_number(given["classes"])), f"Classes of {name}")
         return
@@ -181,7 +170,7 @@ def _plots(given: Mapping[str, Any], name: str) -> Iterator[tuple[str, Markup]]:
         if found.ends[0] < found.ends[1]:
             words = _PARTS.get(part, part)
             yield words, plots.histogram(found, f"{words.capitalize()} of {name}")
-    # A value that comes once is not frequent.
+    # A value that occurs once is not frequent.
     often = {value: count for value, count in top.items() if count > 1}
     if given["kind"] == "text" and often:
         title = f"Frequent values of {name}"
@@ -190,25 +179,25 @@ def _plots(given: Mapping[str, Any], name: str) -> Iterator[tuple[str, Markup]]:
 
 
 def _by_number(classes: Mapping[str, int]) -> Mapping[str, int]:
-    """Returns classes in the order of their numbers, if they have no other names."""
+    """Sorts classes by number if their names are numbers."""
     if all(name.isascii() and name.isdigit() for name in classes):
         return dict(sorted(classes.items(), key=lambda one: int(one[0])))
     return classes
 
 
-def _texts(counts: Mapping[Any, int]) -> dict[str, int]:
+def _texts(counts: "Mapping[str, int] | Mapping[object, int]") -> dict[str, int]:
     return {
         (number(value) if isinstance(value, float) else shortened(str(value), _QUOTED)): int(count)
         for value, count in counts.items()
     }
 
 
-def _range(distribution: Mapping[str, Any]) -> str:
+def _range(distribution: JsonObject) -> str:
     least, most = number(distribution["min"]), number(distribution["max"])
     return least if least == most else f"{least} to {most}"
 
 
-def _range_and_mean(distribution: Mapping[str, Any]) -> str:
+def _range_and_mean(distribution: JsonObject) -> str:
     if distribution["min"] == distribution["max"]:
         return number(distribution["min"])
     return f"{_range(distribution)}, {number(distribution['mean'])} on average"

@@ -1,13 +1,12 @@
-"""Small plots as SVG that stands in a page: without scripts, for any size, in light and dark.
+"""Small inline SVG plots: without scripts, scalable, for light and dark pages.
 
-Colours come from the page: its text colour, and the variables `--plot`, `--plot-before` and
-`--plot-faint`. Each plot says in words what it shows, to whoever does not see it.
+Colors come from the page: its text color, and the variables `--plot`, `--plot-before` and
+`--plot-faint`. Each plot also has a description in words, for screen readers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from markupsafe import Markup
 
@@ -26,11 +25,12 @@ from my_datasets.catalog.plots.drawing import (
     shortened,
     svg,
 )
+from my_datasets.core.value_types import JsonObject
 
 _STRIP = 8
 _TEXT = 14
 MOST_BARS = 20
-# Of histograms that are compared: how many times as high one may be as the other.
+# How many times as high one of two compared histograms may be before each gets its own scale.
 _FLAT = 8
 
 
@@ -40,9 +40,9 @@ class Histogram:
 
     Attributes:
       edges: The edges of the bins, ascending; one more than there are bins.
-      counts: How many numbers are in each.
-      ends: The least and the largest number.
-      percentiles: 101 of them, or none.
+      counts: The count of each bin.
+      ends: The minimum and maximum.
+      percentiles: All 101 percentiles, or none.
     """
 
     edges: Sequence[float]
@@ -51,8 +51,8 @@ class Histogram:
     percentiles: Sequence[float] = ()
 
     @classmethod
-    def of(cls, distribution: Mapping[str, Any]) -> "Histogram | None":
-        """Returns that of a distribution in a manifest; None of one that has no numbers."""
+    def of(cls, distribution: JsonObject) -> "Histogram | None":
+        """Returns the histogram of a manifest's distribution; None if it has no numbers."""
         given = distribution.get("histogram")
         if not given or not given["counts"]:
             return None
@@ -64,17 +64,12 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """How many numbers there are."""
+        """The number of values."""
         return sum(self.counts)
 
 
 def histogram(given: Histogram, title: str) -> Markup:
-    """Returns a histogram with a strip below: the middle half of the numbers, and nine tenths.
-
-    Args:
-      given: The numbers.
-      title: What they are.
-    """
+    """Returns a histogram above a strip with the middle half and nine tenths of the numbers."""
     axis = Axis(given.edges[0], given.edges[-1])
     most = max(given.counts)
     heights = [HEIGHT * count / max(most, 1) for count in given.counts]
@@ -89,20 +84,12 @@ def histogram(given: Histogram, title: str) -> Markup:
 
 
 def overlaid(before: Histogram, after: Histogram, title: str) -> Markup:
-    """Returns two histograms on one axis, as shares: the former as a dashed line.
-
-    Args:
-      before: The numbers as they were.
-      after: As they are.
-      title: What they are.
-    """
-    axis = Axis(
-        min(before.edges[0], after.edges[0]), max(before.edges[-1], after.edges[-1])
-    )  # fmt: skip
-    # Bins of different widths compare by what falls on a piece of the axis.
+    """Returns two histograms of shares on one axis, `before` as a dashed line."""
+    axis = Axis(min(before.edges[0], after.edges[0]), max(before.edges[-1], after.edges[-1]))
+    # Densities, since bins may differ in width.
     dense = [_densities(one, axis) for one in (before, after)]
     highest = [max(some, default=0) or 1 for some in dense]
-    # The same area for each, unless one of the two would then be flat.
+    # On one scale, unless one of the two would be flat.
     is_flat = max(highest) > _FLAT * min(highest)
     tops = highest if is_flat else [max(highest)] * 2
     old, new = (
@@ -126,13 +113,13 @@ def overlaid(before: Histogram, after: Histogram, title: str) -> Markup:
 def bars(
     counts: Mapping[str, int], title: str, *, total: int | None = None, most_bars: int = MOST_BARS
 ) -> Markup:
-    """Returns a bar for each value; of very many, for the most frequent ones.
+    """Returns a bar for each value, or for the most frequent ones.
 
     Args:
-      counts: How often each value comes.
-      title: What they are.
-      total: How many values there are with those that are not given; None if all are.
-      most_bars: How many bars there may be.
+      counts: The count of each value.
+      title: The title of the plot.
+      total: The number of values, including ones not in `counts`; None if all are in it.
+      most_bars: The maximum number of bars.
     """
     is_all = total is None
     total = sum(counts.values()) if total is None else total
@@ -157,14 +144,9 @@ def bars(
 
 
 def compared_bars(before: Mapping[str, int], after: Mapping[str, int], title: str) -> Markup:
-    """Returns two bars for each value, as shares: the former above, in outline.
+    """Returns two bars of shares for each value, `before` above as an outline.
 
-    Those values come first whose shares moved most.
-
-    Args:
-      before: How often each value came.
-      after: How often it comes.
-      title: What they are.
+    The values whose shares changed most come first.
     """
     totals = max(sum(before.values()), 1), max(sum(after.values()), 1)
     both = {
@@ -193,12 +175,12 @@ def compared_bars(before: Mapping[str, int], after: Mapping[str, int], title: st
 
 
 def waveform(peaks: Sequence[tuple[float, float]], title: str, said: str) -> Markup:
-    """Returns the course of a sound.
+    """Returns the waveform of a sound.
 
     Args:
-      peaks: The least and the largest value of each piece of it, from -1 to 1.
-      title: What it is.
-      said: More about it, in words.
+      peaks: The minimum and maximum of each piece, from -1 to 1.
+      title: The title of the plot.
+      said: A description in words.
     """
     middle = HEIGHT / 2
     wide = WIDTH / max(len(peaks), 1)
@@ -218,7 +200,7 @@ def _bars(axis: Axis, edges: Sequence[float], heights: Sequence[float]) -> str:
             begin, end = axis.at(left), axis.at(right)
             if begin == end:  # all numbers are the same
                 begin, end = begin - 6, end + 6
-            # What is there is seen, however little it is.
+            # Nonzero counts are always visible.
             top = HEIGHT - max(height, 1)
             drawn.append(f"M{place(begin)} {HEIGHT}V{place(top)}H{place(end - 0.6)}V{HEIGHT}z")
     return "".join(drawn)
@@ -268,7 +250,7 @@ def _ends(axis: Axis, ends: tuple[float, float]) -> Markup:
 
 
 def _first(counts: Iterable[tuple[str, int]], most: int) -> tuple[list[tuple[str, int]], int]:
-    """Returns those that are shown, in their order if all are, and how many are not."""
+    """Returns the items to show, in their order if all fit, and the number of others."""
     given = list(counts)
     if len(given) <= most:
         return given, 0

@@ -1,1 +1,1 @@
-"""The first examples of a version, as pages show them."""
+"""The first examples of a version, for pages."""

@@ -1,4 +1,4 @@
-"""The first records of a version: in which files they are, and what they hold."""
+"""Finds and decodes the first records of a version."""
 
 import io
 import itertools
@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,29 +20,23 @@ from my_datasets.records import shard_reader
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.columns import PADDING
 
-# So many records are shown at most, and fewer if they are large: both as pages, and as a file.
+# The maximum number of records to show, and their maximum size.
 _RECORDS = 20
 _BYTES = 32 << 20
-# Records that are read at once.
+# Number of records to read at once.
 AT_ONCE = 4
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """Files that begin with the first records of a split.
-
-    Attributes:
-      split: The split.
-      files: The files, one after the other.
-      file_format: Their format.
-    """
+    """The files with the first records of a split, and their format."""
 
     split: str
     files: tuple[Path, ...]
     file_format: str
 
     def records(self) -> list[bytes]:
-        """Returns the first records: 20 of them, fewer if there are fewer or if they are large.
+        """Returns the first 20 records, or fewer if they are large.
 
         Raises:
           DamagedError, UnknownFormatError: As `my_datasets.records.shard_reader.records`.
@@ -54,11 +47,7 @@ class Beginning:
 
 
 def first_of(parts: Iterable[Sequence[bytes]]) -> list[bytes]:
-    """Returns the first of some records: 20 of them, fewer if they are large.
-
-    Args:
-      parts: The records, some at a time; no more are asked for than are needed.
-    """
+    """Returns the first 20 records of batches, or fewer if they are large; reads no others."""
     found: list[bytes] = []
     held = 0
     for record in itertools.chain.from_iterable(parts):
@@ -70,13 +59,10 @@ def first_of(parts: Iterable[Sequence[bytes]]) -> list[bytes]:
 
 
 def beginning(directory: Path) -> Beginning | None:
-    """Returns where the records of a version's first split are; None if it has none.
-
-    Args:
-      directory: The version's, with its shards or without them.
+    """Returns the files of a version's first split with examples; None if there is none.
 
     Raises:
-      OSError, ValueError: Its metadata cannot be read.
+      OSError, ValueError: The metadata cannot be read.
     """
     declared = Declared.read(directory)
     for split in in_usual_order(declared.splits):
@@ -87,57 +73,47 @@ def beginning(directory: Path) -> Beginning | None:
     return None
 
 
-def decoded(directory: Path, records: Sequence[bytes]) -> list[Any]:
-    """Returns examples: values nested as the features are.
-
-    Args:
-      directory: The version's directory.
-      records: The records.
+def decoded(directory: Path, records: Sequence[bytes]) -> list[object]:
+    """Decodes records of a version; returns values nested like its features.
 
     Raises:
       FeatureError: Only TFDS can read a feature.
-      MissingDependencyError: There are images, and what decodes them is not installed.
-      MisfitError: A record is not what the features declare.
+      MissingDependencyError: An image decoder is not installed.
+      MisfitError: A record does not match the features.
     """
     decoder = Decoder(read_tree(directory))
     return examples_of(decoder(batch_of(records)), len(records))
 
 
 def batch_of(records: Sequence[bytes]) -> RecordBatch:
-    """Returns records as they are decoded together."""
+    """Returns records as a batch."""
     sizes = np.array([len(record) for record in records], np.int64)
     stops = np.cumsum(sizes)
     data = np.frombuffer(b"".join([*records, bytes(PADDING)]), np.uint8)
     return RecordBatch(data, stops - sizes, stops)
 
 
-# What is fetched at once, and at all.
+# The size of a fetched block, and the maximum per file.
 _BLOCK = 256 << 10
 _BUFFER = 4 * _BLOCK
 MOST_FETCHED = 64 << 20
 
-# Given the first byte and the one after the last, gives the bytes between.
+# Returns the bytes from a begin to an end.
 Fetch = Callable[[int, int], bytes]
 
 
 class TooMuchError(PrintableError):
-    """More of a file would have to be fetched than is."""
+    """Too much of a file would have to be fetched."""
 
 
 def first_records(fetch: Fetch, size: int, file_format: str) -> list[bytes]:
     """Returns the first records of a shard.
 
-    The checksums of its format are compared, as far as it has any; that of the file is not known
-    without reading all of it.
-
-    Args:
-      fetch: Gives parts of the shard.
-      size: Its size in bytes.
-      file_format: Its format.
+    They are verified only by the format's own checksums, if it has any.
 
     Raises:
       DamagedError, UnknownFormatError: As `my_datasets.records.shard_reader.records`.
-      TooMuchError: The first records lie too far apart, or are too large.
+      TooMuchError: The first records are too large or too far apart.
     """
     file = RangedFile(fetch, size)
     if file_format == "array_record":
@@ -147,7 +123,7 @@ def first_records(fetch: Fetch, size: int, file_format: str) -> list[bytes]:
 
 
 class RangedFile(io.RawIOBase):
-    """A file elsewhere, of which those blocks are fetched that are read."""
+    """A remote file; blocks are fetched when they are read."""
 
     def __init__(self, fetch: Fetch, size: int) -> None:
         """Fetches nothing yet; see `first_records`."""
@@ -158,11 +134,11 @@ class RangedFile(io.RawIOBase):
         self._blocks: dict[int, bytes] = {}
 
     def readable(self) -> bool:
-        """It is."""
+        """Returns True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Returns True."""
         return True
 
     def tell(self) -> int:
@@ -170,23 +146,23 @@ class RangedFile(io.RawIOBase):
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Goes elsewhere; returns the position."""
+        """Moves to another position, and returns it."""
         from_where = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         self._at = max(0, from_where + offset)
         return self._at
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Reads what fits, or what is left; returns how many bytes."""
+        """Fills the buffer as far as possible; returns the number of bytes."""
         found = self.part(self._at, self._at + len(buffer))
         buffer[: len(found)] = found
         self._at += len(found)
         return len(found)
 
     def part(self, begin: int, end: int) -> bytes:
-        """Returns the bytes from one position to another; fewer at the end of the file.
+        """Returns the bytes from `begin` to `end`, or to the end of the file.
 
         Raises:
-          TooMuchError: That makes too many of them.
+          TooMuchError: Too much would have been fetched.
         """
         end = min(end, self._size)
         if begin >= end:
@@ -197,7 +173,7 @@ class RangedFile(io.RawIOBase):
         return found[begin - first * _BLOCK : end - first * _BLOCK]
 
     def _bring(self, first: int, last: int) -> None:
-        """Fetches those blocks that are not here, in one request for each gap."""
+        """Fetches missing blocks, with one request for each gap."""
         missing = [one for one in range(first, last + 1) if one not in self._blocks]
         if (len(self._blocks) + len(missing)) * _BLOCK > MOST_FETCHED:
             raise TooMuchError(
@@ -214,10 +190,10 @@ class RangedFile(io.RawIOBase):
 
 
 def _of_array_records(file: RangedFile, size: int) -> list[bytes]:
-    """Returns the first records of a shard in ArrayRecord, whose reader takes only names of files.
+    """Returns the first records of an ArrayRecord shard, whose reader needs a local file.
 
-    It is given one with a hole in its middle. What lies in the hole has wrong checksums, so that
-    the reader says so if it needs more of it.
+    It reads a sparse copy with a hole in the middle. Data in the hole fails the format's checksums,
+    so the reader reports when it needs more; the hole then shrinks.
     """
     known = _BUFFER
     with tempfile.TemporaryDirectory(prefix="first-records-") as scratch:

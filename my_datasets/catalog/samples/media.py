@@ -1,9 +1,8 @@
-"""Arrays of pixels as pictures that a browser shows, small enough for a page."""
+"""Encodes arrays of pixels as small pictures for pages."""
 
 import io
 import wave
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,37 +10,33 @@ from markupsafe import Markup
 
 from my_datasets.catalog.plots import plots
 from my_datasets.catalog.plots.drawing import number
+from my_datasets.core.value_types import Array
 from my_datasets.dependencies import missing_dependency
 
 try:
     from PIL import Image
 except ModuleNotFoundError as missing:
-    raise missing_dependency("PIL", needed_for="pictures in pages") from missing
+    raise missing_dependency("PIL", needed_for="pictures on pages") from missing
 
-Pixels = npt.NDArray[Any]
+Pixels = Array
 
-# Pictures are made so small; those that are smaller than this are shown pixel by pixel.
+# The longest side of pictures, and below which each pixel is shown as a square.
 _LONGEST_SIDE = 384
 _SMALL = 96
 _QUALITY = 80
-# Where no value is larger than this share of the type's largest, all would be nearly black.
+# Images whose maximum is below this share of the type's range are brightened.
 _DARK = 0.25
 
 
-def largest(pixels: Any) -> float:
-    """Returns the largest value of an image, or of a list of them."""
+def largest(pixels: "Array | list[Array]") -> float:
+    """Returns the maximum of an image or a list of images."""
     if isinstance(pixels, list) or pixels.dtype.kind == "O":
         return max((largest(one) for one in pixels), default=0.0)
     return float(np.max(pixels, initial=0))
 
 
 def white(dtype: str, most: float) -> float:
-    """Returns the value that is shown as white.
-
-    Args:
-      dtype: The type of the pixels.
-      most: The largest value that there is.
-    """
+    """Returns the value to show as white, given the dtype and maximum of all pixels."""
     kind = np.dtype(dtype)
     if kind.kind == "f":
         return 1.0
@@ -50,17 +45,15 @@ def white(dtype: str, most: float) -> float:
 
 
 def is_small(pixels: Pixels) -> bool:
-    """Returns whether there are so few pixels that each is to be seen."""
+    """Returns whether each pixel should be visible."""
     height, width = pixels.shape[:2]
     return bool(max(height, width) <= _SMALL)
 
 
 def encoded_picture(pixels: Pixels, brightest: float) -> tuple[bytes, str]:
-    """Returns a picture as a file, and how its name ends.
+    """Encodes pixels of shape [height, width, channels]; returns a file and its extension.
 
-    Args:
-      pixels: Of shape [height, width, channels].
-      brightest: The value that is shown as white.
+    `brightest` is the value to show as white.
     """
     scaled = np.nan_to_num(pixels.astype(np.float32)) * (255 / brightest)
     shown = np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
@@ -78,17 +71,14 @@ def encoded_picture(pixels: Pixels, brightest: float) -> tuple[bytes, str]:
 Course = npt.NDArray[np.float32]
 
 _PIECES = 120
-# So much of a sound is put into its file.
 _SECONDS = 10
 _CHANNELS = 2
 
 
-def scaled(samples: npt.NDArray[Any], dtype: str) -> Course:
-    """Returns samples from -1 to 1, shape [length, channels].
+def scaled(samples: Array, dtype: str) -> Course:
+    """Scales samples of shape [length] or [length, channels] to -1..1; [length, channels].
 
-    Args:
-      samples: Of shape [length], or [length, channels].
-      dtype: Their type as declared. TFDS stores those of 16 bits as int64.
+    `dtype` is the declared one; TFDS stores 16-bit samples as int64.
     """
     given = samples.reshape(len(samples), -1)[:, :_CHANNELS].astype(np.float32)
     given = np.nan_to_num(given)
@@ -101,12 +91,7 @@ def scaled(samples: npt.NDArray[Any], dtype: str) -> Course:
 
 
 def encoded_sound(course: Course, rate: int) -> tuple[bytes, bool]:
-    """Returns the beginning of a sound as a WAV file, and whether there is more.
-
-    Args:
-      course: From -1 to 1, shape [length, channels].
-      rate: Samples per second.
-    """
+    """Returns the beginning of a sound as a WAV file, and whether there is more."""
     played = course[: _SECONDS * rate]
     file = io.BytesIO()
     with wave.open(file, "wb") as writer:
@@ -118,16 +103,10 @@ def encoded_sound(course: Course, rate: int) -> tuple[bytes, bool]:
 
 
 def plot(course: Course, title: str, seconds: float) -> Markup:
-    """Returns the course of a sound.
-
-    Args:
-      course: From -1 to 1, shape [length, channels].
-      title: What it is.
-      seconds: How long it is; 0 if that is not known.
-    """
+    """Returns the waveform of a sound; `seconds` is its duration, or 0 if unknown."""
     edges = np.linspace(0, len(course), min(_PIECES, len(course)) + 1).astype(int)
     pieces = [course[a:b] for a, b in pairwise(edges.tolist())]
     peaks = [(float(one.min()), float(one.max())) for one in pieces]
     loudest = float(np.abs(course).max())
     length = f"{number(round(seconds, 2))} seconds" if seconds else f"{len(course):,} samples"
-    return plots.waveform(peaks, title, f"{length}, at most {loudest:.0%} of the loudest there is")
+    return plots.waveform(peaks, title, f"{length}, peak {loudest:.0%} of full scale")

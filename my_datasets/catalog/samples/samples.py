@@ -1,4 +1,4 @@
-"""A few examples of a version, as pages show them: pictures, sounds, texts and numbers."""
+"""Prepares a few examples for pages: pictures, sounds, texts and numbers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from markupsafe import Markup
 
 from my_datasets.catalog.plots.drawing import number, shortened
@@ -18,21 +17,19 @@ from my_datasets.input_pipeline.decode.decoder import FeatureMismatchError
 from my_datasets.metadata.features import Leaf, leaves_of, read_tree
 from my_datasets.records.shard_reader import DamagedError, UnknownFormatError
 
-Array = npt.NDArray[Any]
-
 # Why examples cannot be read.
 UNREADABLE = (
     MyDatasetsError, FeatureMismatchError, DamagedError, UnknownFormatError, ImportError, OSError,
     MemoryError,
 )  # fmt: skip
-# How many examples are shown of each kind.
+# The number of examples to show, by kind.
 _PICTURES = 12
 _SOUNDS = 6
 _ROWS = 10
-# Pictures of one example: of a film, or of a list of them.
+# Pictures per example, from a video or a list of images.
 _FRAMES = 4
 _BOXES = 50
-# Characters of a text that are shown at once, and at all.
+# Characters of a text to show collapsed and expanded.
 _SHORT = 160
 _LONGEST = 4000
 _NUMBERS = 8
@@ -40,7 +37,7 @@ _NUMBERS = 8
 
 @dataclass(frozen=True)
 class Box:
-    """A bounding box, in shares of the picture's size."""
+    """A bounding box, relative to the picture's size."""
 
     x: float
     y: float
@@ -51,15 +48,9 @@ class Box:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture.
+    """A picture of a feature; `width` and `height` are those of the stored image.
 
-    Attributes:
-      feature: The feature's name.
-      file: The file that holds it.
-      width: In pixels, as it is stored.
-      height: The same.
-      is_small: Whether it has so few pixels that each is to be seen.
-      boxes: What is marked in it.
+    `is_small` says whether to show each pixel as a square.
     """
 
     feature: str
@@ -72,14 +63,12 @@ class Picture:
 
 @dataclass(frozen=True)
 class Sound:
-    """A sound.
+    """A sound of a feature, and its waveform.
 
     Attributes:
-      feature: The feature's name.
-      file: The file that holds it; empty if it cannot be played.
-      seconds: How long it is; 0 if that is not known.
-      is_cut: Whether only its beginning is in the file.
-      plot: Its course.
+      file: The name of its file; empty if it cannot be played.
+      seconds: Its duration; 0 if unknown.
+      is_cut: Whether the file has only its beginning.
     """
 
     feature: str
@@ -91,13 +80,7 @@ class Sound:
 
 @dataclass(frozen=True)
 class Value:
-    """A value in words.
-
-    Attributes:
-      text: As much of it as is shown at once.
-      rest: All of it, where that is more.
-      is_number: Whether it is one number.
-    """
+    """A value as text; `rest` has all of it if `text` is cut off."""
 
     text: str
     rest: str = ""
@@ -106,14 +89,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Sample:
-    """An example.
-
-    Attributes:
-      name: Which one, such as `train[3]`.
-      pictures: Its pictures.
-      sounds: Its sounds.
-      values: Its other values, by feature.
-    """
+    """An example, named like `train[3]`, with its values other than media by feature."""
 
     name: str
     pictures: tuple[Picture, ...] = ()
@@ -123,14 +99,11 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """Some examples.
+    """The first examples of a split, with the contents of media files by name.
 
     Attributes:
-      split: Of which split.
-      samples: The examples.
-      files: The contents of the files they need, by name.
-      note: What is to be said of them, or why there are none.
-      first: Where they are, and some more; None if there are none.
+      note: A remark, or why there are no examples.
+      first: Where these and the following examples are stored.
     """
 
     split: str = ""
@@ -141,18 +114,12 @@ class Samples:
 
     @property
     def has_media(self) -> bool:
-        """Whether there is anything to see or to hear."""
+        """Whether there are pictures or sounds."""
         return any(one.pictures or one.sounds for one in self.samples)
 
 
 def samples(version_dir: Path, first: Beginning | None, declared: Sequence[Feature]) -> Samples:
-    """Returns the first examples of a version.
-
-    Args:
-      version_dir: The directory with its metadata.
-      first: Where its first examples are; None if it has none.
-      declared: Its features.
-    """
+    """Returns the first examples of a version with the features `declared`."""
     if first is None:
         return Samples(note="It has no examples.")
     try:
@@ -175,7 +142,7 @@ def _is_sound(leaf: Leaf, declared: Sequence[Feature]) -> bool:
 
 
 class _Reading:
-    """Examples that are being made into samples."""
+    """Converts examples to samples."""
 
     def __init__(self, split: str, leaves: Sequence[Leaf], declared: Sequence[Feature]) -> None:
         self._split = split
@@ -186,7 +153,7 @@ class _Reading:
         self._sounds = [leaf for leaf in leaves if _is_sound(leaf, declared)]
         self._boxes = [leaf for leaf in leaves if kinds.get(leaf.name) == "bounding box"]
         media = {*self._pictures, *self._sounds}
-        # Boxes are drawn where there is exactly one picture to draw them in.
+        # Boxes are drawn only if there is exactly one picture.
         self._is_drawn = len(self._pictures) == 1 and not self._pictures[0].sequence
         media |= set(self._boxes) if self._is_drawn else set()
         self._others = [leaf for leaf in leaves if leaf not in media]
@@ -207,13 +174,13 @@ class _Reading:
         return Samples(self._split, tuple(found), self._files, " ".join(self._notes))
 
     def _brightest(self, leaf: Leaf, rows: Sequence[Any]) -> float:
-        """Returns the number that is shown as white."""
+        """Returns the value to show as white."""
         found = max((media.largest(_of(row, leaf)) for row in rows), default=0.0)
         white = media.white(leaf.dtype, found)
         if white != media.white(leaf.dtype, np.inf):
             self._notes.append(
-                f"The values of {leaf.name or 'the image'} are at most {number(found)}: they are "
-                "shown brighter than they are."
+                f"The values of {leaf.name or 'the image'} are at most {number(found)}, so it is "
+                "shown brightened."
             )
         return white
 
@@ -234,7 +201,7 @@ class _Reading:
                 )  # fmt: skip
 
     def _marked(self, row: Any) -> Iterator[Box]:
-        """Yields the boxes of an example; TFDS's are (top, left, bottom, right), from 0 to 1."""
+        """Yields the boxes of an example; TFDS stores (top, left, bottom, right) from 0 to 1."""
         for leaf in self._boxes:
             places = np.asarray(_of(row, leaf), np.float64).reshape(-1, 4)
             labels = self._labels(leaf, row, len(places))
@@ -243,7 +210,7 @@ class _Reading:
                     yield Box(left, top, right - left, bottom - top, label)
 
     def _labels(self, box: Leaf, row: Any, count: int) -> list[str]:
-        """Returns what boxes are called: by the label beside them."""
+        """Returns the names of boxes, from a label feature beside them."""
         for leaf in self._others:
             if leaf.labels is not None and leaf.path[:-1] == box.path[:-1]:
                 given = np.asarray(_of(row, leaf)).reshape(-1)
@@ -261,7 +228,7 @@ class _Reading:
                 seconds = len(course) / leaf.sample_rate
                 name = f"{at}-sound-{number_of_leaf}.wav"
                 self._files[name], is_cut = media.encoded_sound(course, leaf.sample_rate)
-            title = f"The course of {leaf.name or 'the sound'} in {self._split}[{at}]"
+            title = f"Waveform of {leaf.name or 'the sound'} in {self._split}[{at}]"
             yield Sound(leaf.name, name, seconds, is_cut, media.plot(course, title, seconds))
 
 

@@ -1,10 +1,9 @@
-"""What the page of a dataset shows: all that is known of it, ready for the template."""
+"""The content of a dataset's page, ready for the template."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
@@ -20,6 +19,7 @@ from my_datasets.catalog.samples.first_records import beginning
 from my_datasets.catalog.samples.samples import Samples, samples
 from my_datasets.catalog.site.snippets import Snippet, snippets
 from my_datasets.catalog.templating import first_words, prose, web_address
+from my_datasets.core.value_types import JsonObject
 from my_datasets.errors import MyDatasetsError, problem_of
 from my_datasets.exporting.version_summary import About
 from my_datasets.metadata.content import ShardContent
@@ -30,7 +30,7 @@ from my_datasets.resolving.blocked import reason_in_metadata
 
 @dataclass(frozen=True)
 class SplitSection:
-    """A split: its examples, the number of its shards, and their size in bytes."""
+    """A split: its numbers of examples and shards, and their size in bytes."""
 
     name: str
     examples: int
@@ -40,15 +40,7 @@ class SplitSection:
 
 @dataclass(frozen=True)
 class VersionRow:
-    """A version in the list of all.
-
-    Attributes:
-      offered: The version.
-      notes: Its release notes.
-      digest: That of its content; empty if it is not known.
-      examples: How many it has.
-      changes: What changed since the one before it; None if it is the first.
-    """
+    """A row in the list of versions, with the changes since the previous one, if any."""
 
     offered: CatalogVersion
     notes: Markup
@@ -59,21 +51,12 @@ class VersionRow:
 
 @dataclass(frozen=True)
 class Card:
-    """What the page of a dataset shows.
+    """The content of a dataset's page, which shows the version `offered`.
 
     Attributes:
-      dataset: The dataset.
-      offered: The version that is shown.
-      problem: Why there is nothing to show; empty if there is.
-      about: What its metadata say.
-      supervised: Which features are input and target, if that is declared.
-      splits: Its splits.
-      summaries: Its statistics.
-      samples: Some of its examples.
-      versions: All its versions, newest first.
-      snippets: Code that loads it.
-      manifest: Its manifest; None if it has none.
-      blocked: Why it must not be used; empty if it may.
+      problem: Why the version cannot be shown; else empty.
+      supervised: Its input and target features, if declared.
+      blocked: Why it is blocked; else empty.
     """
 
     dataset: Dataset
@@ -91,48 +74,48 @@ class Card:
 
     @property
     def name(self) -> str:
-        """Its name with the config."""
+        """The dataset's name with the config."""
         return self.dataset.full_name
 
     @property
     def reference(self) -> str:
-        """Its name with the config and the version."""
+        """The full name with config and version."""
         return f"{self.name}:{self.offered.version}"
 
     @cached_property
     def description(self) -> Markup:
-        """What its builder says of it."""
+        """The description as HTML."""
         return prose(self.about.description, self.dataset.name)
 
     @cached_property
     def summary(self) -> str:
-        """The first words of that."""
+        """The first words of the description."""
         return first_words(self.about.description, self.dataset.name)
 
     @property
     def is_told(self) -> bool:
-        """Whether its builder says no more of it than the first words."""
+        """Whether the summary is the whole description."""
         text = " ".join(self.about.description.split()).removeprefix(f"# {self.dataset.name} ")
         return text == self.summary
 
     @property
     def homepages(self) -> list[str]:
-        """Where there is more about it."""
+        """Safe URLs of its homepages."""
         return [found for one in self.about.urls if (found := web_address(one))]
 
     @property
     def examples(self) -> int:
-        """How many examples it has."""
+        """The number of examples."""
         return sum(one.examples for one in self.splits)
 
     @property
     def bytes(self) -> int:
-        """The size of its shards."""
+        """The size of all shards."""
         return sum(one.bytes for one in self.splits)
 
     @property
     def shards(self) -> list[ShardContent]:
-        """Its shards, where the manifest has them."""
+        """The shards listed in its manifest."""
         content = self.manifest.content if self.manifest else None
         return [one for split in content.splits.values() for one in split.shards] if content else []
 
@@ -144,15 +127,9 @@ def card(
     *,
     with_samples: bool = True,
 ) -> Card:
-    """Returns what the page of a dataset shows.
+    """Returns the content of a dataset's page; invalid metadata becomes its `problem`.
 
-    Whatever is wrong with its metadata is told there; other datasets are shown all the same.
-
-    Args:
-      where: Where it is.
-      dataset: The dataset.
-      comparing: Finds what changed; None to leave that out.
-      with_samples: Whether examples are read.
+    Without `comparing` it shows no changes, and without `with_samples` no examples.
     """
     shown = dataset.shown
     if shown.path is None:
@@ -195,8 +172,8 @@ def _card(
     )  # fmt: skip
 
 
-def _names_in(key: Any) -> Iterator[str]:
-    """Yields the features of an input or a target that has several, as TFDS nests them."""
+def _names_in(key: object) -> Iterator[str]:
+    """Yields the names of the features in an input or target, which TFDS may nest."""
     if isinstance(key, Mapping):
         if "featureKey" in key:
             yield str(key["featureKey"])
@@ -208,9 +185,7 @@ def _names_in(key: Any) -> Iterator[str]:
             yield from _names_in(one)
 
 
-def _splits(
-    info: Mapping[str, Any], declared: Declared, manifest: Manifest | None
-) -> list[SplitSection]:
+def _splits(info: JsonObject, declared: Declared, manifest: Manifest | None) -> list[SplitSection]:
     noted = {str(one["name"]): int(one.get("numBytes", 0)) for one in info.get("splits", [])}
     content = manifest.content if manifest else None
     if content:
@@ -224,7 +199,7 @@ def _splits(
 
 
 def _versions(
-    dataset: Dataset, info: Mapping[str, Any], comparing: VersionComparer | None
+    dataset: Dataset, info: JsonObject, comparing: VersionComparer | None
 ) -> list[VersionRow]:
     rows = []
     older = [*dataset.versions[1:], None]
@@ -234,9 +209,7 @@ def _versions(
     return rows
 
 
-def _version(
-    offered: CatalogVersion, newest: Mapping[str, Any], changes: Changes | None
-) -> VersionRow:
+def _version(offered: CatalogVersion, newest: JsonObject, changes: Changes | None) -> VersionRow:
     notes = newest.get("releaseNotes", {}).get(str(offered.version), "")
     digest, examples = "", 0
     try:

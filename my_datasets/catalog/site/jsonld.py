@@ -1,8 +1,7 @@
-"""What pages say to machines: schema.org's terms, and Croissant."""
+"""Machine-readable metadata of pages: schema.org and Croissant."""
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
 
 from my_datasets.catalog.releases import CatalogContents
 from my_datasets.catalog.samples.first_records import batch_of
@@ -17,14 +16,14 @@ from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.metadata.features import Leaf, known_leaves
 
 EXAMPLES = "samples/examples.parquet"
-# The room that examples may take for whoever loads the description.
+# The maximum size of examples.
 _MOST_BYTES = 4 << 20
 
 
-def schema_org(card: Card) -> dict[str, Any]:
-    """Returns a dataset in the terms of https://schema.org/Dataset, for search engines."""
+def schema_org(card: Card) -> dict[str, object]:
+    """Returns a dataset as https://schema.org/Dataset, for search engines."""
     about = card.about
-    found: dict[str, Any] = {
+    found: dict[str, object] = {
         "@context": "https://schema.org/",
         "@type": "Dataset",
         "name": card.name,
@@ -42,7 +41,7 @@ def schema_org(card: Card) -> dict[str, Any]:
 
 
 def examples_file(card: Card) -> bytes | None:
-    """Returns the first examples as a Parquet file; None if they cannot be had."""
+    """Returns the first examples as a Parquet file; None if they are unavailable."""
     path, first = card.offered.path, card.samples.first
     if path is None or first is None:
         return None
@@ -53,12 +52,9 @@ def examples_file(card: Card) -> bytes | None:
 
 
 def croissant(where: CatalogContents, card: Card, *, has_examples: bool) -> str:
-    """Returns a dataset's description for Croissant; nothing if there can be none.
+    """Returns a dataset's Croissant description; "" if Croissant cannot express it.
 
-    Args:
-      where: Where it is.
-      card: The dataset.
-      has_examples: Whether the first examples lie beside it.
+    `has_examples` says whether a file with the first examples is beside it.
     """
     leaves: list[Leaf] = []
     if has_examples and card.offered.path is not None:

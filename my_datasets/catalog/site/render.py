@@ -1,11 +1,11 @@
-"""The catalogue as a static site: an index, and a page for each dataset."""
+"""The catalog as a static site: an index, and a page for each dataset."""
 
 import hashlib
 import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from jinja2.utils import htmlsafe_json_dumps
@@ -15,6 +15,7 @@ from my_datasets.catalog.site.dataset_page import Card, card
 from my_datasets.catalog.site.jsonld import EXAMPLES, croissant, examples_file, schema_org
 from my_datasets.catalog.site.search_index import Entry, facets, style
 from my_datasets.catalog.templating import UnshowableError, render, static
+from my_datasets.core.progress import OnProgress, Progress, ignore
 from my_datasets.errors import DataDirError
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.storage import addresses
@@ -26,33 +27,31 @@ _PLAIN = re.compile(r"[A-Za-z0-9_][\w+.-]{0,99}", re.ASCII)
 
 
 class Site:
-    """A static site that is written anew.
-
-    While it is written, readers find old pages and new ones; each of them is whole.
+    """A static site that is being updated; readers find old and new pages, all complete.
 
     Attributes:
-      told: What it is to be told the next time it is written: texts by name.
+      told: Options to remember for the next update, by name.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        """Looks whether it may be written there.
+        """Reads which files an earlier run has written.
 
         Raises:
-          DataDirError: There is something else, or it cannot be written.
+          DataDirError: The directory holds something else, or cannot be written.
         """
         self._directory = addresses.local_path(directory, "The directory of the site")
         self._before, self.told = self._known()
         self._written: set[str] = set()
 
     def write(self, path: str, contents: str | bytes) -> None:
-        """Writes a file, if it is not there with these contents.
+        """Writes a file unless its contents are unchanged.
 
         Args:
-          path: Its name in the site; parts are divided by `/`.
-          contents: A text is written in UTF-8.
+          path: Its path in the site, with `/`.
+          contents: Its contents; text is encoded as UTF-8.
 
         Raises:
-          DataDirError: It cannot be written.
+          DataDirError: The file cannot be written.
         """
         data = contents.encode("utf-8", "replace") if isinstance(contents, str) else contents
         target = self._directory / path
@@ -65,15 +64,15 @@ class Site:
         except OSError as error:
             raise DataDirError(
                 f"{target} cannot be written: {error.strerror}.",
-                fix="name a directory with room that may be written",
+                fix="name a writable directory with enough space",
             ) from error
 
     def begin(self) -> None:
-        """Notes that the directory is ours, before anything is put there."""
+        """Marks the directory as ours, before anything else is written."""
         self._mark(self._before)
 
     def finish(self) -> None:
-        """Deletes the files of the site as it was before that are no more part of it."""
+        """Deletes files of earlier runs that are no longer part of the site."""
         gone = self._before - self._written
         for path in sorted(gone):
             target = self._directory / path
@@ -89,7 +88,7 @@ class Site:
         self.write(MARKER, json.dumps(marker, indent=0) + "\n")
 
     def _known(self) -> tuple[set[str], dict[str, str]]:
-        """Returns the files that an earlier run has written, and what it left for this one."""
+        """Returns the files and remembered options of an earlier run."""
         try:
             known = json.loads((self._directory / MARKER).read_text("utf-8"))
             told = {str(name): str(text) for name, text in known.get("told", {}).items()}
@@ -97,14 +96,14 @@ class Site:
         except (OSError, *MALFORMED):
             if self._directory.is_dir() and any(self._directory.iterdir()):
                 raise DataDirError(
-                    f"{self._directory} holds something else than a catalogue.",
+                    f"{self._directory} is not a catalog site.",
                     fix="name an empty directory, or one that does not exist",
                 ) from None
             return set(), {}
 
 
 def plain(name: str) -> str:
-    """Returns a name that may stand in an address and in a path, for any name."""
+    """Returns a name that is safe in URLs and paths."""
     if _PLAIN.fullmatch(name) and not name.endswith(".") and ".." not in name:
         return name
     letters = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-")[:40]
@@ -122,13 +121,7 @@ _ASSETS = ("catalog.css", "catalog.js", "icon.svg")
 
 @dataclass(frozen=True)
 class Rendered:
-    """What was made.
-
-    Attributes:
-      datasets: How many datasets, configs counted.
-      versions: How many versions of them.
-      problems: What cannot be shown, and why, by dataset.
-    """
+    """A finished site: its numbers of datasets and versions, and datasets that cannot be shown."""
 
     datasets: int
     versions: int
@@ -143,19 +136,19 @@ def write(
     address: str | None = None,
     comparing: VersionComparer | None = None,
     with_samples: bool = True,
-    report: Callable[[str], None] = lambda _: None,
+    report: OnProgress = ignore,
 ) -> Rendered:
-    """Writes a catalogue, or renews it.
+    """Generates or updates a site.
 
     Args:
-      where: What there is.
-      directory: Where to.
-      title: What it is called; None for what it is called already.
-      address: The address that pages name as that of the store, if others reach it by another
-        one; None for the one they name already.
-      comparing: Finds what changed from version to version; None to leave that out.
-      with_samples: Whether examples are read and shown.
-      report: Is told of each dataset when its page is written.
+      where: The datasets.
+      directory: The output directory.
+      title: The title of the site; None to keep it.
+      address: The URL of the store to show on pages, if readers use a different one; None to keep
+        it.
+      comparing: Compares versions; None to show no changes.
+      with_samples: Whether to read and show examples.
+      report: Called after each page.
 
     Raises:
       DataDirError: The directory holds something else, or cannot be written.
@@ -170,6 +163,7 @@ def write(
         site.write(f"assets/{name}", static(name))
     entries: list[Entry] = []
     problems: dict[str, str] = {}
+    done = 0
     for _, group in itertools.groupby(where.datasets, key=lambda one: one.name):
         some = list(group)
         pages = {one.config: _page_of(one) for one in some}
@@ -178,7 +172,7 @@ def write(
             try:
                 _write_page(site, title, where, made, pages)
             except (UnshowableError, *MALFORMED) as error:
-                # Metadata that say other things than they should.
+                # Invalid metadata.
                 made = Card(one, one.shown, problem=f"{type(error).__name__}: {error}")
                 _write_page(site, title, where, made, pages)
             if made.problem:
@@ -190,7 +184,8 @@ def write(
                         made, pages[one.config], {str(name): page for name, page in others.items()}
                     )
                 )
-            report(made.name)
+            done += 1
+            report(Progress(f"writing {made.name}", done, len(where.datasets)))
     found = facets(entries)
     site.write("assets/facets.css", style(found, entries))
     index = {"title": title, "root": "", "where": where, "entries": entries, "facets": found}

@@ -1,4 +1,4 @@
-"""How datasets are found in the index: by words, kind, licence and size; also without scripts."""
+"""Search in the index by words, kind, license and size; works without scripts, too."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from functools import cached_property
 from my_datasets.catalog.plots.drawing import shortened
 from my_datasets.catalog.site.dataset_page import Card
 
-# Sizes by which datasets are found, in bytes.
+# The size classes, in bytes.
 _SIZES = (
     (10 << 20, "up to 10 MiB"),
     (1 << 30, "up to 1 GiB"),
@@ -15,19 +15,13 @@ _SIZES = (
 )
 _LARGER = "larger than 100 GiB"
 _UNKNOWN = "not declared"
-# Characters of what a dataset is found by.
+# The maximum number of characters to search in.
 _MOST_WORDS = 2000
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A dataset in the index.
-
-    Attributes:
-      card: That of its default config.
-      page: Its page.
-      configs: Its other configs, and their pages.
-    """
+    """A dataset in the index: its default config, and the pages of its other configs by name."""
 
     card: Card
     page: str
@@ -35,22 +29,22 @@ class Entry:
 
     @property
     def licence(self) -> str:
-        """Its licence, for finding it."""
+        """Its license, for the filter."""
         return self.card.about.licence or _UNKNOWN
 
     @property
     def size(self) -> str:
-        """About how large it is, for finding it."""
+        """Its size class, for the filter."""
         return next((name for most, name in _SIZES if self.card.bytes <= most), _LARGER)
 
     @property
     def features(self) -> str:
-        """Its features, as far as there is room."""
+        """The names of its features, possibly cut off."""
         return shortened(", ".join(_unique(one.name for one in self.card.about.features)), 800)
 
     @property
     def classes(self) -> str:
-        """The names of its first classes, as far as there is room."""
+        """The names of its first classes, possibly cut off."""
         labels = [one for one in self.card.about.features if one.class_names]
         told = ", ".join(_unique(name for one in labels for name in one.class_names))
         is_all = all(one.classes == len(one.class_names) for one in labels)
@@ -58,7 +52,7 @@ class Entry:
 
     @property
     def contents(self) -> str:
-        """How many features and classes it has, in words."""
+        """Its numbers of features and classes, in words."""
         features = len([one for one in self.card.about.features if one.name])
         classes = sum(one.classes or 0 for one in self.card.about.features)
         told = [_counted(features, "feature", "features"), _counted(classes, "class", "classes")]
@@ -67,13 +61,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Facet:
-    """What is chosen among to find datasets.
-
-    Attributes:
-      name: Its name in pages.
-      title: What it is called.
-      values: Each value, and how many datasets have it.
-    """
+    """A filter of datasets: its name in HTML, its title, and each value with its count."""
 
     name: str
     title: str
@@ -84,16 +72,16 @@ class Facet:
         return {value: number for number, (value, _) in enumerate(self.values)}
 
     def numbers_of(self, entry: Entry) -> tuple[int, ...]:
-        """Returns which of the values a dataset has."""
+        """Returns the numbers of a dataset's values."""
         return tuple(sorted(self._numbers[value] for value in _values(self.name, entry)))
 
     def class_of(self, entry: Entry) -> str:
-        """Returns by which class of style the dataset is told; no data are in it."""
+        """Returns the CSS class of a dataset's values; it contains no data."""
         return "-".join([f"of-{self.name}", *map(str, self.numbers_of(entry))])
 
 
 def facets(entries: Sequence[Entry]) -> list[Facet]:
-    """Returns by what datasets are found."""
+    """Returns the filters."""
 
     def counted(name: str) -> dict[str, int]:
         found: dict[str, int] = {}
@@ -113,10 +101,10 @@ def facets(entries: Sequence[Entry]) -> list[Facet]:
 
 
 def style(some: Sequence[Facet], entries: Sequence[Entry]) -> str:
-    """Returns the style by which facets work without scripts.
+    """Returns the CSS that makes filters work without scripts.
 
-    Where values of a facet are chosen, those datasets are not shown that have none of these. There
-    is a rule for each combination of values that a dataset has.
+    If values of a filter are selected, it hides datasets with none of them. There is one rule for
+    each combination of values that occurs.
     """
     rules = []
     for facet in some:

@@ -1,4 +1,4 @@
-"""Code that loads a version, to be copied from its page."""
+"""Code snippets that load a version."""
 
 from dataclasses import dataclass
 
@@ -6,21 +6,14 @@ from my_datasets.catalog.releases import CatalogContents, CatalogVersion, Datase
 
 _BATCH = 64
 _SIZE = (224, 224)
-# The format that our readers for JAX and PyTorch take, and the one that tf.data does not.
+# The format that our readers for JAX and PyTorch support, and the one that tf.data does not.
 _READ_BY_US = "tfrecord"
 _NOT_BY_TENSORFLOW = "array_record"
 
 
 @dataclass(frozen=True)
 class Snippet:
-    """A piece of code.
-
-    Attributes:
-      title: What it is for.
-      language: Of the code.
-      code: The code.
-      note: What is to be said of it.
-    """
+    """A piece of code, with the title of its tab, its language, and a note."""
 
     title: str
     language: str
@@ -37,16 +30,7 @@ def snippets(
     has_sizes: bool,
     file_format: str = _READ_BY_US,
 ) -> list[Snippet]:
-    """Returns code that loads a version.
-
-    Args:
-      where: Where it is.
-      dataset: The dataset.
-      shown: The version.
-      split: One of its splits.
-      has_sizes: Whether its images are of different sizes.
-      file_format: The format of its shards.
-    """
+    """Returns code that loads a split of a version; `has_sizes` if its images differ in size."""
     reference = repr(f"{dataset.full_name}:{shown.version}")
     origin = repr(where.origin)
     options = [f"split={split!r}", f"batch_size={_BATCH}"]
@@ -60,7 +44,7 @@ def snippets(
         given = [reference, f"data_dir={origin}", *options]
         loaded = f"mds.load({reference}, data_dir={origin}, split={split!r})"
     arguments = ", ".join(given)
-    # TFDS reads stores in directories and in gs:// by itself.
+    # TFDS can read stores in directories and in gs://.
     by_tfds = "://" not in where.origin or where.origin.startswith("gs://")
     found = []
     if file_format != _NOT_BY_TENSORFLOW:
@@ -105,7 +89,7 @@ def snippets(
 
 
 def _word(quoted: str) -> str:
-    """Returns a text in Python's quotes as a word of a shell."""
+    """Quotes a Python string literal for a shell."""
     import ast
     import shlex
 

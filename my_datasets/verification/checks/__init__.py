@@ -1,1 +1,1 @@
-"""One check in a file: each takes a subject, and yields what it finds."""
+"""One check per module: each takes a version, and yields issues."""

@@ -1,17 +1,17 @@
-"""Whether the files of a version are there, of their size, and no others: nothing is read."""
+"""Checks the names and sizes of a version's files, without reading shards."""
 
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
 from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.machine import unless_out_of_memory
+from my_datasets.core.value_types import JsonObject
 from my_datasets.metadata import sidecars
 from my_datasets.metadata.sidecars import Sidecar
 from my_datasets.records import index, shard_provider
@@ -21,11 +21,11 @@ _LOOKS_LIKE_A_SHARD = re.compile(r"-\d{5,}-of-\d{5,}(\.\w+)?$")
 
 
 def check(subject: ComparedVersion, *, read: bool) -> Iterator[Issue]:
-    """Yields what is wrong with the files.
+    """Yields missing, different and extra files.
 
     Args:
       subject: The version.
-      read: Whether the bytes of sidecars are compared, too. Those of shards are not.
+      read: Whether to compare the bytes of sidecars, too.
     """
     if subject.declared is None:
         return
@@ -36,7 +36,7 @@ def check(subject: ComparedVersion, *, read: bool) -> Iterator[Issue]:
         for one in split.shards
     }
     counts = {one.name: one.examples for some in subject.declared.splits.values() for one in some}
-    # Where the two do not agree, that is told elsewhere.
+    # Another check reports where the two differ.
     counts |= {
         one.name: one.examples
         for split in (said.splits.values() if said else ())
@@ -54,7 +54,7 @@ def check(subject: ComparedVersion, *, read: bool) -> Iterator[Issue]:
 def _recorded(
     subject: ComparedVersion, shards: set[str], told: set[str], *, read: bool
 ) -> Iterator[Issue]:
-    """Yields what is wrong with sidecars, and other files that the manifest lists."""
+    """Yields issues of sidecars and other files in the manifest."""
     made = subject.manifest
     if made is None or not made.metadata_copy:
         return
@@ -64,34 +64,34 @@ def _recorded(
             what = f"{sidecars.kind_of(name)} of {of[name]}" if name in of else "file"
             yield from _file(subject.path / name, what, one, read=read)
     for name in sorted(of.keys() - made.files.keys()):
-        # An index that was made later is compared with its shard.
+        # An index that was created later is compared with its shard.
         if sidecars.kind_of(name) is Sidecar.KEYS and (subject.path / name).exists():
             yield Issue(
-                "extra-sidecar", name, f"The keys of {of[name]} are not in the manifest, so "
-                "nothing says whether they are right.", "delete the file",
+                "extra-sidecar", name, f"The keys of {of[name]} are not in the manifest, so they "
+                "cannot be verified.", "delete the file",
             )  # fmt: skip
 
 
-def _file(path: Path, what: str, recorded: Mapping[str, Any], *, read: bool) -> Iterator[Issue]:
-    """Yields how a file differs from what the manifest records of it."""
+def _file(path: Path, what: str, recorded: JsonObject, *, read: bool) -> Iterator[Issue]:
+    """Yields the difference between a file and the manifest."""
     is_index = sidecars.kind_of(path.name) is Sidecar.OFFSETS
     fix = f"my-datasets index {path.parent} --overwrite" if is_index else ANEW
     size = path.stat().st_size if path.is_file() else None
     if size is None:
-        yield Issue("missing-file", path.name, f"The {what} is not there.", fix)
+        yield Issue("missing-file", path.name, f"The {what} is missing.", fix)
     elif path.is_symlink():
         yield Issue("link", path.name, f"The {what} is a symbolic link.", fix)
     elif size != recorded["bytes"]:
         yield Issue(
-            "size", path.name, f"The {what} has another size than when it was made.", fix,
+            "size", path.name, f"The size of the {what} differs from the manifest.", fix,
             f"{recorded['bytes']:,} bytes", f"{size:,} bytes",
         )  # fmt: skip
     elif not os.access(path, os.R_OK):
         yield denied(path, PermissionError("permission denied"))
-    # An index is compared with its shard when that is read.
+    # An index is compared with its shard when the shard is read.
     elif read and not is_index and (found := regular_files.sha256_of(path)) != recorded["sha256"]:
         yield Issue(
-            "other-bytes", path.name, f"The {what} is another file than when it was made.", fix,
+            "other-bytes", path.name, f"The {what} differs from the manifest.", fix,
             f"SHA-256 {recorded['sha256'][:16]}", found[:16],
         )  # fmt: skip
 
@@ -100,7 +100,7 @@ def _shard(path: Path, size: int | None, examples: int | None) -> Iterator[Issue
     try:
         state = path.lstat()
     except FileNotFoundError:
-        yield Issue("missing-shard", path.name, "The shard is not there.", ANEW)
+        yield Issue("missing-shard", path.name, "The shard is missing.", ANEW)
         return
     except OSError as error:
         yield denied(path, error)
@@ -108,15 +108,15 @@ def _shard(path: Path, size: int | None, examples: int | None) -> Iterator[Issue
     if stat.S_ISLNK(state.st_mode):
         yield Issue(
             "link", path.name, "The shard is a symbolic link, whose target may change.",
-            "put the file itself in its place", found=f"a link to {path.readlink()}",
+            "replace the link with the file itself", found=f"a link to {path.readlink()}",
         )  # fmt: skip
         return
     if not stat.S_ISREG(state.st_mode):
-        yield Issue("no-file", path.name, "The shard is no regular file.", ANEW)
+        yield Issue("no-file", path.name, "The shard is not a regular file.", ANEW)
         return
     if size is not None and state.st_size != size:
         yield Issue(
-            "size", path.name, "The shard has another size than when it was made.", ANEW,
+            "size", path.name, "The size of the shard differs from the manifest.", ANEW,
             f"{size:,} bytes", f"{state.st_size:,} bytes",
         )  # fmt: skip
     if not os.access(path, os.R_OK):
@@ -132,23 +132,23 @@ def _index(path: Path, size: int, examples: int) -> Iterator[Issue]:
         return
     try:
         offsets = np.asarray(sidecars.offsets_of(beside))
-    except Exception as error:  # of a damaged header, NumPy raises whatever Python's parser does
-        yield stale_index(path, f"no index: {error}")
+    except Exception as error:  # NumPy raises any error of Python's parser for a damaged header
+        yield stale_index(path, f"an invalid index: {error}")
         return
     if offsets.dtype != np.uint64 or offsets.ndim != 1 or len(offsets) != examples + 1:
         yield stale_index(path, f"{offsets.dtype} of shape {offsets.shape}")
     elif offsets[0] != 0 or int(offsets[-1]) != size:
         yield stale_index(path, f"from byte {int(offsets[0]):,} to {int(offsets[-1]):,}")
     elif (offsets[1:] <= offsets[:-1]).any():
-        yield stale_index(path, "records that end before they begin")
+        yield stale_index(path, "offsets that do not increase")
 
 
 def stale_index(path: Path, found: str) -> Issue:
-    """Returns what is wrong with the record index of a shard."""
+    """Returns the issue of a record index that does not match its shard."""
     return Issue(
         "stale-index", index.path_of(path).name,
-        f"The record index of {path.name} is not that of this shard.",
-        f"my-datasets index {path.parent} --overwrite", "where the shard's records begin", found,
+        f"The record index does not match {path.name}.",
+        f"my-datasets index {path.parent} --overwrite", "the offsets of the shard's records", found,
     )  # fmt: skip
 
 
@@ -165,23 +165,23 @@ def _others(directory: Path, shards: set[str]) -> Iterator[Issue]:
             )  # fmt: skip
         if path.name.endswith(".partial"):
             yield Issue(
-                "half-written", path.name, "The file was not finished.", "delete it",
+                "half-written", path.name, "The file is incomplete.", "delete it",
                 severity=Severity.WARNING,
             )  # fmt: skip
         elif sidecars.kind_of(name) is not None:
             yield Issue(
-                "extra-sidecar", name, "The file is named like a sidecar of a shard that is not "
+                "extra-sidecar", name, "The file has the name of a sidecar, but its shard is not "
                 "part of this version.", "delete it",
             )  # fmt: skip
         elif _LOOKS_LIKE_A_SHARD.search(name):
             yield Issue(
-                "extra-shard", path.name, "The file looks like a shard, and belongs to no split.",
-                "move it to where it belongs, or delete it",
+                "extra-shard", path.name, "The file looks like a shard, but belongs to no split.",
+                "move it elsewhere, or delete it",
             )  # fmt: skip
 
 
 def denied(path: Path, error: OSError) -> Issue:
-    """Returns what is wrong with a shard that the system does not give."""
+    """Returns the issue of a shard that the operating system cannot read."""
     unless_out_of_memory(error)
     return Issue(
         "unreadable-shard", path.name, "The shard cannot be read.",

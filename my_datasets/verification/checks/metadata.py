@@ -1,4 +1,4 @@
-"""Whether the metadata of a version agree with each other, and with where it lies."""
+"""Checks that the metadata of a version is consistent, and matches its directory."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from my_datasets.printable import clipped
 
 
 def check(subject: ComparedVersion) -> Iterator[Issue]:
-    """Yields what does not agree."""
+    """Yields inconsistencies."""
     misplaced = list(_place(subject))
     yield from misplaced
     yield from _essentials(subject)
@@ -23,8 +23,8 @@ def check(subject: ComparedVersion) -> Iterator[Issue]:
         if not any(issue.node == FILE_NAME for issue in subject.issues):
             yield Issue(
                 "no-manifest", FILE_NAME,
-                "Nothing says what should be in this version, so only its own checksums count.",
-                f"my-datasets adopt {subject.path} notes what is in it now",
+                "There is no manifest, so only the format's own checksums are verified.",
+                f"run my-datasets adopt {subject.path} to write one",
                 severity=Severity.WARNING,
             )  # fmt: skip
         return
@@ -33,8 +33,7 @@ def check(subject: ComparedVersion) -> Iterator[Issue]:
         if found != said.schema:
             yield Issue(
                 "other-features", "features.json",
-                "The features, or the names of their classes, are not those the data were made "
-                "with.",
+                "The features, or the names of their classes, differ from the manifest.",
                 ANEW, f"schema digest {said.schema[:12]}", found[:12],
             )  # fmt: skip
     else:
@@ -47,12 +46,12 @@ def check(subject: ComparedVersion) -> Iterator[Issue]:
 
 
 def _edits(subject: ComparedVersion, told: set[str], *, of_features: bool) -> Iterator[Issue]:
-    """Yields each field that was edited, of files that can be read.
+    """Yields each edited field of readable files.
 
     Args:
       subject: The version.
-      told: Fields of `dataset_info.json` that other issues are about.
-      of_features: Whether fields of `features.json` are looked at: no other issue is about them.
+      told: Fields of `dataset_info.json` that have another issue.
+      of_features: Whether to check `features.json`; no if it has another issue.
     """
     recorded = subject.manifest.metadata_copy if subject.manifest else {}
     unreadable = {issue.node for issue in subject.issues}
@@ -65,7 +64,7 @@ def _edits(subject: ComparedVersion, told: set[str], *, of_features: bool) -> It
         ]
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         yield Issue(
-            "unreadable-metadata", "the metadata", "They cannot be compared with the manifest.",
+            "unreadable-metadata", "the metadata", "It cannot be compared with the manifest.",
             ANEW, found=f"{type(error).__name__}: {error}",
         )  # fmt: skip
         return
@@ -76,7 +75,7 @@ def _edits(subject: ComparedVersion, told: set[str], *, of_features: bool) -> It
             continue
         yield Issue(
             "other-metadata", name,
-            f"The field {clipped(field)} is not as it was when the version was made.", ANEW,
+            f"The field {clipped(field)} differs from the manifest.", ANEW,
             recorded_value, value,
         )  # fmt: skip
 
@@ -90,7 +89,7 @@ def _essentials(subject: ComparedVersion) -> Iterator[Issue]:
         if found.get(name) != value:
             yield Issue(
                 "other-metadata", "dataset_info.json",
-                f"The field {clipped(name)} is not as it was when the version was made.", ANEW,
+                f"The field {clipped(name)} differs from the manifest.", ANEW,
                 clipped(json.dumps(value)), clipped(json.dumps(found.get(name))),
             )  # fmt: skip
 
@@ -103,14 +102,14 @@ def _place(subject: ComparedVersion) -> Iterator[Issue]:
     if VersionNumber.parse(folder.name) is not None and folder.name != version:
         yield Issue(
             "other-version", "dataset_info.json",
-            "The metadata are those of another version than the directory's.",
+            "The metadata is for another version than the directory.",
             ANEW, folder.name, version,
         )  # fmt: skip
     parent = name.rpartition("/")[2]
     if VersionNumber.parse(folder.name) is not None and folder.parent.name != parent:
         yield Issue(
             "other-dataset", "dataset_info.json",
-            "The metadata are those of another dataset or config than the directory's.",
+            "The metadata is for another dataset or config than the directory.",
             ANEW, folder.parent.name, name,
         )  # fmt: skip
 
@@ -133,7 +132,7 @@ def _splits(subject: ComparedVersion) -> Iterator[Issue]:
             found = next((one for one in theirs if one not in ours), None)
             yield Issue(
                 "other-shards", node,
-                "dataset_info.json has other shards, or other counts, than the manifest.", ANEW,
+                "dataset_info.json and the manifest list different shards or counts.", ANEW,
                 _shown(expected), _shown(found),
             )  # fmt: skip
 

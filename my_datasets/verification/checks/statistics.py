@@ -1,4 +1,4 @@
-"""Whether values are what the builder declared of them, and numbers that their type holds."""
+"""Checks values against the builder's constraints and their type."""
 
 import heapq
 import itertools
@@ -25,15 +25,15 @@ from my_datasets.statistics.drift import drifted
 
 
 def check_noted_constraints(subject: ComparedVersion) -> Iterator[Issue]:
-    """Yields what the statistics in the manifest say: values that are none of their type."""
+    """Yields values that do not fit their type, according to the manifest's statistics."""
     for split, found in (subject.manifest.statistics if subject.manifest else {}).items():
         for feature, one in found["features"].items():
             if one.get("outside"):
                 yield Issue(
                     "outside", f"split {split}, feature {feature}",
-                    "Values are no classes of the label." if one["kind"] == "label"
-                    else "Values are none of the feature's type: readers get others.",
-                    "build the version anew from values that fit, or declare a wider type",
+                    "Values are not classes of the label." if one["kind"] == "label"
+                    else "Values do not fit the feature's type: readers get other values.",
+                    "rebuild the version with values that fit, or declare a wider type",
                     found=f"{one['outside']:,} of them",
                 )  # fmt: skip
 
@@ -41,12 +41,9 @@ def check_noted_constraints(subject: ComparedVersion) -> Iterator[Issue]:
 def check_constraints_again(
     subject: ComparedVersion, scratch: Path, workers: int
 ) -> Iterator[Issue]:
-    """Yields what is not as the manifest says that the builder declared; reads all examples.
+    """Yields violations of the constraints in the manifest; reads all examples.
 
-    Args:
-      subject: The version; its shards are whole.
-      scratch: A directory that is not there yet, for what is needed only now.
-      workers: How many processes read.
+    The shards must be undamaged. `scratch` is a temporary directory to create.
     """
     leaves = features.known_leaves(subject.path)
     if subject.manifest is None or subject.declared is None or leaves is None:
@@ -65,7 +62,7 @@ def check_constraints_again(
         )
         for feature, told in violations(found, declared):
             yield Issue(
-                "constraint", f"feature {feature}", "Values are not what the builder declares.",
+                "constraint", f"feature {feature}", "Values violate the builder's constraints.",
                 ANEW, found=told,
             )  # fmt: skip
     finally:
@@ -73,9 +70,9 @@ def check_constraints_again(
 
 
 def check_drift(subject: ComparedVersion) -> Iterator[Issue]:
-    """Yields what moved since the nearest lower version beside it, as the manifests say.
+    """Yields the drift since the next lower version beside it, according to their manifests.
 
-    It is an error where the builder declares how far a feature may be, else a warning: data may
+    Drift is an error if the builder declares a limit for the feature, else a warning: data may
     change for good reasons.
     """
     if subject.manifest is None or subject.declared is None:
@@ -94,9 +91,10 @@ def check_drift(subject: ComparedVersion) -> Iterator[Issue]:
         yield Issue(
             "drift",
             f"split {one.split}, feature {one.feature}",
-            f"Its {one.statistic} are not what they were in {name}:{before[0]}.",
-            "see both with my-datasets stats; if it is meant to be so, say it in the release "
-            "notes" + ("" if one.feature in limits else ", and set max_drift in CONSTRAINTS"),
+            f"Its {one.statistic} differ from those in {name}:{before[0]}.",
+            "compare both with my-datasets stats; if the change is intended, mention it in the "
+            "release notes"
+            + ("" if one.feature in limits else ", and set max_drift in CONSTRAINTS"),
             expected=f"a {one.measure} distance of at most {one.threshold:g}; {one.before}",
             found=f"{one.distance:.3f}; {one.after}",
             severity=Severity.ERROR if one.feature in limits else Severity.WARNING,
@@ -127,11 +125,11 @@ _SHOWN = 3
 
 
 def check_digests(said: Content | None, splits: Mapping[str, Sequence[Hashes]]) -> Iterator[Issue]:
-    """Yields where examples are others, or there more than once, in one split or in two.
+    """Yields differences from the manifest, and duplicates within and across splits.
 
     Args:
-      said: What the manifest says; None if it says nothing.
-      splits: The hashes of each split's examples, shard after shard.
+      said: The content in the manifest; None if it has none.
+      splits: The hashes of each split's examples, by shard.
     """
     for name, parts in splits.items():
         expected = said.splits.get(name) if said else None
@@ -142,8 +140,8 @@ def check_digests(said: Content | None, splits: Mapping[str, Sequence[Hashes]]) 
             continue
         yield Issue(
             "other-order" if same else "other-examples", f"split {name}",
-            "The examples are the same, in another order." if same else
-            "The examples are not those the version was made with.",
+            "The examples are the same, in a different order." if same else
+            "The examples differ from those in the manifest.",
             ANEW, f"digest {expected.ordered[:16]}", content.ordered(parts)[:16],
         )  # fmt: skip
     for name, parts in splits.items():
@@ -158,9 +156,9 @@ def _repeated(name: str, parts: Sequence[Hashes]) -> Iterator[Issue]:
         shown = ", ".join(f"{a:,} and {b:,}" for a, b in copies.places)
         yield Issue(
             "duplicates", f"split {name}",
-            f"{copies.different:,} different examples are there more than once, value for value: "
+            f"{copies.different:,} examples occur more than once, value for value: "
             f"{copies.copies:,} copies.",
-            "leave the copies out, or take them for what they are",
+            "remove the copies, unless they are intended",
             found=f"{shown} (counted from 0)" + (", ..." if copies.different > _SHOWN else ""),
             severity=Severity.WARNING,
         )  # fmt: skip
@@ -180,8 +178,8 @@ def _leak(
         shown = ", ".join(f"{one} {a:,} and {other} {b:,}" for a, b in places)
         yield Issue(
             "leak", f"splits {one} and {other}",
-            f"{count:,} different examples are in both, value for value.",
-            "leave them out of one, or split by a group that keeps them together",
+            f"{count:,} examples are in both, value for value.",
+            "remove them from one split, or split by a group that keeps them together",
             found=f"{shown} (counted from 0)" + (", ..." if count > _SHOWN else ""),
             severity=Severity.WARNING,
         )  # fmt: skip

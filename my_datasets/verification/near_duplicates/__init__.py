@@ -1,1 +1,1 @@
-"""Images and texts of different splits that are nearly the same."""
+"""Finds near-duplicate images and texts across splits."""

@@ -1,4 +1,4 @@
-"""Whether images or texts of one split are nearly the same as some of another one."""
+"""Finds images and texts that are near-duplicates of ones in another split."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,22 +29,22 @@ from my_datasets.verification.near_duplicates.similarity_hashes import (
 from my_datasets.verification.observer import ObservedShard
 
 _SHOWN = 3
-# More bits make bands so narrow that nearly all images have one in common.
+# With more bits, bands are so narrow that nearly all images share one.
 _MOST_BITS = 12
 _FIX = (
-    "look at them; if they are copies, leave them out of one split, or split by a group that keeps "
+    "look at them; if they are copies, remove them from one split, or split by a group that keeps "
     "them together"
 )
 
 
 @dataclass(frozen=True)
 class NearDuplicates:
-    """What counts as nearly the same.
+    """When images or texts count as near-duplicates.
 
     Attributes:
-      image_distance: In how many of the 64 bits of their perceptual hashes images may differ.
-      text_similarity: How many of the runs of five characters that are in either text are in both;
-        from 0 to 1.
+      image_distance: The maximum distance of 64-bit perceptual hashes, in bits.
+      text_similarity: The minimum Jaccard similarity of the sets of five-character runs, from 0
+        to 1.
     """
 
     image_distance: int = 6
@@ -61,25 +61,15 @@ class NearDuplicates:
             raise InvalidOptionError(
                 f"Texts cannot be compared with a similarity of {self.text_similarity}.",
                 "Expected: from 0.5 to 1",
-                fix="0.8 finds texts of which some words were changed",
+                fix="0.8 finds texts with a few changed words",
             )
 
 
 class NearDuplicateCheck:
-    """A `watching.Check` for images and texts that are nearly the same in two splits.
-
-    Attributes:
-      watches: What notes them.
-      not_checked: What cannot be compared, and why.
-    """
+    """An `observer.Check` for near-duplicate images and texts across splits."""
 
     def __init__(self, options: NearDuplicates, tree: Any, splits: int) -> None:
-        """Looks for what can be compared.
-
-        Args:
-          options: What counts as nearly the same.
-          tree: The features; None if they are not known.
-          splits: How many splits there are.
+        """Finds the features that can be compared; `tree` is None if they are unknown.
 
         Raises:
           MissingDependencyError: The extra `near-duplicates` is not installed.
@@ -98,12 +88,12 @@ class NearDuplicateCheck:
         if not self.watches:
             self.not_checked.append(
                 "near-duplicates: "
-                + ("the features are not known" if tree is None
-                   else "there is one split only" if splits < 2 else "no feature can be compared")
+                + ("the features are unknown" if tree is None
+                   else "there is only one split" if splits < 2 else "no feature can be compared")
             )  # fmt: skip
 
     def issues(self, splits: Mapping[str, Sequence[ObservedShard]]) -> Iterator[Issue]:
-        """See `watching.Check`."""
+        """See `observer.Check`."""
         for watch in self.watches:
             if isinstance(watch, ImageHashes):
                 images = {name: ImageFingerprints(watch, shards) for name, shards in splits.items()}
@@ -132,7 +122,7 @@ def _pairs(one: Side, other: Side, most: float) -> Pairs:
     def apart(a: Numbers, b: Numbers) -> npt.NDArray[np.float64]:
         found = one.apart(other, a, b)
         near = np.flatnonzero(found <= most)
-        # Examples that are the same, value for value, are told as that.
+        # Another check reports exact duplicates.
         same = near[one.whole(a[near]) == other.whole(b[near])]
         found[same] = np.inf
         return found
@@ -152,6 +142,6 @@ def _told(one: Side, other: Side, names: tuple[str, str], found: Pairs) -> Issue
     return Issue(
         "near-duplicate", f"splits {names[0]} and {names[1]}, feature {one.feature}",
         f"{'' if found.is_complete else 'At least '}{counts[0]:,} {one.noun} of {names[0]} and "
-        f"{counts[1]:,} of {names[1]} are nearly the same as one of the other split.",
+        f"{counts[1]:,} of {names[1]} are near-duplicates of one in the other split.",
         _FIX, found=f"{pairs}{more}", severity=Severity.WARNING,
     )  # fmt: skip

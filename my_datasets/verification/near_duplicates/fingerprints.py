@@ -1,7 +1,7 @@
-"""What was noted of the images, or texts, of two splits, and how far they are apart.
+"""The hashes of images and texts of a split, and their distances.
 
-Things that are alike are the same in some band of what is noted of them. So only those are compared
-that have a band in common: found by sorting.
+Similar items have the same key in at least one band, so only items that share a key are compared;
+sorting finds them.
 """
 
 import heapq
@@ -9,12 +9,12 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from my_datasets.core.hash_sets import map_hashes
+from my_datasets.core.value_types import Array
 from my_datasets.verification.near_duplicates import similarity_hashes
 from my_datasets.verification.near_duplicates.similarity_hashes import (
     BITS,
@@ -26,22 +26,22 @@ from my_datasets.verification.observer import ObservedShard, shown
 
 Numbers = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
-# (the keys of the things of one side in a band, those that their partners have in it, each way)
+# (the keys of the second side in a band, all variants of the keys of the first side in it)
 Band = tuple[Keys, Iterable[Keys]]
 
-# Candidates that are compared at once, and in all.
+# The number of candidates to compare at once, and in all.
 _PAIRS_AT_ONCE = 1 << 20
 MOST = 1 << 30
 
 
 @dataclass
 class Pairs:
-    """What was found.
+    """The pairs found.
 
     Attributes:
-      one: Which things of the first side have a partner; shape [n].
-      other: Which of the second side.
-      closest: The closest pairs: how far they are apart, and their numbers.
+      one: Which items of the first side have a partner; shape [n].
+      other: Which items of the second side do.
+      closest: The closest pairs: distance, and the numbers of both items.
       is_complete: Whether all candidates were compared.
     """
 
@@ -60,16 +60,15 @@ def find(
     shown: int,
     budget: int = MOST,
 ) -> Pairs:
-    """Finds pairs of things of two sides.
+    """Finds pairs of items of two sides.
 
     Args:
-      sizes: How many things there are on each side.
+      sizes: The number of items on each side.
       bands: The bands.
-      apart: Returns how far things of the two sides are apart, infinite for pairs that do not
-        count, given their numbers.
-      most: How far they may be apart.
-      shown: How many of the closest pairs are wanted.
-      budget: How many candidates are compared, at most.
+      apart: Returns the distances of items, given their numbers; infinite to skip a pair.
+      most: The maximum distance.
+      shown: The number of closest pairs to return.
+      budget: The maximum number of candidates.
     """
     found = Pairs(np.zeros(sizes[0], np.bool_), np.zeros(sizes[1], np.bool_), [])
     for keys, partners in bands:
@@ -86,7 +85,7 @@ def find(
 
 
 def _candidates(wanted: Keys, in_order: Keys) -> Iterator[tuple[Numbers, Numbers]]:
-    """Yields which things have the same key: their numbers, and places in the sorted keys."""
+    """Yields items with equal keys: their numbers, and positions in the sorted keys."""
     begins = np.searchsorted(in_order, wanted, side="left")
     counts = np.searchsorted(in_order, wanted, side="right") - begins
     ends = np.cumsum(counts)
@@ -113,42 +112,34 @@ def _note(
     found.other[other[near]] = True
     first = near[np.lexsort((other[near], one[near], distances[near]))][: shown + 1]
     told = zip(distances[first].tolist(), one[first].tolist(), other[first].tolist(), strict=True)
-    # A pair may have several bands in common.
+    # A pair may share several bands.
     found.closest = heapq.nsmallest(shown, {*found.closest, *told})
 
 
-# If fewer than this part of them are different, texts are names of something.
+# If a smaller share of texts is distinct, they are names rather than texts.
 _DIFFERENT = 0.25
-# Signatures that are looked at at once.
 _AT_ONCE = 1 << 16
 
 
 class Side(ABC):
-    """What was noted of the images, or texts, of one feature in one split.
-
-    Of those whose notes are the same, the first stands for all.
+    """The images or texts of one feature in one split; items with equal hashes are one.
 
     Attributes:
-      noun: What they are.
-      row: What is noted of each.
+      noun: The word for the items.
+      row: The dtype of notes.
       feature: The feature's name.
-      copies: How many each of those that are compared stands for; shape [n].
-      hashes: Of each of those that are compared; shape [n].
-      total: How many there are in all.
+      copies: The number of equal items that each one stands for; shape [n].
+      hashes: The hash of each; shape [n].
+      total: The number of all items.
     """
 
     noun: str
-    row: np.dtype[Any]
+    row: np.dtype[np.void]
 
     def __init__(
         self, watch: ImageHashes | TextSignatures, shards: Sequence[ObservedShard]
     ) -> None:
-        """Maps the notes.
-
-        Args:
-          watch: What noted them.
-          shards: The split's.
-        """
+        """Maps the watch's notes on the split's shards."""
         self.feature = watch.leaf.name
         self.shards = shards
         self._parts = [
@@ -170,36 +161,30 @@ class Side(ABC):
     @staticmethod
     @abstractmethod
     def why_not(sides: Sequence["Side"]) -> str:
-        """Returns which of them, of all splits, are not compared, and why; empty if all are."""
+        """Returns which items of all splits are not compared, and why; else ""."""
 
     @abstractmethod
     def bands(self, other: "Side", most: float) -> Iterator[Band]:
-        """Yields bands, in one of which those that are so close have the same keys.
-
-        Args:
-          other: The other side.
-          most: How far they may be apart.
-        """
+        """Yields bands; items of both sides within distance `most` share a key in one of them."""
 
     @abstractmethod
     def apart(self, other: "Side", one: Numbers, two: Numbers) -> npt.NDArray[np.float64]:
-        """Returns how far some of this side and some of the other are apart; shape [n]."""
+        """Returns the distances of items of both sides; shape [n]."""
 
     @staticmethod
     @abstractmethod
     def said(distance: float) -> str:
-        """Returns how far two are apart, for a message."""
+        """Returns a distance, for a message."""
 
     def _compared(self) -> Numbers:
-        """Returns the numbers of those that are compared."""
         return np.arange(self.total)
 
-    def _all(self, member: str) -> npt.NDArray[Any]:
+    def _all(self, member: str) -> Array:
         parts = [part[member] for part in self._parts]
         return np.concatenate([np.zeros(0, self.row[member]), *parts])
 
-    def taken(self, member: str, chosen: Numbers) -> npt.NDArray[Any]:
-        """Returns what was noted of some of those that are compared."""
+    def taken(self, member: str, chosen: Numbers) -> Array:
+        """Returns a member of the notes on some items."""
         numbers = self._numbers[chosen]
         which = np.searchsorted(self._ends, numbers, side="right")
         found = np.zeros(len(numbers), self.row[member])
@@ -210,17 +195,17 @@ class Side(ABC):
         return found
 
     def examples(self, chosen: Numbers) -> Numbers:
-        """Returns the numbers of the examples they are of, within the split."""
+        """Returns the numbers of items' examples within the split."""
         which = np.searchsorted(self._ends, self._numbers[chosen], side="right")
         found: Numbers = self.taken("example", chosen) + self._begins[which]
         return found
 
     def place(self, number: int) -> str:
-        """Returns where one of those that are compared lies, for a message."""
+        """Returns the place of an item, for a message."""
         return shown(self.shards, int(self.examples(np.array([number]))[0]))
 
-    def whole(self, chosen: Numbers) -> npt.NDArray[Any]:
-        """Returns the hashes of the examples they are of; S32."""
+    def whole(self, chosen: Numbers) -> Array:
+        """Returns the hashes of items' examples; S32."""
         examples = self.examples(chosen)
         which = np.searchsorted(self._begins, examples, side="right") - 1
         found = np.zeros(len(examples), "S32")
@@ -246,7 +231,7 @@ class ImageFingerprints(Side):
         missing = sum(side.total - int(side.copies.sum()) for side in sides)
         small = similarity_hashes.SMALLEST
         return (
-            f"{missing:,} images, which are smaller than {small} x {small} pixels or of one colour"
+            f"{missing:,} images, which are smaller than {small} x {small} pixels or of one color"
             if missing
             else ""
         )
@@ -284,13 +269,13 @@ class TextFingerprints(Side):
         different, total = len(np.unique(hashes)), sum(side.total for side in sides)
         if different >= _DIFFERENT * total:
             return ""
-        return f"only {different:,} of {total:,} texts are different, so they are taken for names"
+        return f"only {different:,} of {total:,} texts are different, so they are treated as names"
 
     def bands(self, other: "Side", most: float) -> Iterator[Band]:
         """See `Side`."""
         from datasketch import MinHashLSH
 
-        # Rather too many candidates than too few: all of them are compared.
+        # Prefers recall, since all candidates are compared.
         lsh = MinHashLSH(1 - most, SIZE, weights=(0.2, 0.8))
         for number in range(lsh.b):
             columns = slice(number * lsh.r, (number + 1) * lsh.r)
@@ -308,7 +293,7 @@ class TextFingerprints(Side):
 
 
 def _band(side: Side, columns: slice) -> Keys:
-    """Returns the hashes of some columns of all signatures; they lie in files, and are many."""
+    """Returns the hashes of some columns of all signatures, read in pieces."""
     parts = np.array_split(np.arange(len(side)), len(side) // _AT_ONCE + 1)
     return np.concatenate(
         [similarity_hashes.folded(side.taken("signature", part)[:, columns]) for part in parts]

@@ -1,13 +1,12 @@
-"""Perceptual hashes of images, noted while shards are read: those of copies are nearly the same.
+"""Perceptual hashes of images, noted while reading shards; copies have similar hashes.
 
 The hash is that of `imagehash.phash`: which of the 64 lowest frequencies of a discrete cosine
 transform of the image, grey and shrunk to 32 x 32 pixels, are stronger than their median.
 
-A text counts by the runs of five characters in it, small letters, with all that is no letter or
-digit as one space. The part of two signatures that is the same is about the Jaccard similarity of
-two such sets: how many runs are in both, of those that are in either. By `datasketch`; the method:
-A. Broder, "On the resemblance and containment of documents", Compression and Complexity of
-Sequences (1997).
+A text is the set of its five-character runs, in lower case, with everything but letters and digits
+replaced by single spaces. The share of equal members of two signatures estimates the Jaccard
+similarity of the sets. Implemented by `datasketch`; the method: A. Broder, "On the resemblance and
+containment of documents", Compression and Complexity of Sequences (1997).
 """
 
 import contextlib
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.value_types import Array
 from my_datasets.dependencies import missing_dependency
 from my_datasets.metadata.features import Leaf
 from my_datasets.verification.observer import Take
@@ -29,9 +29,9 @@ from my_datasets.verification.splits.column_hashes import flat, is_flat
 # An image: the example it is of, its hash, and whether the hash tells anything.
 HASH_ROW = np.dtype([("example", "<i8"), ("hash", "<u8"), ("is_compared", "?")])
 BITS = 64
-# The hash is taken of so many pixels a side: of smaller images it tells too little.
+# The hash uses this many pixels per side; for smaller images it is not meaningful.
 SMALLEST = 32
-# The least standard deviation of grey levels, of 256, of an image that shows something.
+# The minimum standard deviation of gray levels, of 256, of an image that is not blank.
 _FLAT = 2.0
 
 
@@ -42,12 +42,7 @@ def has_images(leaf: Leaf) -> bool:
 
 @dataclass(frozen=True)
 class ImageHashes:
-    """Notes the hash of each image of a feature, as `ROW`s.
-
-    Attributes:
-      name: For files.
-      leaf: The feature.
-    """
+    """Notes the hash of each image of a feature, as `ROW`s."""
 
     name: str
     leaf: Leaf
@@ -59,7 +54,7 @@ class ImageHashes:
 
     @contextlib.contextmanager
     def noting(self, target: Path) -> Iterator[Take]:
-        """See `watching.Watch`."""
+        """See `observer.Watch`."""
         begin = 0
         with target.open("wb") as file:
 
@@ -80,14 +75,14 @@ class ImageHashes:
 
 
 def values_of(values: Any, leaf: Leaf) -> Any:
-    """Returns the column of a leaf in the values of some examples."""
+    """Returns the column of a leaf in decoded examples."""
     for name in leaf.path:
         values = values[name]
     return values
 
 
-def perceptual_hash(image: npt.NDArray[Any]) -> int | None:
-    """Returns the hash of an image; None if it is too small or shows nothing.
+def perceptual_hash(image: Array) -> int | None:
+    """Returns the hash of an image; None if it is too small or blank.
 
     Args:
       image: uint8 or uint16, of shape [height, width, channels].
@@ -98,7 +93,7 @@ def perceptual_hash(image: npt.NDArray[Any]) -> int | None:
     if min(image.shape[:2]) < SMALLEST:
         return None
     pixels = (image >> 8).astype(np.uint8) if image.dtype == np.uint16 else image
-    # Of two channels the first is grey; of four the last is not seen.
+    # Two channels are gray and alpha, four have alpha.
     pixels = pixels[:, :, 0] if pixels.shape[2] < 3 else pixels[:, :, :3]
     grey = Image.fromarray(np.ascontiguousarray(pixels)).convert("L")
     if ImageStat.Stat(grey).stddev[0] < _FLAT:
@@ -108,7 +103,7 @@ def perceptual_hash(image: npt.NDArray[Any]) -> int | None:
 
 
 def distances(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Returns in how many bits hashes differ; shape [n]."""
+    """Returns the Hamming distances of hashes; shape [n]."""
     differing = np.ascontiguousarray(one ^ other).view(np.uint8).reshape(-1, 8)
     found: npt.NDArray[np.int64] = _BITS_OF[differing].sum(axis=1, dtype=np.int64)
     return found
@@ -121,14 +116,14 @@ _BITS_OF = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(
 
 Signatures = npt.NDArray[np.uint32]
 
-# Numbers in a signature: the similarity is known to about 0.04.
+# Numbers in a signature; similarities have an error of about 0.04.
 SIZE = 128
-# A text: the example it is of, its signature, and a hash of that, by which equal ones are found.
+# A text: its example, its signature, and a hash of the signature.
 SIGNATURE_ROW = np.dtype([("example", "<i8"), ("hash", "<u8"), ("signature", "<u4", (SIZE,))])
-# Shorter texts, in characters, are alike by chance, and names of things rather than texts.
+# Texts with fewer characters are similar by chance, or are names.
 SHORTEST = 32
 _RUN = 5
-# Runs that are hashed at once, each in 128 ways.
+# Runs to hash at once.
 _AT_ONCE = 1 << 16
 _NO_WORD = re.compile(r"[\W_]+")
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -141,12 +136,7 @@ def has_texts(leaf: Leaf) -> bool:
 
 @dataclass(frozen=True)
 class TextSignatures:
-    """Notes the signature of each text of a feature that is long enough, as `ROW`s.
-
-    Attributes:
-      name: For files.
-      leaf: The feature.
-    """
+    """Notes the signature of each sufficiently long text of a feature, as `ROW`s."""
 
     name: str
     leaf: Leaf
@@ -157,7 +147,7 @@ class TextSignatures:
 
     @contextlib.contextmanager
     def noting(self, target: Path) -> Iterator[Take]:
-        """See `watching.Watch`."""
+        """See `observer.Watch`."""
         begin = 0
         sign = SignatureMaker()
         with target.open("wb") as file:
@@ -184,14 +174,11 @@ class SignatureMaker:
     def __init__(self) -> None:
         from datasketch import MinHash
 
-        # Runs are hashed before, all of a text at once.
+        # `runs` has hashed them already.
         self._sketch = MinHash(num_perm=SIZE, hashfunc=int)
 
     def __call__(self, text: bytes) -> Signatures | None:
-        """Returns the signature of a text, uint32 of shape [128]; None if it is too short.
-
-        Also if it is no text, in UTF-8.
-        """
+        """Returns a text's signature, uint32 [128]; None if it is too short or not UTF-8."""
         found = runs(text)
         if found is None:
             return None
@@ -203,7 +190,7 @@ class SignatureMaker:
 
 
 def runs(text: bytes) -> npt.NDArray[np.uint32] | None:
-    """Returns the hashes of the different runs of characters in a text; None if it is too short."""
+    """Returns the hashes of a text's distinct runs; None if it is too short or not UTF-8."""
     try:
         plain = _NO_WORD.sub(" ", text.decode("utf-8").casefold()).strip()
     except UnicodeDecodeError:
@@ -217,7 +204,7 @@ def runs(text: bytes) -> npt.NDArray[np.uint32] | None:
     return np.unique((found >> np.uint64(32)).astype(np.uint32))
 
 
-def folded(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+def folded(numbers: Array) -> npt.NDArray[np.uint64]:
     """Returns a hash of each row of numbers; shape [n]."""
     found = np.zeros(len(numbers), np.uint64)
     for column in numbers.T:
@@ -226,7 +213,7 @@ def folded(numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
 
 
 def similarities(one: Signatures, other: Signatures) -> npt.NDArray[np.float64]:
-    """Returns about how similar texts are, from 0 to 1, given their signatures; shape [n]."""
+    """Returns estimated similarities of texts from their signatures, from 0 to 1; shape [n]."""
     found: npt.NDArray[np.float64] = (one == other).mean(axis=1)
     return found
 
@@ -234,7 +221,7 @@ def similarities(one: Signatures, other: Signatures) -> npt.NDArray[np.float64]:
 def _mixed(
     hashes: npt.NDArray[np.uint64], numbers: npt.NDArray[np.uint64]
 ) -> npt.NDArray[np.uint64]:
-    # Unsigned numbers wrap around, as they are meant to.
+    # Unsigned overflow is intended.
     mixed = (hashes ^ numbers) * _MIX
     found: npt.NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(29))
     return found

@@ -1,1 +1,1 @@
-"""Whether splits are what the manifest declares."""
+"""Checks splits against the rules declared in the manifest."""

@@ -1,4 +1,4 @@
-"""The values of a column, noted by the hashes by which rows are split, while shards are read."""
+"""Notes the values of a split column, as the hashes by which rows are split."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from my_datasets.core import hash_sets
 from my_datasets.core.hash_sets import Hashes, HashPart
+from my_datasets.core.value_types import Array
 from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.metadata.features import Leaf
@@ -24,20 +25,12 @@ Rows = npt.NDArray[np.int64]
 
 
 def is_flat(leaf: Leaf) -> bool:
-    """Returns whether `flat` knows the feature: single values, or sequences of them."""
+    """Returns whether `flat` supports the feature: single values, or sequences of them."""
     return len(leaf.sequence) < 2
 
 
 def flat(leaf: Leaf, column: Any) -> tuple[Any, Rows]:
-    """Returns the values of a feature, and which example each is of.
-
-    Args:
-      leaf: The feature.
-      column: Its values as they are decoded.
-
-    Returns:
-      What gives the values in their order, and the numbers of their examples; shape [values].
-    """
+    """Returns the values of a decoded column in order, and their examples; shape [values]."""
     if isinstance(column, Ragged):
         return column.values, np.repeat(np.arange(len(column)), column.lengths[0])
     if not leaf.sequence:
@@ -46,33 +39,27 @@ def flat(leaf: Leaf, column: Any) -> tuple[Any, Rows]:
     return column.reshape(-1, *column.shape[2:]), np.repeat(np.arange(len(column)), each)
 
 
-# A value that a shard has: the MD5 by which rows are split, where the value comes first, and how
-# often. As many bytes as a hash of an example has, so that `core.hashes` takes pieces of them.
+# A value in a shard: the MD5 by which rows are split, its first row, and its count. It has as many
+# bytes as the hash of an example, as `core.hash_sets` requires.
 ROW = np.dtype([("md5", "S16"), ("first", ">i8"), ("count", ">i8")])
 
 
-def why_not(leaf: Any) -> str | None:
-    """Returns why the values of a feature are not those of the column; None if they are."""
+def why_not(leaf: object) -> str | None:
+    """Returns why a feature does not hold the values of the column; None if it does."""
     if leaf is None:
         return "it is not stored"
     if not isinstance(leaf, Leaf) or leaf.form == "image" or leaf.sequence or leaf.shape:
-        return "it is stored as something else than single values"
+        return "it is not stored as single values"
     if leaf.form == "number" and np.dtype(leaf.dtype).kind == "f":
-        return "it is stored as floating-point numbers, which are rounded"
+        return "it is stored as rounded floating-point numbers"
     if leaf.is_optional and np.dtype(leaf.dtype).kind in "bu":
-        return "values that are missing are stored as others that there are"
+        return "missing values are stored like other values"
     return None
 
 
 @dataclass(frozen=True)
 class ColumnHashes:
-    """Notes which values of a feature a shard has, as `ROW`s.
-
-    Attributes:
-      name: For files.
-      leaf: The feature; at the top of the examples.
-      salt: What the hashes are salted with.
-    """
+    """Notes the values of a top-level feature in a shard, as `ROW`s."""
 
     name: str
     leaf: Leaf
@@ -80,8 +67,8 @@ class ColumnHashes:
 
     @contextlib.contextmanager
     def noting(self, target: Path) -> Iterator[Take]:
-        """See `watching.Watch`."""
-        parts: list[npt.NDArray[Any]] = []
+        """See `observer.Watch`."""
+        parts: list[Array] = []
 
         def take(values: Any) -> None:
             parts.append(hashes(self.salt, texts_of(self.leaf, values[self.leaf.name])))
@@ -94,12 +81,7 @@ class ColumnHashes:
         rows.tofile(target)
 
     def value(self, shards: Sequence[ObservedShard], number: int) -> str:
-        """Returns the value of an example, for a message.
-
-        Args:
-          shards: Those of its split.
-          number: Of the example within the split.
-        """
+        """Returns the value of a split's example, for a message."""
         shard, row = observer.place(shards, number)
         values = Decoder({self.leaf.name: self.leaf})(RecordBatch.of([shard.record(row)]))
         (text,) = texts_of(self.leaf, values[self.leaf.name]).to_pylist()
@@ -107,13 +89,8 @@ class ColumnHashes:
         return repr(text.decode("utf-8", "backslashreplace")) if is_text else str(text, "ascii")
 
 
-def texts_of(leaf: Leaf, values: npt.NDArray[Any]) -> pa.LargeBinaryArray:
-    """Returns values as the texts by which `sources.splitting` hashes those of their column.
-
-    Args:
-      leaf: Their feature.
-      values: The values as they are decoded; shape [n].
-    """
+def texts_of(leaf: Leaf, values: Array) -> pa.LargeBinaryArray:
+    """Returns decoded values of shape [n] as the texts that `sources.splitting` hashes."""
     if leaf.form == "bytes":
         return pa.array(values.tolist(), pa.large_binary())
     numbers = values.tolist()
@@ -123,14 +100,14 @@ def texts_of(leaf: Leaf, values: npt.NDArray[Any]) -> pa.LargeBinaryArray:
     elif leaf.dtype == "bool":
         texts = ["true" if value else "false" for value in numbers]
     else:
-        # What stands for a value that is missing: see `decoding`.
+        # The decoder's placeholder of a missing value.
         missing = np.iinfo(leaf.dtype).min if leaf.is_optional else None
         texts = ["" if n == missing else str(n) for n in numbers]
     return pa.array(texts, pa.large_string()).cast(pa.large_binary())
 
 
 def hashes(salt: str, texts: pa.LargeBinaryArray) -> npt.NDArray[np.bytes_]:
-    """Returns the MD5 of salted texts, of which the upper half is their place; S16 of shape [n]."""
+    """Returns the MD5 of salted texts, S16 [n]; its upper half is their position."""
     found = np.zeros((len(texts), 2), ">u8")
     found[:, 0], found[:, 1] = splitting.salted_md5(salt, texts)
     return found.view(ROW["md5"]).reshape(-1)
@@ -142,12 +119,12 @@ Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class DistinctValues:
-    """Some different values of a split.
+    """Some distinct values of a split.
 
     Attributes:
-      keys: Their MD5s, sorted; S16 of shape [n].
-      first: The number of the first example with each, within the split; shape [n].
-      counts: How many examples have each; shape [n].
+      keys: Their sorted MD5s; S16 of shape [n].
+      first: The number within the split of the first example with each; shape [n].
+      counts: The number of examples with each; shape [n].
     """
 
     keys: Keys
@@ -156,34 +133,25 @@ class DistinctValues:
 
     @property
     def places(self) -> npt.NDArray[np.uint64]:
-        """Where they are on the line that is cut into parts; shape [n]."""
+        """Their positions on the line that is cut into parts; shape [n]."""
         words = np.ascontiguousarray(self.keys).view(">u8").reshape(-1, 2)
         return words[:, 0].astype(np.uint64)
 
 
 @dataclass(frozen=True)
 class SplitColumn:
-    """A column of some splits.
-
-    Attributes:
-      watch: What noted it.
-      shards: The shards of each split.
-    """
+    """A column of some splits: the watch that noted it, and the shards of each split."""
 
     watch: ColumnHashes
     shards: Mapping[str, Sequence[ObservedShard]]
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the column."""
         return self.watch.leaf.name
 
     def pieces(self, at_once: int = hash_sets.AT_ONCE) -> Iterator[dict[str, DistinctValues]]:
-        """Yields the different values of each split; the same range of all splits at a time.
-
-        Args:
-          at_once: How many bytes are looked at at a time, about.
-        """
+        """Yields the distinct values of each split, about `at_once` bytes at a time."""
         noted = {
             split: hash_sets.HashFiles(shard.of(self.watch) for shard in some)
             for split, some in self.shards.items()
@@ -199,14 +167,14 @@ class SplitColumn:
         return self.watch.value(self.shards[split], number)
 
     def place(self, split: str, number: int) -> str:
-        """Returns where an example lies, for a message."""
+        """Returns the place of an example, for a message."""
         return f"split {split}, {shown(self.shards[split], number)}"
 
 
 def _merged(
     piece: HashPart, parts: Sequence[Hashes], shards: Sequence[ObservedShard]
 ) -> DistinctValues:
-    """Returns the values of a split, of those of its shards."""
+    """Merges the values of a split's shards."""
     rows = np.ascontiguousarray(piece.texts).view(ROW)
     ends = np.cumsum([len(part) for part in parts])
     begins = np.cumsum([0, *(shard.examples for shard in shards)])
@@ -214,7 +182,7 @@ def _merged(
     keys, first, inverse = np.unique(rows["md5"], return_index=True, return_inverse=True)
     counts = np.zeros(len(keys), np.int64)
     np.add.at(counts, inverse, rows["count"].astype(np.int64))
-    # Those of the first shard stand first.
+    # Values of earlier shards come first.
     return DistinctValues(
         keys, rows["first"][first].astype(np.int64) + begins[which[first]], counts
     )

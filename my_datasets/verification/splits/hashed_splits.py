@@ -1,4 +1,4 @@
-"""Whether splits are what hashes of groups, or of keys, make of their shares."""
+"""Checks splits that were made by hashes of groups or keys."""
 
 import bisect
 import heapq
@@ -16,21 +16,21 @@ from my_datasets.sources import splitting
 from my_datasets.verification.splits.column_hashes import Counts, DistinctValues, Keys, SplitColumn
 from my_datasets.verification.splits.split_rules import Declaration, Hashed
 
-# Of so many good versions, one would be told to be wrong.
+# The probability of a false alarm.
 LEVEL = 1e-9
 
 
 def log_bound(count: int, total: int, share: float) -> float:
-    """Returns the logarithm of a bound on the chance of a count so far off, to its side.
+    """Returns the logarithm of a bound on the probability of a count at least this far off.
 
-    For independent draws it is `-total * KL(count / total, share)`, however many they are:
+    For independent draws it is `-total * KL(count / total, share)`:
     W. Hoeffding, "Probability inequalities for sums of bounded random variables", Journal of the
     American Statistical Association 58 (1963), theorem 1 (the bound of Chernoff).
 
     Args:
-      count: How many draws fell to a part.
-      total: How many there were.
-      share: The part's share; from 0 to 1.
+      count: The number of draws of a part.
+      total: The number of all draws.
+      share: The part's share, from 0 to 1.
     """
     if not total:
         return 0.0
@@ -43,12 +43,12 @@ def log_bound(count: int, total: int, share: float) -> float:
 
 
 def allowed(total: int, share: float, level: float = LEVEL) -> tuple[int, int]:
-    """Returns the least and the greatest count that chance gives, but for a level.
+    """Returns the minimum and maximum count to expect.
 
     Args:
-      total: How many draws there were.
-      share: The part's share; from 0 to 1.
-      level: The chance that a count lies outside is less than this.
+      total: The number of draws.
+      share: The part's share, from 0 to 1.
+      level: A count lies outside with a smaller probability than this.
     """
     least = math.log(level / 2)  # on each side
     middle = round(total * share)
@@ -62,9 +62,9 @@ def allowed(total: int, share: float, level: float = LEVEL) -> tuple[int, int]:
 
 
 _SHOWN = 3
-_MEND = f"{ANEW}; if rows were moved on purpose, declare the rule by which they are split now"
-# Groups that lie otherwise than their texts say are told only if less than this is the chance that
-# these are other texts than the source had: as dates, which are stored as numbers, have others.
+_FIX = f"{ANEW}; if rows were moved on purpose, declare their new rule"
+# Misplaced groups are reported only if the probability is below this that the texts differ from
+# those of the source, as for dates that are stored as numbers.
 _SURE = 1e-6
 
 
@@ -77,15 +77,15 @@ def check_groups(
     shares: bool = True,
     at_once: int = hash_sets.AT_ONCE,
 ) -> Iterator[Issue]:
-    """Yields groups that are in two splits, or in another one than the rule says; and shares.
+    """Yields groups in two splits or in the wrong split, and splits with wrong shares.
 
     Args:
-      declaration: What is declared.
+      declaration: The declaration.
       rule: Its rule.
-      column: The groups, by splits.
-      not_checked: Gets a note if the texts of groups are not known.
-      shares: Whether the splits' shares of the groups are looked at.
-      at_once: How many bytes of notes are looked at at a time, about.
+      column: The groups of each split.
+      not_checked: Gets a note if the texts of groups are unknown.
+      shares: Whether to check the splits' shares of groups.
+      at_once: The approximate number of bytes of notes to process at once.
     """
     splits = list(declaration.splits.values())
     shared = {pair: _Shared() for pair in itertools.combinations(splits, 2)}
@@ -102,7 +102,7 @@ def check_groups(
         for part, split in declaration.splits.items():
             values = found[split]
             groups[split] += len(values.keys)
-            # What is in two splits is told as that.
+            # Groups in two splits have another issue.
             alone[split].add(values, ~np.isin(values.keys, np.concatenate(in_two)), rule, part)
     for (one, other), some in shared.items():
         if some.count:
@@ -115,14 +115,7 @@ def check_groups(
 def check_shares(
     declaration: Declaration, rule: Hashed, counts: Mapping[str, int], what: str
 ) -> Iterator[Issue]:
-    """Yields splits whose shares are none that chance gives.
-
-    Args:
-      declaration: What is declared.
-      rule: Its rule.
-      counts: How many groups, or examples, each split has.
-      what: What they are.
-    """
+    """Yields splits with implausible shares, given their counts of groups or examples."""
     total = sum(counts.values())
     together = math.fsum(rule.parts[part] for part in declaration.splits)
     for part, split in declaration.splits.items():
@@ -131,15 +124,15 @@ def check_shares(
         if not low <= counts[split] <= high:
             yield Issue(
                 "split-share", f"split {split}",
-                f"The split's share of the {what} is none that its rule gives by chance.", _MEND,
-                f"{low:,} to {high:,} of {total:,} for a share of {share:.4g} (any other number "
-                f"has a chance below {LEVEL:g})",
+                f"The split's share of the {what} is implausible for its rule.", _FIX,
+                f"{low:,} to {high:,} of {total:,} for a share of {share:.4g} (other numbers "
+                f"have a probability below {LEVEL:g})",
                 f"{counts[split]:,}, a share of {counts[split] / total:.4g}",
             )  # fmt: skip
 
 
 class _Shared:
-    """Groups that are in two splits."""
+    """Groups in two splits."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -153,7 +146,7 @@ class _Shared:
 
 
 class _Alone:
-    """Groups that are in one split only, of which some may belong into another one."""
+    """Groups in one split only, some of which may belong in another split."""
 
     def __init__(self) -> None:
         self.groups = 0
@@ -185,7 +178,7 @@ def _in_two(column: SplitColumn, one: str, other: str, some: _Shared) -> Issue:
         "group-in-two-splits",
         f"splits {one} and {other}, feature {column.name}, value "
         f"{column.value(one, some.first[0][0])}",
-        f"{some.count:,} {'group is' if some.count == 1 else 'groups are'} in both splits.", _MEND,
+        f"{some.count:,} {'group is' if some.count == 1 else 'groups are'} in both splits.", _FIX,
         f"all examples with the same {column.name} in the same split", f"{shown}{more}",
     )  # fmt: skip
 
@@ -201,15 +194,15 @@ def _elsewhere(
     wrong = sum(some.wrong for some in alone.values())
     if not wrong:
         return
-    # Of groups that know nothing of the rule, so many would lie elsewhere.
+    # The expected share of misplaced groups if they were placed independently of the rule.
     by_chance = 1 - math.fsum(
         alone[split].groups / total * rule.parts[part] for part, split in declaration.splits.items()
     )
     is_sure = log_bound(wrong, total, by_chance) < math.log(_SURE)
     if wrong / total >= by_chance or not is_sure:
         not_checked.append(
-            f"whether each group of {column.name} is in the split that its hash says: its values "
-            "may be stored otherwise than the source had them"
+            f"whether each group of {column.name} is in the split of its hash: its values may be "
+            "stored differently than in the source"
         )
         return
     for split, some in alone.items():
@@ -232,7 +225,7 @@ def _astray(declaration: Declaration, column: SplitColumn, split: str, some: _Al
     return Issue(
         "group-in-another-split", f"split {split}, feature {column.name}, value {value}",
         f"{some.wrong:,} of its groups "
-        f"{'is' if some.wrong == 1 else 'are'} not where their hash puts them.",
-        _MEND, "the split that the hash of the group, and the declared shares, say",
+        f"{'is' if some.wrong == 1 else 'are'} in the wrong split.",
+        _FIX, "the split given by the group's hash and the declared shares",
         f"{shown}{more}",
     )  # fmt: skip

@@ -1,10 +1,11 @@
-"""Whether splits are what the manifest declares: proved once more, from the examples alone."""
+"""Checks splits against their declarations in the manifest, from the examples alone."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from my_datasets.core.issue import Issue
+from my_datasets.core.value_types import JsonObject
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.verification.observer import ObservedShard
 from my_datasets.verification.splits import column_hashes, hashed_splits, split_rules, valued_splits
@@ -13,20 +14,10 @@ from my_datasets.verification.splits.split_rules import Declaration, Hashed, Str
 
 
 class SplitDeclarations:
-    """A `watching.Check` of the declarations of splits.
-
-    Attributes:
-      watches: What notes the columns by which rows were split.
-      not_checked: What cannot be proved, and why.
-    """
+    """An `observer.Check` of the declarations of splits."""
 
     def __init__(self, manifest: Manifest | None, tree: Any) -> None:
-        """Looks at what is declared.
-
-        Args:
-          manifest: The version's; None if it has none.
-          tree: The features; None if they are not known.
-        """
+        """Reads the declarations in the manifest; `tree` is None if the features are unknown."""
         self._manifest = manifest
         self.not_checked: list[str] = []
         self._columns: list[tuple[Declaration, ColumnHashes | None]] = []
@@ -41,7 +32,7 @@ class SplitDeclarations:
         if rule.column is None:
             return None
         leaf = tree.get(declaration.feature) if isinstance(tree, Mapping) else None
-        reason = column_hashes.why_not(leaf) if tree is not None else "the features are not known"
+        reason = column_hashes.why_not(leaf) if tree is not None else "the features are unknown"
         if leaf is None or reason:
             self.not_checked.append(
                 f"whether splits {_joined(declaration)} are as declared by {rule.column}: {reason}"
@@ -51,7 +42,7 @@ class SplitDeclarations:
         return ColumnHashes(f"split{number}", leaf, salt)
 
     def issues(self, splits: Mapping[str, Sequence[ObservedShard]]) -> Iterator[Issue]:
-        """See `watching.Check`."""
+        """See `observer.Check`."""
         for declaration, watch in self._columns:
             present = {part: split for part, split in declaration.splits.items() if split in splits}
             one = dataclasses.replace(declaration, splits=present)
@@ -66,10 +57,10 @@ class SplitDeclarations:
     ) -> Iterator[Issue]:
         rule = declaration.rule
         if not isinstance(rule, Hashed) or rule.group is not None:
-            return  # told already: the column is not to be had
+            return  # already noted: the column is unavailable
         self.not_checked.append(
-            f"whether each example of splits {_joined(declaration)} is where the hash of its key "
-            "puts it: keys are not stored"
+            f"whether each example of splits {_joined(declaration)} is in the split of its key's "
+            "hash: keys are not stored"
         )
         if "max_examples_per_split" in self._options:
             self._limited(declaration)
@@ -94,19 +85,19 @@ class SplitDeclarations:
         elif is_limited or "ignore_duplicates" in self._options or not declaration.is_whole:
             self._limited(declaration)
         else:
-            # Rows that were set aside later counted when the classes were cut; a value that is
-            # missing is a class of its own, and stored as another one.
+            # Quarantined rows counted when classes were split; missing values are a class of their
+            # own, but stored like another one.
             set_aside = sum((self._manifest.quarantined if self._manifest else {}).values())
             slack = set_aside + column.watch.leaf.is_optional
             yield from valued_splits.check_stratified(declaration, rule, column, slack)
 
     @property
-    def _options(self) -> Mapping[str, Any]:
+    def _options(self) -> JsonObject:
         return self._manifest.options if self._manifest else {}
 
     def _limited(self, declaration: Declaration) -> None:
         self.not_checked.append(
-            f"whether splits {_joined(declaration)} have their declared shares: not all of their "
+            f"whether splits {_joined(declaration)} have their declared shares: only some of their "
             "examples were built"
         )
 

@@ -1,26 +1,26 @@
-"""By which rule the rows of each split were chosen, as the manifest declares it."""
+"""The rules by which rows were assigned to splits, as declared in the manifest."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from my_datasets.core.value_types import JsonObject
 from my_datasets.errors import SourceError, problem_of
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.sources import splitting
 
-# What a rule says of one split only.
+# The member of a rule that differs between its splits.
 _OF_ONE = "part"
 
 
 @dataclass(frozen=True)
 class Hashed:
-    """Rows were chosen by the hash of their keys, or of the groups they are of.
+    """Rows were assigned by the hash of their keys or groups.
 
     Attributes:
-      parts: The share of each part, in their order.
-      group: The column whose values stay together; None if rows went by their keys.
-      salt: What the hash is salted with.
+      parts: The share of each part, in order.
+      group: The column of the groups; None if rows were assigned by key.
+      salt: The salt of the hash.
     """
 
     parts: Mapping[str, float]
@@ -29,18 +29,13 @@ class Hashed:
 
     @property
     def column(self) -> str | None:
-        """The column by which rows were split, if they were by one."""
+        """The column by which rows were split, if any."""
         return self.group
 
 
 @dataclass(frozen=True)
 class Stratified:
-    """Each part has its share of the rows of each class.
-
-    Attributes:
-      parts: The share of each part, in their order.
-      column: The column of the classes.
-    """
+    """Each part has its share of the rows of each class in `column`."""
 
     parts: Mapping[str, float]
     column: str
@@ -48,19 +43,14 @@ class Stratified:
 
 @dataclass(frozen=True)
 class ValueSplit:
-    """Each part has the rows with some values.
+    """Each part has the rows with some values of `column`."""
 
-    Attributes:
-      groups: The values of each part.
-      column: The column of the values.
-    """
-
-    groups: Mapping[str, tuple[Any, ...]]
+    groups: Mapping[str, tuple[object, ...]]
     column: str
 
     @property
-    def parts(self) -> Mapping[str, tuple[Any, ...]]:
-        """The parts, by their names."""
+    def parts(self) -> Mapping[str, tuple[object, ...]]:
+        """The values of each part."""
         return self.groups
 
 
@@ -73,8 +63,8 @@ class Declaration:
 
     Attributes:
       rule: The rule.
-      splits: The split that is each part; not all parts need be splits.
-      feature: The feature that holds the column by which rows were split; None if none does.
+      splits: The split of each part; some parts may have none.
+      feature: The feature that stores the column by which rows were split, if any.
     """
 
     rule: Rule
@@ -87,12 +77,8 @@ class Declaration:
         return self.splits.keys() == self.rule.parts.keys()
 
 
-def read(declared: Mapping[str, Any]) -> tuple[list[Declaration], list[str]]:
-    """Returns the rules, and notes on those that cannot be understood.
-
-    Args:
-      declared: The field `splits` of a manifest.
-    """
+def read(declared: JsonObject) -> tuple[list[Declaration], list[str]]:
+    """Returns the rules in a manifest's field `splits`, and notes on unknown ones."""
     by_rule: dict[str, dict[str, str]] = {}
     rules: dict[str, tuple[Rule, str | None]] = {}
     notes: list[str] = []
@@ -105,8 +91,8 @@ def read(declared: Mapping[str, Any]) -> tuple[list[Declaration], list[str]]:
                 raise ValueError(f"no part is called {part!r}")
         except (SourceError, *MALFORMED) as error:
             notes.append(
-                f"by which rule the rows of split {split} were chosen: the manifest's is not "
-                f"known here ({problem_of(error)})"
+                f"whether the rows of split {split} follow their rule: the rule in the manifest is "
+                f"unknown ({problem_of(error)})"
             )
             continue
         same = json.dumps({**said, _OF_ONE: None}, sort_keys=True)
@@ -114,7 +100,7 @@ def read(declared: Mapping[str, Any]) -> tuple[list[Declaration], list[str]]:
         members = by_rule.setdefault(same, {})
         if part in members:
             notes.append(
-                f"by which rule the rows of split {split} were chosen: it is said to be the same "
+                f"whether the rows of split {split} follow their rule: it is declared as the same "
                 f"part as split {members[part]}"
             )
             continue
@@ -127,17 +113,17 @@ def read(declared: Mapping[str, Any]) -> tuple[list[Declaration], list[str]]:
     return found, notes
 
 
-def _rule(said: Mapping[str, Any]) -> Rule:
-    """Returns a rule, as `Source.split` and `Source.split_by` declare it."""
+def _rule(said: JsonObject) -> Rule:
+    """Parses a rule that `Source.split` or `Source.split_by` declared."""
     if "groups" in said:
         return ValueSplit(
             {name: tuple(some) for name, some in said["groups"].items()}, said["column"]
         )
     order = said["order"]
     if sorted(order) != sorted(said["parts"]):
-        raise ValueError("the order of the parts is that of others")
+        raise ValueError("the order names other parts")
     parts = {name: float(said["parts"][name]) for name in order}
-    splitting.cuts(parts)  # or they are no shares
+    splitting.cuts(parts)  # raises if they are not shares
     if said["stratify"] is not None:
         return Stratified(parts, str(said["stratify"]))
     group = said["group"]

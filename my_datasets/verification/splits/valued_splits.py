@@ -1,8 +1,7 @@
-"""Whether each split has only rows of the values that make it up."""
+"""Checks that each split has only its declared values."""
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,15 +24,7 @@ def check_valued(
     not_checked: list[str],
     at_once: int = hash_sets.AT_ONCE,
 ) -> Iterator[Issue]:
-    """Yields values that a split should not have.
-
-    Args:
-      declaration: What is declared.
-      rule: Its rule.
-      column: The values, by splits.
-      not_checked: Gets a note if the texts of values are not known.
-      at_once: How many bytes of notes are looked at at a time, about.
-    """
+    """Yields values in the wrong split; see `hashed_splits.check_groups` for the arguments."""
     allowed = {part: _keys(column, values) for part, values in rule.groups.items()}
     wrong: list[Issue] = []
     count = right = 0
@@ -61,7 +52,7 @@ def check_valued(
     if wrong and not right:
         not_checked.append(
             f"whether each split has the declared values of {column.name}: they may be stored "
-            "otherwise than the source had them"
+            "differently than in the source"
         )
         return
     yield from wrong
@@ -72,24 +63,24 @@ def check_valued(
         )  # fmt: skip
 
 
-def _keys(column: SplitColumn, values: tuple[Any, ...]) -> Keys:
-    """Returns the keys of the values that make up a split."""
+def _keys(column: SplitColumn, values: tuple[object, ...]) -> Keys:
+    """Returns the keys of a split's values."""
     texts = pa.array([_text(value) for value in values], pa.large_string())
     return column_hashes.hashes(column.watch.salt, texts.cast(pa.large_binary()))
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if value is None:
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _shown(values: tuple[Any, ...]) -> str:
+def _shown(values: tuple[object, ...]) -> str:
     more = ", ..." if len(values) > _SHOWN else ""
     return ", ".join(map(repr, values[:_SHOWN])) + more
 
 
-# Of so many values it is told that they have other shares; more of them help nobody.
+# The maximum number of issues.
 _MOST_TOLD = 5
 
 
@@ -100,15 +91,14 @@ def check_stratified(
     slack: int,
     at_once: int = hash_sets.AT_ONCE,
 ) -> Iterator[Issue]:
-    """Yields values of which a split has more or fewer examples than the rule gives it.
+    """Yields values of which a split has a wrong number of examples.
 
     Args:
-      declaration: What is declared; all parts are splits.
+      declaration: The declaration; all parts are splits.
       rule: Its rule.
-      column: The values, by splits.
-      slack: How many examples of a value may be more or fewer: such as those that were set aside
-        because they fit no feature.
-      at_once: How many bytes of notes are looked at at a time, about.
+      column: The values of each split.
+      slack: The tolerated difference, for example because of quarantined examples.
+      at_once: The approximate number of bytes of notes to process at once.
     """
     shares = np.array(list(rule.parts.values()))
     splits = [declaration.splits[part] for part in rule.parts]
@@ -128,17 +118,17 @@ def check_stratified(
             told.append((splits[at], value, f"{expected} for a share of {shares[at]:.4g}",
                          f"{counts[row, at]:,}"))  # fmt: skip
     for split, value, expected, has in told:
-        more = f" So it is with {wrong:,} values." if wrong > len(told) else ""
+        more = f" This is so for {wrong:,} values." if wrong > len(told) else ""
         yield Issue(
             "stratum", f"split {split}, feature {column.name}, value {value}",
             f"The split has another share of the examples with this value than declared.{more}",
-            f"{ANEW}; if rows were moved on purpose, declare the rule by which they are split now",
+            f"{ANEW}; if rows were moved on purpose, declare their new rule",
             expected, has,
         )  # fmt: skip
 
 
 def _table(found: Mapping[str, DistinctValues], splits: list[str]) -> tuple[Counts, Counts]:
-    """Returns how many examples of each value each split has, and which is the first of them."""
+    """Returns the count and first example of each value in each split."""
     keys = np.unique(np.concatenate([found[split].keys for split in splits]))
     counts, first = (np.zeros((len(keys), len(splits)), np.int64) for _ in range(2))
     for number, split in enumerate(splits):
@@ -149,10 +139,10 @@ def _table(found: Mapping[str, DistinctValues], splits: list[str]) -> tuple[Coun
 
 
 def _closest(counts: Counts, shares: npt.NDArray[np.float64]) -> Counts:
-    """Returns the counts that the rule gives and that are closest to some; shape [values, splits].
+    """Returns the closest counts that the rule can give; shape [values, splits].
 
-    How many rows the source has of a value is known if no share of them is left out. Else any
-    number will do of which as many are in the splits.
+    If the shares leave out some rows, the number of rows in the source is unknown; then any number
+    is possible that gives as many examples in all splits.
     """
     kept = counts.sum(axis=1)
     reached = np.cumsum(shares)
@@ -170,12 +160,12 @@ def _closest(counts: Counts, shares: npt.NDArray[np.float64]) -> Counts:
 
 
 def _cut(rows: Counts, reached: npt.NDArray[np.float64]) -> Counts:
-    """Returns how many of some rows each part gets, as `splitting.strata` cuts them."""
+    """Returns the counts of each part, as `splitting.strata` cuts rows."""
     ends = np.rint(rows[:, None] * reached).astype(np.int64)
     found: Counts = np.diff(ends, axis=1, prepend=0)
     return found
 
 
 def _source_rows(kept: int, shares: npt.NDArray[np.float64]) -> int:
-    """Returns about how many rows of a value the source has."""
+    """Estimates the number of rows in the source."""
     return round(kept / min(1.0, math.fsum(shares)))

@@ -60,4 +60,4 @@ def test_numbers_that_the_type_does_not_hold_are_told(tmp_path):
     adopt(version)
     told = {issue.node: issue for issue in verify(version, level=Level.FAST).issues}
     assert told["split train, feature small"].found == "1 of them"
-    assert told["split train, feature label"].problem == "Values are no classes of the label."
+    assert told["split train, feature label"].problem == "Values are not classes of the label."

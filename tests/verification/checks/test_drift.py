@@ -51,7 +51,7 @@ def test_it_is_told(tmp_path, cls, severity):
     (issue,) = verify(second, level=Level.FAST).issues
     assert (issue.code, issue.severity) == ("drift", Severity(severity))
     assert issue.node == "split train, feature weight"
-    assert issue.problem == "Its values are not what they were in toy_drift:1.0.0."
+    assert issue.problem == "Its values differ from those in toy_drift:1.0.0."
     limit = "0.2; median" if severity == "error" else "0.1; median"
     assert f"Kolmogorov-Smirnov distance of at most {limit}" in issue.expected
     (moved,) = diff(first, second).moved

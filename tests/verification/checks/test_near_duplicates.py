@@ -114,7 +114,7 @@ def test_copies_of_images(tmp_path, copy):
     assert (found.code, found.severity) == ("near-duplicate", "warning")
     assert found.node == "splits train and test, feature image"
     assert found.problem == (
-        "1 images of train and 1 of test are nearly the same as one of the other split."
+        "1 images of train and 1 of test are near-duplicates of one in the other split."
     )
     ((one, place, other, other_place, said),) = PAIR.findall(found.found)
     assert (one, other) == ("train", "test")
@@ -139,7 +139,7 @@ def test_real_photographs_and_their_copies(tmp_path):
         test=[{"image": jpeg(photo, 40)} for photo in small[10:30]],
     )  # fmt: skip
     (found,), _ = looked(copied)
-    assert found.problem.startswith("10 images of train and 10 of test are nearly the same")
+    assert found.problem.startswith("10 images of train and 10 of test are near-duplicates")
     assert found.found.endswith("; ...")
 
 
@@ -170,7 +170,7 @@ def test_images_that_tell_nothing(tmp_path):
     (note,) = notes
     assert note == (
         "near-duplicates of feature image: 4 images, which are smaller than 32 x 32 pixels or of "
-        "one colour"
+        "one color"
     )
 
 
@@ -302,7 +302,7 @@ def test_names_are_no_texts(tmp_path):
     assert issues == []
     (note,) = notes
     assert note == (
-        "near-duplicates of feature text: only 2 of 30 texts are different, so they are taken for "
+        "near-duplicates of feature text: only 2 of 30 texts are different, so they are treated as "
         "names"
     )
 
@@ -324,7 +324,7 @@ def test_long_texts_are_signed_in_parts(monkeypatch):
 
 def test_what_cannot_be_compared_is_said(tmp_path):
     one = built(tmp_path / "one", TEXT, train=[{"text": SENTENCES[0], "n": 0}])
-    assert looked(one) == ([], ["near-duplicates: there is one split only"])
+    assert looked(one) == ([], ["near-duplicates: there is only one split"])
     features = {"n": np.int64}
     numbers = built(tmp_path / "two", features, train=[{"n": 1}], test=[{"n": 2}])
     assert looked(numbers) == ([], ["near-duplicates: no feature can be compared"])
@@ -437,7 +437,7 @@ def test_notes_on_images_and_texts_are_kept_when_it_is_interrupted(tmp_path):
     seen = []
 
     def tell(done):
-        seen.append(done.shard)
+        seen.append(done.stage)
         if len(seen) == 3:
             raise Stop
 

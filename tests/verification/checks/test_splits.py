@@ -173,7 +173,9 @@ def test_an_example_of_a_group_in_another_split(tmp_path):
     assert found.node == f"splits train and test, feature person, value {person!r}"
     assert found.problem == "1 group is in both splits."
     assert found.expected == "all examples with the same person in the same split"
-    assert found.fix.startswith("build or pull the version anew; if rows were moved on purpose")
+    assert found.fix.startswith(
+        "rebuild the version, or pull it again; if rows were moved on purpose"
+    )
     # Where they are said to be, they are.
     (told,) = found.found.split("; ")
     value, places = told.split(": ")
@@ -199,7 +201,7 @@ def test_a_whole_group_in_another_split(tmp_path):
     (found,), _ = looked(build(tmp_path, moved(splits, *keys), ALL))
     assert found.code == "group-in-another-split"
     assert found.node == f"split test, feature number, value {number}"
-    assert found.problem == "1 of its groups is not where their hash puts them."
+    assert found.problem == "1 of its groups is in the wrong split."
     assert found.found.endswith("it belongs in split train")
 
 
@@ -213,7 +215,7 @@ def test_groups_that_are_stored_as_other_texts_must_still_be_in_one_split(tmp_pa
     mapped = {name: part.map(upper) for name, part in splits.items()}
     issues, notes = looked(build(tmp_path, mapped, ALL))
     assert issues == []
-    assert ["otherwise than the source had them" in note for note in notes] == [True]
+    assert ["differently than in the source" in note for note in notes] == [True]
     train = rows_of(splits, "train", "person")
     key = next(k for k, person in train if [p for _, p in train].count(person) > 1)
     mapped = {name: part.map(upper) for name, part in moved(splits, key).items()}
@@ -236,8 +238,8 @@ def test_shares_that_chance_does_not_give(tmp_path):
         ("split-share", "split test"),
         ("split-share", "split train"),
     ]
-    assert issues[0].problem.startswith("The split's share of the examples is none")
-    assert "of 2,000 for a share of 0.2 (any other number has a chance below 1e-09)" in (
+    assert issues[0].problem.startswith("The split's share of the examples is implausible")
+    assert "of 2,000 for a share of 0.2 (other numbers have a probability below 1e-09)" in (
         issues[0].expected
     )
 
@@ -261,7 +263,7 @@ def test_many_classes_with_other_shares(tmp_path):
     issues, _ = looked(build(tmp_path, moved(splits, *keys), ALL))
     assert {issue.code for issue in issues} == {"stratum"}
     assert len(issues) == 5
-    assert "So it is with " in issues[0].problem
+    assert "This is so for " in issues[0].problem
 
 
 def test_a_value_in_another_split(tmp_path):
@@ -294,7 +296,7 @@ def test_what_cannot_be_proved_is_said(tmp_path, how, columns, said):
 def test_of_a_sample_shares_are_not_proved(tmp_path, how):
     issues, notes = looked(build(tmp_path, SOURCE.split(PARTS, **how), ALL, limit=50))
     assert issues == []
-    assert any("not all of their examples were built" in note for note in notes)
+    assert any("only some of their examples were built" in note for note in notes)
 
 
 def test_rows_that_were_set_aside_are_allowed_for(tmp_path):
@@ -343,7 +345,7 @@ def test_a_rule_that_is_not_known_is_no_error(tmp_path, rule):
     issues, notes = looked(path)
     assert issues == []
     (note,) = notes
-    assert note.startswith("by which rule the rows of split train were chosen: ")
+    assert note.startswith("whether the rows of split train follow their rule: ")
 
 
 def test_pieces_of_any_size_give_the_same(tmp_path, monkeypatch):

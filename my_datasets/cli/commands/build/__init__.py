@@ -1,1 +1,1 @@
-"""Commands that make builders and versions."""
+"""Commands that create builders and prepared versions."""

@@ -1,4 +1,4 @@
-"""`my-datasets adopt`: a manifest for data that plain TFDS prepared."""
+"""`my-datasets adopt`: writes a manifest for data that plain TFDS prepared."""
 
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from my_datasets.cli.output import LocalPath, console, json_option, print_json
 @feature_imports_option
 @json_option
 def command(directory: Path, as_json: bool) -> None:
-    """Note what is in a version that TFDS prepared, so that any later change is found.
+    """Write a manifest for a version that plain TFDS prepared, so that later changes are detected.
 
-    Each record is read once; a damaged shard is an error. Only the manifest is written.
+    Reads each record once, and fails on a damaged shard. Writes nothing but the manifest.
 
     Example: my-datasets adopt ~/tensorflow_datasets/mnist/3.0.1
     """

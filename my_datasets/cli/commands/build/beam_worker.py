@@ -1,4 +1,4 @@
-"""`my-datasets beam-worker`: a pool of Beam's Python workers; and the program for a single one."""
+"""`my-datasets beam-worker`: a pool of Beam's Python workers, and the program of each worker."""
 
 import os
 
@@ -10,20 +10,24 @@ import rich_click as click
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="The interface to listen on. Whoever reaches it can run code here.",
+    help="The interface to listen on. Anyone who can connect can run code here.",
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=50000, show_default=True, help="0 for any."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=50000,
+    show_default=True,
+    help="The port to listen on; 0 for any free one.",
 )
 def command(host: str, port: int) -> None:
-    """Run Beam's Python workers for a runner on this machine, until it is stopped.
+    """Run a pool of Beam's Python workers on this machine until stopped.
 
-    Each worker is a process, started when a runner asks for it and ended with the pool.
+    The pool starts a worker process when a runner asks for one, and stops them all when it exits.
 
-    Start it beside each Flink TaskManager or Spark executor, in the environment that has the
+    Start a pool beside each Flink TaskManager or Spark executor, in an environment with the
     builder's package, and build with --beam-option environment_type=EXTERNAL and --beam-option
-    environment_config=127.0.0.1:PORT. Where runners may start processes themselves, build with
-    --beam-option environment_type=PROCESS instead, which needs no pool.
+    environment_config=127.0.0.1:PORT. If runners may start processes themselves, build with
+    --beam-option environment_type=PROCESS instead; this needs no pool.
 
     Example: my-datasets beam-worker --port 50000
     """
@@ -41,26 +45,26 @@ def command(host: str, port: int) -> None:
         pool.close()
 
 
-# Runners differ in what else they pass, and may pass more some day.
+# Runners pass other options, too.
 @click.command(
     "my-datasets-beam-worker",
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
 )
-@click.option("--id", "worker_id", required=True, help="What the runner calls the worker.")
-@click.option("--provision_endpoint", required=True, help="Where the runner says what it wants.")
-@click.option("--control_endpoint", default="", help="Where it gives orders.")
-@click.option("--logging_endpoint", default="", help="Where it takes logs.")
+@click.option("--id", "worker_id", required=True, help="The runner's id for the worker.")
+@click.option("--provision_endpoint", required=True, help="Where the runner describes the job.")
+@click.option("--control_endpoint", default="", help="Where the runner sends instructions.")
+@click.option("--logging_endpoint", default="", help="Where the runner receives logs.")
 def worker(
     worker_id: str, provision_endpoint: str, control_endpoint: str, logging_endpoint: str
 ) -> None:
-    """Be one of Beam's Python workers: a program for runners, not for people.
+    """Run one of Beam's Python workers; started by runners, not by users.
 
     Runners start it for builds with --beam-option environment_type=PROCESS. If the environment has
-    not the same path on their machines as here, add --beam-option
+    a different path on their machines, add --beam-option
     environment_config='{"command": "/ENV/bin/my-datasets-beam-worker"}'.
     """
-    worker_id = worker_id.strip("'")  # Prism quotes it, as if a shell were between
-    os.environ["WORKER_ID"] = worker_id  # Beam looks when it is imported
+    worker_id = worker_id.strip("'")  # Prism quotes it as for a shell
+    os.environ["WORKER_ID"] = worker_id  # read when Beam is imported
     from my_datasets.building.engines.beam import workers
     from my_datasets.cli.output import quiet_tensorflow, report_error
     from my_datasets.errors import MyDatasetsError

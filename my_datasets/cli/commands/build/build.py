@@ -1,4 +1,4 @@
-"""`my-datasets build`: prepare datasets."""
+"""`my-datasets build`: prepares datasets."""
 
 import contextlib
 import logging
@@ -13,8 +13,12 @@ import rich_click as click
 from my_datasets.building.progress import BuildProgress
 from my_datasets.cli.options import (
     import_modules,
+    imports_option,
+    max_memory_option,
     max_quarantined_option,
     mirror_option,
+    quiet_option,
+    resume_option,
     version_gate_option,
 )
 from my_datasets.cli.output import (
@@ -22,23 +26,25 @@ from my_datasets.cli.output import (
     bold,
     console,
     data_dir_option_of,
-    echo,
     error_console,
     human_size,
     json_option,
     print_json,
     quiet_tensorflow,
-    size,
     workers_option,
 )
+from my_datasets.cli.render.progress import log_lines
+from my_datasets.core.progress import ignore
 from my_datasets.core.reference import DatasetReference
+from my_datasets.core.value_types import JsonObject
 from my_datasets.metadata import layout
 from my_datasets.storage import addresses
 
 if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
+
     from my_datasets.builders.remote_build import Destination
 
-_LOG_EVERY_SECONDS = 10.0
 _BUILD_OPTIONS = (
     "workers",
     "max_memory",
@@ -57,85 +63,87 @@ _BUILD_OPTIONS = (
 @click.argument("references", metavar="NAME[/CONFIG][:VERSION]...", nargs=-1, required=True)
 @data_dir_option_of(PathOrAddress("s3", "gs"))
 @click.option("--config", "-c", metavar="NAME", help="The builder config, as in NAME/CONFIG.")
-@click.option("--overwrite", is_flag=True, help="Build beside the prepared version, then swap.")
+@click.option("--overwrite", is_flag=True, help="Rebuild a prepared version and replace it.")
 @click.option("--fail-if-exists", is_flag=True, help="Fail if the version is already prepared.")
 @click.option(
     "--max-examples-per-split",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Build only the first N examples of each split, to try a builder out.",
+    help="Build only the first N examples of each split, to try out a builder.",
 )
-@click.option("--imports", metavar="MODULES", help="Modules to import first, comma-separated.")
+@imports_option
 @click.option(
     "--download-dir",
     metavar="DIR",
     type=PathOrAddress("gs"),
-    help="Downloads.  [default: <data-dir>/downloads]",
+    help="The download directory.  [default: <data-dir>/downloads]",
 )
-@click.option("--extract-dir", metavar="DIR", type=PathOrAddress("gs"), help="Extracted archives.")
 @click.option(
-    "--manual-dir", metavar="DIR", type=PathOrAddress("gs"), help="Files downloaded by hand."
+    "--extract-dir", metavar="DIR", type=PathOrAddress("gs"), help="Where to extract archives."
+)
+@click.option(
+    "--manual-dir",
+    metavar="DIR",
+    type=PathOrAddress("gs"),
+    help="The directory of files you downloaded by hand.",
 )
 @mirror_option
-@click.option("--register-checksums", is_flag=True, help="Record the downloads' checksums.")
-@click.option("--force-checksums-validation", is_flag=True, help="Fail on unrecorded checksums.")
+@click.option("--register-checksums", is_flag=True, help="Record the checksums of downloads.")
+@click.option(
+    "--force-checksums-validation", is_flag=True, help="Fail if a checksum is not recorded."
+)
 @click.option(
     "--file-format",
     type=click.Choice(["tfrecord", "array_record", "parquet", "riegeli"]),
-    help="Format of the shards.  [default: tfrecord]",
+    help="The file format of shards.  [default: tfrecord]",
 )
-@click.option("--num-shards", type=click.IntRange(min=1), metavar="N", help="Shards per split.")
 @click.option(
-    "--max-shard-size-mb", type=click.IntRange(min=1), metavar="MIB", help="Largest shard."
+    "--num-shards", type=click.IntRange(min=1), metavar="N", help="Number of shards per split."
 )
-@click.option("--nondeterministic-order", is_flag=True, help="Faster, in any order.")
+@click.option(
+    "--max-shard-size-mb",
+    type=click.IntRange(min=1),
+    metavar="MIB",
+    help="Maximum size of a shard.",
+)
+@click.option(
+    "--nondeterministic-order", is_flag=True, help="Do not shuffle deterministically; faster."
+)
 @click.option(
     "--beam-pipeline-options",
     metavar="OPTIONS",
-    help="As for tfds build: options of Beam's pipelines, comma-separated, without --.",
+    help="Beam pipeline options as for tfds build: comma-separated, without --.",
 )
 @click.option(
     "--engine",
     type=click.Choice(["local", "beam"]),
     default="local",
     show_default=True,
-    help="Build with this machine's processes, or where a Beam runner has workers.",
+    help="Build with local processes, or with the workers of a Beam runner.",
 )
 @click.option(
     "--beam-option",
     "beam_option",
     multiple=True,
     metavar="NAME[=VALUE]",
-    help="An option of Beam's pipelines, such as runner=dask. May be given again.",
+    help="A Beam pipeline option, such as runner=dask. Repeatable.",
 )
-@click.option(
-    "--splits", metavar="NAMES", help="Only these splits, comma-separated: train,validation."
-)
+@click.option("--splits", metavar="NAMES", help="Build only these splits, comma-separated.")
 @workers_option
-@click.option(
-    "--max-memory",
-    type=size,
-    metavar="SIZE",
-    help="Memory for the data, of all processes together, such as 500M or 4G.  "
-    "[default: 2G, or a quarter of the machine's]",
-)
-@click.option(
-    "--resume/--restart",
-    default=True,
-    help="Go on with an unfinished build of the same, or start anew.  [default: resume]",
-)
+@max_memory_option
+@resume_option
 @click.option(
     "--on-error",
     type=click.Choice(["fail", "quarantine"]),
-    help="Examples that do not fit the features: fail, or set them aside in quarantine.jsonl.  "
-    "[default: what the builder says, else fail]",
+    help="Examples that do not match the features: fail, or write them to quarantine.jsonl.  "
+    "[default: the builder's choice, else fail]",
 )
 @max_quarantined_option
 @click.option(
     "--unit-timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Give up on a worker that is silent for so long.",
+    help="Fail if a worker reports nothing for this long.",
 )
 @click.option(
     "--readers",
@@ -143,21 +151,21 @@ _BUILD_OPTIONS = (
     default=1,
     show_default=True,
     metavar="HOSTS",
-    help="Hosts that will read at the same time: about ten shards for each.",
+    help="Number of hosts that will read in parallel; each gets about ten shards.",
 )
 @version_gate_option
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@quiet_option
 @json_option
 def command(
     references: tuple[str, ...], config: str | None, imports: str | None, **options: Any
 ) -> None:
     """Prepare datasets: download, generate, shuffle and write them as TFRecord shards.
 
-    A version that is already prepared is left as it is. With --overwrite it is built anew beside
-    the old one, which stays readable until the new one is whole, and survives a failure. A build
-    that was killed goes on where it was when the same command is run again. With --engine beam the
-    same bytes are made on other machines: --beam-option runner=dask, and see docs/scaling.md. The
-    data directory may be in an object store: s3://BUCKET/FOLDER or gs://BUCKET/FOLDER.
+    Versions that are already prepared are skipped. With --overwrite, a version is rebuilt; the old
+    data stays readable until the new data is complete, and survives a failed build. An interrupted
+    build is resumed by running the same command again. With --engine beam, other machines build
+    the same bytes: add --beam-option runner=dask, and see docs/scaling.md. The data directory may
+    be in an object store: s3://BUCKET/FOLDER or gs://BUCKET/FOLDER.
 
     Example: my-datasets build digits --data-dir /data --workers 8 --max-memory 4G
     """
@@ -171,7 +179,7 @@ def command(
 
 def _with_config(reference: DatasetReference, config: str | None) -> DatasetReference:
     if config and reference.config:
-        raise click.UsageError(f"{reference} names a config already; leave out --config.")
+        raise click.UsageError(f"{reference} already names a config; leave out --config.")
     return replace(reference, config=config) if config else reference
 
 
@@ -186,7 +194,7 @@ def _build(
     file_format: str | None,
     download_dir: str | None,
     **options: Any,
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonObject]:
     from my_datasets.building.options import BuildOptions
 
     splits = options.pop("splits")
@@ -204,7 +212,7 @@ def _build(
         begin = time.monotonic()
         ours: dict[str, Any] = {}
         with _progress(quiet or as_json) as report:
-            if hasattr(builder, "units"):  # one of TFDS's own builders takes no options of ours
+            if hasattr(builder, "units"):  # not one of TFDS's own builders
                 url = destination.url if destination else None
                 ours["build_options"] = BuildOptions(report=report, destination=url, **how)
             builder.download_and_prepare(
@@ -229,8 +237,8 @@ def _build(
 
 def _targets(
     reference: DatasetReference, data_dir: str | None
-) -> Iterator[tuple[Any, "Destination | None"]]:
-    """Yields builders, and where their versions come to lie if that is an object store."""
+) -> Iterator[tuple["tfds.core.DatasetBuilder", "Destination | None"]]:
+    """Yields builders, with the destination of their versions if it is in an object store."""
     from my_datasets.builders import remote_build
     from my_datasets.builders.find_builder import builders_from_code
     from my_datasets.core.reference import reference_to
@@ -241,13 +249,13 @@ def _targets(
     for builder in builders_from_code(reference, data_dir=remote_build.scratch_of(data_dir)):
         if hasattr(builder, "units"):
             yield builder, remote_build.destination_of(builder, data_dir)
-        else:  # which TFDS itself builds there
+        else:  # TFDS builds it there itself
             of_tfds = DatasetReference.parse(reference_to(builder))
             yield from ((one, None) for one in builders_from_code(of_tfds, data_dir=data_dir))
 
 
-def _beam_options(given: Iterable[str]) -> dict[str, Any]:
-    """Returns options of Beam's by name; one that is given again is a list."""
+def _beam_options(given: Iterable[str]) -> JsonObject:
+    """Returns Beam options by name; repeated ones become a list."""
     found: dict[str, Any] = {}
     for option in given:
         name, is_set, value = option.removeprefix("--").partition("=")
@@ -289,11 +297,7 @@ def _download_config(
 
 @contextlib.contextmanager
 def _progress(silent: bool) -> Iterator[Callable[[BuildProgress], None]]:
-    """Shows progress and our notes on stderr, or nothing; stdout stays ours.
-
-    Yields:
-      What the engine tells its progress to: a moving line on a terminal, lines in a log file.
-    """
+    """Shows progress on stderr, unless silent, and redirects other output there."""
     import tensorflow_datasets as tfds
 
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
@@ -301,29 +305,15 @@ def _progress(silent: bool) -> Iterator[Callable[[BuildProgress], None]]:
         tfds.disable_progress_bar()
     with contextlib.redirect_stdout(sys.stderr):
         if silent:
-            yield lambda _: None
+            yield ignore
         elif sys.stderr.isatty():
             with error_console().status("starting") as status:
                 yield lambda progress: status.update(str(progress))
         else:
-            yield _LogLines()
+            yield log_lines()
 
 
-class _LogLines:
-    """Prints the progress line by line: each stage's first, then one every ten seconds."""
-
-    def __init__(self) -> None:
-        self._stage = ""
-        self._told = 0.0
-
-    def __call__(self, progress: BuildProgress) -> None:
-        now = time.monotonic()
-        if progress.stage != self._stage or now - self._told >= _LOG_EVERY_SECONDS:
-            self._stage, self._told = progress.stage, now
-            echo(str(progress), err=True)
-
-
-def _show(result: dict[str, Any]) -> None:
+def _show(result: JsonObject) -> None:
     out = console()
     done = f"built in {result['seconds']:.1f} s" if result["built"] else "already prepared"
     out.print(bold(result["dataset"]), f": {done}", sep="", soft_wrap=True)
@@ -332,7 +322,7 @@ def _show(result: dict[str, Any]) -> None:
     out.print(f"  {human_size(result['bytes'])} in {result['path']}", soft_wrap=True)
     if result["sample"] is not None and result["built"]:
         out.print(
-            f"  A sample of at most {result['sample']} examples per split stands under this "
-            "version; build it whole with --overwrite.",
+            f"  This version has only a sample of at most {result['sample']} examples per split; "
+            "build all of it with --overwrite.",
             style="yellow",
         )

@@ -1,10 +1,10 @@
-"""`my-datasets check`: what is wrong with a builder, before building."""
+"""`my-datasets check`: checks a builder before building."""
 
 from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.output import bold, console, json_option, print_json
+from my_datasets.cli.output import bold, console, echo, json_option, print_json
 
 
 @click.command("check")
@@ -16,18 +16,18 @@ from my_datasets.cli.output import bold, console, json_option, print_json
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="For the builder to come to its first examples.",
+    help="Time limit for a builder to yield its first examples.",
 )
 @json_option
 @click.pass_context
 def command(
     context: click.Context, builders: tuple[str, ...], strict: bool, timeout: float, as_json: bool
 ) -> None:
-    """Look for mistakes in builders, in seconds, without building.
+    """Check builders for mistakes in seconds, without building.
 
-    A builder is a dataset of this package, a folder, or a module; by default the folder where you
-    are. It is imported in a process of its own, asked for its features and splits, and for its
-    first examples, twice, from its dummy data. Exits with 1 if there are errors.
+    Each argument is a dataset of this package, a folder or a module; the default is the current
+    folder. The builder is imported in a separate process, and asked for its features, its splits,
+    and twice for the first examples from its dummy data. Exits with 1 if there are errors.
 
     Example: my-datasets check digits
     """
@@ -42,7 +42,7 @@ def command(
         for name, issues in found.items():
             out.print(bold(name), f": {_summary([i.severity.value for i in issues])}", sep="")
             for issue in issues:
-                out.print(str(issue), soft_wrap=True, markup=False)
+                echo(str(issue))
     counted = [issue for issues in found.values() for issue in issues]
     if any(strict or issue.severity is Severity.ERROR for issue in counted):
         context.exit(1)
@@ -50,6 +50,6 @@ def command(
 
 def _summary(severities: list[str]) -> str:
     if not severities:
-        return "nothing is wrong"
+        return "no problems found"
     counts = [(kind, severities.count(kind)) for kind in ("error", "warning")]
     return ", ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in counts if n)

@@ -1,11 +1,11 @@
-"""`my-datasets checksums`: what is recorded of a dataset's downloads."""
+"""`my-datasets checksums`: shows and records the checksums of a dataset's downloads."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.options import import_modules, mirror_option
+from my_datasets.cli.options import import_modules, imports_option, mirror_option
 from my_datasets.cli.output import (
     PathOrAddress,
     bold,
@@ -17,20 +17,26 @@ from my_datasets.cli.output import (
     quiet_tensorflow,
 )
 from my_datasets.core.reference import DatasetReference
+from my_datasets.core.value_types import JsonObject
+
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
 
 
 @click.command("checksums")
 @click.argument("name", metavar="NAME[/CONFIG]")
-@click.option("--update", is_flag=True, help="Download the files, and record what they are now.")
+@click.option(
+    "--update", is_flag=True, help="Download the files and record their current checksums."
+)
 @data_dir_option
 @click.option(
     "--download-dir",
     metavar="DIR",
     type=PathOrAddress("gs"),
-    help="Downloads.  [default: <data-dir>/downloads]",
+    help="The download directory.  [default: <data-dir>/downloads]",
 )
 @mirror_option
-@click.option("--imports", metavar="MODULES", help="Modules to import first, comma-separated.")
+@imports_option
 @json_option
 def command(
     name: str,
@@ -41,10 +47,10 @@ def command(
     imports: str | None,
     as_json: bool,
 ) -> None:
-    """Show the recorded sizes and SHA-256 of a dataset's downloads, or record them anew.
+    """Show the recorded sizes and SHA-256 of a dataset's downloads, or update them.
 
-    With --update each file is downloaded, by all configs unless one is named, and recorded as it is
-    now; what changed is shown. Raise the dataset's VERSION if its data change by that.
+    With --update, the files of all configs, or of the given one, are downloaded and recorded, and
+    changes are shown. If the changes affect the dataset's data, raise its VERSION.
 
     Example: my-datasets checksums digits
     """
@@ -59,7 +65,7 @@ def command(
         for builder in builders:
             if not hasattr(builder, "record_checksums"):
                 raise click.ClickException(
-                    f"{builder.name} is one of TFDS's own builders, whose checksums are TFDS's."
+                    f"{builder.name} is one of TFDS's own builders; TFDS maintains its checksums."
                 )
             builder.record_checksums(download_dir=download_dir, mirrors=mirrors)
     after = _recorded(builders[0])
@@ -73,24 +79,24 @@ def command(
     _show(rows, before)
 
 
-def _recorded(builder: Any) -> dict[str, dict[str, Any]]:
+def _recorded(builder: "tfds.core.DatasetBuilder") -> dict[str, JsonObject]:
     return {
         url: {"size": int(info.size), "sha256": info.checksum, "file_name": info.filename}
         for url, info in (type(builder).url_infos or {}).items()
     }
 
 
-def _change(before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> str:
+def _change(before: JsonObject | None, now: JsonObject) -> str:
     if before is None:
         return "new"
     same = (before["size"], before["sha256"]) == (now["size"], now["sha256"])
     return "same" if same else "changed"
 
 
-def _show(rows: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, Any]]) -> None:
+def _show(rows: Sequence[JsonObject], before: Mapping[str, JsonObject]) -> None:
     out = console()
     if not rows:
-        out.print("Nothing is recorded.")
+        out.print("No checksums are recorded.")
     for row in rows:
         change = bold(f"  {row['change']}") if row["change"] else ""
         out.print(row["url"], change, sep="", soft_wrap=True)
@@ -99,6 +105,6 @@ def _show(rows: Sequence[Mapping[str, Any]], before: Mapping[str, Mapping[str, A
             out.print(f"  was: {_said(before[row['url']])}", soft_wrap=True)
 
 
-def _said(facts: Mapping[str, Any]) -> str:
+def _said(facts: JsonObject) -> str:
     size = facts["size"]
     return f"{size:,} bytes ({human_size(size)}), SHA-256 {facts['sha256']}"

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
@@ -16,7 +16,12 @@ from my_datasets.cli.output import (
     print_json,
     quiet_tensorflow,
 )
+from my_datasets.core.value_types import Array
 from my_datasets.errors import DemoError
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
 
 _REFERENCE = "digits:1.*.*"
 _ACCURACY = 0.95
@@ -24,7 +29,7 @@ _EPOCHS = 10
 _BATCH = 32
 _SEED = 7
 
-# The contact sheet: a row per class, its first examples side by side, each pixel drawn as a square.
+# The contact sheet has a row for each class with its first examples; each pixel is a square.
 _COLUMNS = 16
 _ZOOM = 6
 _GAP = 4
@@ -38,11 +43,11 @@ _GAP = 4
     type=LocalPath(file_okay=False, path_type=Path),
     default=Path(),
     show_default="the current directory",
-    help="Where the contact sheet digits.png is written.",
+    help="Where to write the contact sheet digits.png.",
 )
 @json_option
 def command(data_dir: str | None, output: Path, as_json: bool) -> None:
-    """Build the digits dataset, look at it, and train a small network on it.
+    """Build the digits dataset, draw some examples, and train a small network on it.
 
     Example: my-datasets demo --output /tmp
     """
@@ -56,8 +61,8 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
 
     if as_json:
         tfds.disable_progress_bar()
-    my_datasets.load(_REFERENCE, data_dir=data_dir)  # builds it, if need be
-    # What follows is plain TFDS: the way everyone else reads the data.
+    my_datasets.load(_REFERENCE, data_dir=data_dir)  # builds it if necessary
+    # From here on, plain TFDS, as other users read the data.
     splits, info = tfds.load(
         _REFERENCE, data_dir=data_dir, as_supervised=True, with_info=True, download=False
     )
@@ -83,28 +88,28 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
         raise DemoError(
             f"The test accuracy is {accuracy:.4f}, below {_ACCURACY}.",
             f"The data is {info.full_name} in {info.data_dir}.",
-            fix="build the data anew with my-datasets build digits --overwrite; if it stays "
+            fix="rebuild the data with my-datasets build digits --overwrite; if the accuracy stays "
             "low, report it with the output of pip freeze",
         )
 
 
 def _verbosity(as_json: bool) -> int:
-    """Returns Keras's level: nothing, a bar on a terminal, or a line per epoch in a log."""
+    """Returns Keras's level: silent, a bar on a terminal, or a line per epoch in a log."""
     if as_json:
         return 0
     return 1 if sys.stdout.isatty() else 2
 
 
-def _show_data(info: Any, sheet: Path) -> None:
+def _show_data(info: "tfds.core.DatasetInfo", sheet: Path) -> None:
     out = console()
     for name, split in info.splits.items():
         out.print(f"split {name}: ", bold(f"{split.num_examples:,}"), " examples", sep="")
     out.print(f"data: {Path(info.data_dir).resolve()}", soft_wrap=True)
-    out.print(f"a few examples, row k showing the digit k: {sheet}", soft_wrap=True)
+    out.print(f"some examples, with digit k in row k: {sheet}", soft_wrap=True)
 
 
-def contact_sheet(examples: Any) -> bytes:
-    """Returns a PNG with a row of examples for each class.
+def contact_sheet(examples: "tf.data.Dataset") -> bytes:
+    """Returns a PNG with a row of examples per class.
 
     Args:
       examples: A `tf.data.Dataset` of (image, label): uint8 of shape (8, 8, 1) with values from
@@ -113,7 +118,7 @@ def contact_sheet(examples: Any) -> bytes:
     import numpy as np
     import tensorflow as tf
 
-    rows: dict[int, list[Any]] = {label: [] for label in range(10)}
+    rows: dict[int, list[Array]] = {label: [] for label in range(10)}
     for image, label in examples.as_numpy_iterator():
         if len(rows[int(label)]) < _COLUMNS:
             rows[int(label)].append(image)
@@ -128,7 +133,7 @@ def contact_sheet(examples: Any) -> bytes:
     return bytes(tf.io.encode_png(sheet).numpy())
 
 
-def _train(train: Any, test: Any, *, verbose: int) -> float:
+def _train(train: "tf.data.Dataset", test: "tf.data.Dataset", *, verbose: int) -> float:
     """Trains a small convolutional network; returns its accuracy on `test`."""
     import keras
     import tensorflow as tf

@@ -1,25 +1,25 @@
-"""`my-datasets index`: record indexes for shards that have none."""
+"""`my-datasets index`: creates missing record indexes."""
 
 from pathlib import Path
-from typing import Any
 
 import rich_click as click
 
 from my_datasets.cli.output import LocalPath, console, json_option, print_json
+from my_datasets.core.value_types import JsonObject
 from my_datasets.errors import NotPreparedError
 from my_datasets.metadata import layout
 
 
 @click.command("index")
 @click.argument("directory", type=LocalPath(file_okay=False, path_type=Path))
-@click.option("--overwrite", is_flag=True, help="Make those that are there anew, too.")
+@click.option("--overwrite", is_flag=True, help="Also recreate existing indexes.")
 @json_option
 def command(directory: Path, overwrite: bool, as_json: bool) -> None:
-    """Make the record index of each TFRecord shard in a version's directory.
+    """Create a record index for each TFRecord shard in a version's directory.
 
-    An index says where each record of a shard begins, for random access. It lies beside the shards
-    as my_datasets_offsets_HASH.npy. Data that this package builds has indexes; this is for data
-    that TFDS built. Shards are read, never changed.
+    An index lists where each record of a shard begins, for random access. It is stored beside the
+    shards as my_datasets_offsets_HASH.npy. Data built by this package already has indexes; use
+    this command for data built by TFDS. Shards are not changed.
 
     Example: my-datasets index ~/tensorflow_datasets/mnist/3.0.1
     """
@@ -29,10 +29,10 @@ def command(directory: Path, overwrite: bool, as_json: bool) -> None:
         raise NotPreparedError(
             f"{directory} is not a prepared version.",
             f"Expected in it: {' and '.join(layout.METADATA_FILES)}",
-            fix="name a version's directory, such as my-datasets info shows",
+            fix="name a version's directory, as shown by my-datasets info",
         )
     shards = sorted(directory.glob("*.tfrecord-*-of-?????"))
-    results: list[dict[str, Any]] = []
+    results: list[JsonObject] = []
     for shard in shards:
         made = overwrite or not index.path_of(shard).exists()
         offsets = index.scan(shard) if made else index.read(shard)

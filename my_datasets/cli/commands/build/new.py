@@ -1,4 +1,4 @@
-"""`my-datasets new`: from raw data to a builder that passes its test."""
+"""`my-datasets new`: creates a builder with a passing test from raw data."""
 
 import tempfile
 from pathlib import Path
@@ -9,7 +9,7 @@ import rich_click as click
 from my_datasets.cli.output import (
     LocalPath,
     PathOrAddress,
-    console,
+    echo,
     error_console,
     json_option,
     print_json,
@@ -36,33 +36,38 @@ def _shares(
 @click.argument("name")
 @click.option(
     "--from", "where", required=True, metavar="PATH|URL", type=PathOrAddress(any_scheme=True),
-    help="The raw data: a file, a folder, a pattern, an archive, or an HTTP address.",
+    help="The raw data: a file, folder, glob pattern, archive or HTTP URL.",
 )  # fmt: skip
-@click.option("--label", metavar="COLUMN", help="The column to be learned.")
+@click.option("--label", metavar="COLUMN", help="The column to predict.")
 @click.option(
     "--split",
     callback=_shares,
     metavar="COLUMN|NAME=SHARE,...",
-    help="A column that names the splits, or shares such as train=0.8,test=0.2.  "
-    "[default: all in train]",
+    help="A column with the names of splits, or shares such as train=0.8,test=0.2.  "
+    "[default: everything in train]",
 )
 @click.option(
-    "--folds", type=click.IntRange(min=2), metavar="N", help="N equal parts, in place of --split."
+    "--folds",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="Make N equal splits instead of --split.",
 )
-@click.option("--group", metavar="COLUMN", help="Rows of one value in it are in one split.")
-@click.option("--stratify", metavar="COLUMN", help="Splits have their shares of each value in it.")
-@click.option("--kind", metavar="KIND", help="What the data are, if their names do not tell.")
-@click.option("--key", metavar="COLUMN", help="What identifies a row, if not its number.")
-@click.option("--table", metavar="TABLE", help="The table, or view, of a database.")
+@click.option("--group", metavar="COLUMN", help="Keep rows with the same value in one split.")
+@click.option("--stratify", metavar="COLUMN", help="Split each value by the same shares.")
+@click.option("--kind", metavar="KIND", help="The kind of data, if file names do not show it.")
+@click.option(
+    "--key", metavar="COLUMN", help="The column that identifies a row.  [default: row number]"
+)
+@click.option("--table", metavar="TABLE", help="The table or view of a database.")
 @click.option(
     "--package",
     type=LocalPath(file_okay=False, path_type=Path),
     default=".",
-    show_default="the directory where you are",
+    show_default="the current directory",
     metavar="DIR",
-    help="The project to write into; made if it is not there.",
+    help="The project to write to; created if it does not exist.",
 )
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @json_option
 @click.pass_context
 def command(
@@ -70,7 +75,7 @@ def command(
     name: str,
     where: str,
     label: str | None,
-    split: Any,
+    split: dict[str, float] | str | None,
     folds: int | None,
     group: str | None,
     stratify: str | None,
@@ -81,11 +86,11 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Write a builder for raw data, with dummy data, a test, and a page to fill in.
+    """Create a builder for raw data, with dummy data, a test and a README to fill in.
 
-    The data are looked at: their kind, columns and types. A preview is shown, and asked about. Then
-    the builder is written, tried on dummy data that are sampled from the real ones (columns that
-    look personal are scrambled), and its test passes as it is.
+    Detects the kind of data, its columns and their types, and asks you to confirm a preview. The
+    dummy data is sampled from the real data; columns that look personal are scrambled. The test
+    passes without changes.
 
     Example: my-datasets new titanic --from titanic.csv --label survived --package ours --yes
     """
@@ -95,9 +100,11 @@ def command(
     from my_datasets.scaffolding.scaffold import inspect_raw_data, scaffold
 
     if folds and (split or stratify):
-        raise click.UsageError("--folds goes with --group, not with --split or --stratify.")
+        raise click.UsageError("--folds cannot be combined with --split or --stratify.")
     if (group or stratify) and not (folds or isinstance(split, dict)):
-        raise click.UsageError("--group and --stratify need shares: --split train=0.8,test=0.2")
+        raise click.UsageError(
+            "--group and --stratify need shares, such as --split train=0.8,test=0.2"
+        )
     project.places(name, package)
     scratch = context.with_resource(tempfile.TemporaryDirectory())
     column = split if isinstance(split, str) else None
@@ -128,23 +135,18 @@ def command(
             }
         )
         return
-    out = console()
     for path in made.files:
-        out.print(f"  {path}", soft_wrap=True, markup=False)
+        echo(f"  {path}")
     if made.personal:
-        out.print(
-            f"Scrambled in the dummy data, as they look personal: {', '.join(made.personal)}",
-            soft_wrap=True,
-            markup=False,
-        )
-    out.print(f"Try it: pytest {made.test}", soft_wrap=True, markup=False)
-    out.print(f"Build it: {made.build}", soft_wrap=True, markup=False)
+        echo(f"Scrambled in the dummy data because they look personal: {', '.join(made.personal)}")
+    echo(f"Try it: pytest {made.test}")
+    echo(f"Build it: {made.build}")
 
 
 def _preview(found: Any) -> None:
     from rich.table import Table
 
-    table = Table(title=f"{found.sample.num_rows:,} rows looked at, as {found.kind}")
+    table = Table(title=f"First {found.sample.num_rows:,} rows, read as {found.kind}")
     for title in ("column", "type", "seen", "first values"):
         table.add_column(title, overflow="fold")
     for column in found.columns:
@@ -156,6 +158,6 @@ def _preview(found: Any) -> None:
     error_console().print(table)
 
 
-def _shortly(value: Any) -> str:
+def _shortly(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 24 else text[:23] + "…"

@@ -1,17 +1,24 @@
-"""`my-datasets snapshot`: a range of a Kafka topic's offsets as a prepared version."""
+"""`my-datasets snapshot`: freezes a range of a Kafka topic as a prepared version."""
 
 import contextlib
 import importlib
 import json
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import rich_click as click
 
-from my_datasets.cli.options import max_quarantined_option, version_gate_option
+from my_datasets.cli.options import (
+    max_memory_option,
+    max_quarantined_option,
+    quiet_option,
+    resume_option,
+    version_gate_option,
+)
 from my_datasets.cli.output import (
     LocalPath,
     bold,
@@ -20,16 +27,19 @@ from my_datasets.cli.output import (
     json_option,
     print_json,
     quiet_tensorflow,
-    size,
     workers_option,
 )
+from my_datasets.core.progress import ignore
 from my_datasets.errors import InvalidOptionError
 
+_T = TypeVar("_T")
 _BUILD_OPTIONS = ("workers", "max_memory", "on_error", "max_quarantined", "version_gate", "resume")
 
 
-def _place(_context: Any, _option: Any, text: str) -> Any:
-    """Returns a place in a topic: a word, offsets by partition, or a time."""
+def _place(
+    _context: click.Context, _option: click.Parameter, text: str
+) -> "str | dict[int, int] | datetime":
+    """Returns a position in a topic: a word, offsets by partition, or a time."""
     if text in ("earliest", "latest"):
         return text
     with contextlib.suppress(ValueError):
@@ -39,7 +49,7 @@ def _place(_context: Any, _option: Any, text: str) -> Any:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is neither earliest, latest, 0=OFFSET,1=OFFSET nor a time such as "
+            f"{text!r} is not earliest, latest, 0=OFFSET,1=OFFSET or a time such as "
             "2026-01-31T12:00:00+00:00."
         ) from None
     if when.tzinfo is None:
@@ -49,22 +59,24 @@ def _place(_context: Any, _option: Any, text: str) -> Any:
 
 @click.command("snapshot")
 @click.argument("url", metavar="kafka://BROKER/TOPIC")
-@click.option("--as", "reference", metavar="NAME:VERSION", required=True, help="What it becomes.")
+@click.option(
+    "--as", "reference", metavar="NAME:VERSION", required=True, help="The version to create."
+)
 @click.option(
     "--features",
     required=True,
     metavar="WHAT",
-    help="What an example is: a prepared dataset, a directory with a features.json, or "
-    "MODULE:NAME of features in Python.",
+    help="The features of an example: a prepared dataset, a directory with a features.json, or "
+    "MODULE:NAME in Python.",
 )
 @click.option(
     "--payload",
     type=click.Choice(["example", "json", "avro"]),
     default="example",
     show_default=True,
-    help="What a message is.",
+    help="The encoding of messages.",
 )
-@click.option("--schema", metavar="FILE", type=LocalPath(), help="Avro's schema, a JSON file.")
+@click.option("--schema", metavar="FILE", type=LocalPath(), help="The Avro schema, a JSON file.")
 @click.option(
     "--from-offsets",
     "begin",
@@ -72,7 +84,7 @@ def _place(_context: Any, _option: Any, text: str) -> Any:
     show_default=True,
     callback=_place,
     metavar="PLACE",
-    help="Where to begin: earliest, latest, PARTITION=OFFSET,... or a time with a time zone.",
+    help="Where to start: earliest, latest, PARTITION=OFFSET,... or a time with a time zone.",
 )
 @click.option(
     "--until",
@@ -81,43 +93,44 @@ def _place(_context: Any, _option: Any, text: str) -> Any:
     show_default=True,
     callback=_place,
     metavar="PLACE",
-    help="Where to end: the same; the first offsets that are left out.",
+    help="Where to stop, in the same form; exclusive.",
 )
-@click.option("--split", default="train", show_default=True, metavar="NAME", help="The split.")
-@click.option("--in-order", is_flag=True, help="Keep the order of offsets; do not shuffle.")
-@click.option("--allow-gaps", is_flag=True, help="Freeze what is left of a compacted topic.")
+@click.option(
+    "--split", default="train", show_default=True, metavar="NAME", help="The name of the split."
+)
+@click.option(
+    "--in-order", is_flag=True, help="Keep messages in order of offset instead of shuffling."
+)
+@click.option("--allow-gaps", is_flag=True, help="Allow missing offsets, as in a compacted topic.")
 @click.option(
     "--config",
     metavar="FILE",
     type=LocalPath(),
-    help="librdkafka's options, a line NAME=VALUE for each: security.protocol, sasl.password, ...",
+    help="librdkafka options, one NAME=VALUE per line: security.protocol, sasl.password, ...",
 )
 @data_dir_option
 @workers_option
-@click.option("--max-memory", type=size, metavar="SIZE", help="Memory for the data of them all.")
-@click.option(
-    "--resume/--restart",
-    default=True,
-    help="Go on with an unfinished snapshot of the same offsets, or start anew.  [default: resume]",
-)
+@max_memory_option
+@resume_option
 @click.option(
     "--on-error",
     type=click.Choice(["fail", "quarantine"]),
     default="fail",
     show_default=True,
-    help="Messages that cannot be decoded: fail, or set them aside in quarantine.jsonl.",
+    help="Messages that cannot be decoded: fail, or write them to quarantine.jsonl.",
 )
 @max_quarantined_option
 @version_gate_option
-@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+@quiet_option
 @json_option
 def command(
     url: str, features: str, schema: str | None, config: str | None, **options: Any
 ) -> None:
-    """Freeze a range of a topic's offsets into an immutable prepared version.
+    """Freeze a range of a topic's offsets as an immutable prepared version.
 
-    The same offsets give the same bytes, whatever came into the topic since. They are printed, and
-    are in the manifest. A range that retention or compaction has cut is an error.
+    The same offsets always give the same bytes, whatever was added to the topic since. They are
+    printed, and recorded in the manifest. Fails if retention or compaction has removed messages
+    of the range.
 
     Example: my-datasets snapshot kafka://localhost:9092/clicks --as clicks:1.0.0 --features
     clicks_schema --payload json --until 2026-01-31T12:00:00+00:00
@@ -129,7 +142,7 @@ def command(
     as_json, quiet = options.pop("as_json"), options.pop("quiet")
     how: dict[str, Any] = {name: options.pop(name) for name in _BUILD_OPTIONS}
     if quiet or as_json:
-        how["report"] = lambda _: None
+        how["report"] = ignore
     begin = time.monotonic()
     with contextlib.redirect_stdout(sys.stderr):
         done = snapshot(
@@ -161,7 +174,7 @@ def command(
 
 
 def _features(text: str) -> Any:
-    """Returns features: those of a module, or what names them."""
+    """Returns the features that `MODULE:NAME` names; other texts as they are."""
     module, colon, name = text.partition(":")
     if not colon or not name.isidentifier():
         return text
@@ -171,20 +184,20 @@ def _features(text: str) -> Any:
     except (ImportError, AttributeError) as error:
         raise InvalidOptionError(
             f"There are no features {text!r}: {error}.",
-            fix="name a module on PYTHONPATH, and a FeaturesDict in it",
+            fix="name a module on PYTHONPATH and a FeaturesDict in it",
         ) from error
 
 
-def _read(file: str, parse: Any) -> Any:
-    """Returns what is in a file.
+def _read(file: str, parse: Callable[[str], _T]) -> _T:
+    """Parses a file.
 
     Raises:
-      InvalidOptionError: It cannot be read.
+      InvalidOptionError: The file cannot be read.
     """
     try:
         return parse(Path(file).read_text("utf-8"))
     except (OSError, ValueError) as error:
-        # Not what is in it, which may be a password.
+        # Not the content, which may be a password.
         said = error.strerror if isinstance(error, OSError) else type(error).__name__
         raise InvalidOptionError(
             f"{file} cannot be read: {said}.", fix="name another file, or fix it"
@@ -192,7 +205,7 @@ def _read(file: str, parse: Any) -> Any:
 
 
 def _lines(text: str) -> dict[str, str]:
-    """Returns the options in lines NAME=VALUE; those that begin with # are comments."""
+    """Parses lines NAME=VALUE; those that begin with # are comments."""
     found = {}
     for line in map(str.strip, text.splitlines()):
         if line and not line.startswith("#"):

@@ -1,8 +1,8 @@
-"""`my-datasets bench`: where the time of an input pipeline goes."""
+"""`my-datasets bench`: finds the bottleneck of an input pipeline."""
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import rich_click as click
 
@@ -19,38 +19,40 @@ _WIDTH = 40
 
 @click.command(
     "bench",
-    short_help="Measure an input pipeline, and what would make it faster.",
+    short_help="Measure an input pipeline and find its bottleneck.",
     epilog="Example: my-datasets bench digits --batch-size 64 --plot digits.png",
 )
 @click.argument("reference")
 @output.data_dir_option_of(output.PathOrAddress(any_scheme=True))
-@click.option("--split", default="train", show_default=True, help="The split or slice.")
+@click.option("--split", default="train", show_default=True, help="The split or subsplit.")
 @click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True)
-@click.option("--columns", metavar="A,B", help="The features that are wanted.  [default: all]")
+@click.option("--columns", metavar="A,B", help="Read only these features.  [default: all]")
 @click.option(
     "--image-size", metavar="HxW", type=str, help="Resize images, for example to 224x224."
 )
-@click.option("--float", "is_float", is_flag=True, help="Make images numbers from 0 to 1.")
-@click.option("--augment", is_flag=True, help="Change images by the usual random changes.")
-@click.option("--workers", type=click.IntRange(1), help="Threads.  [default: as the plan chooses]")
-@click.option("--prefetch", type=click.IntRange(0), help="Pieces held ready.  [default: 2]")
+@click.option("--float", "is_float", is_flag=True, help="Convert images to floats from 0 to 1.")
+@click.option("--augment", is_flag=True, help="Apply the usual random augmentations to images.")
+@click.option(
+    "--workers", type=click.IntRange(1), help="Number of threads.  [default: the plan's choice]"
+)
+@click.option(
+    "--prefetch", type=click.IntRange(0), help="Number of chunks to prefetch.  [default: 2]"
+)
 @click.option(
     "--cache", type=click.Choice(["none", "memory", "auto"]), default="none", show_default=True
 )
 @click.option(
     "--framework", type=click.Choice(["tensorflow", "numpy"]), default="tensorflow",
-    show_default=True, help="Who takes the batches.",
+    show_default=True, help="The framework that consumes batches.",
 )  # fmt: skip
 @click.option(
     "--seconds", type=click.FloatRange(0.1), default=2.0, show_default=True,
-    help="How long each of about six measurements takes.",
+    help="Duration of each of about six measurements.",
 )  # fmt: skip
 @click.option(
-    "--output", "written", metavar="FILE", type=output.LocalPath(), help="Write JSON there, too."
+    "--output", "written", metavar="FILE", type=output.LocalPath(), help="Also write JSON to FILE."
 )
-@click.option(
-    "--plot", metavar="FILE", type=output.LocalPath(), help="Write a bar chart there, as PNG."
-)
+@click.option("--plot", metavar="FILE", type=output.LocalPath(), help="Write a bar chart as PNG.")
 @feature_imports_option
 @output.json_option
 def command(
@@ -60,18 +62,18 @@ def command(
     image_size: str | None,
     is_float: bool,
     augment: bool,
-    framework: Any,
+    framework: Literal["tensorflow", "numpy"],
     seconds: float,
     written: str | None,
     plot: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure the stages of an input pipeline, name what holds it up, and try what would help.
+    """Measure the stages of an input pipeline, find the bottleneck, and try other options.
 
-    REFERENCE is a prepared dataset such as digits:1.*.*, or the directory of a version. Each stage
-    is measured by itself in one thread; then all together, as training would take the batches; then
-    with other options. What makes it faster is said, with how much faster it was.
+    REFERENCE is a prepared dataset such as digits:1.*.*, or the directory of a version. Measures
+    each stage alone in one thread, then the whole pipeline as training would use it, then variants
+    with other options, and reports those that are faster.
     """
     output.quiet_tensorflow()
     from my_datasets.input_pipeline.diagnosis import diagnose
@@ -104,7 +106,7 @@ def command(
 
 
 def _changes(made: "Plan") -> "Augmentation":
-    """Returns the usual changes; those of colours only where there are some."""
+    """Returns the usual augmentations; those of color only for color images."""
     from my_datasets.input_pipeline.decode import pytree
     from my_datasets.input_pipeline.read.opening import opened
     from my_datasets.input_pipeline.transform.augment import standard_image
@@ -117,7 +119,9 @@ def _changes(made: "Plan") -> "Augmentation":
 def _size(text: str) -> tuple[int, int]:
     height, _, width = text.lower().partition("x")
     if not (height.isdecimal() and (width or height).isdecimal()):
-        raise click.BadParameter(f"{text!r} is no size; write 224x224", param_hint="--image-size")
+        raise click.BadParameter(
+            f"{text!r} is not a size such as 224x224", param_hint="--image-size"
+        )
     return int(height), int(width or height)
 
 
@@ -140,7 +144,7 @@ def _show(found: "Diagnosis") -> None:
         table.add_row(one.stage, f"{one.share:.0%}", output.bold(bar, style), f"{one.rate:,.0f}")
     console.print(table)
     console.print()
-    console.print(f"All together: {found.rate:,.0f} examples/s, taken by {found.framework}")
+    console.print(f"All together: {found.rate:,.0f} examples/s with {found.framework}")
     for change in found.changes:
         console.print(
             f"With {change.option}={change.value}: {change.after:,.0f}, "

@@ -1,8 +1,7 @@
-"""`my-datasets catalog`: a static site about the datasets in a store, or in a data directory."""
+"""`my-datasets catalog`: a static site for the datasets in a store or data directory."""
 
 import contextlib
 import tempfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,40 +13,38 @@ from my_datasets.cli.output import (
     PathOrAddress,
     cache_dir,
     echo,
-    error_console,
     json_option,
     print_json,
     quiet_tensorflow,
     workers_option,
 )
+from my_datasets.cli.render.progress import progress_bar
 
 if TYPE_CHECKING:
     from my_datasets.catalog.site.render import Rendered
     from my_datasets.publishing.model.signed_json import Trusts
 
 
-@click.command("catalog", short_help="Make a site about the datasets in a store.")
+@click.command("catalog", short_help="Generate a static site for the datasets in a store.")
 @click.option(
     "--from", "source", required=True, metavar="STORE|DIR", type=PathOrAddress(any_scheme=True),
-    envvar="MY_DATASETS_STORE", show_envvar=True, help="A store, or a data directory.",
+    envvar="MY_DATASETS_STORE", show_envvar=True, help="A store or a data directory.",
 )  # fmt: skip
-@click.option(
-    "--to", metavar="DIR", type=LocalPath(path_type=Path), help="The directory of the site."
-)
-@click.option("--serve", is_flag=True, help="Show it at an address of this machine, until Ctrl-C.")
+@click.option("--to", metavar="DIR", type=LocalPath(path_type=Path), help="The output directory.")
+@click.option("--serve", is_flag=True, help="Serve the site on this machine until Ctrl-C.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
-    help="With --serve; 0 for any that is free.",
+    help="The port for --serve; 0 for any free one.",
 )  # fmt: skip
-@click.option(
-    "--title", help="What the site is called.  [default: Datasets, or what it is called already]"
-)
+@click.option("--title", help="The title of the site.  [default: its current title, else Datasets]")
 @click.option(
     "--address", metavar="STORE",
-    help="The address that pages name, if others reach the store by another one.",
+    help="The URL of the store to show on pages, if readers use a different one.",
 )  # fmt: skip
-@click.option("--no-examples", is_flag=True, help="Show no examples: no shard is read for them.")
-@click.option("--no-changes", is_flag=True, help="Do not compare each version with the one before.")
+@click.option("--no-examples", is_flag=True, help="Show no examples, and read no shards.")
+@click.option(
+    "--no-changes", is_flag=True, help="Do not compare each version with its predecessor."
+)
 @workers_option
 @trusted_keys_option
 @feature_imports_option
@@ -58,22 +55,21 @@ def command(
     address: str | None, no_examples: bool, no_changes: bool, workers: int | None,
     trusted_keys: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Make a static site about the datasets in a store, or renew one.
+    """Generate or update a static site for the datasets in a store.
 
-    For each dataset there is a page with its description, versions and what changed between them,
-    features, statistics, examples, code that loads it, and checksums. The site needs no server and
-    fetches nothing from elsewhere: open index.html, or copy it to any web server. What was found by
-    comparing versions is kept, so that renewing takes seconds. Exits with 1 if a dataset cannot be
-    shown.
+    Each dataset has a page with its description, versions and the changes between them, features,
+    statistics, examples, code to load it, and checksums. The site needs no server and loads
+    nothing from elsewhere: open index.html, or copy the site to any web server. Comparisons of
+    versions are cached, so an update takes seconds. Exits with 1 if a dataset cannot be shown.
 
     Example: my-datasets catalog --from gs://our-bucket/datasets --to site
 
     Example: my-datasets catalog --from ~/tensorflow_datasets --serve
     """
     if to is None and not serve:
-        raise click.UsageError("say where to: --to DIR, or --serve to only look at it")
+        raise click.UsageError("missing --to DIR, or --serve for a temporary site")
     if serve and as_json:
-        raise click.UsageError("--serve prints an address, --json a report: give one of the two")
+        raise click.UsageError("--serve and --json cannot be combined")
     quiet_tensorflow()
     with contextlib.ExitStack() as stack:
         if to is None:
@@ -99,63 +95,23 @@ def made(
     address: str | None = None, workers: int | None = None, with_changes: bool = True,
     with_samples: bool = True,
 ) -> "Rendered":  # fmt: skip
-    """Makes a catalogue, or renews it, and shows how far it is.
-
-    Args:
-      source: A store's address, or a data directory.
-      to: The directory of the site.
-      keys: Whose signatures count.
-      title: What it is called; None for what it is called already.
-      address: The address that pages name; None for the one they name already.
-      workers: Processes that compare versions.
-      with_changes: Whether versions are compared.
-      with_samples: Whether examples are read.
-    """
+    """Generates or updates a site, and shows progress; see `render.write` for the arguments."""
     from my_datasets.catalog.releases import VersionComparer, collect
     from my_datasets.catalog.site.render import write
 
     cache = cache_dir("catalog")
-    with _bar() as (begin, tell):
-        begin("Reading metadata", None)
+    with progress_bar() as report:
         kept = cache / "metadata" if cache else None
-        found = collect(source, keys=keys, cache=kept, with_examples=with_samples, report=tell)
+        found = collect(source, keys=keys, cache=kept, with_examples=with_samples, report=report)
         comparing = VersionComparer(cache / "changes" if cache else None, workers=workers)
-        begin("Writing pages", len(found.datasets))
         return write(
             found, to, title=title, address=address, comparing=comparing if with_changes else None,
-            with_samples=with_samples, report=tell,
+            with_samples=with_samples, report=report,
         )  # fmt: skip
 
 
-@contextlib.contextmanager
-def _bar() -> Iterator[tuple[Callable[[str, int | None], None], Callable[[str], None]]]:
-    """Yields what begins a stage, and what is told of each dataset."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
-               TimeRemainingColumn(),
-               TextColumn("{task.fields[dataset]}", markup=False))  # fmt: skip
-    out = error_console()
-    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
-        task = bar.add_task("", total=None, dataset="")
-
-        def begin(stage: str, total: int | None) -> None:
-            bar.reset(task, description=stage, total=total, dataset="")
-
-        def tell(dataset: str) -> None:
-            bar.update(task, advance=1, dataset=dataset)
-
-        yield begin, tell
-
-
 def _serve(directory: Path, port: int) -> None:
-    """Serves a directory to this machine only, until it is interrupted.
+    """Serves a directory on localhost until interrupted.
 
     Raises:
       InvalidOptionError: The port is not free.
@@ -174,10 +130,10 @@ def _serve(directory: Path, port: int) -> None:
         server = ThreadingHTTPServer(("127.0.0.1", port), handler)
     except OSError as error:
         raise InvalidOptionError(
-            f"The port {port} cannot be used: {error.strerror}.",
-            fix="give another one: --port 0 takes any that is free",
+            f"Port {port} cannot be used: {error.strerror}.",
+            fix="choose another port; --port 0 uses any free one",
         ) from error
     with server:
-        echo(f"See http://127.0.0.1:{server.server_port}/ (Ctrl-C ends it)")
+        echo(f"See http://127.0.0.1:{server.server_port}/ (press Ctrl-C to stop)")
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()

@@ -1,4 +1,4 @@
-"""`my-datasets diff`: what is different between two versions, and what that asks of the number."""
+"""`my-datasets diff`: compares two versions, and checks the version number."""
 
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,7 @@ from my_datasets.cli.output import (
     bold,
     console,
     data_dir_option,
+    echo,
     html_option,
     json_option,
     plain,
@@ -39,11 +40,11 @@ def command(
     html: str | None,
     as_json: bool,
 ) -> None:
-    """Show what is different between two prepared versions.
+    """Show the differences between two prepared versions.
 
-    Features, splits and examples are compared; each difference says by which number of the version
-    it is to be raised, and why. Of examples it is told which were added, removed, changed, or moved
-    from one split to another. Exits with 1 if the version was raised by too little.
+    Compares features, splits and examples. Each difference shows which part of the version number
+    must be raised for it, and why. Examples may be added, removed, changed, or moved to another
+    split. Exits with 1 if the new version number is too low.
 
     Example: my-datasets diff penguins_study:1.0.0 penguins_study:1.1.0
     """
@@ -73,10 +74,10 @@ def _show(found: "Diff") -> None:
     out = console()
     out.print(bold(found.old), " -> ", bold(found.new), sep="", soft_wrap=True)
     if not found.changes:
-        out.print("the same, example for example and byte for byte")
+        echo("identical, example for example and byte for byte")
     else:
         table = Table(box=None, pad_edge=False)
-        for name in ("asks for", "what", "where", "before", "after"):
+        for name in ("requires", "change", "where", "before", "after"):
             table.add_column(name, overflow="fold")
         for change in found.changes:
             bump = bold(str(change.bump), "red" if str(change.bump) == "major" else "")
@@ -84,14 +85,13 @@ def _show(found: "Diff") -> None:
             table.add_row(bump, *map(plain, cells))
         out.print(table)
         for kind, reason in {change.kind: change.reason for change in found.changes}.items():
-            out.print(f"{kind.value}: {reason}", soft_wrap=True, markup=False)
+            echo(f"{kind.value}: {reason}")
     for one in found.moved:
-        out.print(
+        echo(
             f"moved: {one.feature} of {one.split}: {one.statistic}: {one.before} -> {one.after} "
-            f"({one.measure} {one.distance:.2f})",
-            soft_wrap=True, markup=False,
-        )  # fmt: skip
-    actual = "lower, or of another dataset" if found.actual is None else str(found.actual)
-    out.print(f"required: {found.required}; actual: {actual}", soft_wrap=True)
+            f"({one.measure} {one.distance:.2f})"
+        )
+    actual = "a lower version, or another dataset" if found.actual is None else str(found.actual)
+    echo(f"required: {found.required}; actual: {actual}")
     if not found.is_enough:
-        out.print(f"too little: give it the version {found.least} or higher", soft_wrap=True)
+        echo(f"the version number is too low: use {found.least} or higher")

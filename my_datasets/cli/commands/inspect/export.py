@@ -1,7 +1,6 @@
-"""`my-datasets export`: a prepared version in a form that tools for tables read."""
+"""`my-datasets export`: writes a prepared version as Parquet files."""
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,12 +11,12 @@ from my_datasets.cli.output import (
     LocalPath,
     data_dir_option,
     echo,
-    error_console,
     human_size,
     json_option,
     print_json,
     size,
 )
+from my_datasets.cli.render.progress import progress_bar
 from my_datasets.core import interruption
 
 if TYPE_CHECKING:
@@ -27,16 +26,19 @@ if TYPE_CHECKING:
 @click.command("export", short_help="Write a version as Parquet files.")
 @click.argument("version", metavar="NAME[/CONFIG][:VERSION]|PATH")
 @data_dir_option
-@click.option("--to", "form", type=click.Choice(["parquet"]), required=True, help="The form.")
+@click.option("--to", "form", type=click.Choice(["parquet"]), required=True, help="The format.")
 @click.option(
     "--output", metavar="DIR", type=LocalPath(path_type=Path),
-    help="Where to.  [default: NAME-VERSION-parquet here]",
+    help="The output directory.  [default: NAME-VERSION-parquet]",
 )  # fmt: skip
-@click.option("--split", "splits", multiple=True, help="Only this split; may be given again.")
+@click.option("--split", "splits", multiple=True, help="Export only this split. Repeatable.")
 @click.option(
-    "--binary", multiple=True, metavar="FEATURE", help="Its bytes are no text; may be given again."
+    "--binary",
+    multiple=True,
+    metavar="FEATURE",
+    help="Export this feature as bytes, not text. Repeatable.",
 )
-@click.option("--file-size", default="500M", show_default=True, help="About how large a file is.")
+@click.option("--file-size", default="500M", show_default=True, help="Approximate size of a file.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier export.")
 @feature_imports_option
 @json_option
@@ -44,16 +46,16 @@ def command(
     version: str, data_dir: str | None, form: str, output: Path | None, splits: tuple[str, ...],
     binary: tuple[str, ...], file_size: str, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Write a prepared version as Parquet files, in the order of its examples.
+    """Export a prepared version as Parquet files, keeping the order of its examples.
 
-    They hold everything: image files as they are, class labels with their names, lists, missing
-    values. Beside them are a README.md as Hugging Face's hub has it, and a description for
-    Croissant. So datasets.load_dataset(DIR), pandas, DuckDB, Polars and mlcroissant read it. A few
-    megabytes are in memory at a time; the directory is there whole or not at all.
+    Nothing is lost: image files stay as they are, class labels keep their names, and lists and
+    missing values are supported. The export also has a README.md for the Hugging Face Hub and a
+    Croissant description, so datasets.load_dataset(DIR), pandas, DuckDB, Polars and mlcroissant
+    can read it. It uses a few megabytes of memory, and the directory appears only when complete.
 
     Example: my-datasets export digits --to parquet --output digits-parquet
     """
-    del form  # there is one
+    del form  # there is only one
     from my_datasets.exporting.parquet import export
     from my_datasets.input_pipeline.read.prepared import find
 
@@ -66,11 +68,10 @@ def command(
 
         describe(prepared, directory, files)
 
-    total = sum(one.length for some in prepared.shards.values() for one in some)
-    with interruption.with_note("Nothing was written."), _bar(total) as tell:
+    with interruption.with_note("Nothing was written."), progress_bar() as report:
         done = export(
             prepared, target, splits=splits or None, binary=binary, file_bytes=size(file_size),
-            overwrite=overwrite, complete=complete, report=tell,
+            overwrite=overwrite, complete=complete, report=report,
         )  # fmt: skip
     if as_json:
         print_json(done.to_json())
@@ -78,25 +79,3 @@ def command(
     echo(f"{done.name} in {done.path}")
     for one in done.files:
         echo(f"  {one.name}: {one.examples:,} examples, {human_size(one.bytes)}")
-
-
-@contextlib.contextmanager
-def _bar(total: int) -> Iterator[Callable[[str, int, int], None]]:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
-               TimeRemainingColumn())  # fmt: skip
-    out = error_console()
-    with Progress(*columns, console=out, transient=True, disable=not out.is_terminal) as bar:
-        task = bar.add_task("", total=total)
-
-        def tell(split: str, done: int, of: int) -> None:
-            bar.update(task, description=split, completed=done, total=of)
-
-        yield tell

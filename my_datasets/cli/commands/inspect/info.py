@@ -1,11 +1,17 @@
-"""`my-datasets info`: all that is known of one dataset."""
+"""`my-datasets info`: shows a dataset's metadata."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.options import import_modules, store_option, trusted, trusted_keys_option
+from my_datasets.cli.options import (
+    import_modules,
+    imports_option,
+    store_option,
+    trusted,
+    trusted_keys_option,
+)
 from my_datasets.cli.output import (
     PathOrAddress,
     bold,
@@ -20,19 +26,23 @@ from my_datasets.cli.output import (
     reading_dir,
 )
 from my_datasets.core.reference import DatasetReference
+from my_datasets.core.value_types import JsonObject
 from my_datasets.metadata import layout
 from my_datasets.resolving.blocked import reason_in_metadata
 from my_datasets.storage import addresses
+
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
 
 
 @click.command("info")
 @click.argument("reference", metavar="NAME[/CONFIG][:VERSION]")
 @data_dir_option_of(PathOrAddress("gs"))
-@click.option("--imports", metavar="MODULES", help="Modules to import first, comma-separated.")
+@imports_option
 @click.option(
     "--fingerprint",
     is_flag=True,
-    help="Show which source code counts: if it changes, prepared data are stale.",
+    help="Show which source code the fingerprint covers.",
 )
 @store_option("--from", reads=True, required=False)
 @trusted_keys_option
@@ -46,15 +56,15 @@ def command(
     trusted_keys: Path | None,
     as_json: bool,
 ) -> None:
-    """Show a dataset's features, splits, versions, licence and where its data is.
+    """Show a dataset's features, splits, versions, license and location.
 
-    A wildcard means the newest prepared version that fits, or else the newest that the code builds.
+    A wildcard means the newest prepared version that matches, else the newest that the code builds.
 
-    With --from, a release is shown as it is in a store: the one that my-datasets pull would bring.
-    Only its metadata come from there, and are verified.
+    With --from, shows the release in a store that my-datasets pull would download. Only its
+    metadata is downloaded and verified.
 
-    With --fingerprint, it shows of each module of the builder's package which names count for the
-    builder's data, and which do not; modules that are not listed do not count.
+    With --fingerprint, shows which names in each module of the builder's package affect its
+    fingerprint: prepared data becomes stale when they change. Other modules have no effect.
 
     Example: my-datasets info digits:1.*.*
 
@@ -65,7 +75,7 @@ def command(
     if store is not None:
         if data_dir or imports or fingerprint:
             raise click.UsageError(
-                "--from shows a release: leave out --data-dir, --imports and --fingerprint."
+                "--from cannot be combined with --data-dir, --imports or --fingerprint."
             )
         _show_release(reference, store, trusted_keys, as_json=as_json)
         return
@@ -103,8 +113,8 @@ def _show_release(reference: str, store: str, trusted_keys: Path | None, *, as_j
         show(found)
 
 
-def _fingerprint(builder: Any) -> dict[str, Any]:
-    """Returns what counts for a builder's data, and what of its modules does not."""
+def _fingerprint(builder: "tfds.core.DatasetBuilder") -> JsonObject:
+    """Returns what is in a builder's fingerprint, and what of its modules is not."""
     from my_datasets.builders import code_fingerprint
 
     return {
@@ -126,7 +136,7 @@ def _fingerprint(builder: Any) -> dict[str, Any]:
     }
 
 
-def _show_fingerprint(found: dict[str, Any]) -> None:
+def _show_fingerprint(found: JsonObject) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -137,17 +147,17 @@ def _show_fingerprint(found: dict[str, Any]) -> None:
     for part in found["source"]:
         table.add_row(f"module {part['module']}", Text(part["sha256"], "bold"))
         names = "all of it" if part["whole"] else ", ".join(part["names"]) or "what it imports"
-        table.add_row("  counts", Text(names))
+        table.add_row("  included", Text(names))
         if part["left_out"]:
-            table.add_row("  does not", Text(", ".join(part["left_out"])))
+            table.add_row("  excluded", Text(", ".join(part["left_out"])))
     console().print(table)
     echo(
-        "Comments, formatting, docstrings, descriptions and release notes do not count, nor does "
-        "any other module."
+        "Comments, formatting, docstrings, descriptions, release notes and other modules are "
+        "excluded."
     )
 
 
-def _facts(builder: Any) -> dict[str, Any]:
+def _facts(builder: "tfds.core.DatasetBuilder") -> JsonObject:
     info = builder.info
     prepared = layout.is_prepared(builder.data_path)
     return {
@@ -174,8 +184,8 @@ def _facts(builder: Any) -> dict[str, Any]:
     }
 
 
-def _versions(builder: Any, data_dir: str | None) -> list[dict[str, Any]]:
-    """Returns all versions of a dataset and config: prepared, or in code; the newest first."""
+def _versions(builder: "tfds.core.DatasetBuilder", data_dir: str | None) -> list[JsonObject]:
+    """Returns all versions of a config that are prepared or in code, newest first."""
     from my_datasets.builders.find_builder import offer_of, roots
     from my_datasets.resolving.available_versions import DeclaredVersions
 
@@ -201,18 +211,17 @@ def _versions(builder: Any, data_dir: str | None) -> list[dict[str, Any]]:
     ]
 
 
-def _told(version: dict[str, Any]) -> str:
-    """Returns what a line says of a version."""
-    built = "built by the code" if version["buildable"] else "not built by today's code"
+def _told(version: JsonObject) -> str:
+    built = "buildable" if version["buildable"] else "not buildable by the current code"
     notes = [
         "prepared" if version["prepared"] else "not prepared",
-        "the one of the code" if version["current"] else built,
+        "current" if version["current"] else built,
         f"BLOCKED: {version['blocked']}" if version["blocked"] else "",
     ]
     return ", ".join(filter(None, notes))
 
 
-def _show(facts: dict[str, Any]) -> None:
+def _show(facts: JsonObject) -> None:
     from rich.table import Table
 
     config = f"/{facts['config']}" if facts["config"] else ""

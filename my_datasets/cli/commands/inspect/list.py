@@ -1,4 +1,4 @@
-"""`my-datasets list`: which datasets there are, and which versions are prepared."""
+"""`my-datasets list`: lists datasets and their prepared versions."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -23,15 +23,13 @@ from my_datasets.resolving.registry import packaged
 
 @dataclass(frozen=True)
 class Row:
-    """One dataset: from this package's code, from prepared data, or both.
+    """A dataset that has a builder in this package, prepared versions, or both.
 
     Attributes:
-      name: The dataset's name.
-      version: The version of the code; None if this package has no builder of it.
+      version: The builder's version; None without a builder.
       prepared: The prepared versions, as `[config/]version`.
-      summary: One line that says what it is; empty if unknown.
-      buildable: The versions that the code builds, that one first.
-      blocked: Why prepared versions must not be used, of those that must not be.
+      buildable: The versions that the builder supports, the current one first.
+      blocked: Blocked prepared versions, with the reason.
     """
 
     name: str
@@ -46,9 +44,10 @@ class Row:
 @data_dir_option_of(PathOrAddress("gs"))
 @json_option
 def command(data_dir: str | None, as_json: bool) -> None:
-    """List the datasets of this package and those prepared on this machine.
+    """List this package's datasets and those prepared on this machine.
 
-    Of each, the versions that its code builds, and all that are prepared. No builder is imported.
+    Shows the versions that each builder supports and all prepared versions, without importing any
+    builder.
 
     Example: my-datasets list --json
     """
@@ -59,7 +58,7 @@ def command(data_dir: str | None, as_json: bool) -> None:
         return
     from rich.table import Table
 
-    table = Table("dataset", "versions", "prepared", "what it is", box=None, pad_edge=False)
+    table = Table("dataset", "versions", "prepared", "description", box=None, pad_edge=False)
     for row in rows:
         prepared = [f"{one} (blocked)" if one in row.blocked else one for one in row.prepared]
         table.add_row(
@@ -68,7 +67,7 @@ def command(data_dir: str | None, as_json: bool) -> None:
     console().print(table)
     for row in rows:
         for version, reason in row.blocked.items():
-            echo(f"{row.name}:{version} must not be used: {reason}")
+            echo(f"{row.name}:{version} is blocked: {reason}")
     echo(f"Prepared data: {directory}")
 
 

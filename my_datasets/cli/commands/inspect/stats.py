@@ -1,8 +1,6 @@
-"""`my-datasets stats`: what the values of each feature are like."""
+"""`my-datasets stats`: shows the statistics of a version's features."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import rich_click as click
 
@@ -12,15 +10,17 @@ from my_datasets.cli.output import (
     bold,
     console,
     data_dir_option,
+    html_option,
     human_size,
     json_option,
     plain,
     print_json,
 )
+from my_datasets.core.value_types import JsonObject
 from my_datasets.errors import NotPreparedError
 
 _BARS = " ▁▂▃▄▅▆▇█"
-# Columns of a histogram in the terminal; frequent values that a line names; their characters.
+# Histogram width; frequent values shown per feature; characters shown of each.
 _WIDTH = 20
 _NAMED = 4
 _SHOWN = 24
@@ -29,15 +29,15 @@ _ODD = ("nan", "infinite", "outside", "unknown", "empty", "not_text")
 
 @click.command(
     "stats",
-    short_help="Show what the values of each feature are like.",
+    short_help="Show statistics of each feature.",
     epilog="Example: my-datasets stats digits --plot digits.png --html digits.html",
 )
 @click.argument("version", metavar="NAME[/CONFIG][:VERSION]|PATH")
 @data_dir_option
-@click.option("--split", "splits", multiple=True, help="Only this split; may be given again.")
-@click.option("--feature", "features", multiple=True, help="Only this one; may be given again.")
-@click.option("--plot", metavar="FILE", type=LocalPath(), help="Write histograms there, as PNG.")
-@click.option("--html", metavar="FILE", type=LocalPath(), help="Write a page there.")
+@click.option("--split", "splits", multiple=True, help="Show only this split. Repeatable.")
+@click.option("--feature", "features", multiple=True, help="Show only this feature. Repeatable.")
+@click.option("--plot", metavar="FILE", type=LocalPath(), help="Write histograms as PNG.")
+@html_option
 @feature_imports_option
 @json_option
 def command(
@@ -51,7 +51,7 @@ def command(
 ) -> None:
     """Show statistics of a prepared version: counts, ranges, distributions, frequent values.
 
-    They were made when the version was built, or adopted; no shard is read.
+    They were computed when the version was built or adopted; shards are not read.
     """
     from my_datasets.metadata.dataset_info import Declared
     from my_datasets.metadata.manifest import Manifest
@@ -65,8 +65,8 @@ def command(
     if manifest is None or not manifest.statistics:
         raise NotPreparedError(
             f"There are no statistics of {path}.",
-            fix="build it anew with this release, or my-datasets adopt what TFDS built; of "
-            "features that only TFDS reads there are none",
+            fix="rebuild the version, or run my-datasets adopt if TFDS built it; features that "
+            "only TFDS can read have no statistics",
         )
     name = Declared.read(path).name
     statistics = _chosen(manifest.statistics, splits, features)
@@ -85,9 +85,9 @@ def command(
 
 
 def _chosen(
-    statistics: Mapping[str, Any], splits: tuple[str, ...], features: tuple[str, ...]
-) -> dict[str, Any]:
-    """Returns the statistics of some splits and features; of all where none are named."""
+    statistics: JsonObject, splits: tuple[str, ...], features: tuple[str, ...]
+) -> JsonObject:
+    """Returns the statistics of some splits and features, or of all."""
     known = {name: list(split["features"]) for name, split in statistics.items()}
     for wanted, there, what in (
         (splits, list(known), "split"),
@@ -110,14 +110,14 @@ def _chosen(
     }
 
 
-def _show(name: str, statistics: Mapping[str, Any]) -> None:
+def _show(name: str, statistics: JsonObject) -> None:
     from rich.table import Table
 
     out = console()
     for split, found in statistics.items():
         out.print(bold(name), f" {split}: {found['examples']:,} examples", sep="", soft_wrap=True)
         table = Table(box=None, pad_edge=False)
-        for column in ("feature", "missing", "mean ± std", "least", "median", "most"):
+        for column in ("feature", "missing", "mean ± std", "min", "median", "max"):
             table.add_column(column, overflow="fold")
         table.add_column("distribution", no_wrap=True)
         table.add_column("values", overflow="fold", ratio=1)
@@ -128,7 +128,7 @@ def _show(name: str, statistics: Mapping[str, Any]) -> None:
         out.print()
 
 
-def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
+def _cells(one: JsonObject) -> tuple[str, ...]:
     """Returns what a line of the table says of a feature, behind its name."""
     missing = f"{one['missing']:,}" if one["missing"] else ""
     notes = _notes(one)
@@ -143,7 +143,7 @@ def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
     return missing, middle, least, median, most, _bars(numbers["histogram"]["counts"]), notes
 
 
-def _notes(one: Mapping[str, Any]) -> str:
+def _notes(one: JsonObject) -> str:
     found = []
     if one["kind"] == "text":
         found.append("lengths in characters")
@@ -154,7 +154,7 @@ def _notes(one: Mapping[str, Any]) -> str:
             if "min" in one.get(side, {})
         ]
         forms = ", ".join(one["formats"])
-        found.append(f"{' x '.join(sizes)} pixels, {forms}, heights to the left")
+        found.append(f"{' x '.join(sizes)} pixels, {forms}, heights shown")
         if "min" in one["bytes"]:
             found.append(f"{human_size(round(one['bytes']['mean']))} each")
         if "channels" in one:
@@ -176,19 +176,19 @@ def _notes(one: Mapping[str, Any]) -> str:
         found.append(f"{number:,} distinct" if is_exact else f"about {_rounded(number):,} distinct")
         if one["kind"] == "text" or one["distinct"]["number"] <= _WIDTH:
             top = [(value["value"], value["count"]) for value in one["top"]["values"]]
-            # Of values that come once each there is no more to say.
+            # Values that occur once each are not worth showing.
             if top and top[0][1] > 1:
                 found.append(_named(top, one["distinct"]["number"]))
     return "; ".join(found)
 
 
-def _named(values: list[tuple[Any, int]], number: int) -> str:
+def _named(values: list[tuple[object, int]], number: int) -> str:
     told = [f"{_cut(str(value))} {count:,}" for value, count in values[:_NAMED]]
     return ", ".join([*told, *(["…"] if number > _NAMED else [])])
 
 
 def _rounded(number: int) -> int:
-    """Returns a number without the digits that an estimate does not know."""
+    """Returns an estimate rounded to its significant digits."""
     return round(number, 2 - len(str(number)))
 
 
@@ -204,11 +204,11 @@ def _short(value: float) -> str:
 
 
 def _bars(counts: list[int]) -> str:
-    """Returns a histogram of one line, the largest bar full."""
+    """Returns a one-line histogram, scaled to its largest bar."""
     shown = counts[:_WIDTH]
     most = max(shown, default=0)
     if not most:
         return ""
     steps = len(_BARS) - 1
-    # What is there is seen, however little it is.
+    # A nonzero count is always visible.
     return "".join(_BARS[0 if not one else max(1, round(one / most * steps))] for one in shown)

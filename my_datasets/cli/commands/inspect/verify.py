@@ -1,10 +1,10 @@
-"""`my-datasets verify`: whether prepared data is what it is said to be."""
+"""`my-datasets verify`: checks prepared data against its manifest."""
 
 import contextlib
 import dataclasses
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,6 @@ import rich_click as click
 
 from my_datasets.cli.options import (
     feature_imports_option,
-    progress,
     store_option,
     trusted,
     trusted_keys_option,
@@ -22,7 +21,7 @@ from my_datasets.cli.output import (
     cache_dir,
     console,
     data_dir_option,
-    error_console,
+    echo,
     html_option,
     human_size,
     json_option,
@@ -31,14 +30,14 @@ from my_datasets.cli.output import (
     workers_option,
     write_page,
 )
+from my_datasets.cli.render.progress import progress_bar, transfer_progress
 from my_datasets.core import interruption
 
 if TYPE_CHECKING:
     from my_datasets.core.issue import Issue
-    from my_datasets.verification.report import Report, VerifyProgress
+    from my_datasets.verification.report import Report
 
-
-# What says which builder makes it, and what it made.
+# Without these files, the builder is unknown, or its result.
 _NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unreadable-manifest"})
 
 
@@ -47,38 +46,38 @@ _NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unre
 @data_dir_option
 @store_option("--from", reads=True, required=False)
 @trusted_keys_option
-@click.option("--fast", is_flag=True, help="Compare metadata, names and sizes; read no shard.")
+@click.option("--fast", is_flag=True, help="Compare only metadata, file names and sizes.")
 @click.option(
-    "--deep", is_flag=True, help="Take each example apart, and compare digests of the content."
+    "--deep", is_flag=True, help="Also parse each example, and compare digests of the content."
 )
 @click.option(
     "--near-duplicates",
     is_flag=True,
-    help="With --deep, tell images and texts of two splits that are nearly the same, too.",
+    help="With --deep, also find near-duplicate images and texts across splits.",
 )
 @click.option(
     "--image-distance",
     type=click.IntRange(0, 12),
     default=6,
     metavar="BITS",
-    help="How many of the 64 bits of such images' perceptual hashes may differ.  [default: 6]",
+    help="Maximum distance of near-duplicate images' 64-bit perceptual hashes.  [default: 6]",
 )
 @click.option(
     "--text-similarity",
     type=click.FloatRange(0.5, 1),
     default=0.8,
     metavar="SHARE",
-    help="How similar such texts are at least, from 0.5 to 1.  [default: 0.8]",
+    help="Minimum similarity of near-duplicate texts, from 0.5 to 1.  [default: 0.8]",
 )
 @click.option(
     "--rebuild",
     is_flag=True,
-    help="Build each version again elsewhere, from its builder and its input, and compare bytes.",
+    help="Rebuild each version in a temporary directory, and compare the bytes.",
 )
 @click.option(
     "--restart",
     is_flag=True,
-    help="Look at all shards, also at those that a run before, which was interrupted, has done.",
+    help="Verify all shards, even those that an interrupted run has already verified.",
 )
 @click.option("--strict", is_flag=True, help="Count warnings as errors.")
 @workers_option
@@ -104,25 +103,25 @@ def command(
     html: str | None,
     as_json: bool,
 ) -> None:
-    """Look whether prepared versions are what their manifests say they are.
+    """Check prepared versions against their manifests.
 
-    Without more, each shard is read and its SHA-256 compared; of a shard that differs the damaged
-    record is named. Nothing is changed. Exits with 1 if there are errors. If it is interrupted, the
-    same command goes on with the shards that were not looked at. If the project has a lock, a
-    version that it locks must have the bytes that are locked.
+    By default, reads each shard and compares its SHA-256; for a damaged shard, names the damaged
+    record. Also compares versions with the project's lock, if there is one. Changes nothing. Exits
+    with 1 if there are errors. After an interruption, the same command resumes with the remaining
+    shards.
 
-    With --from, releases in a store are looked at: each is brought to a temporary directory first.
+    With --from, verifies releases in a store, after downloading each to a temporary directory.
 
-    With --rebuild, whoever has the builder and its input proves that the version is what they make.
+    With --rebuild, proves that the builder and its input produce exactly this version.
 
     Example: my-datasets verify digits --deep --rebuild
     """
     if fast and deep:
-        raise click.UsageError("--fast reads no shard, --deep all of them: give one of the two")
+        raise click.UsageError("--fast and --deep cannot be combined")
     if near_duplicates and not deep:
-        raise click.UsageError("--near-duplicates takes examples apart: give --deep, too")
+        raise click.UsageError("--near-duplicates needs --deep")
     if store is not None and rebuild:
-        raise click.UsageError("--rebuild is for versions that are here: pull it, then verify it")
+        raise click.UsageError("--rebuild is for local versions: pull the release, then verify it")
     from my_datasets.resolving.lock import Lock
     from my_datasets.resolving.resolve_prepared import version_dir
     from my_datasets.verification.near_duplicates.check import NearDuplicates
@@ -130,7 +129,7 @@ def command(
     from my_datasets.verification.verifier import verify
 
     lock = Lock.find()
-    # One in the environment is for stores, and says nothing of what was built here.
+    # Keys in the environment are for stores; local builds need no signature.
     source = context.get_parameter_source("trusted_keys")
     is_needed = source is not None and source.name == "COMMANDLINE"
     near = NearDuplicates(image_distance, text_similarity) if near_duplicates else None
@@ -139,19 +138,20 @@ def command(
     for one in versions:
         with contextlib.ExitStack() as stack:
             if store is not None:
-                path = stack.enter_context(_brought(one, store, trusted_keys, shown=not as_json))
-                resume_dir = None  # what is brought anew was not looked at before
+                path = stack.enter_context(_pulled(one, store, trusted_keys, shown=not as_json))
+                resume_dir = None  # a new download was never verified before
             else:
-                path, resume_dir = version_dir(one, data_dir), _resume_dir()
-            tell = stack.enter_context(_bar(path, shown=not (as_json or fast)))
+                path, resume_dir = version_dir(one, data_dir), cache_dir("verify")
+            bar = progress_bar(shown=not (as_json or fast), in_bytes=True)
+            show = stack.enter_context(bar)
             if resume_dir is not None and not fast:
-                stack.enter_context(interruption.with_note("What was verified so far is kept."))
+                stack.enter_context(interruption.with_note("Verified shards are kept."))
             report = verify(
-                path, level=level, workers=workers, report=tell, resume_dir=resume_dir,
+                path, level=level, workers=workers, report=show, resume_dir=resume_dir,
                 restart=restart, near_duplicates=near, lock=lock,
             )  # fmt: skip
         if rebuild and any(issue.code in _NOT_TO_BE_REBUILT for issue in report.issues):
-            note = "whether it is built again alike: what it is cannot be read"
+            note = "whether a rebuild gives the same data: the metadata cannot be read"
             report = dataclasses.replace(report, not_checked=(*report.not_checked, note))
         elif rebuild:
             again = _rebuilt(path)
@@ -172,13 +172,13 @@ def command(
 def _with_signer(
     report: "Report", trusted_keys: Path | None, store: str | None, *, is_needed: bool
 ) -> "Report":
-    """Returns a report that says who signed the version, if that is to be checked.
+    """Adds the result of checking the version's signature, if there are trusted keys.
 
     Args:
-      report: What was found.
-      trusted_keys: A file of public keys; None for those that are configured for the store.
-      store: The store that it comes from; None if it is here.
-      is_needed: Whether a version without a signature is wrong.
+      report: The report to extend.
+      trusted_keys: A file of public keys; None for those configured for the store.
+      store: The store of the version; None for a local version.
+      is_needed: Whether a missing signature is an error.
     """
     from my_datasets.publishing.model.trust import check_signed, keys_for
 
@@ -194,26 +194,21 @@ def _with_signer(
 
 
 @contextlib.contextmanager
-def _brought(
+def _pulled(
     reference: str, store: str, trusted_keys: Path | None, *, shown: bool
 ) -> Iterator[Path]:
-    """Gives the directory of a release that was brought here only to look at it."""
+    """Yields the directory of a temporary copy of a release."""
     from my_datasets.publishing.puller import pull
 
     keys = trusted(trusted_keys)
     with tempfile.TemporaryDirectory(prefix="my_datasets_verify-") as directory:
-        with progress(shown=shown) as tell:
-            done = pull(reference, store, directory, use_lock=False, keys=keys, report=tell)
+        with transfer_progress(shown=shown) as show:
+            done = pull(reference, store, directory, use_lock=False, keys=keys, report=show)
         yield done.path
 
 
-def _resume_dir() -> Path | None:
-    """Returns where interrupted runs leave what they have found; None if there is no such place."""
-    return cache_dir("verify")
-
-
 def _rebuilt(path: Path) -> "list[Issue]":
-    """Returns where a version is another one when it is built again."""
+    """Rebuilds a version, and returns the differences."""
     quiet_tensorflow()
     from my_datasets.builders.find_builder import builders_from_code
     from my_datasets.metadata.dataset_info import Declared
@@ -224,7 +219,7 @@ def _rebuilt(path: Path) -> "list[Issue]":
     levels = 3 if "/" in reference else 2
     downloads = path.resolve().parents[levels - 1] / "downloads"
     said = Manifest.read(path)
-    # Beside it, where there is room for it, and stdout stays ours.
+    # In the same file system, which probably has enough space. Builders may print to stdout.
     with (
         tempfile.TemporaryDirectory(prefix=f".{path.name}.rebuilt-", dir=path.parent) as directory,
         contextlib.redirect_stdout(sys.stderr),
@@ -232,24 +227,6 @@ def _rebuilt(path: Path) -> "list[Issue]":
         (builder,) = builders_from_code(reference, data_dir=directory)
         again = rebuild(builder, path, download_dir=downloads)
         return list(compare(said.content if said else None, again))
-
-
-@contextlib.contextmanager
-def _bar(path: Path, *, shown: bool) -> "Iterator[Callable[[VerifyProgress], None]]":
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(),
-               TimeRemainingColumn())  # fmt: skip
-    out = error_console()
-    with Progress(
-        *columns, console=out, transient=True, disable=not (shown and out.is_terminal)
-    ) as bar:
-        task = bar.add_task(path.name, total=None)
-
-        def tell(looked: "VerifyProgress") -> None:
-            bar.update(task, completed=looked.done, total=looked.total)
-
-        yield tell
 
 
 def _show(report: "Report") -> None:
@@ -260,9 +237,9 @@ def _show(report: "Report") -> None:
     looked = {
         "fast": "metadata and sizes", "bytes": "every byte", "deep": "every byte and example"
     }[report.level.value]  # fmt: skip
-    again = ", built again" if report.was_rebuilt else ""
+    again = ", rebuilt" if report.was_rebuilt else ""
     if report.resumed:
-        again += f", {report.resumed:,} shards by the run before"
+        again += f", {report.resumed:,} shards by an earlier run"
     out.print(
         bold(report.name),
         f": {said or 'good'} ({looked} of "
@@ -271,14 +248,13 @@ def _show(report: "Report") -> None:
         soft_wrap=True,
     )
     for issue in report.issues:
-        out.print(str(issue), soft_wrap=True, markup=False)
+        echo(str(issue))
     if report.signed_by is not None:
-        out.print(f"signed by {report.signed_by}", soft_wrap=True, markup=False)
+        echo(f"signed by {report.signed_by}")
     elif not report.issues:
         recorded = "metadata and sizes" if report.level.value == "fast" else "bytes"
-        told = f"{recorded} as recorded; not who recorded them: see --trusted-keys"
-        out.print(told, soft_wrap=True, markup=False)
+        echo(f"{recorded} match the manifest; its signature was not checked: see --trusted-keys")
     for note in report.not_checked:
-        out.print(f"not checked: {note}", soft_wrap=True, markup=False)
+        echo(f"not checked: {note}")
     if report.digest is not None:
         out.print(f"digest {report.digest}", soft_wrap=True)

@@ -1,26 +1,26 @@
-"""`my-datasets gc`: deletes what nobody needs from a store."""
+"""`my-datasets gc`: deletes unused files from a store."""
 
 from pathlib import Path
 
 import rich_click as click
 
 from my_datasets.cli.options import ledger, sign_key_option, store_option, trusted_keys_option
-from my_datasets.cli.output import LocalPath, console, human_size, json_option, print_json
+from my_datasets.cli.output import LocalPath, echo, human_size, json_option, print_json
 
 _DAY = 24 * 3600
 
 
 @click.command("gc")
 @store_option("--from", reads=False)
-@click.option("--delete", is_flag=True, help="Delete it. Without this, it is only shown.")
-@click.option("--yanked", is_flag=True, help="Releases that were withdrawn, too.")
+@click.option("--delete", is_flag=True, help="Delete the files instead of only listing them.")
+@click.option("--yanked", is_flag=True, help="Include yanked releases.")
 @click.option(
     "--keep", "locks", multiple=True, type=LocalPath(exists=True, dir_okay=False, path_type=Path),
-    metavar="LOCK", help="A lock whose releases are kept; may be given several times.",
+    metavar="LOCK", help="Keep the releases in this lock. Repeatable.",
 )  # fmt: skip
 @click.option(
     "--older-than", type=click.FloatRange(min=0), default=7, show_default=True, metavar="DAYS",
-    help="How long nobody went on with an upload.",
+    help="Minimum age of an abandoned upload.",
 )  # fmt: skip
 @sign_key_option
 @trusted_keys_option
@@ -35,10 +35,10 @@ def command(
     trusted_keys: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what no release needs, and with --delete, delete it.
+    """List unused files in a store, and delete them with --delete.
 
-    That is what publishers left that were killed and never came back, and with --yanked releases
-    that were withdrawn and are in no lock. A version that is deleted stays used up.
+    These are abandoned uploads, and with --yanked, yanked releases that are in none of the given
+    locks. The version number of a deleted release is never reused.
 
     Example: my-datasets gc --from gs://our-bucket/datasets --yanked --keep datasets.lock
     """
@@ -54,10 +54,7 @@ def command(
         print_json({"deleted": delete, "garbage": [one.to_json() for one in found]})
         return
     for one in found:
-        console().print(
-            f"{one.folder}: {human_size(one.bytes)} in {one.files} files, {one.reason}",
-            soft_wrap=True, markup=False,
-        )  # fmt: skip
+        echo(f"{one.folder}: {human_size(one.bytes)} in {one.files} files, {one.reason}")
     total = human_size(sum(one.bytes for one in found))
     what = "deleted" if delete else "to be deleted with --delete"
-    console().print(f"{total} {what}" if found else "Nothing is there that nobody needs.")
+    echo(f"{total} {what}" if found else "Nothing to delete.")

@@ -1,4 +1,4 @@
-"""`my-datasets history`: what happened to the releases of a dataset."""
+"""`my-datasets history`: the log of a dataset's releases."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import rich_click as click
 
 from my_datasets.cli.options import ledger, store_option, trusted_keys_option
-from my_datasets.cli.output import console, json_option, print_json
+from my_datasets.cli.output import echo, json_option, print_json
 
 
 @click.command("history")
@@ -15,7 +15,7 @@ from my_datasets.cli.output import console, json_option, print_json
 @trusted_keys_option
 @json_option
 def command(dataset: str, store: str, trusted_keys: Path | None, as_json: bool) -> None:
-    """Show all that happened to the releases of a dataset: published, withdrawn, signed, deleted.
+    """Show when a dataset's releases were published, yanked, signed and deleted.
 
     Example: my-datasets history digits --from gs://our-bucket/datasets
     """
@@ -28,7 +28,4 @@ def command(dataset: str, store: str, trusted_keys: Path | None, as_json: bool) 
     for one in found:
         by = f" by {one.by}" if one.by else ""
         note = f": {one.note}" if one.note else ""
-        console().print(
-            f"{one.serial:4} {one.time} {one.action} {one.release}{by}{note}",
-            soft_wrap=True, markup=False,
-        )  # fmt: skip
+        echo(f"{one.serial:4} {one.time} {one.action} {one.release}{by}{note}")

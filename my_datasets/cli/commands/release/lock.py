@@ -1,4 +1,4 @@
-"""`my-datasets lock`: pins a project's references to exact versions and contents."""
+"""`my-datasets lock`: pins a project's references to exact versions and their content."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from my_datasets.cli.output import (
     PathOrAddress,
     console,
     data_dir_option,
+    echo,
     json_option,
     print_json,
 )
@@ -26,37 +27,38 @@ if TYPE_CHECKING:
 @data_dir_option
 @click.option(
     "--file", type=LocalPath(dir_okay=False, path_type=Path), default=Path("datasets.lock"),
-    show_default=True, metavar="FILE", help="The lock.",
+    show_default=True, metavar="FILE", help="The lock file.",
 )  # fmt: skip
-@click.option("--check", is_flag=True, help="Only compare what is prepared with the lock.")
+@click.option("--check", is_flag=True, help="Only check prepared data against the lock.")
 @click.option(
     "--trust", type=LocalPath(exists=True, dir_okay=False, path_type=Path), metavar="KEYS",
-    help="Public keys, one a line: stores that the project reads must be signed by one of them.",
+    help="Require stores to be signed by one of these public keys, one per line.",
 )  # fmt: skip
 @click.option(
     "--from", "store", metavar="STORE", type=PathOrAddress(any_scheme=True),
-    help="With --trust, for this store only; its id is locked, too.",
+    help="With --trust, apply it to this store only, and lock the store's id.",
 )  # fmt: skip
 @json_option
 def command(
     references: tuple[str, ...], data_dir: str | None, file: Path, check: bool,
     trust: Path | None, store: str | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Write down which exact version, with which bytes, each reference means.
+    """Lock references to exact versions and their content.
 
-    References are written as in code: digits:1.*.* is another one than digits. Those in the lock
-    stay there; without any, all in it are looked up anew. From then on load, pipeline, source and
-    so on give that version in this directory and those below it, and refuse any other data.
+    Write references as in your code: digits:1.*.* and digits are locked separately. Other
+    references stay in the lock; without arguments, all of them are updated. In the lock's
+    directory and below, load, pipeline, source and so on then use exactly the locked version, and
+    refuse any other data.
 
-    With --trust, the lock also says whose signatures count: pull, load, attach, ls, info and so on
-    then take nothing that none of them has signed.
+    With --trust, the lock also lists trusted keys: pull, load, attach, ls, info and so on then
+    accept only what one of these keys has signed.
 
     Example: my-datasets lock digits:1.*.* cats_and_dogs
     """
     from my_datasets.resolving.lock import Lock
 
     if store is not None and trust is None:
-        raise click.UsageError("--from says for which store keys count: give --trust KEYS, too")
+        raise click.UsageError("--from needs --trust KEYS")
     old = Lock.read(file) if file.exists() else Lock(file)
     if trust is not None:
         old = _trusting(old, trust, store)
@@ -67,8 +69,8 @@ def command(
     wanted = [str(DatasetReference.parse(one)) for one in references] or list(old.datasets)
     if not wanted:
         raise LockError(
-            f"There is nothing in {file} yet.",
-            fix="name references as they are written in code: my-datasets lock digits:1.*.*",
+            f"{file} has no references yet.",
+            fix="name references as written in your code: my-datasets lock digits:1.*.*",
         )
     if check:
         for one in wanted:
@@ -88,7 +90,7 @@ def command(
 
 
 def _trusting(lock: "Lock", keys: Path, store: str | None) -> "Lock":
-    """Returns a lock that names trusted keys for a store, in place of those it named before."""
+    """Returns a lock with new trusted keys for a store, or for every store."""
     from my_datasets.publishing.catalog_client import CatalogClient
     from my_datasets.publishing.model.signing import TrustedKeys
     from my_datasets.resolving.lock import TrustedKey
@@ -112,11 +114,11 @@ def _show_keys(lock: "Lock", *, as_json: bool) -> None:
         return
     for one in lock.trusted_keys:
         where = f"{one.store}, id {one.store_id}" if one.store else "every store"
-        console().print(f"{one.key} signs for {where}", soft_wrap=True, markup=False)
+        echo(f"{one.key} signs for {where}")
 
 
 def _looked_up(text: str, data_dir: str | None) -> "Locked":
-    """Returns what a reference means now: the highest prepared version."""
+    """Returns the highest prepared version of a reference."""
     from my_datasets.resolving.lock import Locked
     from my_datasets.resolving.request import Request
     from my_datasets.resolving.resolve_prepared import directory_of

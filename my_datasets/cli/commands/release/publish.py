@@ -1,4 +1,4 @@
-"""`my-datasets publish`: prepared versions become releases."""
+"""`my-datasets publish`: publishes prepared versions as releases."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,7 +7,6 @@ import rich_click as click
 
 from my_datasets.cli.options import (
     feature_imports_option,
-    progress,
     sign_key_option,
     signer,
     store_option,
@@ -24,6 +23,7 @@ from my_datasets.cli.output import (
     json_option,
     print_json,
 )
+from my_datasets.cli.render.progress import transfer_progress
 from my_datasets.core import interruption
 
 if TYPE_CHECKING:
@@ -34,29 +34,29 @@ if TYPE_CHECKING:
 @click.argument("versions", metavar="[NAME[/CONFIG][:VERSION]|PATH]...", nargs=-1, required=True)
 @store_option("--to", reads=False)
 @data_dir_option
-@click.option("--deep", is_flag=True, help="Verify each example before, too.")
+@click.option("--deep", is_flag=True, help="Also verify each example first.")
 @click.option(
     "--version-gate/--no-version-gate",
     default=True,
-    help="Refuse a version whose number says less than what changed since the release before it.  "
+    help="Refuse a version number that is too low for the changes since the previous release.  "
     "[default: refuse]",
 )
-@click.option("--note", default="", metavar="TEXT", help="What the store's history says of it.")
+@click.option("--note", default="", metavar="TEXT", help="A note for the store's history.")
 @click.option(
     "--read-back", is_flag=True,
-    help="Read every byte again where it lies; of what is published already, put back the damaged.",
+    help="Read every byte back from the store, and repair damaged files of published releases.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Verify and compare only; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Verify and compare, but write nothing.")
 @click.option(
     "--catalog", metavar="DIR", type=LocalPath(path_type=Path),
-    help="Make or renew the site there that my-datasets catalog makes of the store.",
+    help="Also update the store's catalog site in DIR, as my-datasets catalog does.",
 )  # fmt: skip
 @sign_key_option
 @valid_for_option
 @trusted_keys_option
 @click.option(
     "--workers", type=click.IntRange(min=1), default=8, show_default=True, metavar="N",
-    help="Files that are uploaded at the same time.",
+    help="Number of parallel uploads.",
 )  # fmt: skip
 @feature_imports_option
 @json_option
@@ -76,10 +76,11 @@ def command(
     workers: int,
     as_json: bool,
 ) -> None:
-    """Make prepared versions releases: verified, whole, and never changed again.
+    """Publish prepared versions as immutable releases.
 
-    Nothing is visible in the store before all of it is. When it was killed, the same command goes
-    on where it was. Other data under a published version are refused, always.
+    Each version is verified first, and becomes visible in the store all at once. An interrupted
+    upload is resumed by running the same command again. A published version can never be replaced
+    by different data.
 
     Example: my-datasets publish digits:1.0.0 --to gs://our-bucket/datasets
     """
@@ -87,18 +88,18 @@ def command(
     from my_datasets.verification.report import Level
 
     if valid_for is not None and sign_key is None:
-        raise click.UsageError("--valid-for is about signatures: name the key, --sign-key FILE")
+        raise click.UsageError("--valid-for needs --sign-key FILE")
     keys, by = trusted(trusted_keys), signer(sign_key)
     results = []
     for one in versions:
         with (
-            interruption.with_note("Files that were uploaded are kept."),
-            progress(shown=not as_json) as tell,
+            interruption.with_note("Uploaded files are kept."),
+            transfer_progress(shown=not as_json) as report,
         ):
             done = publish(
                 one, store, data_dir=data_dir, level=Level.DEEP if deep else Level.BYTES,
                 version_gate=version_gate, dry_run=dry_run, signer=by, keys=keys, note=note,
-                read_back=read_back, valid_for=valid_for, workers=workers, report=tell,
+                read_back=read_back, valid_for=valid_for, workers=workers, report=report,
             )  # fmt: skip
         results.append(done)
         if not as_json:
@@ -113,7 +114,7 @@ def command(
 
 def _show(done: "Published") -> None:
     note = f": {done.note}" if done.note else ""
-    new = f", {human_size(done.uploaded)} new there" if done.uploaded != done.bytes else ""
+    new = f", {human_size(done.uploaded)} new" if done.uploaded != done.bytes else ""
     console().print(
         bold(done.name),
         f" {done.outcome.value}{note} ({human_size(done.bytes)} in "

@@ -1,4 +1,4 @@
-"""`my-datasets pull`: releases become prepared versions here."""
+"""`my-datasets pull`: downloads releases as prepared versions."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,7 +7,6 @@ import rich_click as click
 
 from my_datasets.cli.options import (
     feature_imports_option,
-    progress,
     store_option,
     trusted,
     trusted_keys_option,
@@ -20,6 +19,7 @@ from my_datasets.cli.output import (
     json_option,
     print_json,
 )
+from my_datasets.cli.render.progress import transfer_progress
 from my_datasets.core import interruption
 
 if TYPE_CHECKING:
@@ -30,16 +30,18 @@ if TYPE_CHECKING:
 @click.argument("references", metavar="NAME[/CONFIG][:VERSION]...", nargs=-1, required=True)
 @store_option("--from", reads=True)
 @data_dir_option
-@click.option("--splits", metavar="NAMES", help="Only these splits, comma-separated.")
-@click.option("--overwrite", is_flag=True, help="Replace other data under that version.")
+@click.option("--splits", metavar="NAMES", help="Download only these splits, comma-separated.")
+@click.option(
+    "--overwrite", is_flag=True, help="Replace a prepared version that has different data."
+)
 @click.option(
     "--lock/--no-lock", "use_lock", default=True,
-    help="Pull what the project's lock says.  [default: if there is a lock]",
+    help="Pull the versions in the project's lock.  [default: if there is a lock]",
 )  # fmt: skip
 @trusted_keys_option
 @click.option(
     "--workers", type=click.IntRange(min=1), default=8, show_default=True, metavar="N",
-    help="Files that are downloaded at the same time.",
+    help="Number of parallel downloads.",
 )  # fmt: skip
 @feature_imports_option
 @json_option
@@ -54,11 +56,11 @@ def command(
     workers: int,
     as_json: bool,
 ) -> None:
-    """Bring releases here, as prepared versions that any TFDS reads.
+    """Download releases as prepared versions that plain TFDS reads.
 
-    A wildcard such as 1.*.* means the highest release that was not withdrawn. Every byte is
-    verified before the version is there. When it was killed, the same command goes on where it
-    was. Shards that other versions here have are not downloaded.
+    A wildcard such as 1.*.* means the highest release that was not yanked. Every byte is verified
+    before the version becomes visible. An interrupted download is resumed by running the same
+    command again. Shards that another local version has are linked, not downloaded.
 
     Example: my-datasets pull digits:1.*.* --from https://data.example.org/datasets
     """
@@ -69,12 +71,12 @@ def command(
     results = []
     for one in references:
         with (
-            interruption.with_note("What was downloaded is kept."),
-            progress(shown=not as_json) as tell,
+            interruption.with_note("Downloaded files are kept."),
+            transfer_progress(shown=not as_json) as report,
         ):
             done = pull(
                 one, store, data_dir, splits=wanted, overwrite=overwrite, use_lock=use_lock,
-                keys=keys, workers=workers, report=tell,
+                keys=keys, workers=workers, report=report,
             )  # fmt: skip
         results.append(done)
         if not as_json:
@@ -87,7 +89,7 @@ def _show(done: "Pulled") -> None:
     came = f"{human_size(done.downloaded)} downloaded"
     linked = f", {human_size(done.linked)} from other versions" if done.linked else ""
     splits = f", only {', '.join(done.splits)}" if done.splits is not None else ""
-    how = "was there" if done.was_there else f"{came}{linked}"
+    how = "already here" if done.was_there else f"{came}{linked}"
     console().print(
         bold(done.name),
         f": {how}{splits}, in {done.path}",

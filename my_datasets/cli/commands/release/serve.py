@@ -1,4 +1,4 @@
-"""`my-datasets serve`: the processes of a tf.data service, which make batches for training."""
+"""`my-datasets serve`: runs the dispatcher and workers of a tf.data service."""
 
 import contextlib
 import json
@@ -23,47 +23,47 @@ _PORT = 5050
 
 @click.command(
     "serve",
-    short_help="Make batches for training in other processes or on other machines.",
+    short_help="Run a tf.data service that makes batches on other machines.",
     epilog="Example: my-datasets serve dispatcher & "
     "my-datasets serve worker --dispatcher localhost:5050 --supervise",
 )
 @click.argument("role", type=click.Choice(["dispatcher", "worker"]))
 @click.option(
     "--port", type=click.IntRange(0, 65535),
-    help=f"Where it listens; 0 for any that is free.  [default: {_PORT} for a dispatcher, else 0]",
+    help=f"The port to listen on; 0 for any free one.  [default: {_PORT} for a dispatcher, else 0]",
 )  # fmt: skip
 @click.option(
     "--host", metavar="NAME", default="localhost", show_default=True,
-    help="This machine's name for others. With any but localhost it listens on all interfaces, and "
-    "whoever reaches it can run code there.",
+    help="The name under which others reach this machine. Unless it is localhost, the process "
+    "listens on all interfaces, and anyone who can connect can run code here.",
 )  # fmt: skip
 @click.option(
     "--dispatcher", metavar="HOST:PORT", default=f"localhost:{_PORT}", show_default=True,
-    help="For a worker: who gives it work.",
+    help="For a worker: the dispatcher to connect to.",
 )  # fmt: skip
 @click.option(
     "--wait", "patience", metavar="SECONDS", type=click.FloatRange(0), default=60.0,
-    show_default=True, help="For a worker: how long the dispatcher may not be there yet.",
+    show_default=True, help="For a worker: how long to wait for the dispatcher to start.",
 )  # fmt: skip
 @click.option(
     "--work-dir", metavar="DIR", type=output.PathOrAddress("gs"),
-    help="For a dispatcher: where it notes what it does, to go on there when it is started again."
-    "  [default: one for as long as this runs]",
+    help="For a dispatcher: where it keeps its state, so that it can be restarted.  "
+    "[default: a temporary directory]",
 )  # fmt: skip
 @click.option(
     "--worker", "workers", metavar="HOST:PORT", multiple=True,
-    help="For a dispatcher: each worker there will be, for sharding='static'.",
+    help="For a dispatcher: the address of a worker, for sharding='static'. Repeatable.",
 )  # fmt: skip
-@click.option("--supervise", is_flag=True, help="Start it again whenever it dies.")
-@click.option("--child-of", type=int, hidden=True, help="End when this process does.")
+@click.option("--supervise", is_flag=True, help="Restart the process whenever it dies.")
+@click.option("--child-of", type=int, hidden=True, help="Exit when this process does.")
 @output.json_option
 def command(role: str, supervise: bool, child_of: int | None, **options: Any) -> None:
-    """Serve a dispatcher, or a worker, of TensorFlow's tf.data service.
+    """Run a dispatcher or a worker of TensorFlow's tf.data service.
 
-    The dispatcher deals out work to workers, which read, decode and augment for trainers:
-    my_datasets.pipeline(..., service="grpc://localhost:5050"). Workers read the data by
-    themselves, at the same path or URL as the trainer. It runs until SIGTERM or Ctrl-C, and prints
-    where it is when it is ready; with --json as one line of JSON.
+    The dispatcher distributes work to workers, which read, decode and augment for trainers:
+    my_datasets.pipeline(..., service="grpc://localhost:5050"). Workers read the data themselves,
+    at the same path or URL as the trainer. The process prints its address when it is ready, with
+    --json as one line of JSON, and runs until SIGTERM or Ctrl-C.
     """
     output.quiet_tensorflow()
     from my_datasets.input_pipeline.service.server import free_port
@@ -73,7 +73,7 @@ def command(role: str, supervise: bool, child_of: int | None, **options: Any) ->
     options["port"] = options["port"] or free_port()
     if role == "worker" and (options["work_dir"] or options["workers"]):
         raise InvalidOptionError(
-            "A worker has no --work-dir and no --worker.", fix="leave them out"
+            "--work-dir and --worker are for a dispatcher.", fix="leave them out"
         )
     logging.basicConfig(format="%(message)s")
     with tempfile.TemporaryDirectory(prefix="my_datasets-dispatcher-") as temporary:
@@ -136,7 +136,7 @@ def _supervise(role: str, options: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _on_signals(ask: Callable[[], None]) -> Iterator[None]:
-    """Has a signal to end, of a person or a supervisor, end in order what goes on."""
+    """Shuts down in order on SIGTERM or SIGINT."""
     before = {one: signal.signal(one, lambda *_: ask()) for one in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield

@@ -1,4 +1,4 @@
-"""`my-datasets sign`: signs what is published already, and makes a store require it."""
+"""`my-datasets sign`: signs published releases, and manages a store's keys."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from my_datasets.cli.options import (
     trusted_keys_option,
     valid_for_option,
 )
-from my_datasets.cli.output import LocalPath, console, json_option, print_json
+from my_datasets.cli.output import LocalPath, echo, json_option, print_json
 
 
 @click.command("sign")
@@ -19,15 +19,15 @@ from my_datasets.cli.output import LocalPath, console, json_option, print_json
 @store_option("--to", reads=False)
 @click.option(
     "--require/--no-require", default=None,
-    help="From now on the store takes only what is signed, or takes all again.",
+    help="Make the store accept only signed releases, or any release.",
 )  # fmt: skip
 @click.option(
     "--add-key", type=LocalPath(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-    help="A public key that signs for the store, too: whoever trusts your key trusts it.",
+    help="Let this public key sign for the store, too. Everyone who trusts your key trusts it.",
 )  # fmt: skip
 @click.option(
     "--revoke-key", type=LocalPath(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-    help="A public key that does not count any more; what it signed is signed anew.",
+    help="Revoke this public key, and re-sign what it signed.",
 )  # fmt: skip
 @valid_for_option
 @sign_key_option
@@ -44,24 +44,23 @@ def command(
     trusted_keys: Path | None,
     as_json: bool,
 ) -> None:
-    """Sign the releases of a dataset, or all in a store, by an Ed25519 key.
+    """Sign a dataset's releases, or all releases in a store, with an Ed25519 key.
 
-    You say by it that these bytes are those releases: pull and verify them first. Releases are
-    signed as they are published by `my-datasets publish --sign-key FILE`. Whoever names
-    --trusted-keys takes nothing else than what one of those keys has signed. Signing again renews
-    what expires.
+    Your signature states that these releases have the right bytes: pull and verify them first. To
+    sign new releases, use `my-datasets publish --sign-key FILE`. Users with --trusted-keys accept
+    only what one of their keys has signed. Sign again to renew signatures that expire.
 
     Example: my-datasets sign --to gs://our-bucket/datasets --sign-key ~/.ssh/id_ed25519 --require
     """
     if sign_key is None:
-        raise click.UsageError("name the key to sign by: --sign-key FILE")
+        raise click.UsageError("missing the key to sign with: --sign-key FILE")
     from my_datasets.publishing import admin
     from my_datasets.publishing.model.signing import TrustedKeys
 
     where = ledger(store, sign_key=sign_key, trusted_keys=trusted_keys)
     if valid_for is not None:
         where.set(valid_seconds=int(valid_for))
-    # What expires from now on, or was signed by a key that goes, is signed anew in all datasets.
+    # A new expiry or a revoked key affects all datasets.
     only = dataset if valid_for is None and revoke_key is None else None
     found = admin.sign(where, only) if where.settings() is not None else []
     for line in TrustedKeys.read(add_key).lines if add_key is not None else ():
@@ -79,9 +78,8 @@ def command(
         })  # fmt: skip
         return
     for one in found:
-        console().print(f"{one.name} is signed by {where.by}", soft_wrap=True, markup=False)
-    takes = "only what is signed" if settings.requires_signatures else "also what is not signed"
-    console().print(f"{where.store.url} takes {takes}.", soft_wrap=True, markup=False)
+        echo(f"{one.name} is signed by {where.by}")
+    takes = "only signed releases" if settings.requires_signatures else "unsigned releases, too"
+    echo(f"{where.store.url} accepts {takes}.")
     if settings.expires:
-        until = f"What is signed there is valid until {settings.expires}; sign again to renew it."
-        console().print(until, soft_wrap=True, markup=False)
+        echo(f"Signatures there expire on {settings.expires}; sign again to renew them.")

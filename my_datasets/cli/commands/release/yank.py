@@ -5,14 +5,14 @@ from pathlib import Path
 import rich_click as click
 
 from my_datasets.cli.options import ledger, sign_key_option, store_option, trusted_keys_option
-from my_datasets.cli.output import console, json_option, print_json
+from my_datasets.cli.output import echo, json_option, print_json
 
 
 @click.command("yank")
 @click.argument("reference", metavar="NAME[/CONFIG]:VERSION")
 @store_option("--from", reads=False)
-@click.option("--message", "-m", metavar="TEXT", help="Why, and what to use in its place.")
-@click.option("--undo", is_flag=True, help="Take it back.")
+@click.option("--message", "-m", metavar="TEXT", help="The reason, and what to use instead.")
+@click.option("--undo", is_flag=True, help="Undo an earlier yank.")
 @sign_key_option
 @trusted_keys_option
 @json_option
@@ -25,14 +25,15 @@ def command(
     trusted_keys: Path | None,
     as_json: bool,
 ) -> None:
-    """Withdraw a release: wildcards pass it over, and whoever asks for it is told why.
+    """Withdraw a release.
 
-    The bytes stay where they are, so that what was made of them can be looked into.
+    Wildcards then skip it, and loading it by its exact version fails with your message. Its files
+    stay in the store, so that models trained on them can still be investigated.
 
     Example: my-datasets yank digits:1.0.0 --from gs://our-bucket/datasets -m "Wrong; use 1.0.1."
     """
     if undo == (message is not None):
-        raise click.UsageError("give a --message that says why, or --undo")
+        raise click.UsageError("give either a --message or --undo")
     from my_datasets.publishing.admin import unyank, yank
 
     where = ledger(store, sign_key=sign_key, trusted_keys=trusted_keys)
@@ -41,6 +42,4 @@ def command(
         print_json(done.to_json())
         return
     told = f": {done.release.message}" if done.release.message else ""
-    console().print(
-        f"{done.name} is {done.release.state.value}{told}", soft_wrap=True, markup=False
-    )
+    echo(f"{done.name} is {done.release.state.value}{told}")
