@@ -7,10 +7,10 @@ incompatible TFDS release fails that test and nothing else.
 import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import tensorflow_datasets as tfds
 from etils import epath
@@ -33,22 +33,28 @@ from my_datasets.builders.build_job import ProgressBar
 from my_datasets.builders.code_fingerprint import fingerprint
 from my_datasets.builders.download_cache import DownloadPlan
 from my_datasets.builders.encode.nested_columns import check_readable
+from my_datasets.builders.remote_build import PrepareOptions
 from my_datasets.building import disk_space, staging
 from my_datasets.building.engines import local
 from my_datasets.building.journal import Journal
 from my_datasets.building.options import BuildOptions
-from my_datasets.building.units import Units
+from my_datasets.building.units import Generator, Units
 from my_datasets.comparison import gate
 from my_datasets.core import interruption
 from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import reference_to
 from my_datasets.dependencies import missing_dependency
+from my_datasets.errors import BuilderError, DataDirError, OverwriteError, SourceError
 from my_datasets.metadata import layout, recorded_files
 from my_datasets.metadata.dataset_info import essentials
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.resolving import available_versions, version_select
 from my_datasets.statistics.constraints import Constraint
 from my_datasets.storage import addresses
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+    from tensorflow_datasets.core import data_sources
 
 _LOGGER = get_logger(__name__)
 
@@ -69,7 +75,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     * Mistakes raise `MyDatasetsError`s that say how to fix them.
     """
 
-    def __init_subclass__(cls, skip_registration: bool = False, **kwargs: Any) -> None:
+    def __init_subclass__(cls, skip_registration: bool = False, **kwargs: object) -> None:
         """Registers the builder with TFDS under its name.
 
         Raises:
@@ -114,7 +120,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     _where: "on_beam.WorkspaceLocation | None" = None
     _build_options: BuildOptions = BuildOptions()
 
-    def __init__(self, *, data_dir: epath.PathLike | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, data_dir: epath.PathLike | None = None, **kwargs: object) -> None:
         """Creates the builder, as TFDS does.
 
         Args:
@@ -130,12 +136,16 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 data_dir, "data_dir", (*addresses.BY_TENSORFLOW, "s3")
             )
             if data_dir.startswith("s3://"):
-                raise refusals.not_read_by_tensorflow(data_dir)
+                raise DataDirError(
+                    f"{data_dir} cannot be the data directory of a builder: TensorFlow cannot read "
+                    "it.",
+                    fix=f"build with my-datasets build --data-dir {data_dir}, or with a builder "
+                    f"that has a local data_dir and BuildOptions(destination={data_dir!r}); read "
+                    f"with my_datasets.pipeline(..., data_dir={data_dir!r})",
+                )
         super().__init__(data_dir=data_dir, **kwargs)
 
-    def units(
-        self, generate: Callable[[Any], Iterable[tuple[Any, Any]]], items: Iterable[Any]
-    ) -> Units:
+    def units(self, generate: Generator, items: Iterable[object]) -> Units:
         """Declares a split's input as units, processed in parallel and resumed individually.
 
         Return it from `_split_generators` instead of a generator:
@@ -163,7 +173,10 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         records = [info for info in (self.url_infos or {}).values() if info.filename == name]
         source = refusals.source_file(type(self))
         if source is None or not records:
-            raise refusals.unrecorded(self.name, name, self._checksums_path)
+            raise SourceError(
+                f"The builder of {self.name!r} reads {name} without a recorded checksum.",
+                fix=f"add a line 'origin<TAB>size<TAB>sha256<TAB>{name}' to {self._checksums_path}",
+            )
         path = source.parent / name
         download_manager.verify_embedded(
             path,
@@ -216,7 +229,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             self._build_options = dataclasses.replace(self._build_options, report=bar)
         if download_dir is not None:
             download_dir = addresses.path_or_address(download_dir, "download_dir")
-        options: dict[str, Any] = {
+        options: PrepareOptions = {
             "download_dir": download_dir,
             "download_config": download_config or tfds.download.DownloadConfig(),
             "file_format": file_format,
@@ -236,7 +249,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             if not is_remote:
                 options["download_dir"] = download_dir or self.data_dir_root / "downloads"
             how = dataclasses.replace(self._build_options, destination=None)
-            with interruption.raising(), interruption.with_note("What was finished is kept."):
+            with interruption.raising(), interruption.with_note("Finished work is kept."):
                 remote_build.build(self, url or os.fspath(self.data_dir_root), options, how)
             return
         version_dir = Path(self.data_dir)
@@ -281,9 +294,15 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             return inherited(*args, **kwargs)
         if hasattr(self, "_build_pcollection"):
             return self._build_pcollection(*args, **kwargs)
-        raise refusals.no_generator(type(self), self.name)
+        raise BuilderError(
+            f"The builder of {self.name!r} has no _generate_examples.",
+            f"Its source is {refusals.source_file(type(self))}.",
+            fix="define it, or return sources from _split_generators",
+        )
 
-    def as_dataset(self, *args: Any, **kwargs: Any) -> Any:
+    def as_dataset(
+        self, *args: object, **kwargs: object
+    ) -> "tf.data.Dataset | dict[str, tf.data.Dataset]":
         """Returns the data as TFDS's `as_dataset` does; warns once if different code prepared it.
 
         Raises:
@@ -293,7 +312,9 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         code_fingerprint.warn_stale_once(self)
         return super().as_dataset(*args, **kwargs)
 
-    def as_data_source(self, *args: Any, **kwargs: Any) -> Any:
+    def as_data_source(
+        self, *args: object, **kwargs: object
+    ) -> "data_sources.BaseDataSource | dict[str, data_sources.BaseDataSource]":
         """Returns the data as TFDS's `as_data_source` does; warns and raises like `as_dataset`."""
         version_select.check_not_blocked(self)
         code_fingerprint.warn_stale_once(self)
@@ -347,8 +368,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 wanted = manifest_writer.wanted(self, self.CONSTRAINTS)
                 module = type(self).__module__
                 results = beam.build(
-                    job, self._where, work, identity, target, module, wanted,
-                    self.info.metadata, self._process_pipeline_result,
+                    job, self._where, work, identity, target, module, self.info.file_format.value,
+                    wanted, self.info.metadata, self._process_pipeline_result,
                 )  # fmt: skip
             else:
                 with Journal(work, identity, resume=options.resume) as journal:
@@ -413,7 +434,11 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
           DownloadError: A file could not be downloaded; files that were downloaded are recorded.
         """
         if build_job.wants_beam(self._split_generators):
-            raise refusals.beam_is_not_recorded(self.name)
+            raise BuilderError(
+                f"The builder of {self.name!r} runs on Beam: its downloads are only known when it "
+                "runs.",
+                fix=f"my-datasets build {self.name} --register-checksums",
+            )
         config = tfds.download.DownloadConfig()
         manager = self._make_download_manager(download_dir, config)
         options = BuildOptions(mirrors=mirrors or {})
@@ -448,9 +473,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         path = template.sharded_filepath(shard_index=shard, num_shards=number_of_shards)
         return str(path.name)
 
-    def _build_beside_and_swap(self, version_dir: Path, options: dict[str, Any]) -> None:
+    def _build_beside_and_swap(self, version_dir: Path, options: PrepareOptions) -> None:
         if options["download_config"].max_examples_per_split == 0:
-            raise refusals.empty_overwrite(version_dir)
+            raise OverwriteError(
+                f"{version_dir} is not overwritten with a version that has no examples.",
+                "max_examples_per_split=0 only downloads.",
+                fix="do not overwrite, or request at least one example",
+            )
         with staging.beside(version_dir) as directory:
             # A second builder is needed because this one's `info` describes the data being
             # replaced.
@@ -464,7 +493,6 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         staging.discard_work(version_dir)
 
     def _anew(self, data_dir: Path) -> "Builder":
-        """Returns the same builder for another data directory."""
         return type(self)(**{**self._original_state, "data_dir": os.fspath(data_dir)})
 
     @contextmanager
@@ -480,7 +508,11 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         try:
             _ = self.canonical_version
         except ValueError as error:
-            raise refusals.no_version(type(self), self.name) from error
+            raise BuilderError(
+                f"The builder of {self.name!r} has no version.",
+                f"Its source is {refusals.source_file(type(self))}.",
+                fix="add to the class VERSION = tfds.core.Version('1.0.0')",
+            ) from error
         offer = available_versions.of_builder(self)
         if requested_version is not None:
             requested_version = version_select.picked(self, offer, str(requested_version))
@@ -515,7 +547,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
 
     @tfds.core.utils.classproperty
     @classmethod
-    def url_infos(cls) -> dict[str, Any] | None:
+    def url_infos(cls) -> dict[str, checksums.UrlInfo] | None:
         """The recorded checksums, read on each access because TFDS's cached ones may be stale."""
         path = cls._checksums_path
         return checksums.load_url_infos(path) if path and path.exists() else None

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tensorflow_datasets as tfds
 from etils import epath
-from tensorflow_datasets.core import file_adapters, utils
+from tensorflow_datasets.core import file_adapters, naming, utils
+from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.core.utils import shard_utils
 
 from my_datasets._version import __version__
@@ -24,7 +25,7 @@ from my_datasets.building.options import BuildOptions, Job, SplitResult, WriteSh
 from my_datasets.building.progress import BuildProgress
 from my_datasets.building.units import SplitInput, Units
 from my_datasets.core.logs import get_logger
-from my_datasets.errors import BuilderError, SplitNotFoundError, explain
+from my_datasets.errors import BuilderError, SplitNotFoundError
 
 
 class ProgressBar:
@@ -73,13 +74,7 @@ def rebuild_command(
 
     Leaves out options that do not affect the bytes: workers, memory, engine, paths. Also leaves out
     what can only be set from Python: a shard size that is not in whole MiB, and ignoring
-    duplicates.
-
-    Args:
-      builder: The builder.
-      config: TFDS's build options.
-      options: This package's build options.
-      file_format: The format of the shards, if it differs from that of `builder.info`.
+    duplicates. `file_format` is needed only if it differs from that of `builder.info`.
     """
     form = file_adapters.FileFormat.from_value(file_format or builder.info.file_format).value
     name = "/".join(filter(None, (builder.name, builder.builder_config_name)))
@@ -121,7 +116,7 @@ ENGINE_FORMATS = frozenset(
 )
 
 
-def split_inputs(generators: Any, builder: tfds.core.DatasetBuilder) -> list[SplitInput]:
+def split_inputs(generators: object, builder: tfds.core.DatasetBuilder) -> list[SplitInput]:
     """Converts what `_split_generators` returned to the engine's input.
 
     Args:
@@ -148,21 +143,16 @@ def split_inputs(generators: Any, builder: tfds.core.DatasetBuilder) -> list[Spl
         generators = {str(item.name): generate(**item.gen_kwargs) for item in generators}
     if not isinstance(generators, Mapping) or not generators:
         raise BuilderError(
-            explain(
-                f"_split_generators of {builder.name!r} returned {_shortly(generators)}.",
-                "Expected a dict such as {'train': self._generate_examples(path)}",
-                fix="return a dict with a generator, or self.units(...), for each split",
-            )
+            f"_split_generators of {builder.name!r} returned {_shortly(generators)}.",
+            "Expected a dict such as {'train': self._generate_examples(path)}",
+            fix="return a dict with a generator, or self.units(...), for each split",
         )
     inputs = []
     for name, generator in generators.items():
         if str(name).lower() == "all":
             raise BuilderError(
-                explain(
-                    f"A split of {builder.name!r} is called {name!r}, "
-                    "which TFDS keeps for all splits.",
-                    fix="give the split another name",
-                )
+                f"A split of {builder.name!r} is called {name!r}, which TFDS keeps for all splits.",
+                fix="give the split another name",
             )
         if isinstance(generator, Units):
             inputs.append(SplitInput(str(name), generator))
@@ -173,22 +163,20 @@ def split_inputs(generators: Any, builder: tfds.core.DatasetBuilder) -> list[Spl
             inputs.append(SplitInput(str(name), plain, is_plain=True))
         else:
             raise BuilderError(
-                explain(
-                    f"The split {name!r} of {builder.name!r} is a {type(generator).__name__}.",
-                    "Expected a generator of (key, example) pairs, self.units(...), or a Beam "
-                    "transform",
-                    fix="see that _generate_examples yields, and is called",
-                )
+                f"The split {name!r} of {builder.name!r} is a {type(generator).__name__}.",
+                "Expected a generator of (key, example) pairs, self.units(...), or a Beam "
+                "transform",
+                fix="make sure that _generate_examples yields, and is called",
             )
     return inputs
 
 
-def _is_of_beam(generator: Any) -> bool:
+def _is_of_beam(generator: object) -> bool:
     """Returns whether it is a `PCollection` or `PTransform`, without importing Beam."""
     return any(kind.__module__.partition(".")[0] == "apache_beam" for kind in type(generator).mro())
 
 
-def _shortly(value: Any) -> str:
+def _shortly(value: object) -> str:
     is_short = value is None or value == {} or isinstance(value, (str, int))
     return repr(value) if is_short else f"a {type(value).__name__}"
 
@@ -205,11 +193,9 @@ def splits_to_build(inputs: Sequence[SplitInput], options: BuildOptions) -> list
     missing = [name for name in options.splits if name not in names]
     if missing:
         raise SplitNotFoundError(
-            explain(
-                f"There is no split {', '.join(missing)}.",
-                f"Splits of this dataset: {', '.join(names)}",
-                fix="choose among those with --splits",
-            )
+            f"There is no split {', '.join(missing)}.",
+            f"Splits of this dataset: {', '.join(names)}",
+            fix="choose from those with --splits",
         )
     return [item for item in inputs if item.name in options.splits]
 
@@ -225,7 +211,7 @@ def job(
     """Returns the engine's job for a builder's splits."""
     ordered = info.disable_shuffling
     if config.nondeterministic_order and not ordered:
-        _LOGGER.warning("nondeterministic_order: the examples keep the order of generation.")
+        _LOGGER.warning("nondeterministic_order: examples stay in the order of generation.")
         ordered = True
     return Job(
         inputs=inputs,
@@ -246,21 +232,10 @@ def work_identity(
     fingerprint: Mapping[str, str],
     form: str,
     *,
-    downloads: Mapping[str, Any],
+    downloads: Mapping[str, checksums.UrlInfo],
     manual_dir: epath.Path | None,
-) -> dict[str, Any]:
-    """Returns everything that finished units and shards depend on, for the journal.
-
-    Args:
-      job: The job.
-      config: TFDS's options.
-      options: This package's options.
-      fingerprint: The builder's fingerprint.
-      form: The format of the shards.
-      downloads: TFDS's record of each downloaded file, by address.
-      manual_dir: The folder of files that the user downloaded manually; None if the builder needs
-        none.
-    """
+) -> dict[str, object]:
+    """Returns everything that finished units and shards depend on, for the journal."""
     return {
         # Other releases may encode, sort or name files differently.
         "software": {"my_datasets": __version__, "journal": 4, "zlib": zlib.ZLIB_RUNTIME_VERSION},
@@ -282,14 +257,9 @@ def work_identity(
 
 
 def split_infos(
-    results: Sequence[SplitResult], template: Callable[[str], Any]
+    results: Sequence[SplitResult], template: Callable[[str], naming.ShardedFileTemplate]
 ) -> tfds.core.splits.SplitDict:
-    """Returns TFDS's record of the splits.
-
-    Args:
-      results: The engine's results.
-      template: Returns a split's filename template.
-    """
+    """Returns TFDS's record of the splits."""
     return tfds.core.splits.SplitDict(
         [
             tfds.core.SplitInfo(
@@ -303,7 +273,7 @@ def split_infos(
     )
 
 
-def wants_beam(split_generators: Callable[..., Any]) -> bool:
+def wants_beam(split_generators: Callable[..., object]) -> bool:
     """Returns whether a builder's `_split_generators` asks TFDS for a Beam pipeline."""
     return "pipeline" in inspect.signature(split_generators).parameters
 

@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -21,7 +20,7 @@ from my_datasets.builders.source_code import ModulePart, SourceCode
 from my_datasets.building.options import BuildOptions
 from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import reference_to
-from my_datasets.errors import StaleDataError, explain
+from my_datasets.errors import StaleDataError
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.resolving import available_versions
 from my_datasets.storage import addresses
@@ -38,10 +37,6 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 def fingerprint(builder: tfds.core.DatasetBuilder, rule: str = RULE) -> dict[str, str]:
     """Returns a hash, or a short text, for each thing that determines a builder's data.
-
-    Args:
-      builder: The builder.
-      rule: The rule by which source code is hashed.
 
     Returns:
       `version`, `config`, `features`, `checksums`, `rule`, and `source of <module>` for each module
@@ -107,7 +102,7 @@ def _config(config: tfds.core.BuilderConfig) -> str:
     return f"{config.name}: {_hash(_stable(values))}"
 
 
-def _stable(value: Any) -> str:
+def _stable(value: object) -> str:
     """Returns a text for a value that is the same in every process."""
     if isinstance(value, Mapping):
         return (
@@ -146,11 +141,7 @@ def _sources(cls: type, rule: str) -> dict[str, str]:
 
 
 def source_parts(cls: type) -> list[ModulePart]:
-    """Returns the source code that a builder's data depends on, one entry per module.
-
-    Args:
-      cls: The builder's class.
-    """
+    """Returns the source code that a builder's data depends on, one entry per module."""
     start = _start(cls)
     if not start:
         return _typed_in(cls)
@@ -206,9 +197,11 @@ _LOGGER = get_logger(__name__)
 _warned: set[str] = set()
 
 
-def limiting_options(config: tfds.download.DownloadConfig, options: BuildOptions) -> dict[str, Any]:
+def limiting_options(
+    config: tfds.download.DownloadConfig, options: BuildOptions
+) -> dict[str, object]:
     """Returns the options that limit a version to less than the whole dataset, for its manifest."""
-    found = dict(options.affecting_data)
+    found: dict[str, object] = dict(options.affecting_data)
     if config.max_examples_per_split is not None:
         found["max_examples_per_split"] = config.max_examples_per_split
     if config.ignore_duplicates:
@@ -233,16 +226,14 @@ def refuse_stale(
         asked = limiting_options(config, options)
         if any(asked.get(name) != value for name, value in manifest.options.items()):
             made = ", ".join(f"{name}={value}" for name, value in manifest.options.items())
-            reasons.append(f"it was made with {made}")
+            reasons.append(f"it was built with {made}")
     if reasons:
         raise StaleDataError(
-            explain(
-                f"The prepared data of {builder.info.full_name} is not what would be built now.",
-                f"Since it was prepared: {'; '.join(reasons)}",
-                f"It is in {builder.data_dir}",
-                fix=f"raise VERSION if the data changes, or build it anew in its place: "
-                f"my-datasets build {reference_to(builder)} --overwrite",
-            )
+            f"The prepared data of {builder.info.full_name} differs from what would be built now.",
+            f"Changes since it was prepared: {'; '.join(reasons)}",
+            f"Location: {builder.data_dir}",
+            fix=f"raise VERSION if the data changes, or rebuild it in place: "
+            f"my-datasets build {reference_to(builder)} --overwrite",
         )
 
 
@@ -255,7 +246,7 @@ def warn_stale_once(builder: tfds.core.DatasetBuilder) -> None:
     if reasons:
         _warned.add(directory)
         _LOGGER.warning(
-            "%s was prepared by another state of its builder: %s. "
+            "%s was prepared by different code: %s. "
             "Raise VERSION, or run: my-datasets build %s --overwrite",
             directory, "; ".join(reasons), reference_to(builder),
         )  # fmt: skip

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias, TypeVar
 
 import tensorflow_datasets as tfds
 from etils import epath
@@ -19,6 +19,11 @@ from my_datasets.downloads.fetching import DownloadRetry, FetchedFile, exclusive
 _AT_ONCE = 8
 # Google Drive asks for confirmation, which TFDS can handle.
 _LEFT_TO_TFDS = ("https://drive.google.com/", "https://drive.usercontent.google.com/")
+
+_Result = TypeVar("_Result")
+# Lists and dicts of values, of any depth.
+Nested: TypeAlias = "_Result | Sequence[Nested[_Result]] | Mapping[str, Nested[_Result]]"
+Urls: TypeAlias = "Nested[str | tfds.download.Resource]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,7 +109,7 @@ def fetch_all(
         total=total, desc=f"Downloading {names}", unit="B", unit_scale=True, leave=False
     ) as bar:
 
-        def told(number: int) -> None:
+        def report(number: int) -> None:
             with lock:
                 bar.update(number)
 
@@ -121,7 +126,7 @@ def fetch_all(
                     expected=Expected(int(info.size), info.checksum) if info else None,
                     verify_ssl=plan.verify_ssl,
                     patience=plan.patience,
-                    on_bytes=told,
+                    on_bytes=report,
                     fix=plan.fix,
                 )
                 with lock:
@@ -141,12 +146,7 @@ def into_cache(
 ) -> tuple[checksums.UrlInfo, epath.Path]:
     """Moves a file to where TFDS's cache expects it; returns its record and its path.
 
-    Args:
-      folder: The folder of the cache.
-      url: The file's address.
-      fetched: The downloaded file.
-      dataset: The dataset that it was downloaded for.
-      checksum: The file's SHA-256 if it is recorded, otherwise None.
+    `checksum` is the recorded SHA-256, or None if the file is not recorded.
     """
     info = url_info(fetched)
     path = folder / resource.get_dl_fname(url, checksum)
@@ -165,7 +165,7 @@ def url_info(fetched: FetchedFile) -> checksums.UrlInfo:
     return checksums.UrlInfo(size=size, checksum=fetched.sha256, filename=fetched.file_name)
 
 
-def flat_resources(urls: Any) -> Iterator[tfds.download.Resource]:
+def flat_resources(urls: Urls) -> Iterator[tfds.download.Resource]:
     """Yields the resources in nested lists and dicts of addresses and resources."""
     if isinstance(urls, Mapping):
         for value in urls.values():
@@ -179,7 +179,9 @@ def flat_resources(urls: Any) -> Iterator[tfds.download.Resource]:
         yield tfds.download.Resource(url=str(urls))
 
 
-def map_addresses(function: Callable[[tfds.download.Resource], Any], urls: Any) -> Any:
+def map_addresses(
+    function: Callable[[tfds.download.Resource], _Result], urls: Urls
+) -> "Nested[_Result]":
     """Applies a function to each address; the results are nested as the addresses are."""
     if isinstance(urls, Mapping):
         return {key: map_addresses(function, value) for key, value in urls.items()}

@@ -2,14 +2,13 @@
 
 Files are put into TFDS's own cache, where TFDS would have put them, before TFDS looks for them; so
 its cache, `--manual_dir` and its extraction work as usual. TFDS itself handles addresses other than
-HTTP, and downloads that it is told to repeat or to register again.
+HTTP, and downloads that should be repeated or registered again.
 """
 
 import contextlib
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import tensorflow_datasets as tfds
 import wrapt
@@ -18,6 +17,8 @@ from tensorflow_datasets.core.download import checksums, download_manager, resou
 
 from my_datasets.builders.download_cache import (
     DownloadPlan,
+    Nested,
+    Urls,
     fetch_all,
     flat_resources,
     into_cache,
@@ -25,18 +26,12 @@ from my_datasets.builders.download_cache import (
     map_addresses,
 )
 from my_datasets.downloads.fetching import FetchedFile
-from my_datasets.errors import ChecksumError, SourceError, explain
+from my_datasets.errors import ChecksumError, SourceError
 from my_datasets.storage import addresses
 
 
 def verify_embedded(path: Path, *, size: int, sha256: str, recorded_in: str) -> None:
-    """Checks a source file against its recorded size and SHA-256.
-
-    Args:
-      path: The file.
-      size: Recorded size, in bytes.
-      sha256: Recorded SHA-256, in hexadecimal.
-      recorded_in: The file with the record, to name in the error.
+    """Checks a source file against its size in bytes and SHA-256, as `recorded_in` a file.
 
     Raises:
       SourceError: The file is missing.
@@ -44,24 +39,20 @@ def verify_embedded(path: Path, *, size: int, sha256: str, recorded_in: str) -> 
     """
     if not path.is_file():
         raise SourceError(
-            explain(
-                f"The source file {path} is missing.",
-                f"It is recorded in {recorded_in}, and ships with the builder.",
-                fix="install the package that has the builder again",
-            )
+            f"The source file {path} is missing.",
+            f"It is recorded in {recorded_in} and ships with the builder.",
+            fix="reinstall the package that contains the builder",
         )
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     found_size = path.stat().st_size
     if (found_size, found) != (size, sha256):
         raise ChecksumError(
-            explain(
-                f"The source file {path} has changed.",
-                f"Expected by {recorded_in}: {size} bytes, SHA-256 {sha256}",
-                f"Found: {found_size} bytes, SHA-256 {found}",
-                fix="if it was damaged, install the package that has the builder again; if it is "
-                "another edition, record it there and raise the dataset's VERSION",
-            )
+            f"The source file {path} has changed.",
+            f"Expected by {recorded_in}: {size} bytes, SHA-256 {sha256}",
+            f"Found: {found_size} bytes, SHA-256 {found}",
+            fix="if it is damaged, reinstall the package that contains the builder; if it is "
+            "another edition, record it and raise the dataset's VERSION",
         )
 
 
@@ -72,12 +63,6 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """A TFDS download manager whose files this package fetches."""
 
     def __init__(self, wrapped: tfds.download.DownloadManager, plan: DownloadPlan) -> None:
-        """Wraps TFDS's manager.
-
-        Args:
-          wrapped: TFDS's manager, which manages the cache and extracts archives.
-          plan: How files are fetched.
-        """
         super().__init__(wrapped)
         self._self_plan = plan
 
@@ -86,15 +71,12 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
         """How files are fetched."""
         return self._self_plan
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
+    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
         """Supports pickling, so that Beam can send it to its workers."""
         return type(self), (self.__wrapped__, self._self_plan)
 
-    def download(self, url_or_urls: Any) -> Any:
+    def download(self, url_or_urls: Urls) -> "Nested[epath.Path]":
         """Downloads files, as TFDS's `download` does, and returns their paths.
-
-        Args:
-          url_or_urls: An address, a `tfds.download.Resource`, or lists and dicts of them.
 
         Raises:
           DownloadError: A file could not be downloaded.
@@ -104,21 +86,13 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
         with _checksums_explained():
             return self.__wrapped__.download(url_or_urls)
 
-    def download_and_extract(self, url_or_urls: Any) -> Any:
-        """Downloads and extracts files, as TFDS's `download_and_extract` does.
-
-        Args:
-          url_or_urls: An address, a `tfds.download.Resource`, or lists and dicts of them.
-
-        Raises:
-          DownloadError: A file could not be downloaded.
-          ChecksumError: A file differs from the recorded one.
-        """
+    def download_and_extract(self, url_or_urls: Urls) -> "Nested[epath.Path]":
+        """Downloads and extracts files, as TFDS does; raises what `download` raises."""
         self._fetch_missing(url_or_urls)
         with _checksums_explained():
             return self.__wrapped__.download_and_extract(url_or_urls)
 
-    def _fetch_missing(self, url_or_urls: Any) -> None:
+    def _fetch_missing(self, url_or_urls: Urls) -> None:
         if type(self.__wrapped__).download is not _BY_TFDS:
             return  # a test or a subclass downloads in its own way
         # Keyed by address: duplicates are downloaded once.
@@ -177,12 +151,6 @@ class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[type-arg]
     """A TFDS download manager that downloads each file again and records its checksum."""
 
     def __init__(self, wrapped: tfds.download.DownloadManager, plan: DownloadPlan) -> None:
-        """Wraps TFDS's manager, which only extracts archives.
-
-        Args:
-          wrapped: TFDS's manager.
-          plan: How files are fetched.
-        """
         super().__init__(wrapped)
         self._self_plan = plan
         self._self_found: dict[str, checksums.UrlInfo] = {}
@@ -192,7 +160,7 @@ class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[type-arg]
         """The checksums of the files downloaded so far, by address."""
         return self._self_found
 
-    def download(self, url_or_urls: Any) -> Any:
+    def download(self, url_or_urls: Urls) -> "Nested[epath.Path]":
         """Downloads files, and returns their paths, nested as the addresses are."""
         plan = self._self_plan
         wanted = {item.url: item for item in flat_resources(url_or_urls)}
@@ -207,19 +175,17 @@ class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[type-arg]
         others = sorted(url for url in wanted if not is_ours(url))
         if others:
             raise SourceError(
-                explain(
-                    f"{others[0]} is no HTTP address, so nothing can be recorded of it here.",
-                    fix=f"tfds build {plan.dataset} --register_checksums",
-                )
+                f"{others[0]} is not an HTTP address, so its checksum cannot be recorded here.",
+                fix=f"tfds build {plan.dataset} --register_checksums",
             )
         fetch_all(folders, plan, put, checked=False)
         return map_addresses(lambda item: paths[item.url], url_or_urls)
 
-    def download_and_extract(self, url_or_urls: Any) -> Any:
+    def download_and_extract(self, url_or_urls: Urls) -> "Nested[epath.Path]":
         """Downloads and extracts files, and returns the paths of the extracted contents."""
         paths = {item.url: self.download(item) for item in flat_resources(url_or_urls)}
 
-        def extracted(item: tfds.download.Resource) -> Any:
+        def extracted(item: tfds.download.Resource) -> epath.Path:
             item.path = paths[item.url]
             return self.__wrapped__.extract(item)
 
@@ -233,10 +199,8 @@ def _checksums_explained() -> Iterator[None]:
         yield
     except download_manager.NonMatchingChecksumError as error:
         raise ChecksumError(
-            explain(
-                "A file is another one than was recorded.",
-                *str(error).splitlines()[:3],
-                fix="take the recorded edition; or record this one with "
-                "my-datasets checksums NAME --update, and raise the dataset's VERSION",
-            )
+            "A file differs from the recorded one.",
+            *str(error).splitlines()[:3],
+            fix="use the recorded edition; or record this one with "
+            "my-datasets checksums NAME --update, and raise the dataset's VERSION",
         ) from error

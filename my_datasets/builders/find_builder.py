@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import registered
@@ -22,7 +21,6 @@ from my_datasets.errors import (
     DatasetNotFoundError,
     MyDatasetsError,
     VersionNotFoundError,
-    explain,
 )
 from my_datasets.metadata import layout
 from my_datasets.resolving import available_versions, version_select
@@ -38,7 +36,7 @@ def find_builder(
     reference: str | DatasetReference,
     *,
     data_dir: str | os.PathLike[str] | None = None,
-    builder_kwargs: Mapping[str, Any] | None = None,
+    builder_kwargs: Mapping[str, object] | None = None,
 ) -> tfds.core.DatasetBuilder:
     """Returns a dataset's builder, from prepared data or from code, as `tfds.builder` does.
 
@@ -187,11 +185,9 @@ def _explained(
     except (PermissionError, DatasetInfoFileError, registered.DatasetNotFoundError) as error:
         if denied := _denied(reference, data_dir):
             raise DataDirError(
-                explain(
-                    f"What is prepared of {reference} cannot be read.",
-                    *denied,
-                    fix="ask its owner for access, or give another --data-dir",
-                )
+                f"The prepared data of {reference} cannot be read.",
+                *denied,
+                fix="ask its owner for access, or pass another --data-dir",
             ) from error
         if not isinstance(error, registered.DatasetNotFoundError):
             raise
@@ -229,15 +225,12 @@ def _prepared(roots: Iterable[str]) -> list[layout.PreparedVersion]:
 
 
 def _no_code(reference: DatasetReference, roots: list[str]) -> MyDatasetsError:
-    """Returns the error for building a dataset that has no builder."""
     if not any(found.name == reference.name for found in _prepared(roots)):
         return _not_found(reference, roots)
     return DatasetNotFoundError(
-        explain(
-            f"No builder of {reference.name!r} is imported, so it cannot be built.",
-            f"There is prepared data of that name, which can be loaded: {', '.join(roots)}",
-            fix=f"my-datasets build {reference} --imports PACKAGE_WITH_ITS_BUILDER",
-        )
+        f"No builder of {reference.name!r} is imported, so it cannot be built.",
+        f"Prepared data of that name exists and can be loaded: {', '.join(roots)}",
+        fix=f"my-datasets build {reference} --imports PACKAGE_WITH_ITS_BUILDER",
     )
 
 
@@ -246,14 +239,12 @@ def _not_found(reference: DatasetReference, roots: list[str]) -> MyDatasetsError
     same_name = sorted({str(found.version) for found in prepared if found.name == reference.name})
     if same_name:
         return VersionNotFoundError(
-            explain(
-                f"No prepared data matches {str(reference)!r}, and no builder of that name is "
-                "imported.",
-                f"Searched: {', '.join(roots)}",
-                f"Prepared versions of {reference.name!r} there: {', '.join(same_name)}",
-                fix="ask for one of those, or my-datasets build "
-                f"{reference} --imports PACKAGE_WITH_ITS_BUILDER",
-            )
+            f"No prepared data matches {str(reference)!r}, and no builder of that name is "
+            "imported.",
+            f"Searched: {', '.join(roots)}",
+            f"Prepared versions of {reference.name!r} there: {', '.join(same_name)}",
+            fix="request one of those, or run my-datasets build "
+            f"{reference} --imports PACKAGE_WITH_ITS_BUILDER",
         )
     ours = sorted({*packaged.datasets, *(found.name for found in prepared)})
     near = difflib.get_close_matches(reference.name, ours, n=3)
@@ -261,15 +252,13 @@ def _not_found(reference: DatasetReference, roots: list[str]) -> MyDatasetsError
         near = difflib.get_close_matches(reference.name, registered.list_imported_builders(), n=3)
     names = ", ".join(ours[:_SHOWN]) + (f" and {len(ours) - _SHOWN} more" * (len(ours) > _SHOWN))
     return DatasetNotFoundError(
-        explain(
-            f"No dataset is called {reference.name!r}.",
-            f"Did you mean {' or '.join(map(repr, near))}?" if near else "",
-            f"Searched: the builders of my_datasets ({', '.join(packaged.datasets)}), all "
-            "builders that are imported, and TFDS's own.",
-            f"Searched for prepared data: {', '.join(roots)} (known in all: {names})",
-            fix="my-datasets list shows what there is; a builder of your own must be imported "
-            "first: my-datasets build NAME --imports your_package",
-        )
+        f"No dataset is called {reference.name!r}.",
+        f"Did you mean {' or '.join(map(repr, near))}?" if near else "",
+        f"Searched: the builders of my_datasets ({', '.join(packaged.datasets)}), all "
+        "imported builders, and TFDS's own.",
+        f"Searched for prepared data: {', '.join(roots)} (all known names: {names})",
+        fix="run my-datasets list to see all datasets; import a builder of your own first: "
+        "my-datasets build NAME --imports your_package",
     )
 
 
@@ -277,19 +266,15 @@ def _config_not_found(reference: DatasetReference) -> ConfigNotFoundError:
     configs = list(tfds.builder_cls(reference.name).builder_configs)
     shown = ", ".join(configs[:_SHOWN]) + ", ..." * (len(configs) > _SHOWN)
     return ConfigNotFoundError(
-        explain(
-            f"Dataset {reference.name!r} has no config {reference.config!r}.",
-            f"Its configs: {shown or 'none'}",
-            fix=f"leave the config out, or write '{reference.name}/<config>'",
-        )
+        f"Dataset {reference.name!r} has no config {reference.config!r}.",
+        f"Its configs: {shown or 'none'}",
+        fix=f"leave the config out, or write '{reference.name}/<config>'",
     )
 
 
 def _version_not_found(reference: DatasetReference, error: AssertionError) -> VersionNotFoundError:
     return VersionNotFoundError(
-        explain(
-            f"Dataset {reference.name!r} has no version {reference.version}.",
-            f"TFDS says: {error}",
-            fix="ask for one of the versions above; my-datasets list shows what is prepared",
-        )
+        f"Dataset {reference.name!r} has no version {reference.version}.",
+        f"TFDS says: {error}",
+        fix="request one of the versions above; my-datasets list shows the prepared ones",
     )

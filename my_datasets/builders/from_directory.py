@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import load as tfds_load
@@ -21,7 +20,6 @@ from my_datasets.errors import (
     IncompleteVersionError,
     MyDatasetsError,
     UnregisteredFeatureError,
-    explain,
     problem_of,
 )
 from my_datasets.metadata import layout
@@ -58,16 +56,14 @@ def builder_from_directory(version_dir: str | os.PathLike[str]) -> tfds.core.Dat
         check_metadata(addresses.as_path(version_dir))
     except FileNotFoundError as error:
         raise IncompleteVersionError(
-            explain(
-                f"{error.filename} is not there.",
-                fix=f"build or pull the version anew, and delete {version_dir} before",
-            )
+            f"{error.filename} does not exist.",
+            fix=f"delete {version_dir}, then build or pull the version again",
         ) from error
     with _explained(version_dir):
         return tfds.builder_from_directory(version_dir)
 
 
-def features_from_directory(directory: str | os.PathLike[str]) -> Any:
+def features_from_directory(directory: str | os.PathLike[str]) -> tfds.features.FeatureConnector:
     """Returns the `FeatureConnector` that a `features.json` describes, for encoding examples.
 
     Raises:
@@ -81,19 +77,17 @@ def features_from_directory(directory: str | os.PathLike[str]) -> Any:
         arguments = list(video.to_json_content().ffmpeg_extra_args)
         if arguments:
             raise FeatureError(
-                explain(
-                    f"{os.fspath(directory)}/features.json gives ffmpeg arguments for a video.",
-                    f"Found: {clipped(' '.join(arguments))}",
-                    "ffmpeg reads and writes the files that its arguments name, so only those in "
-                    "Python code are used to encode.",
-                    fix="give features=tfds.features.FeaturesDict({...}), on the command line "
-                    "--features MODULE:NAME, with tfds.features.Video(ffmpeg_extra_args=...)",
-                )
+                f"{os.fspath(directory)}/features.json gives ffmpeg arguments for a video.",
+                f"Found: {clipped(' '.join(arguments))}",
+                "ffmpeg reads and writes the files that its arguments name, so only arguments in "
+                "Python code are used.",
+                fix="pass features=tfds.features.FeaturesDict({...}), on the command line "
+                "--features MODULE:NAME, with tfds.features.Video(ffmpeg_extra_args=...)",
             )
     return found
 
 
-def _videos(feature: Any) -> Iterator[tfds.features.Video]:
+def _videos(feature: tfds.features.FeatureConnector) -> Iterator[tfds.features.Video]:
     if isinstance(feature, tfds.features.Video):
         yield feature
     elif isinstance(feature, tfds.features.FeaturesDict):
@@ -105,7 +99,7 @@ def _videos(feature: Any) -> Iterator[tfds.features.Video]:
 
 @error_utils.reraise_with_context(registered.DatasetNotFoundError)  # type: ignore[untyped-decorator]
 def builder(
-    reference: str, *, data_dir: str | None, builder_kwargs: Mapping[str, Any]
+    reference: str, *, data_dir: str | None, builder_kwargs: Mapping[str, object]
 ) -> tfds.core.DatasetBuilder:
     """Returns what `tfds.builder` returns, from prepared data or from code.
 
@@ -142,7 +136,9 @@ def builder(
     return _from_code(code, given)
 
 
-def _from_code(code: Any, given: Mapping[str, Any]) -> tfds.core.DatasetBuilder:
+def _from_code(
+    code: type[tfds.core.DatasetBuilder], given: Mapping[str, object]
+) -> tfds.core.DatasetBuilder:
     """Returns a builder whose features come from code; TFDS reads the prepared metadata."""
     try:
         made = code(**given)
@@ -170,9 +166,7 @@ def _explained(version_dir: str | os.PathLike[str]) -> Iterator[None]:
         raise
     except Exception as error:
         raise IncompleteVersionError(
-            explain(
-                f"TFDS cannot read the metadata in {os.fspath(version_dir)}.",
-                f"Found: {type(error).__name__}: {problem_of(error)[:300]}",
-                fix="build or pull the version anew",
-            )
+            f"TFDS cannot read the metadata in {os.fspath(version_dir)}.",
+            f"Found: {type(error).__name__}: {problem_of(error)[:300]}",
+            fix="build or pull the version again",
         ) from error

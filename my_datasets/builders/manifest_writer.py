@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import tensorflow_datasets as tfds
+from tensorflow_datasets.core.download import checksums
 
 from my_datasets._version import __version__
 from my_datasets.building.options import BuildOptions, SplitResult
@@ -21,7 +21,7 @@ from my_datasets.comparison import examine
 from my_datasets.comparison.examine import Examination, PartResult
 from my_datasets.comparison.findings import Examined, violations
 from my_datasets.core import ordered_pool
-from my_datasets.errors import ConstraintError, explain
+from my_datasets.errors import ConstraintError
 from my_datasets.metadata import content, layout, recorded_files
 from my_datasets.metadata import features as schema
 from my_datasets.metadata.content import Content, ShardContent
@@ -35,7 +35,7 @@ from my_datasets.statistics.feature import FeatureStatistics
 # Query parameters that hold credentials.
 _SECRET = re.compile(r"token|signature|^sig$|credential|secret|password|^key$|api_?key|^se$", re.I)
 # How many constraint violations an error lists.
-_MOST_TOLD = 5
+_MOST_SHOWN = 5
 # The memory that one process needs to examine shards, in bytes.
 _MEMORY = 64 << 20
 # Fetches the findings for a shard, given its name and an empty folder for their files.
@@ -49,10 +49,6 @@ def check_constraints(
 ) -> None:
     """Checks, before anything is built, that a builder's constraints can apply to its features.
 
-    Args:
-      builder: The builder.
-      declared: Its constraints, by feature name.
-
     Raises:
       BuilderError: A constraint cannot apply.
     """
@@ -65,12 +61,7 @@ def check_constraints(
 
 
 def wanted(builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]) -> Examination:
-    """Returns what to look for in a builder's examples.
-
-    Args:
-      builder: The builder; it must know all label names by now.
-      declared: Its constraints, by feature name.
-    """
+    """Returns what to look for in the examples of a builder that knows all its label names."""
     with _saved_features(builder) as directory:
         return Examination(schema.known_leaves(directory), declared, is_canonical=True)
 
@@ -90,7 +81,7 @@ def examined(
     wanted: Examination,
     options: BuildOptions,
     findings: Findings | None = None,
-) -> tuple[Content, dict[str, Any]]:
+) -> tuple[Content, dict[str, object]]:
     """Returns the content of a built version and the statistics of its splits.
 
     Args:
@@ -121,12 +112,12 @@ def examined(
             )  # fmt: skip
         else:
             found = {
-                one.name: examine.joined(_brought(one, scratch, findings, report), wanted)
+                one.name: examine.joined(_fetched(one, scratch, findings, report), wanted)
                 for one in results
             }
         _refuse_violations(found, wanted.constraints)
         splits = {one.name: found[one.name].content(one.shards) for one in results}
-        statistics = {
+        statistics: dict[str, object] = {
             name: split.statistics.summary() for name, split in found.items() if split.statistics
         }
     finally:
@@ -134,7 +125,7 @@ def examined(
     return Content(content.schema_of(version_dir), splits), statistics
 
 
-def _brought(
+def _fetched(
     split: SplitResult, scratch: Path, findings: Findings, report: Callable[[str, int], None]
 ) -> Iterator[tuple[Path, PartResult]]:
     def bring(shard: ShardContent) -> tuple[Path, PartResult]:
@@ -143,36 +134,27 @@ def _brought(
         return folder, findings(shard.name, folder)
 
     found = ordered_pool.results(bring, split.shards, _AT_ONCE)
-    for shard, brought in zip(split.shards, found, strict=True):
+    for shard, fetched in zip(split.shards, found, strict=True):
         report(split.name, shard.bytes)
-        yield brought
+        yield fetched
 
 
 def _refuse_violations(found: Mapping[str, Examined], declared: Mapping[str, Constraint]) -> None:
-    told = [f"{name}: {one}" for name, one in violations(found, declared)]
-    if told:
-        more = [f"... and {len(told) - _MOST_TOLD} more"] if len(told) > _MOST_TOLD else []
+    shown = [f"{name}: {one}" for name, one in violations(found, declared)]
+    if shown:
+        more = [f"... and {len(shown) - _MOST_SHOWN} more"] if len(shown) > _MOST_SHOWN else []
         raise ConstraintError(
-            explain(
-                "Values are not what CONSTRAINTS of the builder declares; nothing was changed.",
-                *told[:_MOST_TOLD],
-                *more,
-                fix="fix the data, or the code that reads them; or what is declared, if it is "
-                "not what holds",
-            )
+            "Values violate the builder's CONSTRAINTS; the prepared data is unchanged.",
+            *shown[:_MOST_SHOWN],
+            *more,
+            fix="fix the data or the code that reads it, or relax CONSTRAINTS",
         )
 
 
 def provenance(
-    builder: tfds.core.DatasetBuilder, downloads: Mapping[str, Any], reproduce: str
-) -> dict[str, Any]:
-    """Returns the origin of a version and the software that built it, for its manifest.
-
-    Args:
-      builder: The builder.
-      downloads: TFDS's record of each downloaded file, by address.
-      reproduce: The command that rebuilds the version.
-    """
+    builder: tfds.core.DatasetBuilder, downloads: Mapping[str, checksums.UrlInfo], reproduce: str
+) -> dict[str, object]:
+    """Returns the origin of a version and the software that built it, for its manifest."""
     notes = builder.info.release_notes or {}
     return {
         "software": {
@@ -190,24 +172,15 @@ def provenance(
     }
 
 
-def files_of(version_dir: Path, results: Sequence[SplitResult]) -> dict[str, Any]:
-    """Returns the manifest's record of the files other than a version's shards.
-
-    Args:
-      version_dir: The version's directory.
-      results: The engine's results.
-    """
+def files_of(version_dir: Path, results: Sequence[SplitResult]) -> dict[str, object]:
+    """Returns the manifest's record of the files other than a version's shards."""
     shards = {shard.name for one in results for shard in one.shards}
     made_elsewhere = {name: said for one in results for name, said in one.sidecars.items()}
     return {**made_elsewhere, **recorded_files.of_files(version_dir, shards)}
 
 
 def renew_copy(version_dir: Path) -> None:
-    """Updates the manifest's copy of `dataset_info.json`, if it has one.
-
-    Args:
-      version_dir: The version's directory, in which TFDS has updated the file.
-    """
+    """Updates the manifest's copy of `dataset_info.json`, if any, after TFDS updated the file."""
     made = Manifest.read(version_dir)
     if made is not None and made.metadata_copy:
         name = layout.METADATA_FILES[0]
@@ -215,7 +188,7 @@ def renew_copy(version_dir: Path) -> None:
         replace(made, metadata_copy=now, metadata=essentials(version_dir)).write(version_dir)
 
 
-def configs(builder: tfds.core.DatasetBuilder) -> dict[str, Any]:
+def configs(builder: tfds.core.DatasetBuilder) -> dict[str, object]:
     """Returns the configs of a dataset, for the manifest; empty if it has none."""
     known = {name: config.description or "" for name, config in builder.builder_configs.items()}
     default = builder.default_builder_config
@@ -223,7 +196,6 @@ def configs(builder: tfds.core.DatasetBuilder) -> dict[str, Any]:
 
 
 def _without_secrets(url: str) -> str:
-    """Returns an address without passwords and request signatures."""
     parts = urllib.parse.urlsplit(url)
     query = [
         (name, value)
@@ -234,7 +206,7 @@ def _without_secrets(url: str) -> str:
     return parts._replace(netloc=host, query=urllib.parse.urlencode(query)).geturl()
 
 
-def declared_splits(inputs: Iterable[SplitInput]) -> dict[str, Any]:
+def declared_splits(inputs: Iterable[SplitInput]) -> dict[str, object]:
     """Returns the rules by which rows were assigned to splits, for splits that declare one."""
     declared = {item.name: dict(getattr(item.units, "declared", {})) for item in inputs}
     return {name: rule for name, rule in declared.items() if rule}

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow_datasets as tfds
 
@@ -16,6 +16,9 @@ from my_datasets.comparison import examine
 from my_datasets.comparison.examine import Examination
 
 if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.runners.runner import PipelineResult
+
     from my_datasets.building.engines.beam.pipelines.stage import Driver
     from my_datasets.building.engines.beam.runners.runners import Submission
     from my_datasets.building.engines.beam.workspace import Place
@@ -41,13 +44,12 @@ class BeamMetadata(tfds.core.BeamMetadataDict):  # type: ignore[misc]
     first save: workers on other machines could not write there, and a build could not be resumed.
     """
 
-    def __init__(self, given: Mapping[Any, Any]) -> None:
-        """Copies what a builder has put into TFDS's dict."""
+    def __init__(self, given: Mapping[str, object]) -> None:
         dict.__init__(self, given)
         # The values that the pipeline computes, as single-element lists, by key.
-        self.computed: dict[Any, Any] = {}
+        self.computed: dict[str, beam.PCollection] = {}
 
-    def __setitem__(self, key: Any, item: Any) -> None:
+    def __setitem__(self, key: str, item: object) -> None:
         """Sets a value, or a collection that will have one element."""
         import apache_beam as beam
 
@@ -55,7 +57,7 @@ class BeamMetadata(tfds.core.BeamMetadataDict):  # type: ignore[misc]
             super().__setitem__(key, item)
             return
         if key in self:
-            raise ValueError(f"The metadata {key!r} are set twice.")
+            raise ValueError(f"The metadata {key!r} is set twice.")
         self.computed[key] = item | f"metadata_{key}_tolist" >> beam.combiners.ToList()
         dict.__setitem__(self, key, item)
 
@@ -65,25 +67,15 @@ class BeamMetadata(tfds.core.BeamMetadataDict):  # type: ignore[misc]
 
 
 class BeamBuild:
-    """Runs a version's build on Beam, if the builder or the options ask for it.
-
-    Attributes:
-      arguments: Arguments of `_split_generators` besides the downloads: a pipeline if it asks for
-        one.
-    """
+    """Runs a version's build on Beam, if the builder or the options ask for it."""
 
     def __init__(
         self,
-        split_generators: Callable[..., Any],
+        split_generators: Callable[..., object],
         config: tfds.download.DownloadConfig,
         options: BuildOptions,
     ) -> None:
-        """Checks whether the options or the builder ask for Beam.
-
-        Args:
-          split_generators: The builder's method.
-          config: TFDS's options.
-          options: This package's options.
+        """Checks whether the options or the builder require Beam.
 
         Raises:
           InvalidOptionError: A Beam option is missing, unknown, or would lose examples.
@@ -97,29 +89,26 @@ class BeamBuild:
             or config.beam_options is not None
             or config.beam_runner is not None
         )
-        self._pipeline: Any = None
+        self._pipeline: beam.Pipeline | None = None
         self._driver: Driver | None = None
-        self.arguments: dict[str, Any] = {}
+        # Arguments of `_split_generators` besides the downloads.
+        self.arguments: dict[str, beam.Pipeline] = {}
         if self._is_asked_for:
             self._submit()
         if build_job.wants_beam(split_generators):
             self._pipeline = self._submit().pipeline()
             self.arguments = {"pipeline": self._pipeline}
 
-    def is_wanted(self, job: Job, metadata: Any) -> bool:
-        """Returns whether a job must run on Beam.
-
-        Args:
-          job: The job.
-          metadata: The metadata of the builder's info, which a pipeline may have to compute.
-        """
+    def is_wanted(self, job: Job, metadata: object) -> bool:
+        """Returns whether a job must run on Beam; `metadata` is that of the builder's info."""
         computes = isinstance(metadata, BeamMetadata) and bool(metadata.computed)
         collections = any(item.collection is not None for item in job.inputs)
         return self._is_asked_for or computes or collections
 
     def build(
-        self, job: Job, elsewhere: WorkspaceLocation | None, work: Path, identity: Mapping[str, Any],
-        target: Path, module: str, wanted: Examination, metadata: Any, ended: Callable[[Any], None],
+        self, job: Job, elsewhere: WorkspaceLocation | None, work: Path, identity: Mapping[str, object],
+        target: Path, module: str, file_format: str, wanted: Examination, metadata: object,
+        ended: "Callable[[PipelineResult], None]",
     ) -> list[SplitResult]:  # fmt: skip
         """Builds all splits of a version and hands over the shards.
 
@@ -130,6 +119,7 @@ class BeamBuild:
           identity: Everything that the work depends on.
           target: The version's directory on this machine.
           module: The builder's module.
+          file_format: The format of the shards.
           wanted: What workers look for in the examples.
           metadata: The metadata of the builder's info; updated with the values that the pipeline
             computes.
@@ -143,7 +133,6 @@ class BeamBuild:
         if elsewhere is not None and self._submit().preset.has_workers:
             where = elsewhere
         computing = metadata if isinstance(metadata, BeamMetadata) else None
-        file_format = str(identity["options"]["file_format"])
         how = stage.BeamStage(
             submission=self._submit(), pipeline=self._pipeline, ended=ended,
             metadata=None if computing is None else computing.computed,

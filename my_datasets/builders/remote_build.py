@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import filelock
+import tensorflow_datasets as tfds
+from etils import epath
+from tensorflow_datasets.core import file_adapters
+from tensorflow_datasets.core.utils import file_utils
 
-from my_datasets.builders import build_job, code_fingerprint, refusals
+from my_datasets.builders import build_job, code_fingerprint
 from my_datasets.builders.on_beam import WorkspaceLocation
 from my_datasets.building import disk_space, staging
 from my_datasets.building.engines import shard_writing
@@ -27,8 +31,8 @@ from my_datasets.errors import (
     ChangedInStoreError,
     DataDirError,
     NotInStoreError,
+    OverwriteError,
     StaleDataError,
-    explain,
 )
 from my_datasets.metadata.content import ShardContent
 from my_datasets.metadata.layout import DEFAULT_CONFIG, METADATA_FILES
@@ -100,10 +104,8 @@ class Destination:
         with suppress(NotInStoreError):
             self._store.stat(MARK)
             raise DataDirError(
-                explain(
-                    f"{self.url} holds releases, which are never changed but by publishing.",
-                    fix="build into another folder, then publish the version from there",
-                )
+                f"{self.url} contains releases, which only publishing may change.",
+                fix="build into another folder, then publish the version from there",
             )
 
     @contextmanager
@@ -180,11 +182,9 @@ class Destination:
         )
         if missing:
             raise BuildInterruptedError(
-                explain(
-                    f"{len(missing)} of {len(shards)} shards are not in {self} as they were made, "
-                    f"such as {missing[0]}.",
-                    fix="see that nothing else writes there, then build with --restart",
-                )
+                f"{len(missing)} of {len(shards)} shards in {self} are missing or have changed, "
+                f"such as {missing[0]}.",
+                fix="make sure that nothing else writes there, then build with --restart",
             )
 
     def _tidy(self, shards: Iterable[str], names: set[str], there: Iterable[str]) -> None:
@@ -230,27 +230,27 @@ def _mark_of(scratch: Path) -> str:
 
 
 def destination_of(builder: "Builder", url: str) -> Destination:
-    """Returns the destination of a builder's version.
-
-    Args:
-      builder: The builder.
-      url: The data directory in the object store.
-    """
+    """Returns the destination of a builder's version."""
     parts = (builder.name, builder.builder_config_name, str(builder.version))
     return Destination(url, "/".join(filter(None, parts)))
 
 
-def scratch_of(url: str) -> Path:
-    """Returns the local scratch directory of a remote build, for downloads and unfinished work.
+class PrepareOptions(TypedDict, total=False):
+    """TFDS's arguments of `download_and_prepare`."""
 
-    Args:
-      url: The data directory in the object store.
-    """
+    download_dir: epath.PathLike | None
+    download_config: tfds.download.DownloadConfig
+    file_format: str | file_adapters.FileFormat | None
+    permissions: file_utils.Permissions
+
+
+def scratch_of(url: str) -> Path:
+    """Returns the local scratch directory of a remote build, for downloads and unfinished work."""
     name = hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]
     return cache_folder("builds", name)
 
 
-def build(builder: "Builder", url: str, options: dict[str, Any], how: BuildOptions) -> None:
+def build(builder: "Builder", url: str, options: PrepareOptions, how: BuildOptions) -> None:
     """Builds a version in an object store, if it does not exist there.
 
     The version becomes visible only once all of it is uploaded. An interrupted build is resumed by
@@ -278,7 +278,12 @@ def build(builder: "Builder", url: str, options: dict[str, Any], how: BuildOptio
     ):
         if destination.is_prepared():
             if config.download_mode.overwrite_dataset:
-                raise refusals.remote_overwrite(str(destination))
+                raise OverwriteError(
+                    f"{destination} cannot be overwritten in place.",
+                    "A remote directory cannot be swapped in one step, and deleting it first could "
+                    "lose it.",
+                    fix="raise the dataset's VERSION, or build into an empty --data-dir",
+                )
             with destination.metadata_in(version_dir):
                 builder._anew(scratch).download_and_prepare(**options, build_options=how)
                 builder.info.read_from_directory(version_dir)
@@ -303,7 +308,7 @@ def _is_wanted(
     builder: "Builder",
     scratch: Path,
     version_dir: Path,
-    options: dict[str, Any],
+    options: PrepareOptions,
     how: BuildOptions,
 ) -> bool:
     """Returns whether a version built locally but not yet uploaded matches the current request."""
@@ -324,7 +329,7 @@ def _alone(version_dir: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except filelock.Timeout:
-        _LOGGER.warning("Another process builds %s for a store; waiting for it.", version_dir)
+        _LOGGER.warning("Another process is building %s for a store; waiting for it.", version_dir)
         lock.acquire()
     try:
         yield
@@ -332,7 +337,7 @@ def _alone(version_dir: Path) -> Iterator[None]:
         lock.release()
 
 
-def _is_stale(builder: "Builder", config: Any, how: BuildOptions) -> bool:
+def _is_stale(builder: "Builder", config: tfds.download.DownloadConfig, how: BuildOptions) -> bool:
     try:
         code_fingerprint.refuse_stale(builder, config, how)
     except StaleDataError:

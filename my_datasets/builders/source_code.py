@@ -113,12 +113,6 @@ class Module:
     """The statements and imports of a module, indexed by name."""
 
     def __init__(self, name: str, path: Path) -> None:
-        """Parses the module.
-
-        Args:
-          name: The module's dotted name.
-          path: The module's file.
-        """
         self.name = name
         self.path = path
         self.code = _parsed(path.read_text("utf-8"))

@@ -11,9 +11,10 @@ import json
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -21,10 +22,15 @@ from my_datasets.checking.target import CheckTarget
 from my_datasets.core.issue import Issue, Severity
 
 if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
+
+    from my_datasets.builders.encode.encoder import ExampleEncoder
+    from my_datasets.building.units import SplitInput
     from my_datasets.errors import MyDatasetsError
 
 # Number of examples to check in each split.
 EXAMPLES = 10
+_Value = TypeVar("_Value")
 # By split, the keys and records by which two runs are compared: (key, SHA-256 of the record).
 Trace = dict[str, list[tuple[str, str]]]
 
@@ -53,7 +59,7 @@ def examine(subject: CheckTarget) -> tuple[list[Issue], Trace]:
     return list(dict.fromkeys(issues)), trace
 
 
-def _builder_class(subject: CheckTarget) -> Any:
+def _builder_class(subject: CheckTarget) -> "type[tfds.core.DatasetBuilder]":
     import tensorflow_datasets as tfds
 
     sys.path.insert(0, str(subject.root))
@@ -65,7 +71,7 @@ def _builder_class(subject: CheckTarget) -> Any:
                 "import",
                 _place(subject, error),
                 f"The module cannot be imported: {_said(error)}.",
-                "correct that line, or install what it needs",
+                "correct that line, or install what it imports",
             )
         ) from error
     cls = module.Builder
@@ -74,14 +80,16 @@ def _builder_class(subject: CheckTarget) -> Any:
             Issue(
                 "base-class",
                 subject.source.name,
-                "The class Builder is no dataset builder.",
+                "The class Builder is not a dataset builder.",
                 "write class Builder(my_datasets.Builder)",
             )
         )
     return cls
 
 
-def _made(subject: CheckTarget, cls: Any, config: str | None, directory: str) -> Any:
+def _made(
+    subject: CheckTarget, cls: "type[tfds.core.DatasetBuilder]", config: str | None, directory: str
+) -> "tfds.core.DatasetBuilder":
     try:
         builder = cls(config=config, data_dir=directory)
         if builder.info.features is None:
@@ -91,8 +99,8 @@ def _made(subject: CheckTarget, cls: Any, config: str | None, directory: str) ->
             Issue(
                 "info",
                 _place(subject, error),
-                f"The builder cannot be made: {_said(error)}.",
-                "let _info return tfds.core.DatasetInfo(builder=self, features=...)",
+                f"The builder cannot be created: {_said(error)}.",
+                "return from _info tfds.core.DatasetInfo(builder=self, features=...)",
             )
         ) from error
     keys = builder.info.supervised_keys
@@ -102,7 +110,7 @@ def _made(subject: CheckTarget, cls: Any, config: str | None, directory: str) ->
             Issue(
                 "supervised-keys",
                 subject.source.name,
-                f"supervised_keys names {missing[0]!r}, which is no feature.",
+                f"supervised_keys names {missing[0]!r}, which is not a feature.",
                 "name features in supervised_keys",
                 expected=f"some of {', '.join(builder.info.features)}",
             )
@@ -110,7 +118,7 @@ def _made(subject: CheckTarget, cls: Any, config: str | None, directory: str) ->
     return builder
 
 
-def _flat(keys: Any) -> Iterator[str]:
+def _flat(keys: object) -> Iterator[str]:
     if isinstance(keys, str):
         yield keys
     elif isinstance(keys, dict):
@@ -119,7 +127,7 @@ def _flat(keys: Any) -> Iterator[str]:
         yield from itertools.chain.from_iterable(map(_flat, keys))
 
 
-def _undocumented(features: Any, path: str = "") -> Iterator[Issue]:
+def _undocumented(features: "tfds.features.FeatureConnector", path: str = "") -> Iterator[Issue]:
     for key, feature in getattr(features, "items", dict)():
         name = f"{path}{key}"
         if hasattr(feature, "items"):
@@ -127,11 +135,17 @@ def _undocumented(features: Any, path: str = "") -> Iterator[Issue]:
         elif not feature.doc.desc:
             yield Issue(
                 "feature-doc", f"feature {name}", "The feature is not documented.",
-                f"say what it is: doc={'...'!r}", severity=Severity.WARNING,
+                f"describe it: doc={'...'!r}", severity=Severity.WARNING,
             )  # fmt: skip
 
 
-def _run(subject: CheckTarget, builder: Any, label: str, issues: list[Issue], trace: Trace) -> None:
+def _run(
+    subject: CheckTarget,
+    builder: "tfds.core.DatasetBuilder",
+    label: str,
+    issues: list[Issue],
+    trace: Trace,
+) -> None:
     from my_datasets.builders import build_job
     from my_datasets.builders.encode.encoder import ExampleEncoder
     from my_datasets.errors import MyDatasetsError
@@ -148,7 +162,7 @@ def _run(subject: CheckTarget, builder: Any, label: str, issues: list[Issue], tr
     except NoDummyDataError:
         return
     except MyDatasetsError as error:
-        issues.append(_in_words("splits", subject.source.name, error))
+        issues.append(_as_issue("splits", subject.source.name, error))
         return
     except BaseException as error:
         issues.append(
@@ -156,7 +170,7 @@ def _run(subject: CheckTarget, builder: Any, label: str, issues: list[Issue], tr
                 "splits",
                 _place(subject, error),
                 f"_split_generators failed: {_said(error)}.",
-                "correct it, or the dummy data, which it was given in place of downloads",
+                "correct it, or the dummy data that replaces its downloads",
             )
         )
         return
@@ -169,7 +183,11 @@ def _run(subject: CheckTarget, builder: Any, label: str, issues: list[Issue], tr
 
 
 def _split(
-    subject: CheckTarget, encoder: Any, item: Any, node: str, issues: list[Issue]
+    subject: CheckTarget,
+    encoder: "ExampleEncoder",
+    item: "SplitInput",
+    node: str,
+    issues: list[Issue],
 ) -> list[tuple[str, str]]:
     """Returns the first examples' keys and hashes; stops at the first one with an issue."""
     from my_datasets.errors import MyDatasetsError
@@ -191,14 +209,14 @@ def _split(
         return found
     except BaseException as error:
         if isinstance(error, MyDatasetsError):
-            issues.append(_in_words("generator", node, error))
+            issues.append(_as_issue("generator", node, error))
         else:
             issues.append(
                 Issue(
                     "generator",
                     _place(subject, error),
                     f"The generator of {node} failed: {_said(error)}.",
-                    "correct it, or the dummy data it was given",
+                    "correct it, or its dummy data",
                 )
             )
         return found
@@ -207,14 +225,16 @@ def _split(
             Issue(
                 "empty-split",
                 node,
-                "It has no example.",
-                "see whether the generator looks where the dummy data are",
+                "The split has no examples.",
+                "check that the generator looks where the dummy data is",
             )
         )
     return found
 
 
-def _first(encoder: Any, item: Any) -> Iterator[tuple[Any, Any]]:
+def _first(
+    encoder: "ExampleEncoder", item: "SplitInput"
+) -> Iterator[tuple[object, Callable[[], bytes]]]:
     """Yields the first examples' keys, each with a function that encodes the example."""
     from my_datasets.building.batches import batches, with_keys
 
@@ -223,13 +243,13 @@ def _first(encoder: Any, item: Any) -> Iterator[tuple[Any, Any]]:
             keys, rows = with_keys(batch[0], batch[1], encoder.names, item.name)
             for i, key in enumerate(keys.to_pylist()):
                 row = rows.slice(i, 1)
-                yield key, lambda row=row: _bytes(encoder.columns(row))
+                yield key, partial(_record, encoder.columns, row)
         else:
             for key, example in batch:
-                yield key, lambda example=example: _bytes(_row(encoder, example))
+                yield key, partial(_record, partial(_row, encoder), example)
 
 
-def _row(encoder: Any, example: Any) -> pa.LargeBinaryArray:
+def _row(encoder: "ExampleEncoder", example: object) -> pa.LargeBinaryArray:
     from my_datasets.building.units import InvalidValue
 
     if isinstance(example, InvalidValue):
@@ -237,25 +257,25 @@ def _row(encoder: Any, example: Any) -> pa.LargeBinaryArray:
     return encoder.row(example)
 
 
-def _bytes(records: pa.LargeBinaryArray) -> bytes:
-    found: bytes = records[0].as_py()
+def _record(encode: Callable[[_Value], pa.LargeBinaryArray], value: _Value) -> bytes:
+    found: bytes = encode(value)[0].as_py()
     return found
 
 
-def _key(key: Any, where: str, subject: CheckTarget, known: set[str]) -> str:
+def _key(key: object, where: str, subject: CheckTarget, known: set[str]) -> str:
     from my_datasets.errors import InvalidKeyError
     from my_datasets.records import shuffle_order
 
     try:
         text = shuffle_order.key_bytes(key).decode(errors="backslashreplace")
     except InvalidKeyError as error:
-        raise _Found(_in_words("key", where, error)) from error
+        raise _Found(_as_issue("key", where, error)) from error
     if text in known:
         raise _Found(
             Issue(
                 "duplicate-key",
                 where,
-                f"The key {text!r} was there before.",
+                f"The key {text!r} occurs twice.",
                 "yield keys that are unique within the split",
             )
         )
@@ -264,8 +284,8 @@ def _key(key: Any, where: str, subject: CheckTarget, known: set[str]) -> str:
             Issue(
                 "key-is-path",
                 where,
-                f"The key {text!r} holds a path of this machine.",
-                "take the file's name, or its path below the source's directory",
+                f"The key {text!r} contains a path on this machine.",
+                "use the file's name, or its path relative to the source's directory",
             )
         )
     return text
@@ -290,8 +310,7 @@ def _unfit(where: str, key: str, error: Exception) -> Issue:
     )  # fmt: skip
 
 
-def _in_words(code: str, node: str, error: "MyDatasetsError") -> Issue:
-    """Returns one of this package's errors as an issue."""
+def _as_issue(code: str, node: str, error: "MyDatasetsError") -> Issue:
     expected = [fact for fact in error.facts if fact.startswith("Expected")]
     others = [fact for fact in error.facts if fact not in expected]
     return Issue(
@@ -323,7 +342,7 @@ def _place(subject: CheckTarget, error: BaseException) -> str:
 
 def main() -> None:
     """Reads the subject, and writes the report."""
-    given: dict[str, Any] = json.loads(Path(sys.argv[1]).read_text("utf-8"))
+    given = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     for name in ("source", "root", "checksums", "dummy_data"):
         given[name] = Path(given[name])
     subject = CheckTarget(**given)

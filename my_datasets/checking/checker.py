@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from my_datasets.checking import source_check
 from my_datasets.checking.target import CheckTarget, find
@@ -26,9 +26,9 @@ _SEEDS = ("1", "2")
 class Running(Protocol):
     """A process, with the interface of `subprocess.Popen`."""
 
-    returncode: Any
+    returncode: int | None
 
-    def wait(self, timeout: float | None = None) -> Any:
+    def wait(self, timeout: float | None = None) -> int:
         """Waits for the process to end; raises `subprocess.TimeoutExpired`."""
 
     def kill(self) -> None:
@@ -37,6 +37,8 @@ class Running(Protocol):
 
 # Starts a process that examines the subject in a file and writes a report, given a hash seed.
 Launch = Callable[[Path, Path, str], Running]
+# By split, the keys and hashes of its first examples.
+Trace = dict[str, list[tuple[str, str]]]
 
 
 def new_process(given: Path, report: Path, seed: str) -> Running:
@@ -69,7 +71,7 @@ def check(name_or_path: str, *, timeout: float = 60.0, launch: Launch = new_proc
     issues = list(source_check.source_issues(subject))
     issues += source_check.docs_issues(subject, _valid_tags())
     if not any(_stops(issue) for issue in issues):
-        issues += _behaviour(subject, timeout, launch)
+        issues += _behavior(subject, timeout, launch)
     known = dict.fromkeys(issues)
     return sorted(known, key=lambda issue: issue.severity is not Severity.ERROR)
 
@@ -89,7 +91,7 @@ def _valid_tags() -> frozenset[str]:
     return frozenset(line.partition("#")[0].strip() for line in text.splitlines())
 
 
-def _behaviour(subject: CheckTarget, timeout: float, launch: Launch) -> Iterator[Issue]:
+def _behavior(subject: CheckTarget, timeout: float, launch: Launch) -> Iterator[Issue]:
     with tempfile.TemporaryDirectory() as directory:
         given = Path(directory) / "subject.json"
         given.write_text(json.dumps({k: str(v) for k, v in vars(subject).items()}), "utf-8")
@@ -103,8 +105,8 @@ def _behaviour(subject: CheckTarget, timeout: float, launch: Launch) -> Iterator
         except subprocess.TimeoutExpired:
             yield Issue(
                 "timeout", subject.source.name,
-                f"The builder did not come to its first examples in {timeout:g} seconds.",
-                "let it read less before it yields, or allow more with --timeout",
+                f"The builder did not yield its first examples within {timeout:g} seconds.",
+                "read less before yielding, or allow more time with --timeout",
             )  # fmt: skip
             return
         finally:
@@ -116,8 +118,8 @@ def _behaviour(subject: CheckTarget, timeout: float, launch: Launch) -> Iterator
             if not report.is_file():
                 yield Issue(
                     "crash", subject.source.name,
-                    f"The process that runs the builder ended with {process.returncode}.",
-                    "see what it does: build a sample with --max-examples-per-split 10",
+                    f"The process that runs the builder exited with {process.returncode}.",
+                    "build a sample to see why: --max-examples-per-split 10",
                 )  # fmt: skip
                 return
         first, second = (json.loads(report.read_text("utf-8")) for report in reports)
@@ -125,7 +127,7 @@ def _behaviour(subject: CheckTarget, timeout: float, launch: Launch) -> Iterator
     yield from _differences(first["trace"], second["trace"])
 
 
-def _differences(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Issue]:
+def _differences(first: Trace, second: Trace) -> Iterator[Issue]:
     """Yields the first difference in each split between the keys or examples of two runs."""
     for split, examples in first.items():
         pairs = zip_longest(examples, second.get(split, []), fillvalue=("nothing", ""))
@@ -135,16 +137,16 @@ def _differences(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Issu
             node = f"split {split}, example {position}"
             if one[0] != other[0]:
                 yield Issue(
-                    "keys-differ", node, "Its key is not the same in two runs.",
-                    "make keys from the input alone: no random numbers, no hash(), no order of "
-                    "sets or of directories",
+                    "keys-differ", node, "The key differs between two runs.",
+                    "derive keys from the input alone: no random numbers, no hash(), no order of "
+                    "sets or directories",
                     found=f"{one[0]!r}, then {other[0]!r}",
                 )  # fmt: skip
             else:
                 yield Issue(
                     "examples-differ", node,
-                    f"The example with the key {one[0]!r} is not the same in two runs.",
-                    "make examples from the input alone: no random numbers, no times, no order "
+                    f"The example with the key {one[0]!r} differs between two runs.",
+                    "derive examples from the input alone: no random numbers, no times, no order "
                     "of sets",
                 )  # fmt: skip
             break

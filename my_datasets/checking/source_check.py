@@ -14,12 +14,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def docs_issues(subject: CheckTarget, valid_tags: frozenset[str]) -> Iterator[Issue]:
-    """Yields the issues in these files.
-
-    Args:
-      subject: The builder.
-      valid_tags: The tags that TFDS knows.
-    """
+    """Yields the issues in these files."""
     readme = subject.folder / "README.md"
     prose = [
         line
@@ -28,7 +23,7 @@ def docs_issues(subject: CheckTarget, valid_tags: frozenset[str]) -> Iterator[Is
     ]
     if not prose:
         yield Issue(
-            "readme", "README.md", "There is no page that says what the data are.",
+            "readme", "README.md", "There is no page that describes the data.",
             "write README.md beside the builder; its first line of prose is the summary",
             severity=Severity.WARNING,
         )  # fmt: skip
@@ -48,7 +43,7 @@ def _tags(subject: CheckTarget, valid: frozenset[str]) -> Iterator[Issue]:
     if not path.is_file():
         yield Issue(
             "tags", "TAGS.txt", "There are no tags.",
-            "write TAGS.txt beside the builder, one tag of TFDS in each line",
+            "write TAGS.txt beside the builder, one TFDS tag per line",
             severity=Severity.WARNING,
         )  # fmt: skip
         return
@@ -60,8 +55,8 @@ def _tags(subject: CheckTarget, valid: frozenset[str]) -> Iterator[Issue]:
         yield Issue(
             "tags",
             f"TAGS.txt:{number}",
-            f"TFDS knows no tag {tag!r}.",
-            f"write {near[0]}" if near else "take it out, or choose one of TFDS's valid_tags.txt",
+            f"TFDS has no tag {tag!r}.",
+            f"write {near[0]}" if near else "remove it, or choose one from TFDS's valid_tags.txt",
         )
 
 
@@ -83,7 +78,7 @@ def _checksums(subject: CheckTarget) -> Iterator[Issue]:
             yield Issue(
                 "checksums",
                 f"{path.name}:{number}",
-                "The line records no file.",
+                "The line is not a valid record.",
                 f"my-datasets checksums {subject.name} --update",
                 expected="address, size, SHA-256 and file name, separated by tabs",
                 found=found,
@@ -110,7 +105,7 @@ def source_issues(subject: CheckTarget) -> Iterator[Issue]:
         tree = ast.parse(subject.source.read_bytes())
     except SyntaxError as error:
         yield Issue(
-            "syntax", f"{file}:{error.lineno}", f"The module is no Python: {error.msg}.",
+            "syntax", f"{file}:{error.lineno}", f"The module is not valid Python: {error.msg}.",
             "correct that line",
         )  # fmt: skip
         return
@@ -130,7 +125,7 @@ def _no_builder(file: str, classes: list[ast.ClassDef]) -> Issue:
         "class-name",
         f"{file}:{near[0].lineno}" if near else file,
         "The module has no class called Builder.",
-        "call the builder's class Builder: the dataset's name comes from the module",
+        "rename the class to Builder: the dataset is named after the module",
         expected="class Builder(my_datasets.Builder)",
         found=", ".join(node.name for node in near or classes) or "no class",
     )
@@ -143,7 +138,7 @@ def _base_names(node: ast.ClassDef) -> list[str]:
 def _methods(file: str, builder: ast.ClassDef) -> Iterator[Issue]:
     if not builder.bases:
         yield Issue(
-            "base-class", f"{file}:{builder.lineno}", "The class Builder derives from nothing.",
+            "base-class", f"{file}:{builder.lineno}", "The class Builder has no base class.",
             "write class Builder(my_datasets.Builder)",
         )  # fmt: skip
         return
@@ -162,7 +157,7 @@ def _methods(file: str, builder: ast.ClassDef) -> Iterator[Issue]:
             "method-name" if near else "method-missing",
             f"{file}:{where.lineno}",
             f"The builder has no method {name}.",
-            f"rename {near[0]}" if near else f"write it; it {what}",
+            f"rename {near[0]}" if near else f"define it; it {what}",
             found=near[0] if near else "",
         )
     wanted = "_generate_examples"
@@ -175,7 +170,7 @@ def _methods(file: str, builder: ast.ClassDef) -> Iterator[Issue]:
             "method-name" if near else "method-missing",
             f"{file}:{own[near[0]].lineno if near else builder.lineno}",
             f"_split_generators calls {wanted}, which the builder does not have.",
-            f"rename {near[0]}" if near else "write it; it yields (key, example)",
+            f"rename {near[0]}" if near else "define it; it yields (key, example)",
             found=near[0] if near else "",
         )
 
@@ -198,7 +193,7 @@ def _versions(file: str, builder: ast.ClassDef) -> Iterator[Issue]:
     for text in versions:
         if VersionNumber.parse(text) is None:
             yield Issue(
-                "version", f"{file}:{assigned['VERSION'].lineno}", f"{text!r} is no version.",
+                "version", f"{file}:{assigned['VERSION'].lineno}", f"{text!r} is not a version.",
                 "write three numbers: tfds.core.Version('1.0.0')",
             )  # fmt: skip
             return
@@ -212,7 +207,7 @@ def _versions(file: str, builder: ast.ClassDef) -> Iterator[Issue]:
                 "release-notes",
                 f"{file}:{(notes or assigned['VERSION']).lineno}",
                 f"The version {text} has no release notes.",
-                f"write RELEASE_NOTES = {{{text!r}: '...'}}, with what is new in it",
+                f"write RELEASE_NOTES = {{{text!r}: '...'}}, with the changes",
             )
 
 
@@ -238,8 +233,8 @@ def _local_only(file: str, tree: ast.Module) -> Iterator[Issue]:
             yield Issue(
                 "local-files",
                 f"{file}:{node.lineno}",
-                f"{ast.unparse(node.func)}() reads only files of this machine; paths from "
-                "dl_manager may be others.",
+                f"{ast.unparse(node.func)}() reads only local files, but paths from dl_manager may "
+                "be remote.",
                 "use the paths' own methods, epath.Path(path).open() or .iterdir(), or a source",
                 severity=Severity.WARNING,
             )

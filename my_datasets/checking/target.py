@@ -7,7 +7,7 @@ from pathlib import Path
 
 from my_datasets import resources
 from my_datasets.core.issue import Issue
-from my_datasets.errors import DatasetNotFoundError, explain
+from my_datasets.errors import DatasetNotFoundError
 from my_datasets.resolving.registry import packaged
 
 SUFFIX = "_dataset_builder.py"
@@ -67,12 +67,10 @@ def find(name_or_path: str) -> "CheckTarget | Issue":
         return _in_folder(Path(os.path.realpath(path)))
     near = difflib.get_close_matches(name_or_path, packaged.datasets, n=1)
     raise DatasetNotFoundError(
-        explain(
-            f"There is no dataset and no path {name_or_path!r}.",
-            f"Did you mean {near[0]!r}?" if near else "",
-            f"Datasets here: {', '.join(packaged.datasets)}",
-            fix="name one of those, or the folder of a builder",
-        )
+        f"No dataset or path is called {name_or_path!r}.",
+        f"Did you mean {near[0]!r}?" if near else "",
+        f"Datasets of this package: {', '.join(packaged.datasets)}",
+        fix="pass one of those, or the folder of a builder",
     )
 
 
@@ -84,8 +82,8 @@ def _in_folder(folder: Path) -> "CheckTarget | Issue":
     return Issue(
         "module-name",
         str(folder),
-        "The folder has no builder of its own name.",
-        "name the module after the folder: TFDS finds it and names the dataset by that",
+        "The folder has no builder of the same name.",
+        "name the module after the folder, which is how TFDS finds it",
         expected=wanted.name,
         found=", ".join(others) or "no Python module",
     )
@@ -96,8 +94,8 @@ def _subject(source: Path) -> "CheckTarget | Issue":
         return Issue(
             "module-name",
             str(source),
-            "The module is not called as a builder's.",
-            "rename it, and its folder to <name>",
+            "The module does not have the name of a builder's module.",
+            "rename it, and its folder, to <name>",
             expected=f"<name>{SUFFIX}",
             found=source.name,
         )

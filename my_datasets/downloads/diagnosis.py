@@ -5,7 +5,7 @@ import urllib.parse
 from dataclasses import dataclass
 from pathlib import Path
 
-from my_datasets.errors import ChecksumError, DownloadError, explain
+from my_datasets.errors import ChecksumError, DownloadError
 
 # How an HTML page begins, after white space and a byte order mark.
 _HTML = (b"<!doctype html", b"<html", b"<head", b"<script", b"<body")
@@ -16,12 +16,7 @@ _LOOKED_AT = 1024
 
 @dataclass(frozen=True)
 class Expected:
-    """The recorded size and checksum of a file.
-
-    Attributes:
-      size: The size in bytes.
-      sha256: The SHA-256, in hexadecimal.
-    """
+    """The recorded size and checksum of a file."""
 
     size: int
     sha256: str
@@ -39,13 +34,8 @@ def check(
 ) -> None:
     """Checks that a downloaded file is the expected one.
 
-    Args:
-      path: The file.
-      url: The address it was downloaded from.
-      sha256: Its SHA-256, in hexadecimal.
-      expected: The recorded size and checksum; None if not recorded.
-      declared: The size that the server declared; None if it declared none.
-      fix: The command with which the user accepts a changed file.
+    `declared` is the size that the server declared, and `fix` the command that accepts a changed
+    file.
 
     Raises:
       DownloadError: It is a web page instead of the file, or it is truncated.
@@ -59,32 +49,26 @@ def check(
     suspicious = ending not in _MAY_BE_HTML or (expected is not None and size < expected.size)
     if suspicious and is_html(path):
         raise DownloadError(
-            explain(
-                f"{url} gave a web page in place of the file.",
-                f"Found: {size:,} bytes that begin with {_beginning(path)}",
-                _recorded(expected),
-                fix="open the address in a browser: it may want a login, a consent, or have "
-                "moved; a file that was got by hand goes into --manual-dir",
-            )
+            f"{url} returned a web page instead of the file.",
+            f"Found: {size:,} bytes that start with {_beginning(path)}",
+            _recorded(expected),
+            fix="open the URL in a browser: it may require a login or consent, or have moved; "
+            "put a manually downloaded file into --manual-dir",
         )
     if expected is None:
         return
     if size < expected.size and declared != size:
         raise DownloadError(
-            explain(
-                f"{url} gave only a part of the file.",
-                f"Found: {size:,} bytes; {_recorded(expected)}",
-                fix="run the same again later, or name a mirror",
-            )
+            f"{url} returned only a part of the file.",
+            f"Found: {size:,} bytes; {_recorded(expected)}",
+            fix="try again later, or add a mirror",
         )
     raise ChecksumError(
-        explain(
-            f"{url} is another file than the recorded one.",
-            f"Found: {size:,} bytes, SHA-256 {sha256}",
-            _recorded(expected),
-            fix=f"if the new file is right, {fix}, and raise the dataset's VERSION; if not, "
-            "take the recorded one from a mirror",
-        )
+        f"{url} differs from the recorded file.",
+        f"Found: {size:,} bytes, SHA-256 {sha256}",
+        _recorded(expected),
+        fix=f"if the new file is right, {fix}, and raise the dataset's VERSION; if not, "
+        "download the recorded one from a mirror",
     )
 
 

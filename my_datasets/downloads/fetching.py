@@ -17,7 +17,7 @@ import urllib3
 from my_datasets.downloads import diagnosis
 from my_datasets.downloads.diagnosis import Expected
 from my_datasets.downloads.partial import DownloadOrigin, Partial
-from my_datasets.errors import DownloadError, MyDatasetsError, explain
+from my_datasets.errors import DownloadError, MyDatasetsError
 from my_datasets.printable import PrintableError
 
 _BLOCK = 1 << 18
@@ -129,11 +129,11 @@ class _Counted:
 
     def __init__(self, on_bytes: Callable[[int], None]) -> None:
         self._on_bytes = on_bytes
-        self._told = 0
+        self._reported = 0
 
     def now(self, size: int) -> None:
-        self._on_bytes(size - self._told)
-        self._told = size
+        self._on_bytes(size - self._reported)
+        self._reported = size
 
 
 @dataclass(frozen=True)
@@ -193,12 +193,10 @@ def _complete(job: _Job) -> tuple[DownloadOrigin, int | None]:
             tries += 1
             if tries >= min(enough, patience.tries):
                 raise DownloadError(
-                    explain(
-                        f"{job.source} did not give the whole file in {tries} tries.",
-                        f"The last one: {reason}",
-                        f"What came is kept: {partial.size:,} bytes" if partial.size else "",
-                        fix="run the same again to go on, or name a mirror",
-                    )
+                    f"{job.source} did not return the complete file in {tries} attempts.",
+                    f"The last attempt: {reason}",
+                    f"The {partial.size:,} bytes received are kept." if partial.size else "",
+                    fix="run the same command again to resume, or add a mirror",
                 )
             time.sleep(min(asked if asked is not None else wait, patience.longest_wait))
             wait *= 2
@@ -227,11 +225,11 @@ def _ask(session: requests.Session, job: _Job) -> tuple[DownloadOrigin, int | No
             job.counted.now(partial.size)
             origin = partial.origin
             if origin is None:  # deleted by another process
-                raise _NotWholeError("what had come was taken away")
+                raise _NotWholeError("the partial download was deleted")
             if response.status_code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 _receive(response, partial, job.counted)
         if declared is not None and partial.size < declared:
-            raise _NotWholeError(f"{partial.size:,} of {declared:,} bytes came")
+            raise _NotWholeError(f"received {partial.size:,} of {declared:,} bytes")
         return origin, declared
 
 
@@ -250,14 +248,14 @@ def _begin(
         )
         if found is None or int(found[1]) != begin:
             partial.discard()
-            raise _NotWholeError("the server gave another part than was asked for", 0.0)
+            raise _NotWholeError("the server returned another range than was requested", 0.0)
         return None if found[2] == "*" else int(found[2])
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and begin:
         whole = re.fullmatch(r"bytes \*/(\d+)", response.headers.get("Content-Range", "").strip())
         if known is not None and whole is not None and int(whole[1]) == begin:
             return begin  # the file was already complete
         partial.discard()
-        raise _NotWholeError("what had come is no beginning of the file", 0.0)
+        raise _NotWholeError("the partial download is not the beginning of the file", 0.0)
     if status != HTTPStatus.OK:
         raise _refused(response, source)
     partial.begin(DownloadOrigin(source, _validator(response), _file_name(response)))
@@ -273,13 +271,11 @@ def _refused(response: requests.Response, source: str) -> Exception:
     if status in _PASSING:
         return _NotWholeError(said, _retry_after(response))
     return DownloadError(
-        explain(
-            f"{source} cannot be downloaded.",
-            f"The server answered: {said}",
-            f"After being sent on to {response.url}" if response.history else "",
-            fix="correct the address in the builder, or name a mirror; a file that was got by "
-            "hand goes into --manual-dir",
-        )
+        f"{source} cannot be downloaded.",
+        f"The server answered: {said}",
+        f"Redirected to: {response.url}" if response.history else "",
+        fix="correct the URL in the builder, or add a mirror; put a manually downloaded file "
+        "into --manual-dir",
     )
 
 
@@ -300,14 +296,12 @@ def _explained(partial: Partial) -> Iterator[None]:
         yield
     except (requests.exceptions.SSLError, requests.exceptions.InvalidURL) as error:
         raise DownloadError(
-            explain(
-                f"The server cannot be asked: {error}",
-                fix="correct the address, or the certificates of this machine",
-            )
+            f"The server cannot be reached: {error}",
+            fix="correct the URL, or the certificates on this machine",
         ) from error
     except requests.exceptions.TooManyRedirects as error:
         raise DownloadError(
-            explain(f"The server sends in circles: {error}", fix="correct the address")
+            f"The server redirects in a loop: {error}", fix="correct the URL"
         ) from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, TimeoutError) as error:
         came = f", after {partial.size:,} bytes" if partial.size else ""
@@ -352,9 +346,7 @@ def _combined(url: str, failures: Sequence[MyDatasetsError]) -> MyDatasetsError:
     if len(failures) == 1:
         return failures[0]
     return type(failures[0])(
-        explain(
-            f"None of {len(failures)} addresses gave {url}.",
-            *("\n  ".join((failure.problem, *failure.facts)) for failure in failures),
-            fix="see what each of them says above, then run the same again",
-        )
+        f"None of the {len(failures)} addresses of {url} returned it.",
+        *("\n  ".join((failure.problem, *failure.facts)) for failure in failures),
+        fix="see the error of each above, then run the same command again",
     )

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import filelock
 
@@ -34,12 +34,7 @@ class Partial:
     """The file that a download is written to; it persists after this process ends."""
 
     def __init__(self, directory: Path, url: str) -> None:
-        """Opens the partial download that an earlier process may have left.
-
-        Args:
-          directory: The directory of the file.
-          url: The address, which also identifies the file if it comes from a mirror.
-        """
+        """Opens the partial download of a URL, which an earlier process may have left."""
         self._stem = hashlib.sha256(url.encode()).hexdigest()[:32]
         self._directory = directory
         self.path = directory / f"{self._stem}.partial"
@@ -73,7 +68,7 @@ class Partial:
         self._facts.write_text(json.dumps(vars(origin)), "utf-8")
         self.path.touch()
 
-    def append(self) -> Any:
+    def append(self) -> BinaryIO:
         """Opens the file for appending."""
         return self.path.open("ab")
 

@@ -3,13 +3,12 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import tensorflow_datasets as tfds
 
-from my_datasets.errors import SourceError, explain
-from my_datasets.scaffolding.inspection import Inspection
+from my_datasets.errors import SourceError
+from my_datasets.scaffolding.inspection import InspectedColumn, Inspection
 
 _WIDTH = 100
 
@@ -25,8 +24,8 @@ class Call:
     """
 
     function: str
-    arguments: Sequence[Any] = ()
-    named: Mapping[str, Any] | None = None
+    arguments: Sequence[object] = ()
+    named: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Name:
     text: str
 
 
-def assigned(indent: int, before: str, value: Any, behind: str = "") -> str:
+def assigned(indent: int, before: str, value: object, behind: str = "") -> str:
     """Returns one or more lines with an expression.
 
     Args:
@@ -51,7 +50,7 @@ def assigned(indent: int, before: str, value: Any, behind: str = "") -> str:
     return f"{text}{_tall(value, indent)}{behind}\n"
 
 
-def _flat(value: Any) -> str:
+def _flat(value: object) -> str:
     if isinstance(value, Name):
         return value.text
     if isinstance(value, Call):
@@ -75,8 +74,7 @@ def _flat_items(call: Call) -> list[str]:
     return [*map(_flat, call.arguments), *named]
 
 
-def _tall(value: Any, indent: int) -> str:
-    """Returns an expression with one line per part."""
+def _tall(value: object, indent: int) -> str:
     inner = indent + 4
     if isinstance(value, Call):
         opening, closing = f"{value.function}(", ")"
@@ -99,8 +97,6 @@ _ARROW = {
     pa.string(): "pa.string()",
     pa.large_binary(): "pa.binary()",
 }
-
-
 # Documentation of nested features.
 _INNER = "To be described."
 
@@ -152,13 +148,13 @@ def builder(
         "tfds.features.FeaturesDict",
         [{column.feature: _feature(found, column) for column in found.columns}],
     )
-    info: dict[str, Any] = {"features": features}
+    info: dict[str, object] = {"features": features}
     if found.label is not None:
         info["supervised_keys"] = _supervised(found)
     returned = assigned(8, "return ", Call("self.dataset_info_from_configs", named=info))
     read = _read(found, split)
-    said = f"Put {file_name} into the directory of --manual-dir."
-    by_hand = "" if url else assigned(4, "MANUAL_DOWNLOAD_INSTRUCTIONS = ", said)
+    instructions = f"Put {file_name} into the directory of --manual-dir."
+    by_hand = "" if url else assigned(4, "MANUAL_DOWNLOAD_INSTRUCTIONS = ", instructions)
     place = assigned(0, "_URL = ", url) if url else assigned(0, "_FILE = ", file_name)
     get = "dl_manager.download(_URL)" if url else "dl_manager.manual_dir / _FILE"
     path = f'f"{{{get}}}::{inside}"' if inside else f"str({get})"
@@ -191,11 +187,8 @@ class Builder(my_datasets.Builder):
 def test(name: str, module: str, sizes: Mapping[str, int], download: str | None) -> str:
     """Returns the source code of a builder's test.
 
-    Args:
-      name: The dataset.
-      module: The builder's module.
-      sizes: The number of dummy examples per split.
-      download: The dummy file that replaces the download; None if the data is provided manually.
+    `sizes` has the number of dummy examples per split; `download` is the dummy file that replaces
+    the download, or None if the data is provided manually.
     """
     package, _, last = module.rpartition(".")
     title = "".join(part.capitalize() for part in name.split("_"))
@@ -212,7 +205,6 @@ class {title}Test(my_datasets.testing.BuilderTestCase):
 
 
 def _read(found: Inspection, split: SplitCode) -> str:
-    """Returns the lines that read and split the data."""
     lines = ""
     options = dict(found.options)
     for name in ("types", "columns"):
@@ -249,7 +241,7 @@ def _read(found: Inspection, split: SplitCode) -> str:
     return lines + "        return dict(splits)\n"
 
 
-def _split_name(value: Any) -> str:
+def _split_name(value: object) -> str:
     text = str(value).lower()
     return "".join(c if c.isalnum() else "_" for c in text).strip("_") or "none"
 
@@ -264,7 +256,7 @@ def _arrow(kind: pa.DataType) -> str:
     )
 
 
-def _supervised(found: Inspection) -> Any:
+def _supervised(found: Inspection) -> tuple[object, str | None]:
     others = [column.feature for column in found.columns if column.feature != found.label]
     for main in ("image", "audio", "video"):
         if main in others:
@@ -274,17 +266,16 @@ def _supervised(found: Inspection) -> Any:
     return ({name: name for name in others}, found.label)
 
 
-def _feature(found: Inspection, column: Any) -> Call:
+def _feature(found: Inspection, column: InspectedColumn) -> Call:
     labels = {column.name: column.classes} if column.classes else {}
     return _call(found.source.features(labels=labels)[column.name], column.doc)
 
 
-def _call(feature: Any, doc: str | None) -> Call:
-    """Returns the call that creates a feature."""
+def _call(feature: tfds.features.FeatureConnector, doc: str | None) -> Call:
     kind = type(feature)
     function = f"tfds.features.{kind.__name__}"
-    named: dict[str, Any] = {}
-    arguments: list[Any] = []
+    named: dict[str, object] = {}
+    arguments: list[object] = []
     if kind is tfds.features.ClassLabel:
         named["names"] = list(feature.names)
     elif kind is tfds.features.Audio:
@@ -306,7 +297,7 @@ def _call(feature: Any, doc: str | None) -> Call:
         doc = None  # its parts each have their own
     elif kind not in (tfds.features.Text, tfds.features.Image):
         raise SourceError(
-            explain(f"A feature {feature!r} cannot be written.", fix="leave that column out")
+            f"The code of the feature {feature!r} cannot be written.", fix="leave its column out"
         )
     is_tensor = kind in (tfds.features.Scalar, tfds.features.Tensor)
     if is_tensor and feature.get_serialized_info().optional:
@@ -316,11 +307,11 @@ def _call(feature: Any, doc: str | None) -> Call:
     return Call(function, arguments, named)
 
 
-def _is_dict(feature: Any) -> bool:
+def _is_dict(feature: tfds.features.FeatureConnector) -> bool:
     return type(feature) is tfds.features.FeaturesDict
 
 
-def _dtype(feature: Any) -> str:
+def _dtype(feature: tfds.features.FeatureConnector) -> str:
     name = str(feature.np_dtype)
     return {"object": "np.object_", "bool": "np.bool_"}.get(
         name, "np.str_" if name.startswith(("<U", "str")) else f"np.{name}"

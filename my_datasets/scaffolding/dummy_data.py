@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -106,17 +105,11 @@ def _film(data: bytes, ending: str) -> bytes:
 # Number of table rows that correspond to one file per class.
 _ROWS_FOR_A_FILE = 6
 
-Rows = list[dict[str, Any]]
+Rows = list[dict[str, object]]
 
 
 def imitations(where: str, found: Inspection, rows: int) -> Iterator[tuple[SourceFile, bytes]]:
-    """Yields files of the real data, and the dummy content of each.
-
-    Args:
-      where: The real data.
-      found: The inspected data.
-      rows: The number of rows of a table; for files, proportionally fewer per class.
-    """
+    """Yields files of the real data, and the dummy content of each; see `dummy_data.write`."""
     if found.kind in FOLDERS:
         yield from _some_files(where, found, max(1, rows // _ROWS_FOR_A_FILE))
         return
@@ -287,11 +280,11 @@ def _chosen(given: Rows, found: Inspection, rows: int) -> Rows:
     ]
 
 
-def _few(found: Inspection, sample: pa.Table) -> dict[str, list[Any]]:
+def _few(found: Inspection, sample: pa.Table) -> dict[str, list[object]]:
     return {name: sample.column(name).to_pylist() for name in found.values}
 
 
-def _varied(few: Mapping[str, Sequence[Any]], count: int, rows: int) -> list[int]:
+def _varied(few: Mapping[str, Sequence[object]], count: int, rows: int) -> list[int]:
     """Returns row numbers that cover every value of columns with few values, then the first rows.
 
     Args:
@@ -313,13 +306,9 @@ def _varied(few: Mapping[str, Sequence[Any]], count: int, rows: int) -> list[int
 
 
 def write(where: str, found: Inspection, rows: int, target: Path) -> None:
-    """Writes dummy data.
+    """Writes dummy data to a directory, under the name of the real data.
 
-    Args:
-      where: The real data.
-      found: The inspected data.
-      rows: The number of rows of a table; for files, proportionally fewer per class.
-      target: The directory to write to, under the name of the real data.
+    `rows` is the number of rows of a table; of files, there are proportionally fewer per class.
     """
     name = stem(where)
     archive, _ = archives.split(where)
@@ -350,7 +339,6 @@ def is_pattern(path: str) -> bool:
 
 
 def _pack(named: list[tuple[str, bytes]], path: Path) -> None:
-    """Writes an archive of the type given by its file extension."""
     if path.suffix.lower() == ".zip":
         with zipfile.ZipFile(path, "w") as zipped:
             for name, data in named:

@@ -8,13 +8,12 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from my_datasets import sources
 from my_datasets.building.units import InvalidValue
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import SourceError
 from my_datasets.sources.databases import quoted, sqlite_uri
 from my_datasets.sources.files.file import CODECS, SourceFile
 from my_datasets.sources.files.folders import files
@@ -70,21 +69,15 @@ def kind_of(where: str) -> str:
         if ending in kinds:
             return kinds[ending]
     raise SourceError(
-        explain(
-            f"It is not known how to read {where}.",
-            f"The endings of its files: {', '.join(counted)}",
-            f"Known are: {', '.join(kinds)}",
-            fix=f"say what it is with --kind: {', '.join(KINDS)}",
-        )
+        f"The format of {where} is unknown.",
+        f"File extensions found: {', '.join(counted)}",
+        f"Known extensions: {', '.join(kinds)}",
+        fix=f"pass its format with --kind: {', '.join(KINDS)}",
     )
 
 
 def files_of(where: str, kind: str) -> list[SourceFile]:
     """Returns the files of a kind at a location.
-
-    Args:
-      where: As in `kind_of`.
-      kind: One of `KINDS`.
 
     Raises:
       SourceError: There is no such file.
@@ -95,7 +88,7 @@ def files_of(where: str, kind: str) -> list[SourceFile]:
     return files(where, () if kind == "tfrecords" else _ENDINGS[kind])
 
 
-def database_of(where: str, table: str | None, key: str | None) -> tuple[str, dict[str, Any]]:
+def database_of(where: str, table: str | None, key: str | None) -> tuple[str, dict[str, str]]:
     """Returns the table of an SQLite file to read, and the options of `sources.sql`.
 
     Args:
@@ -107,48 +100,38 @@ def database_of(where: str, table: str | None, key: str | None) -> tuple[str, di
       SourceError: The file or table does not exist, or nothing identifies a row.
     """
     if not Path(where).is_file():
-        raise SourceError(
-            explain(f"There is no SQLite file {where}.", fix="give the path of one file")
-        )
+        raise SourceError(f"The SQLite file {where} does not exist.", fix="pass the path of a file")
     try:
         with contextlib.closing(sqlite3.connect(sqlite_uri(where), uri=True)) as opened:
             named = [name for (name,) in opened.execute(_TABLES)]
             if table is None and len(named) == 1:
                 (table,) = named
             if table is None or table not in named:
-                said = f"no table {table!r}" if table else "several tables, or none"
+                found = f"no table {table!r}" if table else "several tables, or none"
                 raise SourceError(
-                    explain(
-                        f"{where} has {said}.",
-                        f"Its tables and views: {', '.join(named)}",
-                        fix="choose one with --table",
-                    )
+                    f"{where} has {found}.",
+                    f"Its tables and views: {', '.join(named)}",
+                    fix="choose one with --table",
                 )
             columns = opened.execute("SELECT name, type, pk FROM pragma_table_info(?)", (table,))
             keys = [(name, kind) for name, kind, place in columns if place]
     except sqlite3.Error as error:
         raise SourceError(
-            explain(f"{where} is no SQLite file that can be read: {error}", fix="see what it is")
+            f"{where} cannot be read as an SQLite file: {error}", fix="check what it is"
         ) from error
     if key is None and len(keys) != 1:
         raise SourceError(
-            explain(
-                f"The table {table!r} has no primary key of one column.",
-                "A database promises no order of rows: their numbers would not identify them",
-                fix="choose a column that identifies a row with --key",
-            )
+            f"The table {table!r} has no primary key of one column.",
+            "The rows of a database have no guaranteed order, so row numbers cannot be keys",
+            fix="pass a column that identifies a row with --key",
         )
     options = {"query": f"SELECT * FROM {quoted(table)}", "key": key or keys[0][0]}  # noqa: S608
     is_number = any(name == options["key"] and "INT" in kind.upper() for name, kind in keys)
     return table, options | ({"split_by": options["key"]} if is_number else {})
 
 
-def options_of(where: str, kind: str) -> dict[str, Any]:
+def options_of(where: str, kind: str) -> dict[str, object]:
     """Returns the options of a source function, besides the location.
-
-    Args:
-      where: As in `kind_of`.
-      kind: One of `KINDS`, except `sql`.
 
     Raises:
       SourceError: The data cannot be read.
@@ -161,7 +144,7 @@ def options_of(where: str, kind: str) -> dict[str, Any]:
     if kind not in ("csv", "tsv"):
         return {}
     read = getattr(sources, kind)
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     if _has_single_marks(read, where):
         options["quote"] = None
     first = read(where, **options)

@@ -3,13 +3,12 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from my_datasets import sources
-from my_datasets.errors import InvalidOptionError, SourceError, explain
+from my_datasets.errors import InvalidOptionError, SourceError
 from my_datasets.scaffolding.formats import FOLDERS, KINDS, ROWS, database_of, kind_of, options_of
 from my_datasets.scaffolding.personal_data import looks_personal
 
@@ -60,12 +59,12 @@ class Inspection:
     """
 
     kind: str
-    options: Mapping[str, Any]
+    options: Mapping[str, object]
     source: sources.Source
     columns: Sequence[InspectedColumn]
     label: str | None
     sample: pa.Table
-    values: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    values: Mapping[str, Sequence[object]] = field(default_factory=dict)
     table: str = ""
 
 
@@ -94,25 +93,24 @@ def inspect(
     kind = kind or kind_of(where)
     if kind not in KINDS:
         raise InvalidOptionError(
-            explain(f"There is no kind {kind!r}.", fix=f"--kind is one of {', '.join(KINDS)}")
+            f"There is no kind {kind!r}.", fix=f"pass as --kind one of {', '.join(KINDS)}"
         )
     if kind == "sql":
-        table, options = database_of(where, table, key)
-        source = sources.sql(database=where, **options)
+        table, query = database_of(where, table, key)
+        options: dict[str, object] = {**query}
+        source = getattr(sources, kind)(database=where, **options)
     else:
         options = options_of(where, kind) | ({} if key is None else {"key": key})
         source = getattr(sources, kind)(where, **options)
     sample = _looked_at(source, FOLDERS.get(kind, ROWS))
     if not sample.num_rows:
-        raise SourceError(explain(f"There is no row in {where}.", fix="give other data"))
+        raise SourceError(f"{where} has no rows.", fix="pass other data")
     for option, column in (("--label", label), ("--split", split)):
         if column is not None and column not in sample.column_names:
             raise SourceError(
-                explain(
-                    f"There is no column {column!r}.",
-                    f"The columns: {', '.join(sample.column_names)}",
-                    fix=f"choose one of them with {option}",
-                )
+                f"There is no column {column!r}.",
+                f"The columns: {', '.join(sample.column_names)}",
+                fix=f"pass one of them with {option}",
             )
     chosen = label or next((n for n in sample.column_names if n.lower() in _LABELS), None)
     names = _feature_names(sample.column_names)
@@ -165,24 +163,22 @@ def _classes(source: sources.Source, name: str, is_label: bool) -> tuple[str, ..
         return None
     if name in source.special:
         return tuple(source.special[name]().names)
-    return tuple(_all_values(source, name, _CLASSES, "--label"))
+    return tuple(str(value) for value in _all_values(source, name, _CLASSES, "--label"))
 
 
-def _all_values(source: sources.Source, name: str, most: int, option: str) -> list[Any]:
+def _all_values(source: sources.Source, name: str, most: int, option: str) -> list[object]:
     """Returns the distinct values of a column in all rows: missing a value would lose rows."""
     if name in source.special:
         return list(source.special[name]().names)
-    found: set[Any] = set()
+    found: set[object] = set()
     for _, batch in source:
         if isinstance(batch, pa.RecordBatch):
             found.update(pc.unique(batch.column(name)).to_pylist())
         if None in found or len(found) > most:
             why = "rows without a value" if None in found else f"more than {most:,} values"
             raise SourceError(
-                explain(
-                    f"The column {name!r} cannot be that of {option}: it has {why}.",
-                    fix=f"choose another with {option}",
-                )
+                f"The column {name!r} cannot be used as {option}, because it has {why}.",
+                fix=f"pass another with {option}",
             )
     return sorted(found, key=str)
 
@@ -214,7 +210,7 @@ def _doc(values: pa.ChunkedArray) -> str:
     return f"To be described ({'; '.join(said)})." if said else "To be described."
 
 
-def _few_values(values: pa.ChunkedArray) -> Sequence[Any] | None:
+def _few_values(values: pa.ChunkedArray) -> Sequence[object] | None:
     if pa.types.is_nested(values.type) or pa.types.is_large_binary(values.type):
         return None
     distinct = pc.unique(values)

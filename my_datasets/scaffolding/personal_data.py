@@ -22,12 +22,7 @@ _MOST = 0.5
 
 
 def looks_personal(column: str, values: Sequence[object]) -> bool:
-    """Returns whether a column looks as if it identifies a person.
-
-    Args:
-      column: The column's name.
-      values: Some of its values.
-    """
+    """Returns whether a column looks personal, by its name or some of its values."""
     if _NAMES.search(re.sub(r"\W+", "_", column)):
         return True
     texts = [value for value in values if isinstance(value, str) and value]

@@ -8,26 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from my_datasets.dependencies import EXTRAS
-from my_datasets.errors import BuilderError, explain
+from my_datasets.errors import BuilderError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
 class Places:
-    """The locations of a dataset's files.
-
-    Attributes:
-      root: The project's directory.
-      package: The package with the datasets, such as `ours.datasets`.
-      folder: The builder's folder.
-      checksums: The file with the checksums of its downloads.
-      dummy_data: The directory of its dummy data.
-      test: Its test module.
-    """
+    """The locations of a dataset's files."""
 
     root: Path
-    package: str
+    package: str  # with the datasets, such as `ours.datasets`
     folder: Path
     checksums: Path
     dummy_data: Path
@@ -37,20 +28,14 @@ class Places:
 def places(name: str, project: Path) -> Places:
     """Returns the locations of a dataset's files.
 
-    Args:
-      name: The dataset.
-      project: The project's directory, which may not exist yet.
-
     Raises:
       BuilderError: The name is invalid, or the dataset already exists.
     """
     if not _NAME.fullmatch(name):
         raise BuilderError(
-            explain(
-                f"{name!r} cannot be the name of a dataset.",
-                "Expected lower-case letters, digits and underscores, a letter first",
-                fix="choose another name, such as " + (_identifier(name) or "my_dataset"),
-            )
+            f"{name!r} cannot be the name of a dataset.",
+            "Expected lowercase letters, digits and underscores, starting with a letter",
+            fix="choose another name, such as " + (_identifier(name) or "my_dataset"),
         )
     root = Path(os.path.realpath(project))
     if (root / "my_datasets/datasets").is_dir():  # the project is this package
@@ -69,7 +54,7 @@ def places(name: str, project: Path) -> Places:
     for path in (found.folder, found.checksums, found.dummy_data, found.test):
         if path.exists():
             raise BuilderError(
-                explain(f"{path} is there already.", fix="choose another name, or take it away")
+                f"{path} already exists.", fix="choose another name, or move it away"
             )
     return found
 
@@ -96,7 +81,7 @@ setup(
 ''',
         at.root / "README.md": f"""# {package}
 
-Datasets, made with `my_datasets`. They are known to `tfds.load` after `import {package}`.
+Datasets, made with `my_datasets`. `tfds.load` finds them after `import {package}`.
 
     pip install -e '.[test]'    # where `my_datasets` is installed
     pytest
@@ -106,7 +91,7 @@ Datasets, made with `my_datasets`. They are known to `tfds.load` after `import {
         at.root / "CHANGELOG.md": "# Changes\n\n## 0.1.0 (unreleased)\n",
         at.root
         / package
-        / "__init__.py": f'''"""Datasets; importing this package makes them known to TFDS."""
+        / "__init__.py": f'''"""Datasets; importing this package registers them with TFDS."""
 
 import my_datasets
 

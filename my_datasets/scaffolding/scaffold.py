@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import tensorflow_datasets as tfds
 from tensorflow_datasets.core import registered
 
 from my_datasets.builders.download_cache import url_info
@@ -19,7 +19,7 @@ from my_datasets.building.units import InvalidValue
 from my_datasets.checking.dummy_downloads import DummyDownloadManager
 from my_datasets.checking.target import CheckTarget
 from my_datasets.downloads.fetching import FetchedFile, fetch
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import SourceError
 from my_datasets.scaffolding import code, project
 from my_datasets.scaffolding import dummy_data as dummies
 from my_datasets.scaffolding.code import SplitCode
@@ -39,27 +39,16 @@ _TABLE = "content.data-type.tabular # Contains tabular data."
 
 @dataclass(frozen=True)
 class ScaffoldedDataset:
-    """A dataset that was written.
-
-    Attributes:
-      name: The dataset.
-      files: All of its files except the dummy data.
-      folder: The builder's folder.
-      test: Its test module.
-      dummy_data: The directory of its dummy data.
-      splits: The number of dummy examples per split.
-      personal: The columns that look personal, which are scrambled in the dummy data.
-      build: The command that builds the dataset from the real data.
-    """
+    """A dataset that was written."""
 
     name: str
-    files: list[Path]
+    files: list[Path]  # without the dummy data
     folder: Path
     test: Path
     dummy_data: Path
-    splits: Mapping[str, int]
-    personal: list[str]
-    build: str
+    splits: Mapping[str, int]  # the number of dummy examples
+    personal: list[str]  # the columns that look personal and are scrambled
+    build: str  # the command
 
 
 def inspect_raw_data(
@@ -74,40 +63,32 @@ def inspect_raw_data(
 ) -> tuple[Inspection, str, FetchedFile | None]:
     """Inspects raw data, after downloading it if it is at a URL, and returns its local path too.
 
-    Args:
-      where: A path, a pattern, an archive, or the HTTP URL of a file.
-      scratch: The directory to download to.
-      kind: The kind of data; None to detect it.
-      label: The column to predict.
-      split: The column whose values are the splits.
-      key: The key column.
-      table: The table of a database.
+    `where` is a path, a pattern, an archive, or the HTTP URL of a file; the options are those of
+    `inspect`.
 
     Raises:
       SourceError: There is nothing to read.
     """
-    told: dict[str, Any] = {
+    options: dict[str, str | None] = {
         "kind": kind, "label": label, "split": split, "key": key, "table": table
     }  # fmt: skip
     scheme, is_url, _ = where.partition("://")
     if is_url and scheme not in ("http", "https"):
         raise SourceError(
-            explain(
-                f"No dataset can be written from {scheme}:// as it is.",
-                "Expected a path of this machine or an HTTP address: dummy data stand in for those",
-                fix="copy a sample here; the builder may read the whole by my_datasets.sources",
-            )
+            f"Scaffolding does not support {scheme}:// URLs.",
+            "Expected a local path or an HTTP URL, which dummy data can replace",
+            fix="copy a sample here; the builder can read all of it with my_datasets.sources",
         )
     if not is_url:
         path, separator, inside = where.partition("::")
         local = f"{os.path.realpath(Path(path).expanduser())}{separator}{inside}"
-        return inspect(local, **told), local, None
+        return inspect(local, **options), local, None
     address, separator, inside = where.partition("::")
     fetched = fetch(address, scratch)
     named = fetched.path.with_name(fetched.file_name)
     fetched.path.rename(named)
     local = f"{named}{separator}{inside}"
-    return inspect(local, **told), local, fetched
+    return inspect(local, **options), local, fetched
 
 
 def scaffold(
@@ -143,10 +124,8 @@ def scaffold(
     is_database = found.kind == "sql"  # a single file, even if its path looks like a pattern
     if url is None and not is_database and dummies.is_pattern(str(Path(outside).parent)):
         raise SourceError(
-            explain(
-                f"{outside} is a pattern of directories.",
-                fix="give the directory above them, or a pattern of files in one",
-            )
+            f"{outside} is a pattern of directories.",
+            fix="pass their parent directory, or a pattern of files in one of them",
         )
     module = f"{at.package}.{name}.{name}_dataset_builder"
     source = code.builder(name, found, split, url=url, file_name=file_name, inside=inside)
@@ -178,7 +157,7 @@ def scaffold(
             for folder in (at.folder, at.dummy_data):
                 shutil.rmtree(folder, ignore_errors=True)
             raise
-    _note(at.root / "CHANGELOG.md", f"* The dataset `{name}` 1.0.0.")
+    _append(at.root / "CHANGELOG.md", f"* The dataset `{name}` 1.0.0.")
     package = at.package.partition(".")[0]
     imports = "" if package == "my_datasets" else f" --imports {package}"
     manual = "" if url else f" --manual-dir {Path(local.partition('::')[0]).parent}"
@@ -231,10 +210,8 @@ def _tried(
             if rows > _MOST_ROWS:
                 empty = ", ".join(split for split, size in sizes.items() if not size)
                 raise SourceError(
-                    explain(
-                        f"A split stays empty, with however many rows: {empty}",
-                        fix="choose other splits",
-                    )
+                    f"A split is empty, even with {rows // 2} rows of dummy data: {empty}",
+                    fix="choose other splits",
                 )
 
 
@@ -249,7 +226,7 @@ def _size(part: Source) -> int:
 
 
 @contextlib.contextmanager
-def _imported(root: Path, module: str) -> Iterator[Any]:
+def _imported(root: Path, module: str) -> Iterator[type[tfds.core.GeneratorBasedBuilder]]:
     """Yields the class of a builder below a directory; unloads its modules afterwards."""
     sys.path.insert(0, str(root))
     try:
@@ -281,7 +258,7 @@ To be stated.
 """
 
 
-def _note(changelog: Path, line: str) -> None:
+def _append(changelog: Path, line: str) -> None:
     if changelog.is_file():
         text = changelog.read_text("utf-8").rstrip("\n")
         changelog.write_text(f"{text}\n\n{line}\n", "utf-8")

@@ -8,15 +8,21 @@ import urllib.parse
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from my_datasets.building.units import InvalidValue
 from my_datasets.dependencies import missing_dependency
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import SourceError
 from my_datasets.sources.source import Source
-from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
+from my_datasets.sources.types import (
+    Rows,
+    check_columns,
+    check_key,
+    stored,
+    stored_schema,
+    with_nulls,
+)
 
 # How many rows SQLite's types and nullable columns are inferred from.
 _SAMPLE = 10_000
@@ -60,15 +66,9 @@ def sql(
     query = query.strip().rstrip(";")
     with where.rows(_selecting("*", query, f"LIMIT {_SAMPLE}")) as stream:
         sample = stream.read_all()
-    unknown = sorted({*(types or {}), *([split_by] if split_by else [])} - set(sample.column_names))
-    if unknown:
-        raise SourceError(
-            explain(
-                f"The query's result has no column {', '.join(map(repr, unknown))}.",
-                f"Its columns: {', '.join(sample.column_names)}",
-                fix="choose among those, or select it too",
-            )
-        )
+    named = {*(types or {}), *([split_by] if split_by else [])}
+    fix = "choose from those, or select it too"
+    check_columns(named, sample.column_names, "The query's result", fix)
     schema = stored_schema(
         pa.schema([f.with_type((types or {}).get(f.name, f.type)) for f in sample.schema])
     )
@@ -94,7 +94,7 @@ class _Database:
     driver: str
     shown: str
     file: str | None
-    arguments: Mapping[str, Any] = field(repr=False)
+    arguments: Mapping[str, object] = field(repr=False)
 
     @classmethod
     def of(cls, database: str) -> "_Database":
@@ -104,10 +104,8 @@ class _Database:
             path = Path(rest.removeprefix("/") if separator else database)
             if not path.is_file():
                 raise SourceError(
-                    explain(
-                        f"There is no SQLite file {path}.",
-                        fix="give the path of a file, or a URL such as postgresql://host/database",
-                    )
+                    f"The SQLite file {path} does not exist.",
+                    fix="pass the path of a file, or a URL such as postgresql://host/database",
                 )
             arguments = {"uri": sqlite_uri(path)}
             return cls("adbc_driver_sqlite", shown, str(path.absolute()), arguments)
@@ -119,11 +117,9 @@ class _Database:
             of_driver = {f"adbc.bigquery.sql.{name}": value for name, value in names.items()}
             return cls("adbc_driver_bigquery", shown, None, {"db_kwargs": of_driver})
         raise SourceError(
-            explain(
-                f"{shown} is no database that can be read.",
-                "Expected a SQLite file, postgresql://..., or bigquery://project/dataset",
-                fix="export the table to Parquet, and read that with sources.parquet",
-            )
+            f"{shown} is not a supported database.",
+            "Expected a SQLite file, postgresql://..., or bigquery://project/dataset",
+            fix="export the table to Parquet, and read that with sources.parquet",
         )
 
     @contextlib.contextmanager
@@ -149,14 +145,12 @@ class _Database:
         except (dbapi.Error, OSError, pa.ArrowInvalid) as error:
             reason = _PASSWORD.sub("***", str(error).partition("\nquery:")[0])
             raise SourceError(
-                explain(
-                    f"{self.shown} cannot be read: {reason}",
-                    f"The query: {query if len(query) <= 500 else query[:497] + '...'}",
-                    fix="a column of SQLite that holds values of several types needs a "
-                    "CAST(column AS ...) in the query"
-                    if "mismatch" in reason
-                    else "see whether the database is there, and try the query in its own shell",
-                )
+                f"{self.shown} cannot be read: {reason}",
+                f"The query: {query if len(query) <= 500 else query[:497] + '...'}",
+                fix="an SQLite column with values of several types needs "
+                "CAST(column AS ...) in the query"
+                if "mismatch" in reason
+                else "check that the database exists, and try the query in its own shell",
             ) from None  # the original may contain the password
 
 
@@ -183,11 +177,9 @@ def _ranges(
 ) -> list[_Part]:
     if not pa.types.is_integer(schema.field(column).type):
         raise SourceError(
-            explain(
-                f"The column {column!r} is of type {schema.field(column).type}: it has no ranges.",
-                "Expected a column of integers",
-                fix="split by another column, or leave split_by out",
-            )
+            f"The column {column!r} is of type {schema.field(column).type}, which has no ranges.",
+            "Expected a column of integers",
+            fix="split by another column, or omit split_by",
         )
     named = f"`{column}`" if where.driver == "adbc_driver_bigquery" else quoted(column)
     numbers = f"COUNT(*), COUNT({named}), MIN({named}), MAX({named})"
@@ -212,11 +204,7 @@ def _selecting(columns: str, query: str, condition: str = "") -> str:
 
 
 def sqlite_uri(path: str | os.PathLike[str]) -> str:
-    """Returns the read-only SQLite URI of a file, whatever characters its path contains.
-
-    Args:
-      path: The file.
-    """
+    """Returns the read-only SQLite URI of a file, whatever characters its path contains."""
     return f"file:{urllib.parse.quote(str(Path(path).absolute()))}?mode=ro"
 
 
@@ -232,12 +220,12 @@ class _QueryReader:
     schema: pa.Schema
     key: str
 
-    def __call__(self, part: _Part) -> Iterator[tuple[Any, Any]]:
+    def __call__(self, part: _Part) -> Iterator[Rows]:
         with self.database.rows(part.query) as stream:
             for batch in stream:
                 yield from self._stored(batch)
 
-    def _stored(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, Any]]:
+    def _stored(self, batch: pa.RecordBatch) -> Iterator[Rows]:
         """Yields the rows with the types of the schema; finds invalid rows by bisection."""
         try:
             yield self.key, stored(batch, self.schema)

@@ -6,17 +6,23 @@ import io
 import re
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import tensorflow_datasets as tfds
 
 from my_datasets.building.units import InvalidValue
+from my_datasets.core.value_types import Array
 from my_datasets.dependencies import missing_dependency
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import SourceError
+from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.files.folders import LARGEST_FILE, Where, caused, files, folder
 from my_datasets.sources.source import Source
-from my_datasets.sources.types import audio_feature, image_feature, video_feature
+
+if TYPE_CHECKING:
+    import PIL.Image
+    import soundfile
 
 # The formats that TFDS reads as images, by Pillow's names. A GIF is a video to TFDS, with one more
 # dimension.
@@ -58,25 +64,18 @@ def image_folder(
         raise missing_dependency("PIL", needed_for="reading images")
     found = files(where, _IMAGE_ENDINGS)
     check = _ImageCheck(decode, max_pixels, shortest_side)
-    return folder(found, "image", labels=labels, convert=check, feature=image_feature)
+    return folder(found, "image", labels=labels, convert=check, feature=tfds.features.Image)
 
 
 @dataclass(frozen=True)
 class _ImageCheck:
-    """Checks that bytes are an image that TFDS can read.
-
-    Attributes:
-      decode: Whether to decode it completely.
-      max_pixels: The maximum number of pixels.
-      shortest_side: Images whose shortest side has more pixels are downscaled.
-    """
+    """Checks that bytes are an image that TFDS can read."""
 
     decode: bool
     max_pixels: int
     shortest_side: int | None = None
 
     def __call__(self, data: bytes) -> bytes | InvalidValue:
-        """Returns the image as it is stored, or what is wrong with it."""
         import PIL.Image
 
         if not data:
@@ -97,21 +96,21 @@ class _ImageCheck:
             if self.decode or self.shortest_side is not None:
                 image.load()
         except PIL.Image.DecompressionBombError as error:
-            return caused(error, "image", f"at most {self.max_pixels:,} pixels", "many more")
+            return caused(error, "image", f"at most {self.max_pixels:,} pixels", "more pixels")
         except (OSError, SyntaxError, ValueError) as error:
             found = f"{len(data):,} bytes that start with {data[:8]!r}"
             return caused(error, "image", "an image", found)
         return data
 
 
-def _smaller(image: Any, side: int) -> bytes:
+def _smaller(image: "PIL.Image.Image", side: int) -> bytes:
     import PIL.Image
 
     scale = side / min(image.size)
-    size = tuple(max(side, round(length * scale)) for length in image.size)
+    width, height = (max(side, round(length * scale)) for length in image.size)
     out = io.BytesIO()
     # EXIF orientation is not applied, because TensorFlow does not apply it either.
-    small = image.convert("RGB").resize(size, PIL.Image.Resampling.LANCZOS)
+    small = image.convert("RGB").resize((width, height), PIL.Image.Resampling.LANCZOS)
     small.save(out, "JPEG", quality=_QUALITY)
     return out.getvalue()
 
@@ -157,11 +156,9 @@ def audio_folder(
         raise missing_dependency("soundfile", needed_for="reading recordings")
     if dtype not in _DTYPES:
         raise SourceError(
-            explain(
-                f"Samples cannot be {dtype!r}.",
-                f"Expected one of {', '.join(_DTYPES)}",
-                fix="choose another dtype",
-            )
+            f"The dtype of samples cannot be {dtype!r}.",
+            f"Expected one of {', '.join(_DTYPES)}",
+            fix="choose another dtype",
         )
     found = files(where, _AUDIO_ENDINGS)
     if sample_rate is None or channels is None:
@@ -169,17 +166,20 @@ def audio_folder(
         sample_rate, channels = sample_rate or rate, channels or width
     kind = pa.from_numpy_dtype(np.dtype(dtype))
     samples = pa.list_(kind if channels == 1 else pa.list_(kind, channels))
+    shape = (None,) if channels == 1 else (None, channels)
     return folder(
         found,
         "audio",
         labels=labels,
         convert=_AudioDecoder(sample_rate, channels, dtype, max_seconds),
         kind=samples,
-        feature=functools.partial(audio_feature, sample_rate, channels, dtype),
+        feature=functools.partial(
+            tfds.features.Audio, shape=shape, dtype=np.dtype(dtype), sample_rate=sample_rate
+        ),
     )
 
 
-def _looked_at(file: Any) -> tuple[int, int]:
+def _looked_at(file: SourceFile) -> tuple[int, int]:
     import soundfile
 
     try:
@@ -187,11 +187,9 @@ def _looked_at(file: Any) -> tuple[int, int]:
             info = soundfile.info(io.BytesIO(stream.read(LARGEST_FILE)))
     except soundfile.LibsndfileError as error:
         raise SourceError(
-            explain(
-                f"{file} is no recording: {error}",
-                fix="give sample_rate and channels, if others are; "
-                "on_error='quarantine' sets this one aside",
-            )
+            f"{file} is not a recording: {error}",
+            fix="if the other files are recordings, pass sample_rate and channels; "
+            "on_error='quarantine' sets this file aside",
         ) from error
     return info.samplerate, info.channels
 
@@ -203,7 +201,7 @@ class _AudioDecoder:
     dtype: str
     max_seconds: float
 
-    def __call__(self, data: bytes) -> Any:
+    def __call__(self, data: bytes) -> Array | InvalidValue:
         """Returns the samples, shape (length,) or (length, channels), or a `Misfit`."""
         import soundfile
 
@@ -214,7 +212,7 @@ class _AudioDecoder:
                 found = self._misfit(file)
                 if found is not None:
                     return found
-                samples = file.read(dtype=self.dtype)
+                samples: Array = file.read(dtype=self.dtype)
                 # The header of a compressed stream only estimates the number of samples.
                 if len(samples) < file.frames and file.format in ("FLAC", "WAV", "AIFF"):
                     return self._cut_off(f"{len(samples):,}", f"{file.frames:,} samples")
@@ -224,7 +222,7 @@ class _AudioDecoder:
             )
         return samples
 
-    def _misfit(self, file: Any) -> InvalidValue | None:
+    def _misfit(self, file: "soundfile.SoundFile") -> InvalidValue | None:
         if file.samplerate != self.sample_rate:
             expected = f"{self.sample_rate:,} samples per second"
             return InvalidValue("audio", expected, f"{file.samplerate:,}")
@@ -276,19 +274,19 @@ def video_folder(
     """
     for name, value in (("every", every), ("max_frames", max_frames), ("max_pixels", max_pixels)):
         if value < 1:
-            raise SourceError(
-                explain(f"video_folder: {name} is {value}.", fix=f"pass {name}=1 or more")
-            )
+            raise SourceError(f"video_folder: {name} is {value}.", fix=f"pass {name}=1 or more")
     for module in ("av", "PIL"):
         if importlib.util.find_spec(module) is None:
-            raise missing_dependency(module, needed_for="reading films")
+            raise missing_dependency(module, needed_for="reading videos")
     return folder(
         files(where, _VIDEO_ENDINGS),
         "video",
         labels=labels,
         convert=_VideoDecoder(every, max_frames, shortest_side, max_pixels),
         kind=pa.list_(pa.large_binary()),
-        feature=functools.partial(video_feature, "jpeg"),
+        feature=functools.partial(
+            tfds.features.Video, shape=(None, None, None, 3), encoding_format="jpeg"
+        ),
     )
 
 
@@ -309,23 +307,22 @@ class _VideoDecoder:
     max_pixels: int
 
     def __call__(self, data: bytes) -> Frames | InvalidValue:
-        """Returns the frames of a video, or what is wrong with it."""
         import av
 
         if not data:
-            return InvalidValue("video", "a film", "an empty file")
+            return InvalidValue("video", "a video", "an empty file")
         frames = Frames()
         try:
-            with av.open(io.BytesIO(data)) as film:
-                if not film.streams.video:
-                    return InvalidValue("video", "a film", "no moving picture in it")
-                stream = film.streams.video[0]
+            with av.open(io.BytesIO(data)) as video:
+                if not video.streams.video:
+                    return InvalidValue("video", "a video", "a file without a video stream")
+                stream = video.streams.video[0]
                 if stream.width * stream.height > self.max_pixels:
                     found = f"{stream.width:,} x {stream.height:,} pixels"
                     return InvalidValue(
                         "video", f"frames of at most {self.max_pixels:,} pixels", found
                     )
-                for number, frame in enumerate(film.decode(stream)):
+                for number, frame in enumerate(video.decode(stream)):
                     if number % self.every:
                         continue
                     if len(frames) == self.max_frames:
@@ -333,16 +330,16 @@ class _VideoDecoder:
                     frames.append(self._file(frame.to_image()))
         except (av.error.FFmpegError, OSError, ValueError) as error:
             found = f"{len(data):,} bytes that start with {data[:8]!r}"
-            return caused(error, "video", "a film", found)
-        return frames or InvalidValue("video", "a film", "no frame in it")
+            return caused(error, "video", "a video", found)
+        return frames or InvalidValue("video", "a video", "a file without frames")
 
-    def _file(self, image: Any) -> bytes:
+    def _file(self, image: "PIL.Image.Image") -> bytes:
         import PIL.Image
 
         side = min(image.size)
         if self.shortest_side is not None and side > self.shortest_side:
-            size = tuple(max(1, round(n * self.shortest_side / side)) for n in image.size)
-            image = image.resize(size, PIL.Image.Resampling.LANCZOS)
+            width, height = (max(1, round(n * self.shortest_side / side)) for n in image.size)
+            image = image.resize((width, height), PIL.Image.Resampling.LANCZOS)
         out = io.BytesIO()
         image.convert("RGB").save(out, "JPEG", quality=_QUALITY)
         return out.getvalue()

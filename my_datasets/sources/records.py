@@ -3,19 +3,22 @@
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import google_crc32c
 import numpy as np
 import pyarrow as pa
 
 from my_datasets.building.units import InvalidValue
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import SourceError
 from my_datasets.records import tfrecord
 from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.files.folders import Where, files
 from my_datasets.sources.source import Source
-from my_datasets.sources.types import check_key, stored_schema
+from my_datasets.sources.types import Rows, check_key, stored_schema
+
+if TYPE_CHECKING:
+    from tensorflow.core.example import example_pb2, feature_pb2
 
 # How many records are read to infer the columns.
 _LOOKED_AT = 100
@@ -68,10 +71,8 @@ def _looked_at(file: SourceFile) -> pa.Schema:
                 single[name] = single.get(name, 0) + (len(getattr(feature, which).value) == 1)
     if not kinds:
         raise SourceError(
-            explain(
-                f"{file} has no features in its first {count} records.",
-                fix="see whether these are tf.Examples; name the columns otherwise",
-            )
+            f"{file} has no features in its first {count} records.",
+            fix="check that these are tf.Examples, or name the columns",
         )
     return pa.schema(
         [
@@ -86,8 +87,8 @@ class _Reader:
     schema: pa.Schema
     key: str | None
 
-    def __call__(self, file: SourceFile) -> Iterator[tuple[Any, Any]]:
-        rows: list[Mapping[str, Any]] = []
+    def __call__(self, file: SourceFile) -> Iterator[Rows]:
+        rows: list[Mapping[str, feature_pb2.Feature]] = []
         size, first = 0, 0
         for length, example in examples(file):
             rows.append(example.features.feature)
@@ -100,8 +101,8 @@ class _Reader:
             yield from self._batches(file, first, rows)
 
     def _batches(
-        self, file: SourceFile, first: int, rows: list[Mapping[str, Any]]
-    ) -> Iterator[tuple[Any, Any]]:
+        self, file: SourceFile, first: int, rows: list[Mapping[str, "feature_pb2.Feature"]]
+    ) -> Iterator[Rows]:
         """Yields rows as one batch; if any of them does not fit, each as a batch of its own."""
         keys = file.row_keys(first, len(rows))
         try:
@@ -115,18 +116,18 @@ class _Reader:
             return
         yield self.key or keys, pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _column(self, field: pa.Field, rows: list[Mapping[str, Any]]) -> pa.Array:
+    def _column(self, field: pa.Field, rows: list[Mapping[str, "feature_pb2.Feature"]]) -> pa.Array:
         is_list = pa.types.is_list(field.type)
         of = field.type.value_type if is_list else field.type
         kind = _list_of(of)
-        values: list[Any] = []
+        values: list[object] = []
         ends = np.zeros(len(rows) + 1, np.int32)
         for i, row in enumerate(rows):
             feature = row.get(field.name)
             which = feature.WhichOneof("kind") if feature is not None else None
             found = getattr(feature, which).value if which else ()
             if found and which != kind:
-                raise InvalidValue(field.name, f"values in its {kind}", f"some in its {which}")
+                raise InvalidValue(field.name, f"values in its {kind}", f"values in its {which}")
             if not is_list and len(found) != 1:
                 raise InvalidValue(field.name, "one value", f"{len(found)} values")
             values.extend(found)
@@ -134,9 +135,7 @@ class _Reader:
         try:
             flat = pa.array(values, of)
         except (pa.ArrowInvalid, UnicodeError, OverflowError) as error:
-            misfit = InvalidValue(field.name, f"values of type {of}", "others")
-            misfit.__cause__ = error
-            raise misfit from error
+            raise InvalidValue(field.name, f"values of type {of}", "other values") from error
         return pa.ListArray.from_arrays(pa.array(ends), flat) if is_list else flat
 
 
@@ -146,7 +145,7 @@ def _list_of(kind: pa.DataType) -> str:
     return "int64_list" if pa.types.is_integer(kind) or pa.types.is_boolean(kind) else "bytes_list"
 
 
-def examples(file: SourceFile) -> Iterator[tuple[int, Any]]:
+def examples(file: SourceFile) -> Iterator[tuple[int, "example_pb2.Example"]]:
     """Yields each record's size in bytes, and its `tf.Example`.
 
     Raises:
@@ -160,11 +159,9 @@ def examples(file: SourceFile) -> Iterator[tuple[int, Any]]:
             yield len(record), example_pb2.Example.FromString(record)
         except DecodeError as error:
             raise SourceError(
-                explain(
-                    f"Record {number} of {file} is no tf.Example: {error}",
-                    f"It begins at byte {begin:,}, and has {len(record):,} bytes",
-                    fix="see whether other messages are stored there",
-                )
+                f"Record {number} of {file} is not a tf.Example: {error}",
+                f"It starts at byte {begin:,} and has {len(record):,} bytes",
+                fix="check whether the file contains other messages",
             ) from error
 
 
@@ -175,7 +172,7 @@ def _records(file: SourceFile) -> Iterator[tuple[int, bytes]]:
         while header := stream.read(tfrecord.HEADER):
             length = struct.unpack("<Q", header[:8].ljust(8, b"\0"))[0]
             if header != tfrecord.header(length):
-                raise _damaged(file, at, "no length of a record, or a damaged one")
+                raise _damaged(file, at, "no record length, or a damaged one")
             if length > _LONGEST:
                 raise _damaged(file, at, f"a record of {length:,} bytes")
             record, footer = stream.read(length), stream.read(tfrecord.FOOTER)
@@ -189,9 +186,7 @@ def _records(file: SourceFile) -> Iterator[tuple[int, bytes]]:
 
 def _damaged(file: SourceFile, at: int, found: str) -> SourceError:
     return SourceError(
-        explain(
-            f"{file} is no whole TFRecord file.",
-            f"At byte {at:,}: {found}",
-            fix="get the file again; if it is compressed, its name must end in .gz",
-        )
+        f"{file} is not a complete TFRecord file.",
+        f"At byte {at:,}: {found}",
+        fix="download the file again; if it is compressed, its name must end in .gz",
     )

@@ -4,15 +4,15 @@ import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from my_datasets.building.units import Generator, InvalidValue, Units
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import SourceError
 from my_datasets.records import shuffle_order
 from my_datasets.sources import splitting
-from my_datasets.sources.types import with_nulls
+from my_datasets.sources.types import Rows, check_columns, with_nulls
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
@@ -41,8 +41,10 @@ class Source(Units):
 
     schema: pa.Schema
     nullable: frozenset[str] = frozenset()
-    special: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
-    declared: Mapping[str, Any] = field(default_factory=dict)
+    special: Mapping[str, "Callable[[], tfds.features.FeatureConnector]"] = field(
+        default_factory=dict
+    )
+    declared: Mapping[str, object] = field(default_factory=dict)
 
     def features(
         self,
@@ -81,7 +83,7 @@ class Source(Units):
           SourceError: There is no such column.
         """
         wanted = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
-        self._require(list(wanted.values()))
+        check_columns(wanted.values(), self.schema.names, "The source")
         schema = pa.schema([self.schema.field(old).with_name(new) for new, old in wanted.items()])
         nullable = frozenset(new for new, old in wanted.items() if old in self.nullable)
         special = {new: self.special[old] for new, old in wanted.items() if old in self.special}
@@ -125,20 +127,16 @@ class Source(Units):
         }  # fmt: skip
         if group is not None and stratify is not None:
             raise SourceError(
-                explain(
-                    f"A split cannot be grouped by {group!r} and stratified by {stratify!r}.",
-                    "Whole groups cannot have exact shares of each class",
-                    fix="choose one of them",
-                )
+                f"A split cannot be grouped by {group!r} and stratified by {stratify!r}.",
+                "Whole groups cannot have exact shares of each class",
+                fix="choose one of them",
             )
         before = self.declared
         if stratify is None and (before.get("salt"), before.get("group")) == (salt, group):
             raise SourceError(
-                explain(
-                    f"This part of a source was split with the salt {salt!r} already.",
-                    "By the same numbers, all its rows could fall on one side",
-                    fix=f"give another one, such as salt={salt + 'again'!r}",
-                )
+                f"This part of a source was already split with the salt {salt!r}.",
+                "With the same hashes, all of its rows could end up in one split",
+                fix=f"pass another one, such as salt={salt + 'again'!r}",
             )
         if stratify is None:
             return {
@@ -173,10 +171,10 @@ class Source(Units):
           SourceError: There is no such column, or `number` is less than 2.
         """
         if number < 2:
-            raise SourceError(explain(f"{number} folds are none.", fix="ask for two at least"))
+            raise SourceError(f"The number of folds is {number}.", fix="request at least two folds")
         return self.split({f"fold_{i}": 1 / number for i in range(number)}, group=group, salt=salt)
 
-    def split_by(self, column: str, groups: Mapping[str, Sequence[Any]]) -> dict[str, "Source"]:
+    def split_by(self, column: str, groups: Mapping[str, Sequence[object]]) -> dict[str, "Source"]:
         """Splits the rows by the values of a column.
 
         Args:
@@ -194,34 +192,21 @@ class Source(Units):
         }
 
     def _part(
-        self, rule: "splitting.Rule", columns: Sequence[str | None], declared: Mapping[str, Any]
+        self, rule: "splitting.Rule", columns: Sequence[str | None], declared: Mapping[str, object]
     ) -> "Source":
         self._require_single([name for name in columns if name is not None])
         generate = splitting.SplitPart(self.generate, rule)
         return dataclasses.replace(self, generate=generate, declared=declared)
 
     def _require_single(self, columns: Sequence[str]) -> None:
-        self._require(columns)
+        check_columns(columns, self.schema.names, "The source")
         for name in columns:
             if pa.types.is_nested(self.schema.field(name).type):
                 raise SourceError(
-                    explain(
-                        f"Rows cannot be split by {name!r}: it holds lists or structures.",
-                        f"Found: {self.schema.field(name).type}",
-                        fix="choose a column of single values",
-                    )
+                    f"Rows cannot be split by {name!r}, which contains lists or structs.",
+                    f"Found: {self.schema.field(name).type}",
+                    fix="choose a column of single values",
                 )
-
-    def _require(self, columns: Sequence[str]) -> None:
-        missing = sorted(set(columns) - set(self.schema.names))
-        if missing:
-            raise SourceError(
-                explain(
-                    f"The source has no column {', '.join(map(repr, missing))}.",
-                    f"Its columns: {', '.join(self.schema.names)}",
-                    fix="choose among those",
-                )
-            )
 
     def _keys_and(self, column: str) -> Iterator[tuple[pa.LargeBinaryArray, pa.Array]]:
         for keys, batch in self:
@@ -267,7 +252,7 @@ class _Mapped:
     generate: Generator
     function: Callable[[pa.RecordBatch], pa.RecordBatch]
 
-    def __call__(self, item: Any) -> Iterator[tuple[Any, Any]]:
+    def __call__(self, item: object) -> Iterator[Rows]:
         for keys, batch in self.generate(item):
             if isinstance(batch, InvalidValue):
                 yield keys, batch
@@ -276,10 +261,8 @@ class _Mapped:
             changed = self.function(batch)
             if not isinstance(changed, pa.RecordBatch) or changed.num_rows != batch.num_rows:
                 raise SourceError(
-                    explain(
-                        f"{self.function!r} made something else of {batch.num_rows} rows.",
-                        f"Found: {getattr(changed, 'num_rows', changed)!r}",
-                        fix="return a pyarrow.RecordBatch of as many rows",
-                    )
+                    f"{self.function!r} did not return a record batch of {batch.num_rows} rows.",
+                    f"Found: {getattr(changed, 'num_rows', changed)!r}",
+                    fix="return a pyarrow.RecordBatch with the same number of rows",
                 )
             yield given, changed

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from my_datasets.building.units import Generator, InvalidValue
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import SourceError
 from my_datasets.records import shuffle_order
+from my_datasets.sources.types import Rows
 
 Mask = npt.NDArray[np.bool_]
 # Positions of rows on a line of 64-bit numbers.
@@ -27,23 +28,18 @@ class Rule(Protocol):
     def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:
         """Returns a mask of the rows that belong to the split, given their keys and columns."""
 
-    def has_key(self, key: Any) -> bool:
+    def has_key(self, key: object) -> bool:
         """Returns whether an unreadable row belongs to the split: it must belong to exactly one."""
 
 
 @dataclass(frozen=True)
 class SplitPart:
-    """The rows of a source that belong to one split.
-
-    Attributes:
-      generate: Yields all rows of a unit.
-      rule: Selects the rows.
-    """
+    """The rows of a source that belong to one split."""
 
     generate: Generator
     rule: "Rule"
 
-    def __call__(self, item: Any) -> Iterator[tuple[Any, Any]]:
+    def __call__(self, item: object) -> Iterator[Rows]:
         """Yields the selected rows of a unit."""
         for keys, batch in self.generate(item):
             if isinstance(batch, InvalidValue):
@@ -78,7 +74,7 @@ class Between:
         texts = keys if self.group is None else _texts(batch.column(self.group))
         return self._within(hash_positions(self.salt, texts))
 
-    def has_key(self, key: Any) -> bool:
+    def has_key(self, key: object) -> bool:
         """Returns whether an unreadable row with this key belongs to the split."""
         if self.group is not None:
             return self.first == 0
@@ -120,33 +116,25 @@ class Stratum:
         for name, rows in _classes(batch.column(self.column)):
             if name not in self.bounds:
                 raise SourceError(
-                    explain(
-                        f"Column {self.column!r} has the class {name}, which it did not have when "
-                        "the split was computed.",
-                        f"Classes then: {', '.join(sorted(self.bounds))}",
-                        fix="the data changed while it was read: run the build again",
-                    )
+                    f"Column {self.column!r} has the class {name}, which it did not have when "
+                    "the split was computed.",
+                    f"Classes then: {', '.join(sorted(self.bounds))}",
+                    fix="the data changed while it was read; run the build again",
                 )
             mask |= rows & Between(self.salt, *self.bounds[name])._within(found)
         return mask
 
-    def has_key(self, _key: Any) -> bool:
+    def has_key(self, _key: object) -> bool:
         """Returns whether unreadable rows belong to the split."""
         return self.takes_unread
 
 
 @dataclass(frozen=True)
 class ValueRule:
-    """Selects rows by their values in a column.
-
-    Attributes:
-      column: The column.
-      values: The values.
-      takes_unread: Whether unreadable rows belong to the split.
-    """
+    """Selects rows by their values in a column, and all unreadable rows if `takes_unread`."""
 
     column: str
-    values: tuple[Any, ...]
+    values: tuple[object, ...]
     takes_unread: bool
 
     def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:  # noqa: ARG002
@@ -156,7 +144,7 @@ class ValueRule:
         mask: Mask = chosen.to_numpy(zero_copy_only=False)
         return mask
 
-    def has_key(self, _key: Any) -> bool:
+    def has_key(self, _key: object) -> bool:
         """Returns whether unreadable rows belong to the split."""
         return self.takes_unread
 
@@ -183,11 +171,9 @@ def cuts(parts: Mapping[str, float]) -> dict[str, tuple[int, int]]:
     total = math.fsum(parts.values())
     if not parts or min(parts.values()) <= 0 or total > 1 + 1e-9:
         raise SourceError(
-            explain(
-                f"The parts are {dict(parts)}.",
-                "Expected shares above 0, of 1 together, or less to leave some rows out",
-                fix="write for example {'train': 0.8, 'test': 0.2}",
-            )
+            f"The parts are {dict(parts)}.",
+            "Expected shares above 0 that add up to 1, or to less to leave some rows out",
+            fix="for example, {'train': 0.8, 'test': 0.2}",
         )
     ends, reached = {}, 0.0
     begin = 0
@@ -200,7 +186,7 @@ def cuts(parts: Mapping[str, float]) -> dict[str, tuple[int, int]]:
     return ends
 
 
-def renamed(declared: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, Any]:
+def renamed(declared: Mapping[str, object], columns: Mapping[str, str]) -> dict[str, object]:
     """Updates the declared rule of a split after its columns were renamed.
 
     Args:
@@ -211,7 +197,7 @@ def renamed(declared: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str
     rule = dict(declared)
     by = rule.get("group") or rule.get("stratify") or rule.get("column")
     before = rule.get("stored", by)
-    if before is None or columns.get(before) == before:
+    if not isinstance(before, str) or columns.get(before) == before:
         return rule
     rule["stored"] = next((new for new, old in columns.items() if old == before), None)
     return rule
@@ -263,22 +249,20 @@ def _texts(column: pa.Array) -> pa.LargeBinaryArray:
     return pc.fill_null(column.cast(pa.large_string()), "").cast(pa.large_binary())
 
 
-def named(column: str, groups: Mapping[str, Sequence[Any]]) -> dict[str, ValueRule]:
+def named(column: str, groups: Mapping[str, Sequence[object]]) -> dict[str, ValueRule]:
     """Returns the rule of each split, given the values that belong to it.
 
     Raises:
       SourceError: A value is in two splits.
     """
-    seen: dict[Any, str] = {}
+    seen: dict[object, str] = {}
     for name, values in groups.items():
         for value in values:
             if value in seen:
                 raise SourceError(
-                    explain(
-                        f"The value {value!r} of {column!r} is in two splits.",
-                        f"They are: {seen[value]} and {name}",
-                        fix="name each value once",
-                    )
+                    f"The value {value!r} of {column!r} is in two splits.",
+                    f"The splits: {seen[value]} and {name}",
+                    fix="list each value once",
                 )
             seen[value] = name
     first = next(iter(groups), "")

@@ -1,13 +1,18 @@
 """Converts Arrow types to those that TFDS can store; `docs/sources.md` has the table."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import tensorflow_datasets as tfds
 
-from my_datasets.errors import SourceError, explain
+from my_datasets.building.units import InvalidValue
+from my_datasets.errors import SourceError
+
+# What a source yields: rows, with the name of the key column or an array of keys; or the key of an
+# unreadable row.
+Rows: TypeAlias = tuple[pa.Array | str | int, pa.RecordBatch | InvalidValue]
 
 # More columns are considered an error: a wrong delimiter, or swapped rows and columns.
 MOST_COLUMNS = 10_000
@@ -44,13 +49,11 @@ def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
             [field.with_type(stored_type(field.type, f"{column}/{field.name}")) for field in kind]
         )
     raise SourceError(
-        explain(
-            f"The column {column!r} is of Arrow's type {kind}, for which TFDS has no feature.",
-            fix="leave the column out with select(), or change its type with types={...}"
-            if not pa.types.is_null(kind)
-            else "it holds nothing but nulls in the rows that were looked at; give its type with "
-            "types={...}, or leave it out with select()",
-        )
+        f"The column {column!r} has the Arrow type {kind}, for which TFDS has no feature.",
+        fix="leave the column out with select(), or change its type with types={...}"
+        if not pa.types.is_null(kind)
+        else "all inspected rows are null: pass its type with types={...}, or leave it out with "
+        "select()",
     )
 
 
@@ -81,7 +84,7 @@ def stored_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field.with_type(stored_type(field.type, field.name)) for field in schema])
 
 
-def stored(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> Any:
+def stored(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.RecordBatch | pa.Table:
     """Returns a batch or table cast to the types of a `stored_schema`."""
     if batch.schema.equals(schema):
         return batch
@@ -108,11 +111,26 @@ def check_key(key: str | None, schema: pa.Schema, where: object) -> None:
     """
     if key is not None and key not in schema.names:
         raise SourceError(
-            explain(
-                f"{where} has no column {key!r} for the keys.",
-                f"Its columns: {', '.join(schema.names)}",
-                fix="choose among those, or leave key out",
-            )
+            f"{where} has no column {key!r} for the keys.",
+            f"Its columns: {', '.join(schema.names)}",
+            fix="choose from those, or omit key",
+        )
+
+
+def check_columns(
+    wanted: Iterable[str], names: Sequence[str], where: object, fix: str = "choose from those"
+) -> None:
+    """Checks that columns exist.
+
+    Raises:
+      SourceError: One of them does not exist.
+    """
+    missing = sorted(set(wanted) - set(names))
+    if missing:
+        raise SourceError(
+            f"{where} has no column {', '.join(map(repr, missing))}.",
+            f"Its columns: {', '.join(names)}",
+            fix=fix,
         )
 
 
@@ -126,23 +144,23 @@ def check_names(names: Iterable[str], where: object = "The source") -> None:
     found = ""
     if len(names) > MOST_COLUMNS:
         found = f"{len(names):,} columns"
-        fix = f"see whether the delimiter is right; at most {MOST_COLUMNS:,} columns are read"
+        fix = f"check the delimiter; at most {MOST_COLUMNS:,} columns are supported"
     elif len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
-        found = f"two columns of one name: {', '.join(map(repr, twice[:5]))}"
-        fix = "give other names, with columns=[...] where the source is a text file"
+        found = f"two columns with the same name: {', '.join(map(repr, twice[:5]))}"
+        fix = "rename one; for a text file, pass the names with columns=[...]"
     elif "" in names:
-        found = f"a column without a name, the {names.index('') + 1}. of {len(names)}"
-        fix = "give names, with columns=[...] where the source is a text file"
+        found = f"a column without a name, number {names.index('') + 1} of {len(names)}"
+        fix = "name it; for a text file, pass the names with columns=[...]"
     if found:
-        raise SourceError(explain(f"{where} has {found}.", fix=fix))
+        raise SourceError(f"{where} has {found}.", fix=fix)
 
 
 def features_of(
     schema: pa.Schema,
     labels: Mapping[str, Sequence[str]],
     optional: Collection[str] = (),
-    special: Mapping[str, Callable[[], Any]] | None = None,
+    special: Mapping[str, Callable[[], tfds.features.FeatureConnector]] | None = None,
 ) -> tfds.features.FeaturesDict:
     """Returns features that can represent all values of the columns.
 
@@ -156,16 +174,8 @@ def features_of(
     Raises:
       SourceError: There is no such column.
     """
-    missing = sorted({*labels, *optional} - set(schema.names))
-    if missing:
-        raise SourceError(
-            explain(
-                f"The source has no column {', '.join(map(repr, missing))}.",
-                f"Its columns: {', '.join(schema.names)}",
-                fix="choose among those",
-            )
-        )
-    made = {name: label_feature(names) for name, names in labels.items()}
+    check_columns({*labels, *optional}, schema.names, "The source")
+    made = {name: tfds.features.ClassLabel(names=list(names)) for name, names in labels.items()}
     for name, feature in (special or {}).items():
         made.setdefault(name, feature())
     return tfds.features.FeaturesDict(
@@ -175,27 +185,6 @@ def features_of(
             for field in schema
         }
     )
-
-
-def label_feature(names: Sequence[str]) -> tfds.features.ClassLabel:
-    """Returns the feature for class labels with these names."""
-    return tfds.features.ClassLabel(names=list(names))
-
-
-def image_feature() -> tfds.features.Image:
-    """Returns the feature for images of any size and kind, stored as encoded files."""
-    return tfds.features.Image()
-
-
-def video_feature(encoding_format: str) -> tfds.features.Video:
-    """Returns the feature for videos of any size, stored as one encoded image per frame."""
-    return tfds.features.Video(shape=(None, None, None, 3), encoding_format=encoding_format)
-
-
-def audio_feature(sample_rate: int, channels: int, dtype: str) -> tfds.features.Audio:
-    """Returns the feature for recordings of any length, stored as samples."""
-    shape = (None,) if channels == 1 else (None, channels)
-    return tfds.features.Audio(shape=shape, dtype=np.dtype(dtype), sample_rate=sample_rate)
 
 
 def feature_of(kind: pa.DataType, *, optional: bool = False) -> tfds.features.FeatureConnector:
@@ -232,8 +221,8 @@ def _tensor(
     return tfds.features.Tensor(shape=tuple(shape), dtype=_dtype(kind), optional=optional)
 
 
-def _dtype(kind: pa.DataType) -> np.dtype[Any]:
+def _dtype(kind: pa.DataType) -> np.dtype[np.generic]:
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         return np.dtype(object)
-    dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+    dtype: np.dtype[np.generic] = np.dtype(kind.to_pandas_dtype())
     return dtype

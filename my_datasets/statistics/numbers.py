@@ -117,15 +117,17 @@ class LabelStatistics:
     outside: int = 0
 
     def add(self, values: Array, every: int = 1) -> None:  # noqa: ARG002
-        """Adds labels; `every` is ignored, because all of them are counted."""
+        """Adds labels of any dtype; `every` is ignored, because all of them are counted."""
         values = values.reshape(-1)
         is_class = (values >= 0) & (values < len(self.counts))
+        if values.dtype.kind == "f":
+            is_class &= values == np.floor(values)
         if not is_class.all():
             unknown = int((values == -1).sum())
             self.unknown += unknown
             self.outside += int((~is_class).sum()) - unknown
             values = values[is_class]
-        self.counts += np.bincount(values, minlength=len(self.counts))
+        self.counts += np.bincount(values.astype(np.int64), minlength=len(self.counts))
 
     def without_examples(self) -> list[str]:
         """Returns the classes that have no examples."""

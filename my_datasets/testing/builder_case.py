@@ -4,11 +4,12 @@ import concurrent.futures
 import inspect
 import itertools
 import multiprocessing
+import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias, TypeVar
 from unittest import mock
 
 import tensorflow_datasets as tfds
@@ -21,7 +22,14 @@ from my_datasets.building.batches import batches, with_keys
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-def _not_a_test(method: Callable[..., Any]) -> Callable[..., Any]:
+Config: TypeAlias = "str | tfds.core.BuilderConfig | None"
+Examples = Iterable[tuple[object, object]]
+# The keys of each split.
+Keys = dict[str, list[object]]
+_Method = TypeVar("_Method", bound=Callable[..., object])
+
+
+def _not_a_test(method: _Method) -> _Method:
     method.__test__ = False  # type: ignore[attr-defined]  # what pytest looks for
     return method
 
@@ -50,8 +58,7 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
 
     __test__ = False  # tells pytest to collect only derived classes
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Lets pytest collect the derived class."""
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if "__test__" not in cls.__dict__:
             cls.__test__ = True
@@ -75,7 +82,7 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
             self.patchers.append(patcher)
 
     @_not_a_test
-    def test_session(self, *args: Any, **kwargs: Any) -> Any:
+    def test_session(self, *args: object, **kwargs: object) -> object:
         """TensorFlow's helper of that name; without this override pytest reports it as skipped."""
         return super().test_session(*args, **kwargs)
 
@@ -131,30 +138,33 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
                 "doc=tfds.features.Documentation(desc=...).",
             )
 
-    def _configs(self) -> list[Any]:
+    def _configs(self) -> list[Config]:
         names = [config.name for config in self.dataset_class.BUILDER_CONFIGS]
         return self.BUILDER_CONFIG_NAMES_TO_TEST or names or [None]
 
-    def _keys(self, config: Any) -> dict[str, list[Any]]:
+    def _keys(self, config: Config) -> Keys:
         builder = self._make_builder(config=config)
         if "pipeline" in inspect.signature(builder._split_generators).parameters:
             self.skipTest("The keys of a Beam pipeline are known only when it runs.")
         with self._dummy_downloads():
             manager = tfds.download.DownloadManager(download_dir=self.tmp_dir)
-            splits: Mapping[str, Any] = builder._split_generators(manager)
+            splits: dict[str, Examples] = builder._split_generators(manager)
             if not all(isinstance(examples, Iterable) for examples in splits.values()):
                 self.skipTest("The keys of a Beam pipeline are known only when it runs.")
             return {name: _keys_in(examples) for name, examples in splits.items()}
 
-    def _keys_in_a_new_process(self, config: Any) -> dict[str, list[Any]]:
-        attributes = {name: getattr(self, name) for name in _SETTINGS}
-        attributes["EXAMPLE_DIR"] = str(self.dummy_data)
+    def _keys_in_a_new_process(self, config: Config) -> Keys:
+        settings = {name: getattr(self, name) for name in _SETTINGS}
+        settings["EXAMPLE_DIR"] = str(self.dummy_data)
+        case_cls = pickle.dumps(type(self)) if _is_picklable(type(self)) else None
         # A fork of this process would inherit its order of sets, and TensorFlow's threads. The fork
         # server has its own hash seed, and imports TensorFlow once for all cases of a test run.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["tensorflow", __name__])
         with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as executor:
-            return executor.submit(_keys_of, attributes, config).result()
+            return executor.submit(
+                _keys_of, case_cls, _own_values(type(self)), settings, config
+            ).result()
 
     @contextmanager
     def _dummy_downloads(self) -> Iterator[None]:
@@ -169,8 +179,8 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
         ):
             yield
 
-    def _assert_unique(self, split: str, keys: list[Any]) -> None:
-        seen: dict[Any, int] = {}
+    def _assert_unique(self, split: str, keys: list[object]) -> None:
+        seen: dict[object, int] = {}
         for position, key in enumerate(keys):
             if key in seen:
                 self.fail(
@@ -179,7 +189,7 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
                 )
             seen[key] = position
 
-    def _assert_same_keys(self, split: str, first: list[Any], second: list[Any]) -> None:
+    def _assert_same_keys(self, split: str, first: list[object], second: list[object]) -> None:
         pairs = itertools.zip_longest(first, second, fillvalue="(no example)")
         for position, (one, other) in enumerate(pairs):
             if one != other:
@@ -189,33 +199,62 @@ class BuilderTestCase(tfds.testing.DatasetBuilderTestCase):
                 )
 
 
-# Attributes of a derived class that affect which examples are generated.
-_SETTINGS = (
-    "DATASET_CLASS",
-    "VERSION",
-    "DL_EXTRACT_RESULT",
-    "DL_EXTRACT_ONLY_RESULT",
-    "DL_DOWNLOAD_RESULT",
-)
+# The class attributes that TFDS reads.
+_SETTINGS = [name for name in vars(tfds.testing.DatasetBuilderTestCase) if name.isupper()]
 
 
-def _keys_of(attributes: dict[str, Any], config: Any) -> dict[str, list[Any]]:
-    """Returns the keys by split, from a test case with these attributes."""
-    case_cls: Any = type("Case", (BuilderTestCase,), attributes)
-    case_cls.setUpClass()
-    case = case_cls("test_keys_are_unique_and_deterministic")
+def _own_values(case_cls: type[BuilderTestCase]) -> dict[str, object]:
+    """Returns the picklable class attributes, other than functions, that users' classes define."""
+    users = case_cls.mro()[: case_cls.mro().index(BuilderTestCase)]
+    return {
+        name: value
+        for cls in reversed(users)
+        for name, value in vars(cls).items()
+        if not (name.startswith("__") or inspect.isroutine(value)) and _is_picklable(value)
+    }
+
+
+def _is_picklable(value: object) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:
+        return False
+    return True
+
+
+def _keys_of(
+    case_cls: bytes | None,
+    values: Mapping[str, object],
+    settings: Mapping[str, object],
+    config: Config,
+) -> Keys:
+    """Returns the keys by split, from a copy of a test case.
+
+    Args:
+      case_cls: The pickled class. None, or not found in this process, for a class that was defined
+        in a function; its methods are then missing.
+      values: What the class defines besides methods.
+      settings: The values of what TFDS reads.
+      config: The builder config.
+    """
+    base = BuilderTestCase
+    if case_cls is not None:
+        with suppress(ImportError, AttributeError):
+            base, values = pickle.loads(case_cls), {}  # noqa: S301 - made by this test
+    copy: type[BuilderTestCase] = type("Case", (base,), {**values, **settings})
+    copy.setUpClass()
+    case = copy("test_keys_are_unique_and_deterministic")
     case.setUp()
     try:
-        keys: dict[str, list[Any]] = case._keys(config)
-        return keys
+        return case._keys(config)
     finally:
         case.tearDown()
-        case_cls.tearDownClass()
+        copy.tearDownClass()
 
 
-def _keys_in(examples: Iterable[Any]) -> list[Any]:
+def _keys_in(examples: Examples) -> list[object]:
     """Returns the keys of all examples, including those in record batches."""
-    keys: list[Any] = []
+    keys: list[object] = []
     for _, batch in batches(iter(examples), None, lambda item: item):
         if isinstance(batch, tuple):
             of_batch, columns = batch
@@ -225,7 +264,9 @@ def _keys_in(examples: Iterable[Any]) -> list[Any]:
     return keys
 
 
-def _leaves(feature: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(
+    feature: tfds.features.FeatureConnector, path: str = ""
+) -> Iterator[tuple[str, tfds.features.FeatureConnector]]:
     """Yields `(path, feature)` for each feature that has values itself."""
     if isinstance(feature, (tfds.features.Translation, tfds.features.TranslationVariableLanguages)):
         return  # TFDS does not support documentation for these

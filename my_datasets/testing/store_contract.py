@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import pytest
 
@@ -26,17 +26,19 @@ from my_datasets.storage.store import Store
 
 _LARGE = 12_345_678
 _WRITERS = 4
+# A store, and a function that writes a file into it.
+Filled: TypeAlias = tuple[Store, Callable[[str, bytes], object]]
 
 
 class ReadingContract:
     """The contract of every readable store; `held` provides the store and a function to fill it."""
 
     @pytest.fixture
-    def held(self) -> tuple[Store, Callable[[str, bytes], object]]:
+    def held(self) -> Filled:
         """Returns an empty store, and a function that writes a file into it by other means."""
         raise NotImplementedError
 
-    def test_a_file_is_read_as_a_whole_and_in_parts(self, held: Any) -> None:
+    def test_a_file_is_read_as_a_whole_and_in_parts(self, held: Filled) -> None:
         """Any range is returned exactly, even an empty one and one that exceeds the file."""
         store, put = held
         data = _data(3_000_000)
@@ -50,7 +52,7 @@ class ReadingContract:
         _same(store.stat("folder/large").bytes, len(data))
         _same(store.stat("empty").bytes, 0)
 
-    def test_a_large_file_is_never_taken_for_a_small_one(self, held: Any) -> None:
+    def test_a_large_file_is_never_taken_for_a_small_one(self, held: Filled) -> None:
         """`state` returns a whole file up to a size limit, and never a part of a larger one."""
         store, put = held
         put("state.json", b"0123456789")
@@ -58,7 +60,7 @@ class ReadingContract:
         with pytest.raises(StoreError, match="larger"):
             store.state("state.json", 9)
 
-    def test_what_is_not_there(self, held: Any) -> None:
+    def test_what_is_not_there(self, held: Filled) -> None:
         """Every read method raises `NotInStoreError` if the file does not exist."""
         store, put = held
         put("folder/file", b"1")
@@ -70,7 +72,7 @@ class ReadingContract:
             with pytest.raises(NotInStoreError):
                 store.state(path, 10)
 
-    def test_names_are_taken_as_they_are(self, held: Any) -> None:
+    def test_names_are_taken_as_they_are(self, held: Filled) -> None:
         """Characters with a meaning in URLs are literal parts of names."""
         store, put = held
         for name in ("a b.txt", "50%25.txt", "a+b&c=d.txt", "größe.txt"):
@@ -87,7 +89,7 @@ class StoreContract(ReadingContract):
         raise NotImplementedError
 
     @pytest.fixture
-    def held(self, store: Store) -> tuple[Store, Callable[[str, bytes], object]]:
+    def held(self, store: Store) -> Filled:
         """Returns the store, and a function that writes a file into it."""
         return store, lambda path, data: store.create(path, data, _sha256(data))
 
@@ -248,7 +250,7 @@ def _other_tag(store: Store) -> str:
     return store.replace("other", b"other", None)
 
 
-def _together(work: Callable[[bytes], None], arguments: Sequence[bytes]) -> list[Any]:
+def _together(work: Callable[[bytes], None], arguments: Sequence[bytes]) -> list[str | None]:
     """Runs calls concurrently; returns None or the name of its error for each."""
     barrier = threading.Barrier(len(arguments))
 

@@ -114,7 +114,7 @@ def test_overwriting_by_nothing_is_refused(tmp_path):
     config = tfds.download.DownloadConfig(
         download_mode=OVERWRITE.download_mode, max_examples_per_split=0
     )
-    with pytest.raises(errors.OverwriteError, match="without any example"):
+    with pytest.raises(errors.OverwriteError, match="that has no examples"):
         toy.ToyNumbers(data_dir=tmp_path).download_and_prepare(download_config=config)
     assert read(tmp_path) == [1, 2]
 
@@ -132,7 +132,7 @@ def test_a_part_that_an_installed_package_lacks_is_no_missing_package(tmp_path):
 def test_a_version_without_its_metadata_is_not_taken_for_data(tmp_path):
     build(tmp_path, [1])
     (tmp_path / "toy_numbers/1.1.0/features.json").unlink()
-    with pytest.raises(errors.IncompleteVersionError, match="not a whole prepared version"):
+    with pytest.raises(errors.IncompleteVersionError, match="not a complete prepared version"):
         build(tmp_path, [1])
     build(tmp_path, [2], overwrite=True)
     assert read(tmp_path) == [2]

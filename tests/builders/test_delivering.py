@@ -181,7 +181,7 @@ def test_what_interrupted_builds_left_does_not_come_into_the_version(url, expect
 def test_where_releases_are_nothing_is_built(url):
     there = open_store(url)
     there.replace(store.MARK, b"{}", None)
-    with pytest.raises(errors.DataDirError, match="holds releases"):
+    with pytest.raises(errors.DataDirError, match="contains releases"):
         build(url)
 
 

@@ -179,7 +179,7 @@ def test_loading_data_of_other_code_warns_once(package, tmp_path, caplog):
         values = sorted(int(e["n"]) for e in changed.as_dataset(split="train"))
         list(changed.as_dataset(split="train"))
     assert values == list(range(20))
-    warnings = [r for r in caplog.records if "another state of its builder" in r.getMessage()]
+    warnings = [r for r in caplog.records if "prepared by different code" in r.getMessage()]
     assert len(warnings) == 1
 
 
@@ -188,7 +188,7 @@ def test_a_sample_does_not_pass_for_the_whole(package, tmp_path):
     sample = tfds.download.DownloadConfig(max_examples_per_split=3)
     package.builder(data).download_and_prepare(download_config=sample)
     package.builder(data).download_and_prepare(download_config=sample)
-    with pytest.raises(errors.StaleDataError, match="made with max_examples_per_split=3"):
+    with pytest.raises(errors.StaleDataError, match="built with max_examples_per_split=3"):
         package.builder(data).download_and_prepare()
     with pytest.raises(errors.StaleDataError, match="max_examples_per_split=3"):
         package.builder(data).download_and_prepare(build_options=BuildOptions(splits=("train",)))

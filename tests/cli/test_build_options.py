@@ -67,4 +67,4 @@ def test_options_reach_the_engine(tmp_path):
     manifest = json.loads((tmp_path / "digits/1.0.0/my_datasets_manifest.json").read_text())
     assert manifest["options"] == {"on_error": "quarantine", "splits": ["test"]}
     whole = CliRunner().invoke(cli, ["build", "digits", "--data-dir", str(tmp_path)])
-    assert "it was made with" in str(whole.exception)
+    assert "it was built with" in str(whole.exception)

@@ -107,7 +107,7 @@ def test_a_slow_server_is_waited_for_and_a_silent_one_is_not(server, tmp_path):
     slow = server.put("/slow", BODY[:5000], pause=0.1)
     assert get(slow, tmp_path).size == 5000
     silent = server.put("/silent", BODY[:5000], pause=2)
-    with pytest.raises(DownloadError, match=r"in 3 tries\.(.|\n)*[Tt]imed? ?out"):
+    with pytest.raises(DownloadError, match=r"in 3 attempts\.(.|\n)*[Tt]imed? ?out"):
         get(silent, tmp_path)
 
 
@@ -115,8 +115,8 @@ def test_what_never_ends_is_given_up_and_kept(server, tmp_path):
     url = server.put("/x.bin", BODY, drops=[300_000] + [0] * 10)
     with pytest.raises(DownloadError) as caught:
         get(url, tmp_path, expected=of(BODY))
-    assert "did not give the whole file in 3 tries" in str(caught.value)
-    assert "What came is kept: 300,000 bytes" in str(caught.value)
+    assert "did not return the complete file in 3 attempts" in str(caught.value)
+    assert "The 300,000 bytes received are kept" in str(caught.value)
     server.pages["/x.bin"].drops = []
     assert get(url, tmp_path, expected=of(BODY)).path.read_bytes() == BODY
     assert server.asked[-1] == ("/x.bin", "bytes=300000-")
@@ -129,12 +129,12 @@ def test_what_is_not_there_is_not_asked_again(server, tmp_path):
 
 
 def test_no_server_at_all(tmp_path):
-    with pytest.raises(DownloadError, match="in 3 tries"):
+    with pytest.raises(DownloadError, match="in 3 attempts"):
         get("http://127.0.0.1:9/x", tmp_path)
 
 
 def test_a_name_that_nobody_knows_is_not_asked_for_long(tmp_path):
-    with pytest.raises(DownloadError, match="in 2 tries"):
+    with pytest.raises(DownloadError, match="in 2 attempts"):
         get("http://nobody.invalid/x", tmp_path)
 
 
@@ -146,7 +146,7 @@ def test_a_page_in_place_of_the_file(server, tmp_path, expected):
     url = server.put("/x.zip", PAGE)
     with pytest.raises(DownloadError) as caught:
         get(url, tmp_path, expected=expected)
-    assert "gave a web page in place of the file" in str(caught.value)
+    assert "returned a web page instead of the file" in str(caught.value)
     assert not [path for path in tmp_path.iterdir() if path.stat().st_size]
 
 
@@ -160,7 +160,7 @@ def test_a_part_of_the_file_where_no_length_tells(server, tmp_path):
     url = server.put("/x.zip", BODY[:1000], length=False)
     with pytest.raises(DownloadError) as caught:
         get(url, tmp_path, expected=of(BODY))
-    assert "gave only a part of the file" in str(caught.value)
+    assert "returned only a part of the file" in str(caught.value)
     assert "1,000 bytes; Recorded: 1,000,000 bytes" in str(caught.value)
 
 
@@ -170,7 +170,7 @@ def test_another_file_than_the_recorded_one(server, tmp_path, other):
     with pytest.raises(ChecksumError) as caught:
         get(url, tmp_path, expected=of(BODY), fix="run the command")
     message = str(caught.value)
-    assert "is another file than the recorded one" in message
+    assert "differs from the recorded file" in message
     assert f"Found: {len(other):,} bytes, SHA-256 {of(other).sha256}" in message
     assert f"Recorded: {len(BODY):,} bytes, SHA-256 {of(BODY).sha256}" in message
     assert "run the command" in message
@@ -184,9 +184,9 @@ def test_mirrors_are_asked_in_turn(server, tmp_path):
     assert (found.path.read_bytes(), found.url) == (BODY, mirrors[1])
     with pytest.raises(DownloadError) as caught:
         get(url, tmp_path, sources=[url, mirrors[0]], expected=of(BODY))
-    assert "None of 2 addresses gave" in str(caught.value)
+    assert "None of the 2 addresses of" in str(caught.value)
     assert "a web page" in str(caught.value)
-    assert "another file" in str(caught.value)
+    assert "differs from the recorded file" in str(caught.value)
 
 
 def test_a_mirror_goes_on_where_another_address_ended(server, tmp_path):

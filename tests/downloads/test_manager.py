@@ -141,7 +141,7 @@ def test_another_file_got_by_hand_is_an_error(server, tmp_path):
     made = builder(tmp_path, url, records={url: NUMBERS})
     (tmp_path / "n.txt").write_bytes(b"1\n")
     config = tfds.download.DownloadConfig(manual_dir=tmp_path)
-    with pytest.raises(ChecksumError, match="another one than was recorded"):
+    with pytest.raises(ChecksumError, match="differs from the recorded one"):
         made.download_and_prepare(download_config=config)
 
 

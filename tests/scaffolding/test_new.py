@@ -224,7 +224,7 @@ def test_what_is_there_is_not_overwritten(project, raw):
     before = sorted(project.rglob("*"))
     result = new("people", "--from", raw / "people.csv", "--package", project, "--yes")
     assert result.exit_code == 1
-    assert "is there already" in str(result.exception)
+    assert "already exists" in str(result.exception)
     assert sorted(project.rglob("*")) == before
 
 
@@ -243,11 +243,11 @@ def test_what_is_there_is_not_overwritten(project, raw):
         (["x", "--from", "shop.sqlite"], "several tables, or none"),
         (["x", "--from", "shop.sqlite", "--table", "none"], "no table 'none'"),
         (["x", "--from", "shop.sqlite", "--table", "dear"], "no primary key of one column"),
-        (["x", "--from", "photos", "--kind", "sql"], "There is no SQLite file"),
-        (["x", "--from", "people.csv", "--kind", "sql"], "no SQLite file that can be read"),
+        (["x", "--from", "photos", "--kind", "sql"], "does not exist"),
+        (["x", "--from", "people.csv", "--kind", "sql"], "cannot be read as an SQLite file"),
         (
             ["x", "--from", "postgresql://ada@localhost/shop"],
-            "No dataset can be written from postgresql://",
+            "Scaffolding does not support postgresql://",
         ),
     ],
 )

@@ -95,7 +95,7 @@ def test_what_is_wrong_is_said(tmp_path):
 def test_the_first_one_must_be_a_recording_or_be_described(tmp_path):
     (tmp_path / "0.wav").write_bytes(b"RIFF")
     write(tmp_path / "1.wav")
-    with pytest.raises(SourceError, match=r"0\.wav is no recording"):
+    with pytest.raises(SourceError, match=r"0\.wav is not a recording"):
         sources.audio_folder(tmp_path, labels=False)
     rows, _ = rows_of(sources.audio_folder(tmp_path, labels=False, sample_rate=RATE, channels=1))
     assert list(rows) == ["1.wav"]

@@ -103,7 +103,7 @@ def test_types_may_be_given(sqlite):
         ("SELECT * FROM nowhere", {}, "no such table: nowhere"),
         ("SELECT * FROM rows", {"key": "z"}, "has no column 'z' for the keys"),
         ("SELECT * FROM rows", {"split_by": "z"}, "has no column 'z'"),
-        ("SELECT * FROM rows", {"split_by": "weight"}, "of type double: it has no ranges"),
+        ("SELECT * FROM rows", {"split_by": "weight"}, "of type double, which has no ranges"),
         ("SELECT * FROM rows", {"types": {"z": pa.int8()}}, "has no column 'z'"),
     ],
 )
@@ -113,9 +113,9 @@ def test_mistakes(sqlite, query, options, message):
 
 
 def test_databases_that_are_not_there(tmp_path):
-    with pytest.raises(SourceError, match="There is no SQLite file"):
+    with pytest.raises(SourceError, match=r"The SQLite file .* does not exist"):
         sources.sql("SELECT 1", str(tmp_path / "none.db"), key="id")
-    with pytest.raises(SourceError, match="oracle://x is no database that can be read"):
+    with pytest.raises(SourceError, match="oracle://x is not a supported database"):
         sources.sql("SELECT 1", "oracle://x", key="id")
     assert not (tmp_path / "none.db").exists()
 

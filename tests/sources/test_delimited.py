@@ -187,7 +187,7 @@ def test_a_later_value_of_another_type_names_the_guess(tmp_path, monkeypatch):
     path = tmp_path / "file.csv"
     path.write_text("id,x\n1,1\n2,2\n3,2.5\n", "utf-8")
     _, misfits = rows_of(sources.csv(path))
-    expected = "a value of type int64, as guessed (types={...} says otherwise)"
+    expected = "a value of type int64, as inferred (types={...} overrides it)"
     assert misfit(misfits[2]) == ("x", expected, "'2.5'")
 
 
@@ -250,13 +250,13 @@ def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path):
 @pytest.mark.parametrize(
     ("content", "options", "message"),
     [
-        ("", {}, "has no header"),
-        ("a,b\n", {}, "has no row from which types could be guessed"),
-        ("a,a\n1,2\n", {}, "two columns of one name: 'a'"),
-        ("a,\n1,2\n", {}, "a column without a name, the 2. of 2"),
+        ("", {}, "ends before its header"),
+        ("a,b\n", {}, "has no row from which types could be inferred"),
+        ("a,a\n1,2\n", {}, "two columns with the same name: 'a'"),
+        ("a,\n1,2\n", {}, "a column without a name, number 2 of 2"),
         ("a,b\n1,2\n", {"key": "c"}, "no column 'c'"),
         ("a,b\n1,2\n", {"types": {"c": pa.int8()}}, "no column 'c'"),
-        ("a,b\n1,\n", {}, "nothing but nulls"),
+        ("a,b\n1,\n", {}, "all inspected rows are null"),
         ("a,b\n1,2\n", {"encoding": "utf-16"}, "utf-16 cannot be read in parts"),
         (",".join(f"c{i}" for i in range(1_000_000)) + "\n1\n", {}, "1,000,000 columns"),
     ],
@@ -271,7 +271,7 @@ def test_what_is_no_table_is_refused(tmp_path, content, options, message):
 def test_files_of_other_columns_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n", "utf-8")
     (tmp_path / "b.csv").write_text("a,c\n1,2\n", "utf-8")
-    with pytest.raises(SourceError, match=r"b\.csv has other columns than .*a\.csv"):
+    with pytest.raises(SourceError, match=r"columns of .*b\.csv differ from those of .*a\.csv"):
         sources.csv(tmp_path)
 
 
@@ -302,5 +302,5 @@ def test_a_file_that_changes_between_planning_and_reading_is_an_error(tmp_path):
 @pytest.mark.parametrize("options", [{"delimiter": "||"}, {"quote": "«"}, {"delimiter": ""}])
 def test_marks_that_cannot_be_read_are_refused(tmp_path, options):
     path = written(tmp_path / "file.csv", [("a", "b")])
-    with pytest.raises(SourceError, match="Expected one character of ASCII"):
+    with pytest.raises(SourceError, match="Expected one ASCII character"):
         sources.csv(path, **options)

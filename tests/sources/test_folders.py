@@ -72,7 +72,7 @@ def test_images_without_classes(photos):
     assert source.schema.names == ["image", "file_name"]
     assert set(rows_of(source)[0]) == {"0.jpg", "2.JPG"}
     (photos / "loose.png").write_bytes(image())
-    with pytest.raises(SourceError, match=r"loose\.png lies in no directory that could be"):
+    with pytest.raises(SourceError, match=r"loose\.png is not in a directory that could be"):
         sources.image_folder(photos)
 
 

@@ -46,10 +46,10 @@ def test_lines_that_cannot_be_read_are_told_one_by_one(tmp_path, monkeypatch):
     rows, misfits = rows_of(sources.json_lines(path, types={"a": pa.int64(), "b": pa.string()}))
     assert rows == {0: {"a": 1, "b": "x"}, 3: {"a": 2, "b": None}, 6: {"a": 5, "b": "y"}}
     assert {row: misfit(found)[:2] for row, found in misfits.items()} == {
-        1: ("a", "a value of type int64 (types={...} says otherwise)"),
-        2: ("", "one JSON object in a line"),
+        1: ("a", "a value of type int64 (types={...} overrides it)"),
+        2: ("", "one JSON object per line"),
         4: ("", "the names a, b"),
-        5: ("", "one JSON object in a line"),
+        5: ("", "one JSON object per line"),
     }
 
 

@@ -138,11 +138,11 @@ def test_rows_that_cannot_be_read_are_in_one_split(how):
         (lambda s: s.split(PARTS, group="x"), "no column 'x'"),
         (lambda s: s.split(PARTS, stratify="x"), "no column 'x'"),
         (lambda s: s.split(PARTS, group="person", stratify="label"), "choose one of them"),
-        (lambda s: s.split(PARTS, group="tags"), "holds lists or structures"),
-        (lambda s: s.split(PARTS, stratify="tags"), "holds lists or structures"),
+        (lambda s: s.split(PARTS, group="tags"), "contains lists or structs"),
+        (lambda s: s.split(PARTS, stratify="tags"), "contains lists or structs"),
         (lambda s: s.split_by("x", {"a": [1]}), "no column 'x'"),
         (lambda s: s.split_by("label", {"t": ["a"], "u": ["a"]}), "is in two splits"),
-        (lambda s: s.folds(1), "two at least"),
+        (lambda s: s.folds(1), "at least two"),
     ],
 )
 def test_what_cannot_be_is_said(call, said):
@@ -177,7 +177,7 @@ def test_what_was_declared_is_in_the_manifest(tmp_path):
 def test_a_part_is_not_split_again_by_the_same_numbers():
     source = sources.arrays({"n": np.arange(1000)})
     part = source.split({"train": 0.5, "rest": 0.5})["rest"]
-    with pytest.raises(SourceError, match="give another one, such as salt='again'"):
+    with pytest.raises(SourceError, match="pass another one, such as salt='again'"):
         part.split({"validation": 0.5, "test": 0.5})
     halves = part.split({"validation": 0.5, "test": 0.5}, salt="again")
     assert all(200 < len(rows_of(half)[0]) < 300 for half in halves.values())

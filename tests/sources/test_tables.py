@@ -97,7 +97,7 @@ def test_files_of_other_columns_are_refused(tmp_path, kind):
     for name, table in (("a", TABLE), ("b", TABLE.select(["id", "n"]))):
         path = tmp_path / f"{name}.{kind}"
         (pq.write_table if kind == "parquet" else pafeather.write_feather)(table, path)
-    with pytest.raises(SourceError, match=r"b\..* has other columns than .*a\."):
+    with pytest.raises(SourceError, match=r"columns of .*b\..* differ from those of .*a\."):
         getattr(sources, kind)(tmp_path)
 
 
@@ -133,18 +133,18 @@ def test_arrays_that_are_no_table_are_refused(data):
 
 def test_objects_are_not_unpickled(tmp_path):
     np.save(tmp_path / "bad.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(SourceError, match="no arrays that can be read"):
+    with pytest.raises(SourceError, match=r"The arrays in .* cannot be read"):
         sources.arrays(tmp_path / "bad.npy")
     with pytest.raises(SourceError, match=r"cannot be a column|no feature"):
         sources.arrays({"x": np.array([1 + 2j])})
 
 
 def test_types_that_tfds_cannot_store_are_refused():
-    with pytest.raises(SourceError, match="'x' is of Arrow's type month_day_nano"):
+    with pytest.raises(SourceError, match="'x' has the Arrow type month_day_nano"):
         sources.table(pa.table({"x": pa.array([(1, 2, 3)], pa.month_day_nano_interval())}))
-    with pytest.raises(SourceError, match="nothing but nulls"):
+    with pytest.raises(SourceError, match="all inspected rows are null"):
         sources.table(pa.table({"x": pa.nulls(3)}))
-    with pytest.raises(SourceError, match="A list is no table"):
+    with pytest.raises(SourceError, match="A list is not a table"):
         sources.table([1, 2])
 
 
@@ -154,7 +154,7 @@ def test_batches_can_be_changed():
     )
     assert source.schema.names == ["double"]
     assert rows_of(source)[0] == {"a": {"double": 2}, "b": {"double": 4}, "c": {"double": 6}}
-    with pytest.raises(SourceError, match="something else of 3 rows"):
+    with pytest.raises(SourceError, match="did not return a record batch of 3 rows"):
         sources.table(TABLE).map(lambda batch: batch.slice(1))
     with pytest.raises(SourceError, match="no column 'x'"):
         sources.table(TABLE).select(["x"])

@@ -73,9 +73,9 @@ def test_what_does_not_fit_is_told_apart(tmp_path):
     rows, misfits = rows_of(sources.tfrecords(path, columns={"n": pa.int8()}))
     assert rows == {4: {"n": 7}}
     assert {key: misfit(found) for key, found in misfits.items()} == {
-        0: ("n", "values of type int8", "others"),
+        0: ("n", "values of type int8", "other values"),
         1: ("n", "one value", "2 values"),
-        2: ("n", "values in its int64_list", "some in its float_list"),
+        2: ("n", "values in its int64_list", "values in its float_list"),
         3: ("n", "one value", "0 values"),
     }
 
@@ -83,10 +83,10 @@ def test_what_does_not_fit_is_told_apart(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "found"),
     [
-        (lambda data: b"\x01" + data[1:], "At byte 0: no length of a record"),
+        (lambda data: b"\x01" + data[1:], "At byte 0: no record length"),
         (lambda data: data[:20] + b"?" + data[21:], "At byte 0: a record whose checksum is wrong"),
         (lambda data: data[:-1], "the file ends within a record"),
-        (lambda data: data + b"x", "no length of a record, or a damaged one"),
+        (lambda data: data + b"x", "no record length, or a damaged one"),
         (lambda data: gzip.compress(data), "its name must end in .gz"),
     ],
 )
@@ -95,13 +95,13 @@ def test_damage_is_an_error(tmp_path, damage, found):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(SourceError) as caught:
         rows_of(sources.tfrecords(path, columns={"n": pa.int64()}))
-    assert "is no whole TFRecord file" in str(caught.value)
+    assert "is not a complete TFRecord file" in str(caught.value)
     assert found in str(caught.value)
 
 
 def test_other_messages_are_an_error(tmp_path):
     path = write(tmp_path / "r", [b"\xff\xff"])
-    with pytest.raises(SourceError, match=r"Record 0 of .* is no tf\.Example"):
+    with pytest.raises(SourceError, match=r"Record 0 of .* is not a tf\.Example"):
         sources.tfrecords(path)
     with pytest.raises(SourceError, match="has no features in its first 1 records"):
         sources.tfrecords(write(tmp_path / "s", [b""]))

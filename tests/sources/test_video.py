@@ -63,8 +63,8 @@ def test_what_is_wrong_is_said(films):
     rows, misfits = rows_of(sources.video_folder(films, max_frames=10, max_pixels=100_000))
     assert sorted(rows) == ["a/0.mp4", "a/1.mp4", "b/2.mp4"]
     assert {key: misfit(found) for key, found in misfits.items()} == {
-        "a/empty.mp4": ("video", "a film", "an empty file"),
-        "a/page.mp4": ("video", "a film", "6 bytes that start with b'<html>'"),
+        "a/empty.mp4": ("video", "a video", "an empty file"),
+        "a/page.mp4": ("video", "a video", "6 bytes that start with b'<html>'"),
         "b/long.mp4": ("video", "at most 10 frames", "more"),
         "b/wide.mp4": ("video", "frames of at most 100,000 pixels", "640 x 480 pixels"),
     }

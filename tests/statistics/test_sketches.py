@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from my_datasets.records.tf_example.columns import PADDING
 from my_datasets.statistics.distinct import Distinct, Top, of_numbers
 from my_datasets.statistics.distribution import Distribution
-from my_datasets.statistics.numbers import NumberStatistics
+from my_datasets.statistics.numbers import LabelStatistics, NumberStatistics
 from my_datasets.statistics.texts import TextStatistics, hashed
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
@@ -238,3 +238,18 @@ def test_numbers_that_the_type_cannot_hold_are_counted_apart():
     found.add(np.array([1, 300, -129], np.int64))
     assert found.summary()["outside"] == 2
     assert found.summary()["max"] == 1
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64, np.float32, np.float64])
+def test_labels_of_any_dtype_are_counted(dtype):
+    labels = LabelStatistics(None, np.zeros(3, np.int64))
+    labels.add(np.array([[0, 2], [2, 7]], dtype))
+    assert labels.counts.tolist() == [1, 0, 2]
+    assert (labels.unknown, labels.outside) == (0, 1)
+
+
+def test_floats_that_are_no_class_are_outside():
+    labels = LabelStatistics(None, np.zeros(3, np.int64))
+    labels.add(np.array([1.0, -1.0, 1.5, np.nan, np.inf]))
+    assert labels.counts.tolist() == [0, 1, 0]
+    assert (labels.unknown, labels.outside) == (1, 3)

@@ -1,6 +1,7 @@
 """A check that cannot fail is worth nothing: each of ours is shown a builder that breaks it."""
 
 import itertools
+import os
 import unittest
 
 import numpy as np
@@ -83,6 +84,32 @@ class KeysFromASet(Good, skip_registration=True):
         return {f"key {number}" for number in range(20)}
 
 
+class FromAFile(Good, skip_registration=True):
+    """Reads its keys from the download, as a builder that needs a local file may."""
+
+    def _split_generators(self, dl_manager):
+        path = dl_manager.download("https://example.org/keys")
+        assert os.path.exists(path)  # noqa: PTH110 - what TFDS's test case refuses
+        self.lines = path.read_text().split()
+        return super()._split_generators(dl_manager)
+
+    def keys(self):
+        return self.lines
+
+
+class Reading(my_datasets.testing.BuilderTestCase):
+    """A user's case with a setting of TFDS, a value of its own, and a helper that reads both."""
+
+    __test__ = False
+    DATASET_CLASS = FromAFile
+    SPLITS = {"train": 3}
+    MOCK_OUT_FORBIDDEN_OS_FUNCTIONS = False
+    file_name = "keys"
+
+    def _get_dl_download_result(self, url):
+        return self.dummy_data / self.file_name
+
+
 class NoNotes(Good, skip_registration=True):
     SUPPORTED_VERSIONS = [tfds.core.Version("0.9.0")]
 
@@ -116,7 +143,7 @@ class UnrecordedDownload(Good, skip_registration=True):
         return super()._split_generators(dl_manager)
 
 
-def run(builder_cls, test: str, tmp_path) -> unittest.TestResult:
+def run(builder_cls, test: str, tmp_path, **settings) -> unittest.TestResult:
     case = type(
         "Case",
         (my_datasets.testing.BuilderTestCase,),
@@ -125,8 +152,13 @@ def run(builder_cls, test: str, tmp_path) -> unittest.TestResult:
             "SPLITS": {"train": 3},
             "EXAMPLE_DIR": str(tmp_path),
             "__test__": False,
+            **settings,
         },
     )
+    return run_case(case, test)
+
+
+def run_case(case, test: str) -> unittest.TestResult:
     result = unittest.TestResult()
     unittest.TestSuite([case(test)]).run(result)
     assert result.testsRun == 1
@@ -149,6 +181,25 @@ def test_a_good_builder_in_columns_passes(test, tmp_path):
 @pytest.mark.parametrize("test", [KEYS, NOTES, FEATURES, CHECKSUMS, BUILD])
 def test_a_good_builder_passes(test, tmp_path):
     result = run(Good, test, tmp_path)
+    assert result.wasSuccessful(), result.failures + result.errors
+
+
+def test_a_new_process_has_the_settings_of_the_case(tmp_path):
+    (tmp_path / "keys").write_text("a b c")
+    result = run(
+        FromAFile,
+        KEYS,
+        tmp_path,
+        DL_DOWNLOAD_RESULT="keys",
+        MOCK_OUT_FORBIDDEN_OS_FUNCTIONS=False,
+    )
+    assert result.wasSuccessful(), result.failures + result.errors
+
+
+def test_a_new_process_has_the_methods_and_values_of_a_users_case(tmp_path, monkeypatch):
+    (tmp_path / "keys").write_text("a b c")
+    monkeypatch.setattr(Reading, "EXAMPLE_DIR", str(tmp_path))
+    result = run_case(Reading, KEYS)
     assert result.wasSuccessful(), result.failures + result.errors
 
 

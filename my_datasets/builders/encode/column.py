@@ -1,7 +1,8 @@
 """The base class of columns, which passes values to TFDS one at a time."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,9 @@ from my_datasets.builders.encode.validation_errors import located, raise_if_not_
 from my_datasets.building.units import InvalidValue
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece
+
+# Values of one feature, as a builder yields them: whatever its connector accepts.
+Values: TypeAlias = Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -47,20 +51,14 @@ class ColumnEncoder:
     def __init__(
         self, name: str, feature: tfds.features.FeatureConnector, *, is_whole: bool = False
     ) -> None:
-        """Prepares TFDS's serialiser.
-
-        Args:
-          name: The feature's name.
-          feature: The feature's connector.
-          is_whole: Whether the feature is the whole example, rather than an entry of a dict.
-        """
+        """Prepares TFDS's serialiser; `is_whole` if the feature is the whole example."""
         self.name = name
         self.feature = feature
         self._is_whole = is_whole
         info = feature.get_serialized_info()
         self._serializer = example_serializer.ExampleSerializer(info if is_whole else {name: info})
 
-    def own(self, value: Any) -> Any:
+    def own(self, value: object) -> object:
         """Returns a copy of a value, in the form that `encode` takes, unaffected by later changes.
 
         The base class encodes it immediately, and only once: it may be a generator, an open file,
@@ -74,7 +72,7 @@ class ColumnEncoder:
             misfit.__cause__ = error
             return EncodedValue(b"", misfit)
 
-    def encode(self, values: list[Any]) -> list[Piece]:
+    def encode(self, values: Values) -> list[Piece]:
         """Returns the map entries of a list of values, as the builder yielded them."""
         return self.quickly(values) or self._one_by_one(values)
 
@@ -82,11 +80,11 @@ class ColumnEncoder:
         """Returns the map entries of an Arrow column."""
         return self.encode(array.to_pylist())
 
-    def quickly(self, values: list[Any]) -> list[Piece] | None:  # noqa: ARG002
+    def quickly(self, values: Values) -> list[Piece] | None:  # noqa: ARG002
         """Returns what `_one_by_one` does, but faster; None if it does not support these values."""
         return None
 
-    def _one_by_one(self, values: list[Any]) -> list[Piece]:
+    def _one_by_one(self, values: Values) -> list[Piece]:
         entries = []
         for value in values:
             if type(value) is not EncodedValue:
@@ -97,7 +95,7 @@ class ColumnEncoder:
                 entries.append(value.entries)
         return encoding.raw(entries)
 
-    def _entries(self, value: Any) -> bytes:
+    def _entries(self, value: object) -> bytes:
         encoded = self.feature.encode_example(value)
         return _entries_of(self._serializer, encoded if self._is_whole else {self.name: encoded})
 
@@ -151,8 +149,7 @@ class ColumnEncoder:
         return array
 
 
-def _entries_of(serializer: example_serializer.ExampleSerializer, encoded: Any) -> bytes:
-    """Returns the map entries of a value that TFDS encoded, sorted by key."""
+def _entries_of(serializer: example_serializer.ExampleSerializer, encoded: object) -> bytes:
     features = serializer.get_tf_example(encoded).features.feature
     return b"".join(
         encoding.entry(key, features[key].SerializeToString())

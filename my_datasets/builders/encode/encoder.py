@@ -5,14 +5,13 @@ and features that this module does not know are passed to TFDS's own connector a
 a time, so everything TFDS accepts is accepted, and encoded to the same content.
 """
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
 import tensorflow_datasets as tfds
 
-from my_datasets.builders.encode.column import ColumnEncoder, is_constant
+from my_datasets.builders.encode.column import ColumnEncoder, Values, is_constant
 from my_datasets.builders.encode.media_columns import AudioEncoder, ImageEncoder
 from my_datasets.builders.encode.nested_columns import ListEncoder, OptionalEncoder
 from my_datasets.builders.encode.scalar_columns import (
@@ -48,7 +47,9 @@ def columns_of(features: tfds.features.FeatureConnector) -> dict[str, ColumnEnco
     return {name: _column(name, features[name]) for name in together}
 
 
-def _entry_names(name: str, info: Any) -> Iterator[bytes]:
+def _entry_names(
+    name: str, info: tfds.features.TensorInfo | dict[str, tfds.features.TensorInfo]
+) -> Iterator[bytes]:
     if isinstance(info, dict):
         for key, inner in info.items():
             yield from _entry_names(f"{name}/{key}", inner)
@@ -110,11 +111,6 @@ class ExampleEncoder:
     """Encodes the examples of one dataset, given its features."""
 
     def __init__(self, features: tfds.features.FeatureConnector) -> None:
-        """Creates a column for each feature.
-
-        Args:
-          features: `builder.info.features`.
-        """
         self._features = features
         self._columns = columns_of(features)
         self._whole = ColumnEncoder("", features, is_whole=True)
@@ -126,7 +122,7 @@ class ExampleEncoder:
         """The names of the top-level features; empty if the features are not a dict."""
         return self._columns.keys() if self._columns else ()
 
-    def own(self, item: Any) -> Any:
+    def own(self, item: object) -> object:
         """Returns a copy of an example, in the form that `rows` takes, unaffected by later changes.
 
         Copies values, reads files and immediately encodes what only TFDS can encode. Returns None
@@ -141,11 +137,8 @@ class ExampleEncoder:
             return dict(item)
         return {name: column.own(item[name]) for name, column in self._columns.items()}
 
-    def rows(self, examples: Sequence[Any]) -> pa.LargeBinaryArray:
+    def rows(self, examples: Values) -> pa.LargeBinaryArray:
         """Returns the framed records of examples as `_generate_examples` yields them.
-
-        Args:
-          examples: Values nested as the features are.
 
         Raises:
           Exception: One of them does not fit its feature; `row` reports which one, and why.
@@ -159,7 +152,7 @@ class ExampleEncoder:
             pieces += column.encode([item[name] for item in examples])
         return _framed(pieces, len(examples))
 
-    def row(self, item: Any) -> pa.LargeBinaryArray:
+    def row(self, item: object) -> pa.LargeBinaryArray:
         """Returns one example's framed record, as an array of length one.
 
         Raises:
@@ -173,7 +166,7 @@ class ExampleEncoder:
             raise_if_not_of_the_example(error, "")
             raise self._misfit(item, error) from error
 
-    def _misfit(self, item: Any, error: Exception) -> InvalidValue:
+    def _misfit(self, item: object, error: Exception) -> InvalidValue:
         if self._columns is None or not isinstance(item, dict) or item.keys() != self.names:
             return located(self._features, item, error)
         for name, column in self._columns.items():

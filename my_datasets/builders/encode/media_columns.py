@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.builders.encode.column import ColumnEncoder
+from my_datasets.builders.encode.column import ColumnEncoder, Values
 from my_datasets.builders.encode.scalar_columns import NumberEncoder
+from my_datasets.core.value_types import Array
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece
 
@@ -103,7 +104,7 @@ def _chunk(name: bytes, data: bytes) -> bytes:
 class ImageEncoder(ColumnEncoder):
     """Encodes images: arrays (as PNG), encoded files, and paths of files."""
 
-    def own(self, value: Any) -> Any:
+    def own(self, value: object) -> object:
         if type(value) is np.ndarray:
             return value.copy()
         if isinstance(value, (str, os.PathLike)) and "://" not in os.fspath(value):
@@ -111,7 +112,7 @@ class ImageEncoder(ColumnEncoder):
                 return _contents(os.fspath(value))
         return value if type(value) is bytes else super().own(value)
 
-    def encode(self, values: list[Any]) -> list[Piece]:
+    def encode(self, values: Values) -> list[Piece]:
         # How a value is encoded depends on that value only, so its bytes never depend on its
         # neighbours.
         files = self._as_files(values)
@@ -131,12 +132,12 @@ class ImageEncoder(ColumnEncoder):
             return self.encode([np.array(image, pixels.dtype) for image in array.to_pylist()])
         return super().encode_arrow(array)
 
-    def _cast(self, flat: pa.Array) -> npt.NDArray[Any]:
+    def _cast(self, flat: pa.Array) -> Array:
         # The cast checks the range, so lists of other integer types may contain pixels, too.
-        pixels: npt.NDArray[Any] = flat.cast(pa.from_numpy_dtype(self.feature.np_dtype)).to_numpy()
+        pixels: Array = flat.cast(pa.from_numpy_dtype(self.feature.np_dtype)).to_numpy()
         return pixels
 
-    def _as_files(self, values: list[Any]) -> list[Any]:
+    def _as_files(self, values: Values) -> list[Any]:
         """Returns arrays and paths as the bytes of image files; leaves other values to TFDS."""
         files: list[Any] = [
             _contents(os.fspath(value))
@@ -160,7 +161,7 @@ class ImageEncoder(ColumnEncoder):
             begin = end
         return files
 
-    def _becomes_png(self, value: Any) -> bool:
+    def _becomes_png(self, value: object) -> bool:
         """Returns whether a value is an array that fits the feature and is not to become a JPEG."""
         shape, dtype = self.feature.shape, self.feature.np_dtype
         return (
@@ -185,7 +186,7 @@ class AudioEncoder(NumberEncoder):
 
     may_read_files = True
 
-    def own(self, value: Any) -> Any:
+    def own(self, value: object) -> object:
         # Anything else is a file or its path, which TFDS reads now because the file may be removed
         # soon.
         return value.copy() if type(value) is np.ndarray else ColumnEncoder.own(self, value)

@@ -2,16 +2,17 @@
 
 import itertools
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import tensorflow_datasets as tfds
 
-from my_datasets.builders.encode.column import ColumnEncoder, is_constant
+from my_datasets.builders.encode.column import ColumnEncoder, Values, is_constant
 from my_datasets.building.units import InvalidValue
-from my_datasets.errors import BuilderError, explain
+from my_datasets.core.value_types import Array
+from my_datasets.errors import BuilderError
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece, spread
 
@@ -22,13 +23,15 @@ class ElementColumn(Protocol):
     def are_safe(self, kinds: set[type]) -> bool:
         """Returns whether a list of scalars of these types can be encoded as a whole."""
 
-    def is_exact(self, values: npt.NDArray[Any]) -> bool:
+    def is_exact(self, values: Array) -> bool:
         """Returns whether an array has exactly the feature's dtype."""
 
-    def cast(self, array: pa.Array) -> Any:
+    def cast(self, array: pa.Array) -> Array | pa.LargeBinaryArray:
         """Converts an Arrow column to the form that `in_lists` takes, or raises `Misfit`."""
 
-    def in_lists(self, values: Any, lengths: npt.NDArray[np.int64]) -> list[Piece]:
+    def in_lists(
+        self, values: Values | Array | pa.LargeBinaryArray, lengths: npt.NDArray[np.int64]
+    ) -> list[Piece]:
         """Returns the map entries of rows that hold `lengths[i]` of the flat `values` each."""
 
 
@@ -42,14 +45,16 @@ class ListEncoder(ColumnEncoder):
         self._of = of
         self._length = feature.get_serialized_info().shape[0]
 
-    def own(self, value: Any) -> Any:
+    def own(self, value: object) -> object:
         if type(value) is np.ndarray:
             return value.copy()
-        if type(value) in (list, tuple) and all(map(is_constant, set(map(type, value)))):
+        if (type(value) is list or type(value) is tuple) and all(
+            map(is_constant, set(map(type, value)))
+        ):
             return list(value)
         return super().own(value)
 
-    def quickly(self, values: list[Any]) -> list[Piece] | None:
+    def quickly(self, values: Values) -> list[Piece] | None:
         kinds = set(map(type, values))
         arrays = kinds == {np.ndarray} and all(value.ndim == 1 for value in values)
         if not arrays and not kinds <= {list, tuple}:
@@ -57,7 +62,7 @@ class ListEncoder(ColumnEncoder):
         lengths = np.array([len(value) for value in values], np.int64)
         if self._length is not None and (lengths != self._length).any():
             return None
-        flat: Any
+        flat: list[object] | Array
         if arrays:
             flat = np.concatenate(values)
             if not self._of.is_exact(flat):
@@ -87,10 +92,10 @@ class OptionalEncoder(ColumnEncoder):
         super().__init__(name, feature)
         self._of = of
 
-    def own(self, value: Any) -> Any:
+    def own(self, value: object) -> object:
         return value if value is None else self._of.own(value)
 
-    def quickly(self, values: list[Any]) -> list[Piece] | None:
+    def quickly(self, values: Values) -> list[Piece] | None:
         given = [value for value in values if value is not None]
         pieces = self._of.quickly(given) if given else encoding.raw([])
         if pieces is None or len(given) == len(values):
@@ -111,10 +116,6 @@ def check_readable(features: tfds.features.FeatureConnector, dataset: str) -> No
     TFDS's readers know the features from the code or from `features.json`. Both must say that a
     value may be missing, and what stands for it.
 
-    Args:
-      features: The features of a dataset.
-      dataset: The dataset's name, for error messages.
-
     Raises:
       BuilderError: A feature is optional in a way that TFDS can write but not read.
     """
@@ -126,38 +127,29 @@ def check_readable(features: tfds.features.FeatureConnector, dataset: str) -> No
             saved = tfds.features.FeatureConnector.from_json(feature.to_json())
             read = saved.get_serialized_info()
         except TypeError:
-            raise _unreadable(
-                dataset,
-                path,
-                feature,
-                "TFDS has no value to stand for a missing tensor of unknown shape.",
-                "leave out optional=True; an empty tensor can stand for no value",
-            ) from None
-        if not (read.optional or in_sequence):
-            raise _unreadable(
-                dataset,
-                path,
-                feature,
-                "TFDS does not write into features.json that it is optional, so nothing without "
-                "this code could read an example that lacks it.",
-                "declare tfds.features.Scalar(np.str_, optional=True): the records are the same",
-            )
-        if info.np_dtype != feature.np_dtype:
-            raise _unreadable(
-                dataset,
-                path,
-                feature,
-                "TFDS does not read optional tensors with encoding=.",
-                "leave out encoding=, or optional=True",
-            )
-        if in_sequence and feature.shape:
-            raise _unreadable(
-                dataset,
-                path,
-                feature,
-                "TFDS does not read optional tensors in sequences.",
-                "leave out optional=True: in a sequence no value may be missing",
-            )
+            why = "TFDS has no value to stand for a missing tensor of unknown shape."
+            fix = "leave out optional=True; an empty tensor can stand for no value"
+        else:
+            if not (read.optional or in_sequence):
+                why = (
+                    "TFDS does not write into features.json that it is optional, so only this "
+                    "code could read an example without it."
+                )
+                fix = "declare tfds.features.Scalar(np.str_, optional=True): the records are equal"
+            elif info.np_dtype != feature.np_dtype:
+                why = "TFDS cannot read optional tensors with encoding=."
+                fix = "leave out encoding=, or optional=True"
+            elif in_sequence and feature.shape:
+                why = "TFDS cannot read optional tensors in sequences."
+                fix = "leave out optional=True: in a sequence no value may be missing"
+            else:
+                continue
+        raise BuilderError(
+            f"The feature {path!r} of {dataset!r} cannot be optional.",
+            f"It is a tfds.features.{type(feature).__name__}.",
+            why,
+            fix=fix,
+        )
 
 
 def _tensors(
@@ -171,14 +163,3 @@ def _tensors(
             yield from _tensors(below, inner, in_sequence=in_sequence)
     elif isinstance(feature, tfds.features.Sequence):  # or its subclass Dataset
         yield from _tensors(path, feature.feature, in_sequence=True)
-
-
-def _unreadable(dataset: str, path: str, feature: Any, why: str, fix: str) -> BuilderError:
-    return BuilderError(
-        explain(
-            f"The feature {path!r} of {dataset!r} cannot be optional.",
-            f"It is a tfds.features.{type(feature).__name__}.",
-            why,
-            fix=fix,
-        )
-    )

@@ -1,7 +1,6 @@
 """Numbers: scalars, and tensors of a fixed shape or with one unknown dimension."""
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,8 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import tensorflow_datasets as tfds
 
-from my_datasets.builders.encode.column import ColumnEncoder, is_constant
+from my_datasets.builders.encode.column import ColumnEncoder, Values, is_constant
 from my_datasets.building.units import InvalidValue
+from my_datasets.core.value_types import Array
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece
 
@@ -27,13 +27,12 @@ class NumberEncoder(ColumnEncoder):
         self._shape = tuple(info.shape)
         self._is_float = self._dtype.kind == "f"
 
-    def own(self, value: Any) -> Any:
-        kind = type(value)
-        if kind is np.ndarray:
+    def own(self, value: object) -> object:
+        if type(value) is np.ndarray:
             return value.copy()
-        return value if is_constant(kind) else super().own(value)
+        return value if is_constant(type(value)) else super().own(value)
 
-    def quickly(self, values: list[Any]) -> list[Piece] | None:
+    def quickly(self, values: Values) -> list[Piece] | None:
         kinds = set(map(type, values))
         if not self._shape:
             if not self.are_safe(kinds):
@@ -78,10 +77,10 @@ class NumberEncoder(ColumnEncoder):
     def are_safe(self, kinds: set[type]) -> bool:
         return all(map(self._is_safe, kinds))
 
-    def is_exact(self, values: npt.NDArray[Any]) -> bool:
+    def is_exact(self, values: Array) -> bool:
         return bool(values.dtype == self._dtype)
 
-    def in_lists(self, values: Any, lengths: npt.NDArray[np.int64]) -> list[Piece]:
+    def in_lists(self, values: Values | Array, lengths: npt.NDArray[np.int64]) -> list[Piece]:
         return self._ragged(np.asarray(values, self._dtype), lengths)
 
     def _is_safe(self, kind: type) -> bool:
@@ -99,21 +98,21 @@ class NumberEncoder(ColumnEncoder):
             expected in (None, found) for expected, found in zip(self._shape, shape, strict=True)
         )
 
-    def cast(self, array: pa.Array) -> npt.NDArray[Any]:
+    def cast(self, array: pa.Array) -> Array:
         is_float = pa.types.is_floating(array.type)
         is_whole = pa.types.is_integer(array.type) or pa.types.is_boolean(array.type)
         if not (is_whole or (is_float and self._is_float)):
             raise InvalidValue(self.name, repr(self.feature), f"values of type {array.type}")
         if not self._is_float and self._dtype.kind != "b":
             array = array.cast(pa.from_numpy_dtype(self._dtype))  # checks the range
-        numbers: npt.NDArray[Any] = array.to_numpy(zero_copy_only=False)
+        numbers: Array = array.to_numpy(zero_copy_only=False)
         return numbers.astype(self._dtype, copy=False)
 
-    def _fixed(self, values: npt.NDArray[Any]) -> list[Piece]:
+    def _fixed(self, values: Array) -> list[Piece]:
         encode = encoding.floats if self._is_float else encoding.integers
         return encode(self.name, values)
 
-    def _ragged(self, values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]) -> list[Piece]:
+    def _ragged(self, values: Array, lengths: npt.NDArray[np.int64]) -> list[Piece]:
         encode = encoding.ragged_floats if self._is_float else encoding.ragged_integers
         return encode(self.name, values, lengths)
 
@@ -123,10 +122,10 @@ class LabelEncoder(ColumnEncoder):
 
     may_read_files = False
 
-    def own(self, value: Any) -> Any:
+    def own(self, value: object) -> object:
         return value if is_constant(type(value)) else super().own(value)
 
-    def quickly(self, values: list[Any]) -> list[Piece] | None:
+    def quickly(self, values: Values) -> list[Piece] | None:
         kinds = set(map(type, values))
         if kinds == {str}:
             try:
@@ -157,7 +156,7 @@ class LabelEncoder(ColumnEncoder):
             raise self._unknown(numbers[wrong][0])
         return pieces
 
-    def _checked(self, numbers: npt.NDArray[Any]) -> list[Piece] | None:
+    def _checked(self, numbers: Array) -> list[Piece] | None:
         classes = self.feature.num_classes
         if classes is None or numbers.dtype.kind not in "iu":
             return None
@@ -174,10 +173,10 @@ class TextEncoder(ColumnEncoder):
 
     may_read_files = False
 
-    def own(self, value: Any) -> Any:
+    def own(self, value: object) -> object:
         return value if is_constant(type(value)) else super().own(value)
 
-    def quickly(self, values: list[Any]) -> list[Piece] | None:
+    def quickly(self, values: Values) -> list[Piece] | None:
         if not self.are_safe(set(map(type, values))):
             return None
         return encoding.binaries(self.name, pa.array(values, pa.large_binary()))
@@ -188,7 +187,7 @@ class TextEncoder(ColumnEncoder):
     def are_safe(self, kinds: set[type]) -> bool:
         return kinds <= {str, bytes}
 
-    def is_exact(self, values: npt.NDArray[Any]) -> bool:  # noqa: ARG002
+    def is_exact(self, values: Array) -> bool:  # noqa: ARG002
         return False  # arrays of texts are rare, and come in several kinds
 
     def cast(self, array: pa.Array) -> pa.LargeBinaryArray:
@@ -198,19 +197,13 @@ class TextEncoder(ColumnEncoder):
             raise InvalidValue(self.name, repr(self.feature), f"values of type {array.type}")
         return array.cast(pa.large_binary())
 
-    def in_lists(self, values: Any, lengths: npt.NDArray[np.int64]) -> list[Piece]:
+    def in_lists(
+        self, values: Values | pa.LargeBinaryArray, lengths: npt.NDArray[np.int64]
+    ) -> list[Piece]:
         flat = pa.array(values, pa.large_binary()) if isinstance(values, list) else values
         return encoding.ragged_binaries(self.name, flat, lengths)
 
 
 def is_text(kind: pa.DataType) -> bool:
     """Returns whether an Arrow type is a string or binary type."""
-    return any(
-        test(kind)
-        for test in (
-            pa.types.is_string,
-            pa.types.is_large_string,
-            pa.types.is_binary,
-            pa.types.is_large_binary,
-        )
-    )
+    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())

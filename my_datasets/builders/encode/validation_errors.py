@@ -5,7 +5,6 @@ import os
 import subprocess
 import traceback
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -13,7 +12,7 @@ from tensorflow_datasets.core import example_serializer
 
 from my_datasets.building.units import InvalidValue
 from my_datasets.dependencies import missing_dependency, missing_program
-from my_datasets.errors import MissingDependencyError, MyDatasetsError, explain
+from my_datasets.errors import MissingDependencyError, MyDatasetsError
 
 # Errors for a path that is not a readable file: the example names a wrong path.
 _WRONG_PATHS = frozenset(
@@ -31,10 +30,6 @@ _OF_TENSORFLOW = frozenset(
 def raise_if_not_of_the_example(error: Exception, feature: str) -> None:
     """Raises errors that are not the example's fault, for which none may be quarantined.
 
-    Args:
-      error: The error raised while encoding a value.
-      feature: The name of the value's feature.
-
     Raises:
       MissingDependencyError: A program or a module is not installed.
       Exception: The error itself, if the machine lacks memory, disk space or permission, if a
@@ -51,10 +46,8 @@ def raise_if_not_of_the_example(error: Exception, feature: str) -> None:
             raise missing_dependency(link.name, needed_for=needed_for) from error
         if isinstance(link, ImportError):
             raise MissingDependencyError(
-                explain(
-                    f"A module that is needed for {needed_for} cannot be imported: {link}",
-                    fix="install it anew, with the libraries of the system that it names",
-                )
+                f"A module needed for {needed_for} cannot be imported: {link}",
+                fix="reinstall it, with the system libraries that it names",
             ) from error
         if _is_of_the_machine(link):
             raise error
@@ -94,15 +87,17 @@ def _is_of_the_machine(error: BaseException) -> bool:
 
 
 def located(
-    feature: tfds.features.FeatureConnector, value: Any, error: Exception, path: str = ""
+    feature: tfds.features.FeatureConnector, value: object, error: Exception, path: str = ""
 ) -> InvalidValue:
     """Describes what is wrong with a value, at the innermost feature that can be identified."""
     if isinstance(feature, tfds.features.FeaturesDict):
         if not isinstance(value, dict) or value.keys() != feature.keys():
-            is_dict = isinstance(value, dict)
-            found = f"the keys {sorted(map(str, value))}" if is_dict else _shortly(value)
+            if isinstance(value, dict):
+                found = f"the keys {sorted(map(str, value))}"
+            else:
+                found = _shortly(value)
             return InvalidValue(path, f"the keys {sorted(feature.keys())}", found)
-        parts: Iterator[tuple[str, Any, Any]] = (
+        parts: Iterator[tuple[str, tfds.features.FeatureConnector, object]] = (
             (f"{path}/{key}" if path else key, feature[key], value[key]) for key in feature
         )
     elif type(feature) is tfds.features.Sequence and isinstance(value, (list, tuple)):
@@ -116,7 +111,7 @@ def located(
     return InvalidValue(path, repr(feature), f"{_shortly(value)}: {error}")
 
 
-def _failure(feature: tfds.features.FeatureConnector, value: Any) -> Exception | None:
+def _failure(feature: tfds.features.FeatureConnector, value: object) -> Exception | None:
     serializer = example_serializer.ExampleSerializer({"value": feature.get_serialized_info()})
     try:
         serializer.get_tf_example({"value": feature.encode_example(value)})
@@ -125,7 +120,7 @@ def _failure(feature: tfds.features.FeatureConnector, value: Any) -> Exception |
     return None
 
 
-def _shortly(value: Any) -> str:
+def _shortly(value: object) -> str:
     kind = type(value).__name__
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype}, shape {value.shape}"

@@ -16,13 +16,16 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import SourceError
 from my_datasets.sources.files.file import SourceFile
 from my_datasets.storage.file_systems import buffered, file_system
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 # Separates the path of an archive from that of a file in it.
 SEPARATOR = "::"
@@ -36,6 +39,7 @@ _MOST_FILES = 10_000_000
 _UNREADABLE = (
     OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError,
 )  # fmt: skip
+_UNPACK = "if you trust it, unpack it and pass the directory"
 # Files that need random access are read into memory.
 _LARGEST_IN_MEMORY = 1 << 30
 
@@ -59,7 +63,7 @@ class Member(SourceFile):
         """Always False: only an uncompressed tar would allow random access."""
         return False
 
-    def open(self) -> Any:
+    def open(self) -> pa.BufferReader:
         """Returns the file, read into memory.
 
         Raises:
@@ -67,16 +71,14 @@ class Member(SourceFile):
         """
         if self.size > _LARGEST_IN_MEMORY:
             raise SourceError(
-                explain(
-                    f"{self} has {self.size:,} bytes: too many to hold in memory.",
-                    f"Expected at most {_LARGEST_IN_MEMORY:,} of a file of its kind in an archive",
-                    fix="unpack the archive first",
-                )
+                f"{self} has {self.size:,} bytes, which is too much to read into memory.",
+                f"Expected at most {_LARGEST_IN_MEMORY:,} bytes for such a file in an archive",
+                fix="unpack the archive first",
             )
         with self._raw() as stream:
             return pa.BufferReader(stream.read())
 
-    def stream(self) -> Any:
+    def stream(self) -> pa.NativeFile:
         """Opens the file for sequential reading, decompressed."""
         found = pa.PythonFile(self._raw(), mode="r")
         return pa.CompressedInputStream(found, self.codec) if self.codec else found
@@ -89,16 +91,11 @@ class Member(SourceFile):
 
 
 class _Bytes(io.RawIOBase):
-    """The bytes of a member, read sequentially."""
+    """The bytes of a member, read sequentially; `stream` has only them if `at` is None."""
 
-    def __init__(self, stream: Any, at: int | None, member: Member) -> None:
-        """Opens the member.
-
-        Args:
-          stream: The member's own bytes, or those of the whole archive.
-          at: The member's offset in the archive; None if `stream` has the member's own bytes.
-          member: The member.
-        """
+    def __init__(
+        self, stream: io.BufferedIOBase | IO[bytes], at: int | None, member: Member
+    ) -> None:
         self._stream = stream
         self._at = at
         self._member = member
@@ -107,8 +104,9 @@ class _Bytes(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
-        wanted = min(len(buffer), self._left)
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        view = memoryview(buffer).cast("B")
+        wanted = min(len(view), self._left)
         try:
             if self._at is not None:
                 self._stream.seek(self._at + self._member.size - self._left)
@@ -117,16 +115,14 @@ class _Bytes(io.RawIOBase):
             raise self._damaged(str(error)) from error
         if len(data) < wanted and not data:
             raise self._damaged("it ends too early")
-        buffer[: len(data)] = data
+        view[: len(data)] = data
         self._left -= len(data)
         return len(data)
 
     def _damaged(self, reason: str) -> SourceError:
         return SourceError(
-            explain(
-                f"{self._member} is damaged: {reason}",
-                fix="get the archive again",
-            )
+            f"{self._member} is damaged: {reason}",
+            fix="download the archive again",
         )
 
 
@@ -155,11 +151,9 @@ def members(archive: str) -> list[Member]:
         found = list(_in_tar(archive, size) if _is_tar(archive) else _in_zip(archive))
     except _UNREADABLE as error:
         raise SourceError(
-            explain(
-                f"{archive} is no archive that can be read: {error}",
-                "Expected a zip file, or a tar file, plain or with gzip, bzip2 or xz",
-                fix="see whether the file is whole, and what it is",
-            )
+            f"{archive} cannot be read as an archive: {error}",
+            "Expected a zip file, or a tar file, uncompressed or with gzip, bzip2 or xz",
+            fix="check that the file is complete, and what it is",
         ) from error
     _check_size(archive, sum(member.size for member in found), size)
     _check_names(archive, found)
@@ -203,22 +197,18 @@ def _member(archive: str, entry: str, size: int, at: int | None) -> Member:
 
 def _refuse(archive: str, entry: str, what: str) -> None:
     raise SourceError(
-        explain(
-            f"{archive} cannot be read in place: {entry!r} {what}.",
-            "Expected files and directories, nothing else",
-            fix="unpack it yourself, if you trust it, and give the directory",
-        )
+        f"{archive} cannot be read in place: {entry!r} {what}.",
+        "Expected only files and directories",
+        fix=_UNPACK,
     )
 
 
 def _check_size(archive: str, size: int, compressed: int) -> None:
     if size > max(_BOMB_SIZE, _BOMB_RATIO * compressed):
         raise SourceError(
-            explain(
-                f"{archive} holds {size:,} bytes or more in {compressed:,}: it may be a bomb.",
-                f"Expected at most {_BOMB_RATIO} times its size, or {_BOMB_SIZE >> 30} GiB",
-                fix="unpack it yourself, if you trust it, and give the directory",
-            )
+            f"{archive} may be a bomb: it expands from {compressed:,} to at least {size:,} bytes.",
+            f"Expected at most {_BOMB_RATIO} times its size, or {_BOMB_SIZE >> 30} GiB",
+            fix=_UNPACK,
         )
 
 
@@ -227,22 +217,15 @@ def _check_names(archive: str, found: list[Member]) -> None:
     for member in found:
         if member.name in seen:
             raise SourceError(
-                explain(
-                    f"{archive} holds two files called {member.name!r}.",
-                    fix="unpack it yourself, and give the directory",
-                )
+                f"{archive} contains two files called {member.name!r}.",
+                fix=_UNPACK,
             )
         seen.add(member.name)
 
 
 def _check_count(archive: str, count: int) -> None:
     if count > _MOST_FILES:
-        raise SourceError(
-            explain(
-                f"{archive} holds more than {_MOST_FILES:,} files.",
-                fix="unpack it yourself, if you trust it, and give the directory",
-            )
-        )
+        raise SourceError(f"{archive} contains more than {_MOST_FILES:,} files.", fix=_UNPACK)
 
 
 @functools.lru_cache(maxsize=8)
@@ -255,8 +238,7 @@ def _is_tar(archive: str) -> bool:
     return archive.lower().endswith(_TARS)
 
 
-def _decompressed(archive: str) -> Any:
-    """Returns the bytes of a tar, decompressed."""
+def _decompressed(archive: str) -> io.BufferedIOBase:
     name = archive.lower()
     source = buffered(archive)
     if name.endswith((".gz", ".tgz")):

@@ -11,7 +11,7 @@ import os
 import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,11 @@ import pyarrow.compute as pc
 from my_datasets.core.machine import cores
 from my_datasets.storage.file_systems import buffered, file_system
 
+if TYPE_CHECKING:
+    import rapidgzip
+
+    Decompressed: TypeAlias = rapidgzip.RapidgzipFile | rapidgzip.IndexedBzip2File
+
 # The codecs that rapidgzip supports.
 _CODECS = ("gzip", "bz2")
 # Smaller files, in bytes, are decompressed as a whole before parallel readers would have started.
@@ -27,6 +32,9 @@ SMALLEST = 8 << 20
 _CORES_TO_GAIN = 4
 # The number of indexes that are kept. Each is about 1/50 of the size of its file.
 _MOST_NOTES = 16
+
+# Seek points, as rapidgzip exports them.
+Notes: TypeAlias = Any
 
 
 @dataclass(frozen=True)
@@ -48,10 +56,10 @@ class FileState:
 class _Opened:
     snapshot: FileState
     process: int
-    stream: Any
+    stream: "Decompressed"
 
 
-_notes: dict[FileState, Any] = {}
+_notes: dict[FileState, Notes] = {}
 # One file stays open: loading an index takes as long as reading many parts.
 _opened: _Opened | None = None
 # Files opened by the process this one was forked from: closing them would wait for its threads.
@@ -59,40 +67,29 @@ _inherited: list[_Opened] = []
 
 
 def supports_random_access(codec: str | None, size: int) -> bool:
-    """Returns whether random access to a compressed file is possible and worthwhile.
-
-    Args:
-      codec: Its compression.
-      size: Its size in bytes.
-    """
+    """Returns whether random access to a compressed file is possible and worthwhile."""
     return (
         codec in _CODECS and size >= SMALLEST and importlib.util.find_spec("rapidgzip") is not None
     )
 
 
-def read_all(snapshot: FileState, codec: str, raw: Callable[[], Any]) -> "_Noting":
+def read_all(snapshot: FileState, codec: str, raw: Callable[[], io.IOBase | str]) -> "IndexedFile":
     """Opens a file for reading it once from beginning to end, decompressed with all cores.
 
     Discards the index of an earlier read: not every store reports when a file was modified.
-
-    Args:
-      snapshot: The file.
-      codec: Its compression.
-      raw: Opens it.
     """
     close()
     _notes.pop(snapshot, None)
     # Threads that start inside a gzip file lack the preceding window and take more than twice as
     # long as a single thread: on two cores, 0.8 s rather than 0.5 s for 184 MB.
     threads = cores() if codec == "bz2" or cores() >= _CORES_TO_GAIN else 1
-    return _Noting(snapshot, codec, _decompressed(codec, raw(), threads))
+    return IndexedFile(snapshot, codec, _decompressed(codec, raw(), threads))
 
 
-def open_random_access(snapshot: FileState, codec: str, raw: Callable[[], Any]) -> io.RawIOBase:
-    """Returns the decompressed file for random access; the caller must not close it.
-
-    The arguments are those of `read_all`.
-    """
+def open_random_access(
+    snapshot: FileState, codec: str, raw: Callable[[], io.IOBase | str]
+) -> io.RawIOBase:
+    """Returns the decompressed file for random access; the caller must not close it."""
     global _opened
     if _opened is not None and (_opened.snapshot, _opened.process) != (snapshot, os.getpid()):
         close()
@@ -118,16 +115,17 @@ def close() -> None:
 atexit.register(close)
 
 
-class _Noting:
+class IndexedFile:
     """A decompressed file whose index is kept once it has been read to its end."""
 
-    def __init__(self, snapshot: FileState, codec: str, stream: Any) -> None:
+    def __init__(self, snapshot: FileState, codec: str, stream: "Decompressed") -> None:
         """Takes ownership of the stream, which is closed with this object."""
         self._snapshot = snapshot
         self._codec = codec
         self._stream = stream
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1) -> bytes:
+        """Returns the next bytes; empty at the end of the file."""
         data: bytes = self._stream.read(size)
         if not data:
             while len(_notes) >= _MOST_NOTES:
@@ -135,14 +133,14 @@ class _Noting:
             _notes[self._snapshot] = _notes_of(self._stream, self._codec)
         return data
 
-    def __enter__(self) -> "_Noting":
+    def __enter__(self) -> "IndexedFile":
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._stream.close()
 
 
-def _decompressed(codec: str, raw: Any, threads: int) -> Any:
+def _decompressed(codec: str, raw: io.IOBase | str, threads: int) -> "Decompressed":
     import rapidgzip
 
     if codec == "bz2":
@@ -150,7 +148,7 @@ def _decompressed(codec: str, raw: Any, threads: int) -> Any:
     return rapidgzip.open(raw, parallelization=threads)
 
 
-def _notes_of(stream: Any, codec: str) -> Any:
+def _notes_of(stream: "Decompressed", codec: str) -> Notes:
     if codec == "bz2":
         return stream.block_offsets()
     notes = io.BytesIO()
@@ -158,7 +156,7 @@ def _notes_of(stream: Any, codec: str) -> Any:
     return notes.getvalue()
 
 
-def _take_notes(stream: Any, codec: str, notes: Any) -> None:
+def _take_notes(stream: "Decompressed", codec: str, notes: Notes) -> None:
     if codec == "bz2":
         stream.set_block_offsets(notes)
     else:
@@ -195,7 +193,7 @@ class SourceFile:
         """Whether parts of it can be read in parallel."""
         return self.codec is None or supports_random_access(self.codec, self.size)
 
-    def read_all(self) -> Any:
+    def read_all(self) -> "pa.NativeFile | IndexedFile":
         """Opens the file for reading it once from beginning to end, decompressed."""
         if self.codec is not None and self.is_splittable:
             return read_all(self._snapshot, self.codec, self._raw)
@@ -221,25 +219,21 @@ class SourceFile:
     def _snapshot(self) -> FileState:
         return FileState(self.location, self.size, self.modified)
 
-    def _raw(self) -> Any:
+    def _raw(self) -> io.IOBase | str:
         return buffered(self.location) if "://" in self.location else self.location
 
-    def open(self) -> Any:
-        """Opens the file for random access, without decompressing it, as a `pyarrow.NativeFile`."""
+    def open(self) -> pa.NativeFile:
+        """Opens the file for random access, without decompressing it."""
         system, path = file_system(self.location)
         return system.open_input_file(path)
 
-    def stream(self) -> Any:
+    def stream(self) -> pa.NativeFile:
         """Opens the file for sequential reading, decompressed."""
         system, path = file_system(self.location)
         return system.open_input_stream(path, compression=self.codec)
 
     def row_key(self, number: int) -> str | int:
-        """Returns the default key of a row: its number, prefixed with the file's `name` if set.
-
-        Args:
-          number: The row's number, counted from 0.
-        """
+        """Returns the default key of a row: its number (from 0), prefixed with `name` if set."""
         return f"{self.name}:{number}" if self.name else number
 
     def row_keys(self, first: int, count: int) -> pa.Array:

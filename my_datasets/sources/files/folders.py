@@ -8,18 +8,19 @@ import os
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
+import tensorflow_datasets as tfds
 
 from my_datasets.building.units import InvalidValue
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import SourceError
 from my_datasets.sources.files import archives
 from my_datasets.sources.files.file import CODECS, SourceFile
 from my_datasets.sources.source import Source
-from my_datasets.sources.types import label_feature
+from my_datasets.sources.types import Rows
 from my_datasets.storage.file_systems import file_system
 
 Where = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -51,11 +52,9 @@ def files(where: Where, endings: Iterable[str] = ()) -> list[SourceFile]:
         matches = list(found_at)
         if not matches:
             raise SourceError(
-                explain(
-                    f"There is no file to read at {text}.",
-                    f"Expected files that end with {', '.join(endings)}" if endings else "",
-                    fix="give a file, a directory or a pattern such as 'folder/*.csv'",
-                )
+                f"There is no file to read at {text}.",
+                f"Expected files that end with {', '.join(endings)}" if endings else "",
+                fix="pass a file, a directory or a pattern such as 'folder/*.csv'",
             )
         found.update((file.location, file) for file in matches)
     if len(found) == 1:
@@ -137,8 +136,17 @@ _FILES, _BYTES = 256, 16 << 20
 # A larger file is considered an error.
 LARGEST_FILE = 1 << 30
 
+
+class InMemory(Protocol):
+    """A decoded value."""
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in memory."""
+
+
 # Converts a file's bytes to an example's value, or describes what is wrong with them.
-Convert = Callable[[bytes], Any]
+Convert = Callable[[bytes], "bytes | InMemory | Misfit"]
 
 
 def binary_files(
@@ -166,7 +174,7 @@ def folder(
     labels: bool,
     convert: Convert | None = None,
     kind: pa.DataType | None = None,
-    feature: Callable[[], Any] | None = None,
+    feature: Callable[[], tfds.features.FeatureConnector] | None = None,
 ) -> Source:
     """Returns an example for each file: its value, `file_name`, and `label` if requested.
 
@@ -182,20 +190,20 @@ def folder(
       SourceError: A file is in no directory that could be its class.
     """
     fields = [(column, kind or pa.large_binary()), ("file_name", pa.large_string())]
-    special = {column: feature} if feature is not None else {}
+    special: dict[str, Callable[[], tfds.features.FeatureConnector]] = (
+        {column: feature} if feature is not None else {}
+    )
     if labels:
         classes = [_class_of(file) for file in found]
         if len(found) > 1 and not all(posixpath.dirname(file.name) for file in found):
             loose = next(file for file in found if not posixpath.dirname(file.name))
             raise SourceError(
-                explain(
-                    f"{loose} lies in no directory that could be its class.",
-                    f"Expected directories such as {classes[0]} with the files of a class each",
-                    fix="give the directory above those of the classes, or labels=False",
-                )
+                f"{loose} is not in a directory that could be its class.",
+                f"Expected one directory per class, such as {classes[0]}",
+                fix="pass the parent directory of the classes, or labels=False",
             )
         fields.append(("label", pa.large_string()))
-        special["label"] = functools.partial(label_feature, tuple(sorted(set(classes))))
+        special["label"] = functools.partial(tfds.features.ClassLabel, names=sorted(set(classes)))
     schema = pa.schema(fields)
     units = [found[i : i + _FILES] for i in range(0, len(found), _FILES)]
     return Source(_FileReader(schema, convert), units, schema, special=special)
@@ -206,9 +214,9 @@ class _FileReader:
     schema: pa.Schema
     convert: Convert | None = None
 
-    def __call__(self, group: Sequence[SourceFile]) -> Iterator[tuple[Any, Any]]:
+    def __call__(self, group: Sequence[SourceFile]) -> Iterator[Rows]:
         column = self.schema.names[0]
-        rows: list[tuple[SourceFile, Any]] = []
+        rows: list[tuple[SourceFile, bytes | InMemory]] = []
         size = 0
         for file in group:
             key = _name(file)
@@ -218,12 +226,11 @@ class _FileReader:
                 continue
             try:
                 with file.open() as stream:
-                    value = stream.read()
+                    data: bytes = stream.read()
             except SourceError as error:
-                yield key, caused(error, column, "a whole file", "a damaged one")
+                yield key, caused(error, column, "a complete file", "a damaged one")
                 continue
-            if self.convert is not None:
-                value = self.convert(value)
+            value = data if self.convert is None else self.convert(data)
             if isinstance(value, InvalidValue):
                 yield key, value
                 continue
@@ -235,9 +242,11 @@ class _FileReader:
         if rows:
             yield self._batch(rows)
 
-    def _batch(self, rows: list[tuple[SourceFile, Any]]) -> tuple[pa.Array, pa.RecordBatch]:
+    def _batch(
+        self, rows: list[tuple[SourceFile, bytes | InMemory]]
+    ) -> tuple[pa.Array, pa.RecordBatch]:
         names = [_name(file) for file, _ in rows]
-        columns = [[value for _, value in rows], names]
+        columns: list[list[Any]] = [[value for _, value in rows], names]
         if "label" in self.schema.names:
             columns.append([_class_of(file) for file, _ in rows])
         keys = pa.array(names)

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from my_datasets.building.units import Generator
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import SourceError
 from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.files.folders import Where, files
 from my_datasets.sources.source import Source
-from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
+from my_datasets.sources.types import Rows, check_key, stored, stored_schema, with_nulls
 
 # Maximum number of rows per batch.
 _AT_ONCE = 16_384
@@ -32,12 +30,11 @@ def parquet(where: Where, *, key: str | None = None) -> Source:
     Raises:
       SourceError: There is no such file, it is not a Parquet file, or its columns differ.
     """
-    return _in_groups(
-        files(where, (".parquet", ".pq")), "a Parquet file", _row_groups, _ParquetReader, key
-    )
+    found = files(where, (".parquet", ".pq"))
+    return _in_groups(found, "a Parquet file", _row_groups, _parquet_batches, key)
 
 
-def _row_groups(stream: Any) -> tuple[pa.Schema, list[int], frozenset[str]]:
+def _row_groups(stream: pa.NativeFile) -> tuple[pa.Schema, list[int], frozenset[str]]:
     with pq.ParquetFile(stream) as opened:
         groups = [opened.metadata.row_group(i) for i in range(opened.num_row_groups)]
         # Statistics, if there are any, count the nulls of columns that are not nested.
@@ -50,22 +47,13 @@ def _row_groups(stream: Any) -> tuple[pa.Schema, list[int], frozenset[str]]:
         return opened.schema_arrow, [group.num_rows for group in groups], frozenset(nullable)
 
 
-def _has_no_null(statistics: Any) -> bool:
+def _has_no_null(statistics: pq.Statistics | None) -> bool:
     return statistics is not None and statistics.has_null_count and statistics.null_count == 0
 
 
-@dataclass(frozen=True)
-class _ParquetReader:
-    schema: pa.Schema
-    key: str | None
-
-    def __call__(self, unit: tuple[SourceFile, range, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
-        file, groups, row = unit
-        with file.open() as stream, pq.ParquetFile(stream) as opened:
-            for batch in opened.iter_batches(_AT_ONCE, row_groups=groups, use_threads=False):
-                batch = stored(batch.replace_schema_metadata(None), self.schema)
-                yield self.key or file.row_keys(row, batch.num_rows), batch
-                row += batch.num_rows
+def _parquet_batches(stream: pa.NativeFile, groups: range) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(stream) as opened:
+        yield from opened.iter_batches(_AT_ONCE, row_groups=groups, use_threads=False)
 
 
 def feather(where: Where, *, key: str | None = None) -> Source:
@@ -81,10 +69,10 @@ def feather(where: Where, *, key: str | None = None) -> Source:
       SourceError: There is no such file, it is not a Feather file, or its columns differ.
     """
     found = files(where, (".feather", ".arrow", ".ipc"))
-    return _in_groups(found, "a Feather file of version 2", _record_batches, _FeatherReader, key)
+    return _in_groups(found, "a Feather file of version 2", _record_batches, _feather_batches, key)
 
 
-def _record_batches(stream: Any) -> tuple[pa.Schema, list[int], frozenset[str]]:
+def _record_batches(stream: pa.NativeFile) -> tuple[pa.Schema, list[int], frozenset[str]]:
     with pa.ipc.open_file(stream) as opened:
         schema = opened.schema
         first = opened.get_batch(0) if opened.num_record_batches else None
@@ -97,27 +85,34 @@ def _record_batches(stream: Any) -> tuple[pa.Schema, list[int], frozenset[str]]:
         return schema, groups, nullable
 
 
+def _feather_batches(stream: pa.NativeFile, groups: range) -> Iterator[pa.RecordBatch]:
+    with pa.ipc.open_file(stream) as opened:
+        for number in groups:
+            whole = opened.get_batch(number)
+            for begin in range(0, whole.num_rows, _AT_ONCE):
+                yield whole.slice(begin, _AT_ONCE)
+
+
 @dataclass(frozen=True)
-class _FeatherReader:
+class _Reader:
+    batches: Callable[[pa.NativeFile, range], Iterator[pa.RecordBatch]]
     schema: pa.Schema
     key: str | None
 
-    def __call__(self, unit: tuple[SourceFile, range, int]) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    def __call__(self, unit: tuple[SourceFile, range, int]) -> Iterator[Rows]:
         file, groups, row = unit
-        with file.open() as stream, pa.ipc.open_file(stream) as opened:
-            for number in groups:
-                whole = opened.get_batch(number).replace_schema_metadata(None)
-                for begin in range(0, whole.num_rows, _AT_ONCE):
-                    batch = stored(whole.slice(begin, _AT_ONCE), self.schema)
-                    yield self.key or file.row_keys(row, batch.num_rows), batch
-                    row += batch.num_rows
+        with file.open() as stream:
+            for batch in self.batches(stream, groups):
+                batch = stored(batch.replace_schema_metadata(None), self.schema)
+                yield self.key or file.row_keys(row, batch.num_rows), batch
+                row += batch.num_rows
 
 
 def _in_groups(
     found: list[SourceFile],
     kind: str,
-    groups_of: Callable[[Any], tuple[pa.Schema, list[int], frozenset[str]]],
-    reader: Callable[[pa.Schema, str | None], Generator],
+    groups_of: Callable[[pa.NativeFile], tuple[pa.Schema, list[int], frozenset[str]]],
+    batches: Callable[[pa.NativeFile, range], Iterator[pa.RecordBatch]],
     key: str | None,
 ) -> Source:
     """Returns the rows of files that store them in groups, from which units are made.
@@ -127,7 +122,7 @@ def _in_groups(
       kind: The expected file type, for error messages.
       groups_of: Returns the columns of an open file, the number of rows in each group, and the
         columns that may contain nulls.
-      reader: Creates the reader of units: (file, group numbers, number of the first row).
+      batches: Yields the rows of some groups of an open file.
       key: The column of the keys.
     """
     first: pa.Schema | None = None
@@ -139,24 +134,22 @@ def _in_groups(
                 schema, groups, with_null = groups_of(stream)
         except pa.ArrowInvalid as error:
             raise SourceError(
-                explain(f"{file} is not {kind}: {error}", fix="see whether the file is whole")
+                f"{file} is not {kind}: {error}", fix="check that the file is complete"
             ) from error
         schema = schema.remove_metadata()
         if first is not None and not schema.equals(first):
             raise SourceError(
-                explain(
-                    f"{file} has other columns than {found[0]}.",
-                    f"Expected: {_listed(first)}",
-                    f"Found: {_listed(schema)}",
-                    fix="read files of different columns as different sources",
-                )
+                f"The columns of {file} differ from those of {found[0]}.",
+                f"Expected: {_listed(first)}",
+                f"Found: {_listed(schema)}",
+                fix="read files with different columns as separate sources",
             )
         first = schema
         nullable |= with_null
         units += [(file, *unit) for unit in _units(groups)]
     stored_as = stored_schema(first)
     check_key(key, stored_as, found[0])
-    return Source(reader(stored_as, key), units, stored_as, nullable)
+    return Source(_Reader(batches, stored_as, key), units, stored_as, nullable)
 
 
 def _units(rows: list[int]) -> Iterator[tuple[range, int]]:

@@ -9,13 +9,20 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from my_datasets.building.units import InvalidValue
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import SourceError
 from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.files.folders import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.tables import text_rows
 from my_datasets.sources.tables.text_rows import TextReader, parts_of, shown
-from my_datasets.sources.types import MOST_COLUMNS, check_names, stored, stored_schema, with_nulls
+from my_datasets.sources.types import (
+    MOST_COLUMNS,
+    check_columns,
+    check_names,
+    stored,
+    stored_schema,
+    with_nulls,
+)
 
 # How many bytes at the beginning of the first file types are inferred from.
 _SAMPLE = 4 << 20
@@ -66,15 +73,8 @@ def csv(
     names = list(columns) if columns is not None else _names(found, dialect, skip_rows)
     if columns is not None:
         check_names(columns)
-    unknown = sorted({*(types or {}), *([key] if key is not None else [])} - set(names))
-    if unknown:
-        raise SourceError(
-            explain(
-                f"{found[0]} has no column {', '.join(map(repr, unknown))}.",
-                f"Its columns: {', '.join(names)}",
-                fix="choose among those, or name them with columns=[...]",
-            )
-        )
+    used = {*(types or {}), *([key] if key is not None else [])}
+    check_columns(used, names, found[0], "choose from those, or name them with columns=[...]")
     skip = skip_rows + (columns is None)
     schema, nullable = _guessed(found[0], names, types or {}, dialect, skip)
     parser = _Parser(dialect, schema, stored_schema(schema), frozenset(types or {}))
@@ -105,23 +105,23 @@ class _Dialect:
         for name, mark in (("delimiter", self.delimiter), ("quote", self.quote)):
             if mark is not None and not (len(mark) == 1 and mark.isascii()):
                 raise SourceError(
-                    explain(
-                        f"The {name} {mark!r} cannot be read.",
-                        "Expected one character of ASCII",
-                        fix=f"convert the file, or give another {name}",
-                    )
+                    f"The {name} {mark!r} is not supported.",
+                    "Expected one ASCII character",
+                    fix=f"convert the file, or pass another {name}",
                 )
         if "\na".encode(self.encoding) != b"\na":
             raise SourceError(
-                explain(
-                    f"Files in {self.encoding} cannot be read in parts.",
-                    "Expected an encoding in which newlines are those of ASCII",
-                    fix="convert the file to UTF-8 first",
-                )
+                f"Files in {self.encoding} cannot be read in parts.",
+                "Expected an encoding in which newlines are those of ASCII",
+                fix="convert the file to UTF-8",
             )
 
     def read(
-        self, data: bytes, names: list[str] | None, types: Mapping[str, pa.DataType], **parse: Any
+        self,
+        data: bytes,
+        names: list[str] | None,
+        types: Mapping[str, pa.DataType],
+        **parse: object,
     ) -> pa.Table:
         """Parses rows; raises `ArrowInvalid`."""
         nulls = {} if self.null_values is None else {"null_values": list(self.null_values)}
@@ -167,13 +167,13 @@ class _Parser:
         found = _CONVERSION.search(str(error))
         if found is not None:
             field = self.schema.field(int(found[1]))
-            how = "" if field.name in self.given else ", as guessed (types={...} says otherwise)"
+            how = "" if field.name in self.given else ", as inferred (types={...} overrides it)"
             value = found[3].removeprefix("invalid value ").strip()
             return InvalidValue(field.name, f"a value of type {field.type}{how}", value)
         counts = _COUNTS.search(str(error))
         if counts is not None:
             return InvalidValue("", f"{counts[1]} columns", f"{counts[2]} columns: {shown(data)}")
-        return InvalidValue("", "one row", f"{shown(data)}, which is read as {rows}")
+        return InvalidValue("", "one row", f"{shown(data)}, which parses as {rows}")
 
 
 def _names(found: list[SourceFile], dialect: _Dialect, skip_rows: int) -> list[str]:
@@ -183,10 +183,8 @@ def _names(found: list[SourceFile], dialect: _Dialect, skip_rows: int) -> list[s
         head = text_rows.first_rows(file, 1 << 16, quote=dialect.quote, at_least=skip_rows + 1)
         if len(head) <= skip_rows:
             raise SourceError(
-                explain(
-                    f"{file} has no header: it ends before it.",
-                    fix="leave the file out, or lower skip_rows",
-                )
+                f"{file} ends before its header.",
+                fix="leave the file out, or reduce skip_rows",
             )
         header = head.part(skip_rows, skip_rows + 1)
         many = header.count(dialect.delimiter.encode(dialect.encoding)) + 1
@@ -196,12 +194,10 @@ def _names(found: list[SourceFile], dialect: _Dialect, skip_rows: int) -> list[s
         check_names(names, file)
         if first and names != first:
             raise SourceError(
-                explain(
-                    f"{file} has other columns than {found[0]}.",
-                    f"Expected: {', '.join(first)}",
-                    f"Found: {', '.join(names)}",
-                    fix="read files of different columns as different sources",
-                )
+                f"The columns of {file} differ from those of {found[0]}.",
+                f"Expected: {', '.join(first)}",
+                f"Found: {', '.join(names)}",
+                fix="read files with different columns as separate sources",
             )
         first = names
     return first
@@ -229,9 +225,7 @@ def _guessed(
     missing = [name for name in names if name not in found and name not in types]
     if missing:
         raise SourceError(
-            explain(
-                f"{file} has no row from which types could be guessed.",
-                fix="give the types of all columns with types={...}",
-            )
+            f"{file} has no row from which types could be inferred.",
+            fix="pass the types of all columns with types={...}",
         )
     return pa.schema([(name, types.get(name) or found[name]) for name in names]), nullable

@@ -6,18 +6,21 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.errors import SourceError, explain
+from my_datasets.core.value_types import Array
+from my_datasets.errors import SourceError
 from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.files.folders import Where, files
 from my_datasets.sources.source import Source
-from my_datasets.sources.types import check_key, stored, stored_schema, with_nulls
+from my_datasets.sources.types import Rows, check_key, stored, stored_schema, with_nulls
 from my_datasets.storage.file_systems import buffered
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 # Rows per unit: enough units that processes finish at about the same time, but no more than needed.
 _LEAST, _MOST, _UNITS = 1024, 65_536, 64
@@ -25,7 +28,7 @@ _LEAST, _MOST, _UNITS = 1024, 65_536, 64
 _AT_ONCE = 16_384
 
 
-def table(data: Any, *, key: str | None = None) -> Source:
+def table(data: object, *, key: str | None = None) -> Source:
     """Returns the rows of a table in memory.
 
     Args:
@@ -46,11 +49,9 @@ def table(data: Any, *, key: str | None = None) -> Source:
         found = pa.table(data)
     else:
         raise SourceError(
-            explain(
-                f"A {type(data).__name__} is no table.",
-                "Expected a pyarrow.Table, a pandas.DataFrame, or what gives Arrow data",
-                fix="for arrays use sources.arrays({'column': array})",
-            )
+            f"A {type(data).__name__} is not a table.",
+            "Expected a pyarrow.Table, a pandas.DataFrame, or an object that exports Arrow data",
+            fix="for arrays, use sources.arrays({'column': array})",
         )
     schema = stored_schema(found.schema)
     check_key(key, schema, "The table")
@@ -88,9 +89,9 @@ class _Hashing(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
-    def write(self, data: Any) -> int:
+    def write(self, data: "ReadableBuffer") -> int:
         self.digest.update(data)
-        return len(data)
+        return memoryview(data).nbytes
 
 
 def _digest(rows: pa.Table) -> str:
@@ -110,7 +111,7 @@ class _TableReader:
     table: pa.Table
     key: str | None
 
-    def __call__(self, rows: _Range) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    def __call__(self, rows: _Range) -> Iterator[Rows]:
         begin = rows.begin
         chosen = self.table.slice(begin, rows.end - begin)
         for batch in chosen.to_batches(max_chunksize=_AT_ONCE):
@@ -118,7 +119,7 @@ class _TableReader:
             begin += batch.num_rows
 
 
-def arrays(data: Mapping[str, npt.NDArray[Any]] | Where, *, key: str | None = None) -> Source:
+def arrays(data: Mapping[str, Array] | Where, *, key: str | None = None) -> Source:
     """Returns the rows of NumPy arrays, whose first dimension is the number of examples.
 
     Args:
@@ -134,11 +135,9 @@ def arrays(data: Mapping[str, npt.NDArray[Any]] | Where, *, key: str | None = No
     lengths = {name: len(array) if array.ndim else None for name, array in found.items()}
     if not found or len(set(lengths.values())) != 1 or None in lengths.values():
         raise SourceError(
-            explain(
-                "The arrays are not the columns of one table.",
-                f"Their lengths: {lengths}",
-                fix="give arrays whose first dimensions are the same",
-            )
+            "The arrays are not the columns of one table.",
+            f"Their lengths: {lengths}",
+            fix="pass arrays whose first dimensions are equal",
         )
     schema = stored_schema(
         pa.schema([(name, column(name, array[:1]).type) for name, array in found.items()])
@@ -159,12 +158,12 @@ def arrays(data: Mapping[str, npt.NDArray[Any]] | Where, *, key: str | None = No
 
 @dataclass(frozen=True)
 class _ArrayReader:
-    arrays: Mapping[str, npt.NDArray[Any]]
+    arrays: Mapping[str, Array]
     schema: pa.Schema
     key: str | None
     at_once: int
 
-    def __call__(self, rows: _Range) -> Iterator[tuple[Any, pa.RecordBatch]]:
+    def __call__(self, rows: _Range) -> Iterator[Rows]:
         for begin in range(rows.begin, rows.end, self.at_once):
             end = min(begin + self.at_once, rows.end)
             (batch,) = self.rows(begin, end).to_batches()
@@ -176,7 +175,7 @@ class _ArrayReader:
         return stored(pa.Table.from_arrays(columns, names=list(self.arrays)), self.schema)
 
 
-def column(name: str, array: npt.NDArray[Any]) -> pa.Array:
+def column(name: str, array: Array) -> pa.Array:
     """Returns an array as an Arrow column: tensors as nested fixed-size lists, one per dimension.
 
     Args:
@@ -195,15 +194,13 @@ def column(name: str, array: npt.NDArray[Any]) -> pa.Array:
         return flat
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
         raise SourceError(
-            explain(
-                f"The array {name!r} of {array.dtype} cannot be a column: {error}",
-                fix="give it a dtype of numbers, texts or bytes",
-            )
+            f"The array {name!r} of {array.dtype} cannot be a column: {error}",
+            fix="convert it to a dtype of numbers, texts or bytes",
         ) from error
 
 
-def _load(found: list[SourceFile]) -> dict[str, npt.NDArray[Any]]:
-    arrays: dict[str, npt.NDArray[Any]] = {}
+def _load(found: list[SourceFile]) -> dict[str, Array]:
+    arrays: dict[str, Array] = {}
     for file in found:
         try:
             path = Path(file.location)
@@ -217,11 +214,8 @@ def _load(found: list[SourceFile]) -> dict[str, npt.NDArray[Any]]:
             arrays.update(loaded)
         except (OSError, ValueError, zipfile.BadZipFile) as error:
             raise SourceError(
-                explain(
-                    f"{file} holds no arrays that can be read: {error}",
-                    "Expected an .npz or .npy file, or a directory of .npy files, without Python "
-                    "objects in them",
-                    fix="save them with numpy.save or numpy.savez",
-                )
+                f"The arrays in {file} cannot be read: {error}",
+                "Expected .npz or .npy files without Python objects, or a directory of .npy files",
+                fix="save them with numpy.save or numpy.savez",
             ) from error
     return arrays

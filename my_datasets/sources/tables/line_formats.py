@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.json as pajson
 
 from my_datasets.building.units import InvalidValue
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import SourceError
 from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.files.folders import Where, files
 from my_datasets.sources.source import Source
@@ -63,10 +63,10 @@ class _JsonParser:
         name = column[1].partition("/")[0] if column is not None else ""
         if name in self.schema.names:
             expected = f"a value of type {self.schema.field(name).type}"
-            return InvalidValue(name, f"{expected} (types={{...}} says otherwise)", shown(data))
+            return InvalidValue(name, f"{expected} (types={{...}} overrides it)", shown(data))
         if "unexpected field" in str(error):
             return InvalidValue("", f"the names {', '.join(self.schema.names)}", shown(data))
-        return InvalidValue("", "one JSON object in a line", shown(data))
+        return InvalidValue("", "one JSON object per line", shown(data))
 
 
 def _read(data: bytes, schema: pa.Schema | None, unexpected: str) -> pa.Table:
@@ -90,20 +90,16 @@ def _guessed(
         found = pa.unify_schemas([given, *(table.schema for table in tables)])
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise SourceError(
-            explain(
-                f"The first lines of {file} have values of different types: {error}",
-                "Expected values of one type under each name",
-                fix="give the types of such names with types={...}",
-            )
+            f"The first lines of {file} have values of different types: {error}",
+            "Expected values of the same type for each name",
+            fix="pass the types of these names with types={...}",
         ) from error
     if not found.names:
         raise SourceError(
-            explain(
-                f"{file} has no line from which names and types could be guessed.",
-                "Expected a JSON object in each line",
-                fix="give the types of all names with types={...}; a JSON array of objects "
-                "becomes JSON Lines with `jq -c '.[]'`",
-            )
+            f"{file} has no line from which names and types could be inferred.",
+            "Expected a JSON object in each line",
+            fix="pass the types of all names with types={...}; `jq -c '.[]'` converts a JSON "
+            "array of objects to JSON Lines",
         )
     nullable = frozenset(
         name

@@ -7,15 +7,19 @@ file, which are counted for whole blocks at once.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.building.units import InvalidValue
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import SourceError
 from my_datasets.sources.files.file import SourceFile
+from my_datasets.sources.types import Rows
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsRead
 
 _NEWLINE, _RETURN = 10, 13
 _BOM = b"\xef\xbb\xbf"
@@ -120,7 +124,7 @@ def read(part: LineRange, *, size: int, quote: str | None, skip: int) -> Iterato
             raise _damaged(part.file, error) from error
         ends, _ = row_ends(data, quote)
         if len(data) != part.stop - part.start or len(ends) != part.rows:
-            raise SourceError(explain(f"{part.file} changed while it was read.", fix="build again"))
+            raise SourceError(f"{part.file} changed while it was read.", fix="build again")
         yield LineRows(data, ends, part.first_row, part.start)
         return
     with part.file.stream() as stream:
@@ -170,7 +174,9 @@ def row_ends(data: bytes, quote: str | None, *, is_last: bool = True) -> tuple[E
     return ends[~blank], whole
 
 
-def _pieces(stream: Any, file: SourceFile, *, size: int, quote: str | None) -> Iterator[LineRows]:
+def _pieces(
+    stream: "SupportsRead[bytes]", file: SourceFile, *, size: int, quote: str | None
+) -> Iterator[LineRows]:
     """Yields a whole stream in pieces of whole rows, without a UTF-8 byte order mark."""
     kept, row, start, is_first = b"", 0, 0, True
     while True:
@@ -192,19 +198,15 @@ def _pieces(stream: Any, file: SourceFile, *, size: int, quote: str | None) -> I
             return
         if len(kept) > LONGEST_ROW:
             raise SourceError(
-                explain(
-                    f"{file} has a row of more than {LONGEST_ROW >> 20} MiB.",
-                    f"It is row {row + 1}.",
-                    f"A {quote} before it may have no partner." if quote else "",
-                    fix="see whether this is a text file, and how its texts are quoted",
-                )
+                f"{file} has a row of more than {LONGEST_ROW >> 20} MiB.",
+                f"It is row {row + 1}.",
+                f"A {quote} before it may not be closed." if quote else "",
+                fix="check that this is a text file, and how its texts are quoted",
             )
 
 
 def _damaged(file: SourceFile, error: Exception) -> SourceError:
-    return SourceError(
-        explain(f"{file} cannot be read to its end: {error}", fix="get the file again")
-    )
+    return SourceError(f"{file} cannot be read to its end: {error}", fix="download the file again")
 
 
 # Bytes of text that are read and parsed at once; parsing takes several times as much memory.
@@ -233,7 +235,7 @@ class TextReader:
     quote: str | None
     skip: int
 
-    def __call__(self, part: LineRange) -> Iterator[tuple[Any, Any]]:
+    def __call__(self, part: LineRange) -> Iterator[Rows]:
         """Yields the keys and rows of a part."""
         for rows in read(part, size=PIECE, quote=self.quote, skip=self.skip):
             for begin, found in self._parsed(rows, 0, len(rows)):
@@ -244,7 +246,9 @@ class TextReader:
                 keys = self.key or part.file.row_keys(row, found.num_rows)
                 yield keys, found.combine_chunks().to_batches()[0]
 
-    def _parsed(self, rows: LineRows, begin: int, end: int) -> Iterator[tuple[int, Any]]:
+    def _parsed(
+        self, rows: LineRows, begin: int, end: int
+    ) -> Iterator[tuple[int, pa.Table | InvalidValue]]:
         """Yields (first row, table) or (row, misfit).
 
         Finds invalid rows by bisection, because the parser's row numbers are relative to its own
