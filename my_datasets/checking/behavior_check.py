@@ -13,12 +13,15 @@ import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from my_datasets.checking.target import CheckTarget
 from my_datasets.core.issue import Issue, Severity
+
+if TYPE_CHECKING:
+    from my_datasets.errors import MyDatasetsError
 
 # Number of examples to check in each split.
 EXAMPLES = 10
@@ -287,7 +290,7 @@ def _unfit(where: str, key: str, error: Exception) -> Issue:
     )  # fmt: skip
 
 
-def _in_words(code: str, node: str, error: MyDatasetsError) -> Issue:
+def _in_words(code: str, node: str, error: "MyDatasetsError") -> Issue:
     """Returns one of this package's errors as an issue."""
     expected = [fact for fact in error.facts if fact.startswith("Expected")]
     others = [fact for fact in error.facts if fact not in expected]
