@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     import apache_beam as beam
     from apache_beam.runners.runner import PipelineResult
 
-    from my_datasets.building.engines.beam.pipelines.stage import Driver
-    from my_datasets.building.engines.beam.runners.runners import Submission
-    from my_datasets.building.engines.beam.workspace import Place
+    from my_datasets.building.engines.beam.engine import Driver, Place, Submission
 
 
 @dataclass(frozen=True)
@@ -126,14 +124,13 @@ class BeamBuild:
           ended: Called with the result of each pipeline that has transforms of the builder.
         """
         from my_datasets.building.engines.beam import engine
-        from my_datasets.building.engines.beam.pipelines import stage
-        from my_datasets.building.engines.beam.workspace import SharedDirectory
 
-        where = WorkspaceLocation(SharedDirectory(Path(os.path.abspath(work))))
+        where = WorkspaceLocation(engine.SharedDirectory(Path(os.path.abspath(work))))
         if elsewhere is not None and self._submit().preset.has_workers:
             where = elsewhere
         computing = metadata if isinstance(metadata, BeamMetadata) else None
-        how = stage.BeamStage(
+        file_format = str(identity["options"]["file_format"])
+        how = engine.BeamStage(
             submission=self._submit(), pipeline=self._pipeline, ended=ended,
             metadata=None if computing is None else computing.computed,
             place=where.place, check=where.check, identity=identity,
@@ -162,9 +159,9 @@ class BeamBuild:
 
     def _submit(self) -> "Submission":
         if self._submission is None:
-            from my_datasets.building.engines.beam.runners.runners import Submission
+            from my_datasets.building.engines.beam import engine
 
-            self._submission = Submission(
+            self._submission = engine.Submission(
                 self._options.beam_options,
                 beam_options=self._config.beam_options,
                 beam_runner=self._config.beam_runner,

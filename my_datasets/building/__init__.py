@@ -1,1 +1,1 @@
-"""Making a prepared version appear whole or not at all."""
+"""Builds prepared versions: units, sorted runs, shards, and a journal from which builds resume."""

@@ -1,4 +1,4 @@
-"""What a process gathers: encoded examples, hashed and framed, written out as sorted runs."""
+"""Encodes, hashes and frames the examples of a split, and writes them as sorted runs."""
 
 import secrets
 import time
@@ -7,36 +7,35 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.building import planning
-from my_datasets.building.batches import batches, rough_size, with_keys
+from my_datasets.building.batches import Batch, Keys, batches, rough_size, with_keys
 from my_datasets.building.runs import SUFFIX, Run, RunBuffer
-from my_datasets.building.units import Encoder, InvalidValue, UnitState
+from my_datasets.building.units import Encoder, Entry, InvalidValue, Pair, UnitState
 from my_datasets.errors import InvalidKeyError
 from my_datasets.records import shuffle_order, tfrecord
 from my_datasets.records.tf_example import pieces
 
-# Finished units are held no longer than this before they are written, in seconds.
+# Finished units are written after at most this many seconds.
 _FLUSH_SECONDS = 30.0
-# Examples of at least so many bytes are encoded in threads beside a plain generator.
+# Examples of at least this many bytes are encoded in threads beside a plain generator.
 _LARGE = 512
 
 
 @dataclass(frozen=True)
 class SplitRules:
-    """What holds for all examples of a split.
+    """How the examples of a split are encoded.
 
     Attributes:
       split: The split's name: the salt of the hashes.
-      ordered: Keep the order of generation, as `disable_shuffling` asks for.
+      ordered: Keep the order of generation, as `disable_shuffling` asks.
       quarantine: Set examples aside that do not fit, instead of failing.
-      limit: At most so many examples of each unit; None for all.
-      by_text: In place of an order of generation, which there is none of, texts give the order.
+      limit: The most examples of each unit; None for all.
+      by_text: With `ordered`, let the keys' text give the order, for a collection that has none.
     """
 
     split: str
@@ -55,7 +54,7 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Ready:
-    """Examples as they are held."""
+    """Encoded examples."""
 
     positions: npt.NDArray[np.uint64]
     hashes: shuffle_order.Hashes
@@ -65,11 +64,13 @@ class _Ready:
     ordered_by_key: bool | None
 
 
-Report = Callable[[Run | None, dict[int, dict[str, Any]]], None]
+# The `UnitState` of units, as JSON, by their numbers.
+States = dict[int, Entry]
+Report = Callable[[Run | None, States], None]
 
 
 class Collector:
-    """Gathers the examples of one split in one process."""
+    """Encodes the examples of one split in one process."""
 
     def __init__(
         self, directory: Path, rules: SplitRules, encoder: Encoder, capacity: int, report: Report
@@ -77,11 +78,11 @@ class Collector:
         """Starts empty.
 
         Args:
-          directory: Where the runs are written.
-          rules: What holds for the split.
+          directory: The directory of the runs.
+          rules: How the examples of the split are encoded.
           encoder: Makes the records.
-          capacity: Bytes that may be held before a run is written.
-          report: Told of each run that was written, with the state of the units in it.
+          capacity: Bytes to buffer before a run is written.
+          report: Called after each run with it and the state of its units.
         """
         self._directory = directory
         self._rules = rules
@@ -95,16 +96,16 @@ class Collector:
         self,
         unit: int,
         name: str,
-        examples: Iterator[tuple[Any, Any]],
-        between: Callable[..., Any],
+        examples: Iterator[Pair],
+        between: Callable[[int, int], None],
         *,
         threads: int = 1,
     ) -> None:
-        """Gathers a whole unit.
+        """Encodes a whole unit.
 
         Args:
           unit: The unit's number.
-          name: What messages call it.
+          name: Its name for messages.
           examples: The generator's pairs.
           between: Called with the number of examples and bytes after each batch; may raise.
           threads: More than one to encode large examples beside the generator.
@@ -121,21 +122,21 @@ class Collector:
         self.finish_unit(unit)
 
     def _ahead(
-        self, unit: int, batched: Iterator[tuple[int, Any]], threads: int
-    ) -> Iterator[tuple[int, Any, "_Ready | None"]]:
-        """Yields the batches, those of large examples with what threads have made of them.
+        self, unit: int, batched: Iterator[tuple[int, Batch]], threads: int
+    ) -> Iterator[tuple[int, Batch, "_Ready | None"]]:
+        """Yields the batches; those of large examples are encoded ahead, in threads.
 
-        Compressing, copying and checking large values happens outside of Python's lock; small ones
-        would only make the generator wait for it.
+        Compressing, copying and checking large values releases Python's lock; for small ones the
+        generator would only wait for it.
         """
         if threads == 1:
             yield from ((first, batch, None) for first, batch in batched)
             return
-        waiting: deque[tuple[int, Any, Future[_Ready | None]]] = deque()
+        waiting: deque[tuple[int, Batch, Future[_Ready | None]]] = deque()
         with ThreadPoolExecutor(threads) as pool:
             for first, batch in batched:
                 is_large = isinstance(batch, list) and rough_size(batch[0][1]) >= _LARGE
-                if is_large:
+                if isinstance(batch, list) and is_large:
                     waiting.append((first, batch, pool.submit(self._prepared, unit, first, batch)))
                 while len(waiting) > (threads if is_large else 0):
                     before, earlier, ready = waiting.popleft()
@@ -146,13 +147,13 @@ class Collector:
                 yield first, batch, ready.result()
 
     def finish_unit(self, unit: int) -> None:
-        """Marks a unit, of which all batches were added, as complete."""
+        """Marks a unit as complete, after all of its batches."""
         self._state(unit).complete = True
         if time.monotonic() - self._flushed >= _FLUSH_SECONDS:
-            self.flush()  # so that a crash does not cost more than that
+            self.flush()  # bounds what a crash costs
 
     def _state(self, unit: int) -> UnitState:
-        # Looked up each time: a run that is written in between resets the states.
+        # Looked up each time, because writing a run resets the states.
         return self._states.setdefault(unit, UnitState())
 
     def add_rows(
@@ -160,21 +161,21 @@ class Collector:
         unit: int,
         name: str,
         first: int,
-        batch: Sequence[tuple[Any, Any]],
+        batch: Sequence[Pair],
         ready: "_Ready | None" = None,
     ) -> int:
         """Encodes pairs of key and example; returns the size of their records in bytes.
 
         Args:
           unit: The unit's number.
-          name: What messages call it.
-          first: The first one's position in the unit.
+          name: Its name for messages.
+          first: The first pair's position in the unit.
           batch: The pairs.
-          ready: What was made of them already, if all of them fit.
+          ready: The pairs' records, if they are encoded already.
 
         Raises:
-          ExampleError: An example does not fit, and is not to be set aside.
-          InvalidKeyError: A key is no key.
+          ExampleError: An example does not fit, and there is no quarantine.
+          InvalidKeyError: A key has a type or value that keys cannot have.
         """
         self._state(unit).seen += len(batch)
         if ready is not None:
@@ -197,16 +198,15 @@ class Collector:
         return self._add(unit, self._ready(unit, positions, keys, key_array, records))
 
     def add_columns(
-        self, unit: int, name: str, first: int, keys: Any, batch: pa.RecordBatch
+        self, unit: int, name: str, first: int, keys: Keys, batch: pa.RecordBatch
     ) -> int:
         """Encodes the rows of a record batch; returns the size of their records in bytes.
 
         Args:
           unit: The unit's number.
-          name: What messages call it.
+          name: Its name for messages.
           first: The first row's position in the unit.
-          keys: The name of the key column (one that is no feature is left out of the examples),
-            or the keys themselves.
+          keys: The keys; a key column that is no feature is left out of the examples.
           batch: The rows.
 
         Raises:
@@ -231,7 +231,7 @@ class Collector:
     def _encoded(
         self, where: "_Place", batch: pa.RecordBatch, keys: pa.LargeBinaryArray, row: int = 0
     ) -> list[tuple[int, pa.LargeBinaryArray]]:
-        """Returns the records of the rows that fit: the first one's row, and those that follow.
+        """Returns pairs of first row and records, for the rows that fit.
 
         A batch with a row that does not fit is halved until that row is alone.
         """
@@ -248,7 +248,7 @@ class Collector:
             return []
 
     def flush(self) -> None:
-        """Writes what is held as a run, and reports it."""
+        """Writes the buffered examples as a run, and reports it."""
         self._flushed = time.monotonic()
         states = {unit: state.to_json() for unit, state in self._states.items()}
         self._states = {
@@ -261,21 +261,21 @@ class Collector:
         if run or states:
             self._report(run, states)
 
-    def _prepared(self, unit: int, first: int, batch: Sequence[tuple[Any, Any]]) -> "_Ready | None":
-        """Encodes pairs, in any thread; None if something is wrong with one of them."""
+    def _prepared(self, unit: int, first: int, batch: Sequence[Pair]) -> "_Ready | None":
+        """Encodes pairs, in any thread; None if that fails."""
         keys = [key for key, _ in batch]
         positions = np.arange(first, first + len(batch), dtype=np.uint64)
         try:
             records = self._encoder.rows([item for _, item in batch])
             return self._ready(unit, positions, keys, shuffle_order.key_array(keys), records)
         except Exception:
-            return None  # the collector's own thread will see it again, and say what it is
+            return None  # the collector's own thread tries again, and raises the error
 
     def _ready(
         self,
         unit: int,
         positions: npt.NDArray[np.uint64],
-        keys: Any,
+        keys: Sequence[object] | pa.Array,
         key_array: pa.LargeBinaryArray,
         records: pa.LargeBinaryArray,
     ) -> "_Ready":
@@ -302,7 +302,7 @@ class Collector:
         return ready.size
 
     def _one_by_one(
-        self, unit: int, name: str, first: int, batch: Sequence[tuple[Any, Any]]
+        self, unit: int, name: str, first: int, batch: Sequence[Pair]
     ) -> tuple[pa.LargeBinaryArray, list[int]]:
         records, fits = [], []
         for i, (key, item) in enumerate(batch):
@@ -315,8 +315,10 @@ class Collector:
                 self._misfit(misfit, unit, name, first + i, key)
         return pa.concat_arrays(records or [pa.array([], pa.large_binary())]), fits
 
-    def _misfit(self, misfit: InvalidValue, unit: int, name: str, position: int, key: Any) -> None:
-        """Sets an example aside, or raises an error that describes it."""
+    def _misfit(
+        self, misfit: InvalidValue, unit: int, name: str, position: int, key: object
+    ) -> None:
+        """Sets an example aside, or raises the error for it."""
         if not self._rules.quarantine:
             raise misfit.as_error(self._rules.split, name, position, key) from (
                 misfit.__cause__ or misfit

@@ -1,4 +1,4 @@
-"""Whether the disk has room for what is to be written."""
+"""Checks that the disk has enough free space."""
 
 import contextlib
 import errno
@@ -21,7 +21,6 @@ from my_datasets.errors import (
     FileAccessError,
     MyDatasetsError,
     OutOfMemoryError,
-    explain,
 )
 
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
@@ -43,18 +42,18 @@ _FIXES = {
 def explained(data_dir: Path) -> Iterator[None]:
     """Turns failures to write under `data_dir` into errors that say how to fix them.
 
-    TensorFlow's file system raises its own classes in place of `OSError`; both are covered. An
-    error that is about something else (another path, another cause) passes unchanged.
+    This covers `OSError` and the classes that TensorFlow's file system raises in its place. Errors
+    about other paths or with other causes pass unchanged.
 
     Args:
-      data_dir: The version or data directory that is being written; it may not exist yet.
+      data_dir: The version or data directory to write; it may not exist yet.
 
     Raises:
-      DiskFullError: No room is left.
+      DiskFullError: No space is left.
       DataDirNotWritableError: Permission denied, a read-only file system, or a file where a
         directory is needed.
-      DataDirError: A file or folder there was removed.
-      OutOfMemoryError: The system gives this process no more memory.
+      DataDirError: Something removed a file or folder there.
+      OutOfMemoryError: The system refuses more memory.
     """
     try:
         yield
@@ -68,37 +67,31 @@ def explained(data_dir: Path) -> Iterator[None]:
 
 
 def file_error(error: OSError) -> MyDatasetsError | None:
-    """Returns this package's error for one of the system's; None if it is not about a file."""
+    """Returns this package's error for an `OSError`; None if it is not about a file."""
     if error.errno == errno.ENOMEM:
         return no_memory(error)
     place = "A file" if isinstance(error.filename, int | None) else os.fsdecode(error.filename)
     if _is_full(error):
         return DiskFullError(
-            explain(
-                f"The disk is full: {place} cannot be written.",
-                fix="free some space there, or choose another place, then run the same again",
-            )
+            f"The disk is full: {place} cannot be written.",
+            fix="free some space there, or choose another place, then run the same again",
         )
-    # EPIPE is for click: whoever reads the output has gone.
+    # click handles EPIPE: the reader of the output has gone.
     if error.errno is None or error.errno == errno.EPIPE:
         return None
     return FileAccessError(
-        explain(
-            f"{error}." if error.filename is None else f"{place}: {error.strerror}.",
-            fix=_FIXES.get(error.errno, "correct the path, or see what is there"),
-        )
+        f"{error}." if error.filename is None else f"{place}: {error.strerror}.",
+        fix=_FIXES.get(error.errno, "correct the path, or look at what is there"),
     )
 
 
 def no_memory(error: BaseException) -> OutOfMemoryError:
-    """Returns this package's error for memory that the system refuses."""
+    """Returns this package's error for a failed allocation."""
     return OutOfMemoryError(
-        explain(
-            "The system gives this process no more memory.",
-            f"The error was: {error}" if str(error) else "",
-            fix="give it more (see ulimit -v, or the container's limit), or let it take less: "
-            "--max-memory and fewer --workers of a build, a smaller batch_size of a pipeline",
-        )
+        "The system gives this process no more memory.",
+        f"The error was: {error}" if str(error) else "",
+        fix="raise the limit (see ulimit -v, or the container's), or use less: a lower "
+        "--max-memory or fewer --workers for a build, a smaller batch_size for a pipeline",
     )
 
 
@@ -107,34 +100,28 @@ def _translate(error: Exception, data_dir: Path) -> MyDatasetsError | None:
     chain = list(_chain(error))
     full = next(filter(_is_full, chain), None)
     if full is not None:
-        # Not always the data directory: archives, for one, may be extracted elsewhere.
+        # This may not be the data directory: archives, for one, may be extracted elsewhere.
         place = Path(full.filename) if isinstance(full, OSError) and full.filename else data_dir
         free = shutil.disk_usage(_existing(place)).free
         return DiskFullError(
-            explain(
-                f"The disk is full: {place} could not be written.",
-                f"Free there: {free:,} bytes",
-                "No half-made version is left. What was finished of it is kept for the next run.",
-                fix="free some space there or choose another directory, then run the same again",
-            )
+            f"The disk is full: {place} could not be written.",
+            f"Free there: {free:,} bytes",
+            "No partial version is left. Finished units and shards are kept for the next run.",
+            fix="free some space there or choose another directory, then run the same again",
         )
     if any(_is_not_writable(link, data_dir) for link in chain):
         place = _existing(data_dir)
         kind = "is not a directory" if not place.is_dir() else "cannot be written to"
         return DataDirNotWritableError(
-            explain(
-                f"{place} {kind}, so {data_dir} cannot be made.",
-                f"The system said: {error}",
-                fix="choose another --data-dir, or change the permissions",
-            )
+            f"{place} {kind}, so {data_dir} cannot be created.",
+            f"The error was: {error}",
+            fix="choose another --data-dir, or change the permissions",
         )
     gone = next((link for link in chain if _is_gone(link, data_dir)), None)
     if gone is not None:
         return DataDirError(
-            explain(
-                f"{gone.filename} is gone: something removed it while {data_dir} was written.",
-                fix="see that nothing else removes files there, then run the same again",
-            )
+            f"{gone.filename} is gone: something removed it while {data_dir} was written.",
+            fix="make sure that nothing else removes files there, then run the same again",
         )
     short = next((link for link in chain if is_out_of_memory(link)), None)
     return no_memory(short) if short is not None else None
@@ -148,7 +135,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 def _is_full(error: BaseException) -> bool:
     if isinstance(error, OSError):
-        # Without an errno: TFDS, which looks at the room beforehand, and NumPy's tofile and save.
+        # TFDS, which checks the free space first, and NumPy's tofile and save set no errno.
         return (
             error.errno in _FULL
             or re.search(r"Not enough disk space|^\d+ requested and \d+ written$", str(error))
@@ -161,7 +148,7 @@ def _is_not_writable(error: BaseException, data_dir: Path) -> bool:
     if isinstance(error, OSError):
         if error.errno not in _NOT_WRITABLE or not isinstance(error.filename, str):
             return False
-        # A source file elsewhere that cannot be read is not the data directory's fault.
+        # An unreadable source file elsewhere is not the data directory's fault.
         place, failed = Path(os.path.abspath(data_dir)), Path(os.path.abspath(error.filename))
         return failed.is_relative_to(place.parent) or place.is_relative_to(failed)
     return _tensorflow_error(error, "PermissionDeniedError", "FailedPreconditionError") and (
@@ -194,36 +181,35 @@ _LOGGER = get_logger(__name__)
 
 
 def warn_of_units(job: Job, journal: Journal) -> None:
-    """Warns before starting if the unfinished units' own files alone would not fit.
+    """Warns if the input files of unfinished units are larger than the free space.
 
-    It is an estimate: a builder may also make less of them, so it does not refuse.
+    This is only an estimate, because a builder may write less than it reads.
     """
     need = 0
     for item in job.inputs if job.max_examples is None else ():
         state = journal.split(item.name)
         for number, unit in enumerate(item.units.items):
-            is_path = isinstance(unit, (str, os.PathLike)) and "://" not in os.fspath(unit)
-            if is_path and not state.is_complete(number):
+            if state.is_complete(number) or not isinstance(unit, (str, os.PathLike)):
+                continue
+            if "://" not in os.fspath(unit):
                 with contextlib.suppress(OSError, ValueError):
                     path = Path(unit)
                     need += path.stat().st_size if path.is_file() else 0
     free = shutil.disk_usage(journal.directory).free
     if need > free:
         _LOGGER.warning(
-            "The units' files have %s bytes, and only %s are free in %s: the disk may fill up.",
+            "The units' files have %s bytes, but only %s are free in %s: the disk may fill up.",
             f"{need:,}", f"{free:,}", journal.directory.parent,
         )  # fmt: skip
 
 
 def require(need: int, directory: Path, what: str) -> None:
-    """Raises `DiskFullError` if `need` bytes are not free; `what` says of what, with a verb."""
+    """Raises `DiskFullError` unless `need` bytes are free; `what` is like "The shards take"."""
     free = shutil.disk_usage(directory).free
     if need > free:
         raise DiskFullError(
-            explain(
-                f"There is not enough room in {directory.parent}.",
-                f"{what} {need:,} bytes; free there: {free:,}",
-                "What was finished is kept.",
-                fix="free some space or choose another directory, then run the same again",
-            )
+            f"There is not enough room in {directory.parent}.",
+            f"{what} {need:,} bytes; free there: {free:,}",
+            "What was finished is kept.",
+            fix="free some space or choose another directory, then run the same again",
         )

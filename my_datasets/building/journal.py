@@ -1,15 +1,15 @@
-"""The journal of a build: what is finished, so that a killed build goes on where it was.
+"""The journal of a build, from which a killed build resumes.
 
-A work directory `.<version>.work/` beside the version holds the runs, the finished shards and
-`journal.jsonl`, one JSON object in a line for each event. A line is written after what it tells
-of. Runs are not flushed to the disk one by one: their checksums are in the journal, and after a
-power loss those that did not arrive are noticed, and done again.
+A work directory `.<version>.work/` beside the version has the runs, the finished shards and
+`journal.jsonl`, with one JSON object per line for each event. A line is written after its event.
+Runs are not synced to disk one by one: the journal has their checksums, and a run that did not
+survive a power loss is detected and made again.
 
-A shard is made in a folder of its own, `drafts/<shard>/`, with the files that belong beside it. The
-folder is renamed to `shards/<shard>/` when all of them have reached the disk, and only then comes
-the line in the journal, which tells of each file. The files stay there, unchanged, until the whole
-version is in its place: the version's directory gets links to them. So a shard is finished if, and
-only if, the journal says so and its files are as the journal says.
+A shard is written in a folder of its own, `drafts/<shard>/`, with its sidecar files. Once all of
+them are synced, the folder is renamed to `shards/<shard>/`, and then the journal gets a line with
+the size and checksum of each file. The files stay there, unchanged, until the whole version is in
+place; the version's directory gets hard links to them. So a shard is finished if, and only if, the
+journal lists it and its files match the journal.
 """
 
 import errno
@@ -19,79 +19,66 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from my_datasets.building import staging
 from my_datasets.building.runs import SUFFIX, Run
-from my_datasets.building.units import UnitState
+from my_datasets.building.units import Entry, UnitState
 from my_datasets.core.logs import get_logger
 from my_datasets.records import tfrecord
 
 _LOGGER = get_logger(__name__)
 _JOURNAL = "journal.jsonl"
 _SHARDS, _DRAFTS = "shards", "drafts"
-# What a file system says that knows no links.
+# Errors of file systems without hard links.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
 @dataclass(frozen=True)
 class FinishedShard:
-    """A finished shard.
+    """A finished shard."""
 
-    Attributes:
-      name: Its file name.
-      count: Its records.
-      bytes: Its size.
-      checksum: The CRC-32C of the file.
-      sha256: The SHA-256 of the file, in hexadecimal.
-      beside: The size and the CRC-32C of each file that belongs beside it, by its name.
-    """
-
-    name: str
-    count: int
+    name: str  # of its file
+    count: int  # of its records
     bytes: int
-    checksum: int
-    sha256: str
+    checksum: int  # CRC-32C of the file
+    sha256: str  # of the file, in hexadecimal
+    # The size and CRC-32C of each sidecar file, by name.
     beside: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def files(self) -> dict[str, tuple[int, int]]:
-        """The size and the CRC-32C of all its files, by their names."""
+        """The size and CRC-32C of all its files, by name."""
         there = {name: (size, found) for name, (size, found) in self.beside.items()}
         return {self.name: (self.bytes, self.checksum), **there}
 
 
 @dataclass
 class SplitState:
-    """What is known of one split.
+    """The state of one split.
 
     Attributes:
-      runs: The runs, with the units of each that no longer count.
-      units: The units of which something was gathered.
+      runs: The runs, each with the units in it that no longer count.
+      units: The units of which examples were encoded.
     """
 
     runs: list[tuple[Run, set[int]]] = field(default_factory=list)
     units: dict[int, UnitState] = field(default_factory=dict)
 
-    def gathered(self, unit: int) -> int:
-        """Returns how many examples of a unit were seen so far."""
-        return self.units[unit].seen if unit in self.units else 0
-
     def is_complete(self, unit: int) -> bool:
-        """Returns whether a unit is done."""
+        """Returns whether all examples of a unit were encoded."""
         return unit in self.units and self.units[unit].complete
 
 
 class Journal:
     """The journal of one version's build; one process writes it, under the version's lock."""
 
-    def __init__(self, directory: Path, identity: dict[str, Any], *, resume: bool = True) -> None:
-        """Opens the work directory, and takes over what an earlier build left if it still fits.
+    def __init__(self, directory: Path, identity: Entry, *, resume: bool = True) -> None:
+        """Opens the work directory, and resumes an earlier build with the same identity.
 
         Args:
-          directory: The work directory; made if need be.
-          identity: What the work depends on. Other work is discarded.
-          resume: Whether to go on with earlier work at all.
+          directory: The work directory; created if need be.
+          identity: Everything that the work depends on. Work with another identity is discarded.
+          resume: Whether to resume at all.
         """
         self.directory = directory
         self.splits: dict[str, SplitState] = {}
@@ -109,22 +96,21 @@ class Journal:
             self._append({"identity": identity})
 
     def split(self, name: str) -> SplitState:
-        """Returns what is known of a split."""
+        """Returns the state of a split."""
         return self.splits.setdefault(name, SplitState())
 
-    def add_run(self, split: str, run: Run | None, units: dict[int, dict[str, Any]]) -> None:
-        """Records that a run was written, and how far its units are."""
+    def add_run(self, split: str, run: Run | None, units: dict[int, Entry]) -> None:
+        """Records that a run was written, with the states of its units."""
         entry = {"split": split, "run": run.to_json() if run else None, "units": units}
         self._append(entry)
         self._apply(entry)
 
     def write_shard(self, name: str, write: Callable[[Path], FinishedShard]) -> FinishedShard:
-        """Makes the files of a shard, in any process; `add_shard` then records it in this one.
+        """Writes the files of a shard, in any process; `add_shard` then records it in this one.
 
         Args:
           name: The shard's file name.
-          write: Gets a folder and writes the shard and what belongs beside it there; in the end
-            all of it has reached the disk.
+          write: Writes the shard and its sidecar files to a folder, and syncs them.
         """
         draft, finished = self.directory / _DRAFTS / name, self._folder(name)
         for old in (draft, finished):
@@ -136,30 +122,25 @@ class Journal:
         return shard
 
     def add_shard(self, shard: FinishedShard) -> None:
-        """Records that a shard was written and has reached the disk."""
+        """Records that a shard was written and synced."""
         self._append({"shard": asdict(shard)})
         self.shards[shard.name] = shard
 
     def place_shards(self, names: Sequence[str], target: Path) -> None:
-        """Puts the files of finished shards into a directory on the same file system; keeps them.
+        """Links the files of finished shards into a directory on the same file system.
 
-        Where the file system knows no links, the files are moved: if the build dies before the
-        version is whole, those shards are written again.
+        On a file system without hard links the files are moved: if the build dies before the
+        version is complete, those shards are written again.
         """
         for name in names:
             for file in self.shards[name].files:
                 link(self._folder(name) / file, target / file)
 
-    def drop_unit(self, split: str, unit: int) -> None:
-        """Records that nothing gathered of a unit so far counts."""
-        self._append({"split": split, "drop": [unit]})
-        self._apply({"split": split, "drop": [unit]})
-
     def __enter__(self) -> "Journal":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Closes the file. The work stays if there is anything to go on with."""
+        """Closes the file. The work directory stays if a build could resume from it."""
         self._file.close()
         self._remove_drafts()
         units = (unit for split in self.splits.values() for unit in split.units.values())
@@ -167,7 +148,7 @@ class Journal:
             staging.discard(self.directory)
 
     def intact_shard(self, name: str) -> FinishedShard | None:
-        """Returns a shard that an earlier build finished, if it is there unharmed."""
+        """Returns a shard that an earlier build finished, if its files are intact."""
         shard = self.shards.get(name)
         if shard is None or not all(
             tfrecord.is_intact(self._folder(name) / file, found, size)
@@ -179,11 +160,11 @@ class Journal:
     def _folder(self, shard: str) -> Path:
         return self.directory / _SHARDS / shard
 
-    def _append(self, entry: dict[str, Any]) -> None:
+    def _append(self, entry: Entry) -> None:
         self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
         self._file.flush()
 
-    def _apply(self, entry: dict[str, Any]) -> None:
+    def _apply(self, entry: Entry) -> None:
         if "shard" in entry:
             shard = FinishedShard(**entry["shard"])
             self.shards[shard.name] = shard
@@ -209,7 +190,7 @@ class Journal:
             split.runs.append((Run.from_json(entry["run"], self.directory), set()))
 
     def _load(self) -> bool:
-        """Returns whether there is earlier work that fits; takes it over if so."""
+        """Loads earlier work; returns whether there is any with the same identity."""
         path = self.directory / _JOURNAL
         if not path.is_file():
             return False
@@ -218,7 +199,7 @@ class Journal:
             try:
                 entries.append(json.loads(line))
             except ValueError:
-                break  # the last line of a build that was killed while it wrote
+                break  # the last line, if the build was killed while writing it
             if not line.endswith(b"\n"):
                 entries.pop()
                 break
@@ -229,18 +210,18 @@ class Journal:
             return False
         for entry in entries[1:]:
             self._apply(entry)
-        # What follows a torn line would be glued to it.
+        # Otherwise the next line would be appended to a torn one.
         os.truncate(path, whole)
         return True
 
     def _drop_unfinished(self) -> None:
-        """Drops the units that were not finished, and those in runs that are damaged."""
+        """Drops units that were not finished, and units in damaged runs."""
         done = 0
         for name, split in self.splits.items():
             drop = {number for number, state in split.units.items() if not state.complete}
             for run, _ in list(split.runs):
                 if not run.is_intact():
-                    _LOGGER.warning("%s did not reach the disk; doing its units again.", run.path)
+                    _LOGGER.warning("%s is damaged; generating its units again.", run.path)
                     lost = {"split": name, "lost": Path(run.path).name}
                     self._append(lost)
                     self._apply(lost)
@@ -253,12 +234,12 @@ class Journal:
         self._remove_drafts()
         if done or self.shards:
             _LOGGER.warning(
-                "Resuming the build in %s: %d units and %d shards are done.",
+                "Resuming the build in %s: %d units and %d shards are finished.",
                 self.directory, done, len(self.shards),
             )  # fmt: skip
 
     def _remove_drafts(self) -> None:
-        """Removes what is not finished; no worker is there."""
+        """Removes unfinished files; no worker may be running."""
         known = {Path(run.path).name for split in self.splits.values() for run, _ in split.runs}
         for path in self.directory.glob(f"*{SUFFIX}"):
             if path.name not in known:
@@ -266,13 +247,13 @@ class Journal:
         shutil.rmtree(self.directory / _DRAFTS, ignore_errors=True)
 
 
-def _changes(old: dict[str, Any], new: dict[str, Any]) -> str:
+def _changes(old: Entry, new: Entry) -> str:
     names = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return f"changed since: {', '.join(sorted(names))}" if old else "its journal is unreadable"
 
 
 def link(file: Path, target: Path) -> None:
-    """Gives a file a second name, or another one where the file system knows no links."""
+    """Links a file to a second name; on a file system without hard links, renames it."""
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
         target.hardlink_to(file)
@@ -283,7 +264,7 @@ def link(file: Path, target: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes the names in a directory survive a power loss, where the system can."""
+    """Syncs a directory, so that its names survive a power loss, where the system can do that."""
     try:
         handle = os.open(directory, os.O_RDONLY)
     except OSError:

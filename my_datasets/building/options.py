@@ -1,20 +1,20 @@
-"""How a version is built: what changes the data, and what only changes the work."""
+"""The options of a build."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from my_datasets.building.progress import BuildProgress
 from my_datasets.building.units import Encoder, Quarantined, SplitInput
 from my_datasets.core.machine import cores
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.core.value_types import Json
+from my_datasets.errors import InvalidOptionError
 from my_datasets.metadata.content import ShardContent
 
 # The default of `max_memory` is this, or a quarter of the machine's memory if that is less.
 _MOST_MEMORY = 2 << 30
-# Below this a worker cannot hold one batch of examples with its copies.
+# A worker needs at least this for one batch of examples with its copies.
 LEAST_MEMORY = 64 << 20
 
 
@@ -24,27 +24,26 @@ class BuildOptions:
 
     Attributes:
       workers: Processes that generate and write; by default the cores this process may use.
-      max_memory: Bytes of records that all processes together may gather before they are written;
-        by default 2 GiB, or a quarter of the machine's memory if that is less. The batches at work
-        come on top.
+      max_memory: Bytes of records that all processes together may buffer before writing them; by
+        default 2 GiB, or a quarter of the machine's memory if that is less. Current batches come on
+        top.
       splits: Only these splits; None for all.
-      resume: Go on with what an unfinished build of the same left; otherwise start anew.
-      on_error: `fail`, or `quarantine`, which sets examples that do not fit aside into a report;
-        by default the builder's `ON_ERROR`, which is `fail` unless it says otherwise.
+      resume: Resume an unfinished build with the same inputs; otherwise start over.
+      on_error: `fail`, or `quarantine`, which writes examples that do not fit to a report; by
+        default the builder's `ON_ERROR`, which is `fail` unless it says otherwise.
       max_quarantined: The part of a split's examples, from 0 to 1, above which quarantine fails.
       unit_timeout: Seconds without a finished batch of examples after which a worker counts as
         hanging; None for any time.
       readers: Hosts that will read at the same time; there are about ten shards for each.
-      mirrors: Other addresses for downloads, by an address or what addresses begin with; tried
-        before them.
-      version_gate: Refuse a version whose number was raised by too little for what changed since
-        the highest one before it in the same data directory.
-      engine: `local`, or `beam`, which runs on other machines what the builder declares as units;
-        a builder that gives Beam collections runs there in any case.
+      mirrors: Other addresses for downloads, by an address or a prefix of addresses; tried first.
+      version_gate: Refuse a version whose number rises too little for the changes since the highest
+        earlier version in the same data directory.
+      engine: `local`, or `beam`, which runs the builder's units on other machines; builders with
+        Beam collections always run there.
       beam_options: Options of Beam's pipelines, by their names without `--`; `runner` among them.
-      destination: A data directory in an object store, in which the version is made in place of the
-        builder's own: `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
-      report: Told of the progress, about once a second; by default TFDS's kind of progress bar.
+      destination: A data directory in an object store, used in place of the builder's own:
+        `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
+      report: Called with the progress about once a second; by default a progress bar like TFDS's.
     """
 
     workers: int | None = None
@@ -58,7 +57,7 @@ class BuildOptions:
     mirrors: Mapping[str, Sequence[str]] = field(default_factory=dict)
     version_gate: bool = True
     engine: str = "local"
-    beam_options: Mapping[str, Any] = field(default_factory=dict)
+    beam_options: Mapping[str, object] = field(default_factory=dict)
     destination: str | None = None
     report: Callable[[BuildProgress], None] | None = None
 
@@ -88,11 +87,9 @@ class BuildOptions:
     def _require(self, is_right: bool, name: str, expected: str) -> None:
         if not is_right:
             raise InvalidOptionError(
-                explain(
-                    f"The option {name} is {getattr(self, name)!r}.",
-                    f"Expected: {expected}",
-                    fix=f"pass another {name}, or leave it out for the default",
-                )
+                f"The option {name} is {getattr(self, name)!r}.",
+                f"Expected: {expected}",
+                fix=f"pass another {name}, or leave it out for the default",
             )
 
     @property
@@ -102,16 +99,16 @@ class BuildOptions:
 
     @property
     def memory(self) -> int:
-        """The bytes that all processes together may hold."""
+        """The bytes that all processes together may buffer."""
         if self.max_memory is not None:
             return self.max_memory
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return max(LEAST_MEMORY, min(_MOST_MEMORY, pages // 4))
 
     @property
-    def affecting_data(self) -> dict[str, Any]:
-        """The options that change what is in the version."""
-        options: dict[str, Any] = {}
+    def affecting_data(self) -> dict[str, object]:
+        """The options that change the version's content."""
+        options: dict[str, object] = {}
         if self.splits is not None:
             options["splits"] = sorted(self.splits)
         if self.on_error == "quarantine":
@@ -120,24 +117,24 @@ class BuildOptions:
 
 
 WriteShard = Callable[[Path, Iterable[tuple[int, bytes]]], None]
-# Looks at a shard that was just written: gets its path, its examples, those of its split, and an
-# empty folder for files. What it returns can be pickled.
-Examine = Callable[[Path, int, int, Path], Any]
+# Examines a shard that was just written: takes its path, the numbers of examples of the shard and
+# of its split, and an empty folder for files. The result must be picklable.
+Examine = Callable[[Path, int, int, Path], object]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What is to be built, told in the engine's terms.
+    """What to build, in the engine's terms.
 
     Attributes:
       inputs: The splits, in their order.
       encoder: Makes the records.
       ordered: Keep the order of generation.
       ignore_duplicates: Keep the first example of each key.
-      max_examples: At most so many examples of each split; None for all.
-      number_of_shards: Says how many shards a split has, from (bytes, examples).
-      shard_name: Says the file name of a shard, from (split, number, number of shards).
-      write_shard: Writes a shard in another format than TFRecord; None for TFRecord.
+      max_examples: The most examples of each split; None for all.
+      number_of_shards: Returns a split's number of shards, from (bytes, examples).
+      shard_name: Returns a shard's file name, from (split, number, number of shards).
+      write_shard: Writes a shard in a format other than TFRecord; None for TFRecord.
     """
 
     inputs: Sequence[SplitInput]
@@ -152,19 +149,11 @@ class Job:
 
 @dataclass(frozen=True)
 class SplitResult:
-    """A split as it was built.
-
-    Attributes:
-      name: The split.
-      shards: Its shards.
-      num_bytes: The size of the records, without framing.
-      quarantined: The examples that were set aside.
-      sidecars: The size and SHA-256 of the files beside shards that were not written to this
-        machine, as the manifest has them, by name.
-    """
+    """A split as it was built."""
 
     name: str
     shards: tuple[ShardContent, ...]
-    num_bytes: int
+    num_bytes: int  # of the records, without framing
     quarantined: list[Quarantined]
-    sidecars: Mapping[str, Any] = field(default_factory=dict)
+    # The manifest's entries, by name, of files beside shards that are not on this machine.
+    sidecars: Mapping[str, Json] = field(default_factory=dict)

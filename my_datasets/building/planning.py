@@ -1,7 +1,6 @@
-"""The second stage: what was gathered is counted, and laid out as a split."""
+"""The second stage: checks that the runs are complete, and plans the shards."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +11,7 @@ from my_datasets.building.journal import Journal, SplitState
 from my_datasets.building.options import BuildOptions, Job
 from my_datasets.building.shards import ShardPlan, Sources
 from my_datasets.building.units import SplitInput, UnitState
-from my_datasets.errors import (
-    EmptySplitError,
-    InvalidKeyError,
-    LostExamplesError,
-    QuarantineError,
-    explain,
-)
+from my_datasets.errors import EmptySplitError, InvalidKeyError, LostExamplesError, QuarantineError
 from my_datasets.records import shuffle_order
 from my_datasets.records.tf_example import pieces
 
@@ -27,12 +20,12 @@ _POSITION_BITS = 40
 
 
 def numbers(
-    unit: int, positions: npt.NDArray[np.uint64], keys: Any
+    unit: int, positions: npt.NDArray[np.uint64], keys: Sequence[object] | pa.Array
 ) -> tuple[bool, shuffle_order.Hashes]:
     """Returns numbers that sort as TFDS sorts where shuffling is disabled: by int keys.
 
     Returns:
-      Whether the keys give the order; the numbers, in place of hashes.
+      Whether the keys give the order; the numbers that replace hashes, shape [n] each.
 
     Raises:
       InvalidKeyError: Some keys are ints and some are not, or one is out of range.
@@ -41,18 +34,18 @@ def numbers(
     by_key = values is not None
     if values is None:
         values = (unit << _POSITION_BITS) + positions.astype(np.int64)
-    # Shifted so that the order of the unsigned numbers is that of the signed ones.
+    # Flipping the sign bit makes unsigned numbers sort like the signed ones.
     high = values.view(np.uint64) ^ np.uint64(1 << 63)
     return by_key, (high, np.zeros(len(values), np.uint64))
 
 
 def of_texts(keys: pa.LargeBinaryArray) -> shuffle_order.Hashes:
-    """Returns numbers that sort as keys do, as far as their first 16 bytes tell.
+    """Returns numbers that sort like the first 16 bytes of the keys.
 
-    Where there is no order of generation, texts give the order: byte by byte, the shorter first.
+    A Beam collection has no order of generation, so its keys give the order, byte by byte.
 
     Args:
-      keys: As from `hashing.key_array`, shape [n].
+      keys: The result of `shuffle_order.key_array`, shape [n].
     """
     begins = pieces.offsets_of(keys)
     data = np.append(pieces.bytes_of(keys), np.zeros(16, np.uint8))
@@ -64,17 +57,15 @@ def of_texts(keys: pa.LargeBinaryArray) -> shuffle_order.Hashes:
 
 
 def mixed_keys() -> InvalidKeyError:
-    """Returns the error for int keys beside others where shuffling is disabled."""
+    """Returns the error for a mix of int and other keys where shuffling is disabled."""
     return InvalidKeyError(
-        explain(
-            "Where shuffling is disabled, keys are all ints or none is.",
-            fix="yield ints that give the order, or texts to keep that of generation",
-        )
+        "Where shuffling is disabled, either all keys are ints or none is.",
+        fix="yield ints that give the order, or strings to keep the order of generation",
     )
 
 
-def _whole_numbers(keys: Any) -> npt.NDArray[np.int64] | None:
-    """Returns int keys as an array; None if they are no ints."""
+def _whole_numbers(keys: Sequence[object] | pa.Array) -> npt.NDArray[np.int64] | None:
+    """Returns int keys as an array; None if no key is an int."""
     if isinstance(keys, (pa.Array, pa.ChunkedArray)):
         if not pa.types.is_integer(keys.type):
             return None
@@ -86,28 +77,25 @@ def _whole_numbers(keys: Any) -> npt.NDArray[np.int64] | None:
         if not all(whole):
             raise mixed_keys()
         values = np.array(keys)
-    # Python's ints beyond 64 bits make an array of objects.
+    # Python ints beyond 64 bits make an array of objects.
     if values.dtype.kind not in "iu" or (values > np.int64(2**63 - 1)).any():
         raise InvalidKeyError(
-            explain(
-                "Where shuffling is disabled, an int key must fit in 64 bits with its sign.",
-                f"Keys from {min(keys)} to {max(keys)}",
-                fix="yield smaller numbers, or texts to keep the order of generation",
-            )
+            "Where shuffling is disabled, an int key must fit in a signed 64-bit integer.",
+            f"Keys from {values.min()} to {values.max()}",
+            fix="yield smaller numbers, or strings to keep the order of generation",
         )
-    whole_numbers: npt.NDArray[np.int64] = values.astype(np.int64)
-    return whole_numbers
+    return np.asarray(values, np.int64)
 
 
-# Of a worker's share of the memory: what is read of the runs at once while shards are written.
+# The part of a worker's memory for what is read of the runs at once while shards are written.
 _CHUNK = 0.3
 
 
 def planned(job: Job, item: SplitInput, journal: Journal, options: BuildOptions) -> ShardPlan:
-    """Returns what a split's shards will hold.
+    """Returns the plan of a split's shards.
 
     Raises:
-      LostExamplesError: Records are missing, or too many.
+      LostExamplesError: There are too few or too many records.
       QuarantineError: Too many examples do not fit.
       DuplicateKeyError: Two examples have the same key.
       EmptySplitError: There is no example.
@@ -135,32 +123,24 @@ def planned(job: Job, item: SplitInput, journal: Journal, options: BuildOptions)
 def empty_split(item: SplitInput) -> EmptySplitError:
     """Returns the error for a split without examples."""
     return EmptySplitError(
-        explain(
-            f"The split {item.name!r} has no example.",
-            f"Its units: {len(item.units.items)}" if item.collection is None else "",
-            fix="see that its generator finds its input, or leave the split out",
-        )
+        f"The split {item.name!r} has no example.",
+        f"Its units: {len(item.units.items)}" if item.collection is None else "",
+        fix="check that its generator finds its input, or leave the split out",
     )
 
 
 def check_complete(item: SplitInput, state: SplitState) -> None:
-    """Sees that all units of a split were gathered.
-
-    Raises:
-      LostExamplesError: One was not.
-    """
+    """Raises `LostExamplesError` unless all units of a split are complete."""
     for unit in range(len(item.units.items)):
         if not state.is_complete(unit):
             raise LostExamplesError(
-                explain(
-                    f"Unit {item.unit_name(unit)} of split {item.name!r} is not finished.",
-                    fix="run the same again; if it stays, please report it",
-                )
+                f"Unit {item.unit_name(unit)} of split {item.name!r} is not finished.",
+                fix="run the same again; if it fails again, please report it",
             )
 
 
 def _check_counts(item: SplitInput, journal: Journal) -> None:
-    """Compares, for each unit, the examples that were seen with the records that are there."""
+    """Compares the number of examples of each unit with the number of its records."""
     state = journal.split(item.name)
     found = np.zeros(len(item.units.items), np.int64)
     for run, excluded in state.runs:
@@ -172,19 +152,17 @@ def _check_counts(item: SplitInput, journal: Journal) -> None:
         expected = state.units[unit].seen - len(state.units[unit].quarantined)
         if there != expected:
             raise LostExamplesError(
-                explain(
-                    f"Unit {item.unit_name(unit)} of split {item.name!r} does not add up.",
-                    f"Expected: {expected:,} records; found: {there:,}",
-                    fix="build with --restart; if it stays, please report it",
-                )
+                f"Unit {item.unit_name(unit)} of split {item.name!r} does not add up.",
+                f"Expected: {expected:,} records; found: {there:,}",
+                fix="build with --restart; if it fails again, please report it",
             )
 
 
 def check_keys_and_quarantine(item: SplitInput, state: SplitState, options: BuildOptions) -> None:
-    """Sees that the keys of a split are of one kind, and that not too much was set aside.
+    """Checks that a split's keys are of one kind, and that few enough examples were set aside.
 
     Raises:
-      InvalidKeyError: Shuffling is disabled, and some keys are ints and some are not.
+      InvalidKeyError: Shuffling is disabled, and only some keys are ints.
       QuarantineError: Too many examples do not fit.
     """
     units = state.units.values()
@@ -195,13 +173,11 @@ def check_keys_and_quarantine(item: SplitInput, state: SplitState, options: Buil
     if quarantined > options.max_quarantined * seen:
         first = next(entry for unit in units for entry in unit.quarantined)
         raise QuarantineError(
-            explain(
-                f"{quarantined:,} of {seen:,} examples of split {item.name!r} do not fit.",
-                f"Allowed: {options.max_quarantined:.2%}",
-                f"One of them: unit {first.unit}, example {first.position}, key {first.key}, "
-                f"feature {first.feature}: expected {first.expected}, found {first.found}",
-                fix="fix the input or the builder, or allow more with max_quarantined",
-            )
+            f"{quarantined:,} of {seen:,} examples of split {item.name!r} do not fit.",
+            f"Allowed: {options.max_quarantined:.2%}",
+            f"One of them: unit {first.unit}, example {first.position}, key {first.key}, "
+            f"feature {first.feature}: expected {first.expected}, found {first.found}",
+            fix="fix the input or the builder, or raise max_quarantined",
         )
 
 

@@ -1,4 +1,4 @@
-"""How far a build is."""
+"""The progress of a build."""
 
 import os
 import time
@@ -14,18 +14,18 @@ _LOG_EVERY = 10.0
 
 @dataclass
 class BuildProgress:
-    """How far a build is.
+    """The progress of a build.
 
     Attributes:
       stage: `generating`, `sorting` or `writing`.
       split: The split that was worked on last.
-      units_done: Units done, of all splits.
-      units: All units.
+      units_done: Finished units, of all splits.
+      units: The number of units, of all splits.
       examples: Examples encoded in this build.
       bytes: Bytes of their records; while writing, bytes written.
-      expected_bytes: While writing, all bytes; otherwise None.
+      expected_bytes: While writing, all bytes to write; otherwise None.
       seconds: Time since the stage began.
-      memory: Resident memory of this process and its workers in bytes, without what they share.
+      memory: Private resident memory of this process and its workers, in bytes.
     """
 
     stage: str
@@ -40,7 +40,7 @@ class BuildProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """The time left in this stage at the pace so far; None if that is not known yet."""
+        """The time left in this stage at the current pace; None if unknown."""
         if self.expected_bytes:
             done = self.bytes / self.expected_bytes
         else:
@@ -68,12 +68,7 @@ class BuildProgress:
 
 @dataclass
 class Meter:
-    """Counts, and reports about once a second.
-
-    Attributes:
-      report: Who is told.
-      progress: The counts.
-    """
+    """Counts, and reports about once a second."""
 
     report: Callable[[BuildProgress], None]
     progress: BuildProgress = field(default_factory=lambda: BuildProgress("generating"))
@@ -93,7 +88,7 @@ class Meter:
         self.tell()
 
     def add(self, split: str, examples: int, size: int) -> None:
-        """Counts, and reports if it is time."""
+        """Counts examples and bytes, and reports if it is time."""
         self.progress.split = split
         self.progress.examples += examples
         self.progress.bytes += size
@@ -104,7 +99,7 @@ class Meter:
         """Reports now."""
         self._told = time.monotonic()
         self.progress.seconds = self._told - self._began
-        # Looking takes tens of milliseconds where processes are large: not for every stage.
+        # This takes tens of milliseconds for large processes, too long for every stage.
         if self._told - self._looked >= self.every:
             self._looked = self._told
             self.progress.memory = resident_memory()

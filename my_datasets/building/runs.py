@@ -1,7 +1,7 @@
-"""Runs: sorted pieces of a split's records on disk, the grain of the external sort.
+"""Runs: sorted files of a split's records, the input of the external merge sort.
 
-A run file holds the framed records in the order of their hashes, then columns with an entry for
-each record. Files are opened only for the length of one read, so that any number of runs can be
+A run file has the framed records in the order of their hashes, then index columns with an entry
+per record, then the keys. Files are opened for one read at a time, so any number of runs can be
 merged with few open files.
 """
 
@@ -9,16 +9,16 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from my_datasets.building.units import Entry
+from my_datasets.core.value_types import Array
 from my_datasets.records import shuffle_order, tfrecord
 from my_datasets.records.tf_example import pieces
 
-# How the names of such files end.
 SUFFIX = ".run"
 # The columns of a run's index, in the order in which they are stored.
 COLUMNS: dict[str, type[np.generic]] = {
@@ -28,44 +28,36 @@ COLUMNS: dict[str, type[np.generic]] = {
     "position": np.uint64,  # in the unit, counted from 0
     "size": np.uint64,  # of the framed record, in bytes
     "begin": np.uint64,  # of the framed record, in the run
-    "key_end": np.uint64,  # in the keys, which stand last
+    "key_end": np.uint64,  # in the keys, which come last
 }
-# Bytes that the index takes for a record; the key comes on top.
+# Index bytes per record; the key comes on top.
 INDEX_BYTES = sum(np.dtype(kind).itemsize for kind in COLUMNS.values())
-# While a run is written there are its index, its sorted copy, and what sorting needs.
+# Writing a run takes its index, a sorted copy, and the memory for sorting.
 _INDEX_COPIES = 3
-# The first run has so many bytes, each next one twice as many as the one before, up to the
-# capacity: a small build takes little memory, and a large one makes few runs.
+# The size of the first run in bytes. Each later one is twice as large, up to the capacity: a small
+# build takes little memory, and a large one makes few runs.
 _FIRST = 64 << 20
-# Sorted records are copied and written in portions of this size: into memory that stays the same,
-# in the processor's cache.
+# Sorted records are copied and written in portions of this many bytes, which fit in the
+# processor's cache.
 _PORTION = 1 << 20
-# Values of at least so many bytes on average are written from where they lie.
+# Values of at least this many bytes on average are written without a copy.
 _LARGE = 16 << 10
 
-Columns = dict[str, npt.NDArray[Any]]
+Columns = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run file.
-
-    Attributes:
-      path: Where it is.
-      count: The number of records.
-      data_bytes: The size of the framed records together.
-      file_bytes: The size of the file.
-      checksum: The CRC-32C of the file.
-    """
+    """One run file."""
 
     path: str
-    count: int
-    data_bytes: int
+    count: int  # of records
+    data_bytes: int  # of all framed records
     file_bytes: int
-    checksum: int
+    checksum: int  # CRC-32C of the file
 
     def columns(self, names: Sequence[str], begin: int, end: int) -> Columns:
-        """Returns columns' values of the records `begin` to `end`; shape [end - begin] each."""
+        """Returns the columns of the records `begin` to `end`; shape [end - begin] each."""
         with open(self.path, "rb", buffering=0) as file:
             found = {}
             for name in names:
@@ -74,8 +66,8 @@ class Run:
                 found[name] = np.fromfile(file, kind, count=end - begin)
         return found
 
-    def mapped(self, name: str) -> npt.NDArray[Any]:
-        """Returns a whole column, of which only what is looked at is read; shape [count]."""
+    def mapped(self, name: str) -> Array:
+        """Returns a whole column, mapped into memory; shape [count]."""
         return np.memmap(self.path, COLUMNS[name], "r", self._start(name), (self.count,))
 
     def _start(self, name: str) -> int:
@@ -86,7 +78,7 @@ class Run:
 
     @property
     def index_bytes(self) -> tuple[int, int]:
-        """Where the columns of the index begin in the file, and where they end: then come keys."""
+        """The offsets in the file where the index begins and ends; the keys follow."""
         return self.data_bytes, self.data_bytes + self.count * INDEX_BYTES
 
     def read_into(self, out: memoryview, begin: int) -> None:
@@ -115,32 +107,28 @@ class Run:
             return np.fromfile(file, np.uint8, count=end - begin)
 
     def is_intact(self) -> bool:
-        """Returns whether the file is there with the bytes that were written."""
+        """Returns whether the file exists with the bytes that were written."""
         return tfrecord.is_intact(Path(self.path), self.checksum, self.file_bytes)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns what the journal records."""
+    def to_json(self) -> Entry:
+        """Returns the journal's entry."""
         return {**asdict(self), "path": Path(self.path).name}
 
     @classmethod
-    def from_json(cls, entry: dict[str, Any], directory: Path) -> "Run":
-        """Returns the run that the journal recorded."""
+    def from_json(cls, entry: Entry, directory: Path) -> "Run":
+        """Returns the run of a journal's entry."""
         return cls(**{**entry, "path": os.fspath(directory / entry["path"])})
 
 
 class RunBuffer:
     """Encoded examples in memory, until they are written as a run.
 
-    The records lie in one piece of memory that is used again for the next run: fresh memory costs
-    more than the copy, because the system clears and maps each page of it.
+    One buffer is reused for all runs: new memory costs more than the copy, because the system
+    clears and maps each page of it.
     """
 
     def __init__(self, capacity: int) -> None:
-        """Starts empty.
-
-        Args:
-          capacity: Bytes of framed records that are expected to be held at most.
-        """
+        """Starts empty; `capacity` is the most bytes of framed records to buffer."""
         self._capacity = capacity
         self._limit = min(capacity, _FIRST)
         self._data = np.empty(0, np.uint8)
@@ -155,13 +143,13 @@ class RunBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Returns whether it is time to write them."""
-        # What they take, and will take while they are written.
+        """Whether it is time to write them."""
+        # Includes what writing them will take.
         taken = self._used + self._key_bytes + self._count * INDEX_BYTES * _INDEX_COPIES
         return taken >= self._limit
 
     def takes(self, framed: pa.LargeBinaryArray) -> bool:
-        """Returns whether there is room for some more records."""
+        """Returns whether more records fit."""
         size = len(pieces.bytes_of(framed))
         return not self._count or self._used + size <= max(len(self._data), self._capacity)
 
@@ -173,14 +161,14 @@ class RunBuffer:
         framed: pa.LargeBinaryArray,
         keys: pa.LargeBinaryArray,
     ) -> None:
-        """Takes examples of one unit; `takes` told that there is room.
+        """Adds examples of one unit, after `takes` has returned True for them.
 
         Args:
           unit: The unit's number.
-          positions: Their positions in the unit, shape [n].
+          positions: The examples' positions in the unit, shape [n].
           hashes: Upper and lower halves of their hashes, shape [n] each.
-          framed: The framed records.
-          keys: The keys, as they were hashed.
+          framed: The framed records, shape [n].
+          keys: The keys, as they were hashed, shape [n].
         """
         data = pieces.bytes_of(framed)
         end = self._used + len(data)
@@ -202,7 +190,7 @@ class RunBuffer:
         )
 
     def write(self, path: Path) -> Run | None:
-        """Writes everything as one sorted run, and starts anew; None if there is nothing."""
+        """Writes everything as one sorted run, and empties the buffer; None if it was empty."""
         if not self._count:
             return None
         index = {
@@ -226,11 +214,11 @@ def write(
     """Writes a run.
 
     Args:
-      path: Where to.
+      path: The file.
       index: Hashes, units, positions and sizes of the records; shape [n] each.
       records: The framed records, shape [n].
       keys: Their keys, shape [n].
-      order: Which record comes first, second, ...; others are left out. Shape [up to n].
+      order: The records to write, in this order; shape [up to n].
     """
     index = {name: values[order] for name, values in index.items()}
     ends = np.cumsum(index["size"], dtype=np.uint64)
@@ -253,9 +241,9 @@ def reordered(
     """Yields the bytes of `values` in another order, in portions; large values one by one.
 
     Args:
-      values: n binaries.
-      order: Which value comes first, second, ...; shape [n].
-      ends: Where each one ends in the new order; shape [n].
+      values: The values, shape [n].
+      order: The index of the first value, the second, ...; shape [n].
+      ends: The offset where each one ends in the new order; shape [n].
     """
     if len(order) and int(ends[-1]) >= _LARGE * len(order):
         data, offsets = pieces.bytes_of(values), pieces.offsets_of(values)
@@ -276,7 +264,7 @@ def sort_order(index: Columns) -> npt.NDArray[np.int64]:
     """Returns the order by hash, and for equal hashes by unit and position."""
     order = np.argsort(index["high"], kind="stable")
     high = index["high"][order]
-    # Equal upper halves are equal keys, or next to never: 2**-64 for each pair.
+    # Two different keys have equal upper halves with a probability of only 2**-64.
     if (high[1:] == high[:-1]).any():
         names = ("position", "unit", "low", "high")
         order = np.lexsort([index[name] for name in names])

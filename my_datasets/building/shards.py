@@ -1,8 +1,8 @@
-"""From sorted runs to shards: an external merge, cut at places that only the data decide.
+"""Merges sorted runs into shards, at boundaries that depend on the data alone.
 
-The hashes are cut into chunks that fit in memory. A first pass over the runs' indexes finds
-duplicate keys and counts; then shards are written independently of each other, each from the
-chunks that it overlaps.
+The range of hashes is cut into chunks that fit in memory. A first pass over the runs' indexes
+counts and finds duplicate keys. Then each shard is written independently, from the chunks that it
+overlaps.
 """
 
 import math
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from my_datasets.building import runs
 from my_datasets.building.runs import INDEX_BYTES, Columns, Run
-from my_datasets.errors import DuplicateKeyError, explain
+from my_datasets.errors import DuplicateKeyError
 from my_datasets.records import tfrecord
 from my_datasets.records.tf_example import pieces
 
@@ -26,9 +26,9 @@ TARGET_SHARD_BYTES = 150 << 20
 LEAST_SHARD_BYTES = 10 << 20
 SHARDS_PER_READER = 10
 
-# Of a chunk, its bytes are held twice (as read, and as sorted in portions), its index thrice.
+# A chunk's index is in memory three times.
 _INDEX_COPIES = 3
-# Hashes of each run that are looked at to cut it, for each chunk.
+# Hashes to sample from each run, per chunk.
 _SAMPLES = 4
 _SORTED_BY_AND_WHERE = ("high", "low", "unit", "position", "size", "begin")
 
@@ -39,10 +39,10 @@ class Sources:
 
     Attributes:
       runs: All runs.
-      excluded: Units of each run whose records do not count, because the unit was not finished.
-      limit: The first (unit, position) that is over the wanted number of examples.
+      excluded: For each run, the units whose records do not count because they were not finished.
+      limit: The first (unit, position) beyond the wanted number of examples.
       ignore_duplicates: Keep the first example of each key instead of failing.
-      units: What messages call the units.
+      units: The names of the units for messages.
     """
 
     runs: Sequence[Run]
@@ -54,12 +54,12 @@ class Sources:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive hashes that are handled at once.
+    """A range of hashes that is processed at once.
 
     Attributes:
       begins: The first record of each run; shape [runs].
-      ends: The one after the last of each run; shape [runs].
-      start: The place of its first record in the split.
+      ends: One past the last record of each run; shape [runs].
+      start: The index of its first record in the split.
       count: Its records that count.
     """
 
@@ -71,27 +71,16 @@ class Chunk:
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """What a split's shards will hold.
-
-    Attributes:
-      sources: The runs.
-      chunks: All of them, in order.
-      num_examples: Records of the split.
-      num_bytes: Size of the records, without framing.
-    """
+    """The contents of a split's shards."""
 
     sources: Sources
-    chunks: Sequence[Chunk]
+    chunks: Sequence[Chunk]  # in order
     num_examples: int
-    num_bytes: int
+    num_bytes: int  # of the records, without framing
 
 
 def plan(sources: Sources, chunk_bytes: int) -> ShardPlan:
-    """Finds the chunks, and checks that keys are unique.
-
-    Args:
-      sources: The runs.
-      chunk_bytes: How much of the data may be in memory at once.
+    """Cuts the runs into chunks of about `chunk_bytes`, and checks that keys are unique.
 
     Raises:
       DuplicateKeyError: Two examples have the same key.
@@ -109,7 +98,7 @@ def plan(sources: Sources, chunk_bytes: int) -> ShardPlan:
 
 
 def boundaries(num_examples: int, num_shards: int) -> list[int]:
-    """Returns where shards begin and end: `num_shards + 1` places, as TFDS's own writer cuts."""
+    """Returns the `num_shards + 1` boundaries of the shards, as TFDS's own writer cuts them."""
     return [round(num_examples * i / num_shards) for i in range(num_shards + 1)]
 
 
@@ -117,9 +106,9 @@ def number_of_shards(num_bytes: int, num_examples: int, readers: int = 1) -> int
     """Returns how many shards a split gets by default.
 
     Args:
-      num_bytes: Size of the records, without framing.
+      num_bytes: The size of the records, without framing.
       num_examples: The number of records.
-      readers: Hosts that will read them at the same time.
+      readers: Hosts that will read at the same time.
     """
     total = num_bytes + num_examples * tfrecord.OVERHEAD
     wanted = max(math.ceil(total / TARGET_SHARD_BYTES), SHARDS_PER_READER * readers)
@@ -127,15 +116,15 @@ def number_of_shards(num_bytes: int, num_examples: int, readers: int = 1) -> int
 
 
 class Space:
-    """Memory that is used again: new memory has to be cleared and mapped by the system first."""
+    """A reusable buffer: the system has to clear and map new memory first."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
 
     def of(self, size: int) -> pieces.Bytes:
-        """Returns `size` bytes, which are those of the last call, too."""
+        """Returns `size` bytes of the buffer; they overlap those of earlier calls."""
         if size > len(self._bytes):
-            self._bytes = np.empty(0, np.uint8)  # given back before more is taken
+            self._bytes = np.empty(0, np.uint8)  # frees the old buffer first
             self._bytes = np.empty(size, np.uint8)
         return self._bytes[:size]
 
@@ -143,16 +132,10 @@ class Space:
 def records(
     plan: ShardPlan, begin: int, end: int, space: Space
 ) -> Iterator[tuple[pieces.Bytes, Columns]]:
-    """Yields the framed records with places `begin` to `end` in the split, in portions.
-
-    Args:
-      plan: What the split's shards hold.
-      begin: The first record's place.
-      end: The place after the last one.
-      space: What the records are read into; each portion holds until the next.
+    """Yields the framed records `begin` to `end` of the split, in portions.
 
     Yields:
-      The bytes of some records, and their index columns.
+      The bytes of some records in `space`, valid until the next portion, and their index columns.
     """
     for chunk in plan.chunks:
         first, last = max(begin, chunk.start), min(end, chunk.start + chunk.count)
@@ -168,7 +151,7 @@ def _read(
 ) -> Iterator[tuple[pieces.Bytes, Columns]]:
     """Yields the records of a sorted index."""
     sizes, which = index["size"], index["run"]
-    # Records of a run are read in one go: from the first to the last that is wanted.
+    # Each run is read in one go, from the first wanted record to the last.
     bases, length = np.zeros(len(all_runs), np.int64), 0
     spans = []
     for number in np.unique(which).tolist():
@@ -182,7 +165,7 @@ def _read(
     for number, low, offset, span in spans:
         all_runs[number].read_into(data.data[offset : offset + span], low)
     starts = index["begin"].astype(np.int64) + bases[which]
-    # Arrow takes from values that follow each other; here they lie anywhere, with their sizes.
+    # Arrow arrays need adjacent values; these may have gaps between them.
     in_file = np.argsort(starts, kind="stable")
     offsets = np.append(starts[in_file], length)
     gaps = offsets[1:] - offsets[:-1] != sizes[in_file]
@@ -204,7 +187,7 @@ def _read(
 def _with_gaps(
     in_file: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.uint64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Returns the same with a value of its own (-1) for what lies between wanted records."""
+    """Returns the same with extra values, numbered -1, for the gaps between wanted records."""
     names, places = [], []
     for name, start, following in zip(in_file, offsets[:-1], offsets[1:], strict=True):
         names.append(name)
@@ -217,7 +200,7 @@ def _with_gaps(
 
 
 def _index(sources: Sources, begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Columns:
-    """Returns the sorted index of the records that count; `run` says where each one lies."""
+    """Returns the sorted index of the records that count; `run` is the number of their run."""
     parts: list[Columns] = []
     for number in np.flatnonzero(ends > begins).tolist():
         begin, end = int(begins[number]), int(ends[number])
@@ -266,22 +249,19 @@ def duplicate_key(key: str, places: Sequence[tuple[str, int]]) -> DuplicateKeyEr
 
     Args:
       key: The key.
-      places: The unit of each of the two, as messages call it, and the example's position in it;
-        none if that is not known.
+      places: The name of the unit and the position in it of both examples; empty if unknown.
     """
     said = [f"unit {unit}, example {position} (counted from 0)" for unit, position in places]
     return DuplicateKeyError(
-        explain(
-            f"Two examples have the key {key!r}.",
-            *(f"{which}: {place}" for which, place in zip(("First", "Again"), said, strict=False)),
-            fix="yield keys that are unique within the split, or pass ignore_duplicates to keep "
-            "the first of each",
-        )
+        f"Two examples have the key {key!r}.",
+        *(f"{which}: {place}" for which, place in zip(("First", "Again"), said, strict=False)),
+        fix="yield keys that are unique within the split, or pass ignore_duplicates to keep "
+        "the first of each",
     )
 
 
 def _cut(all_runs: Sequence[Run], chunk_bytes: int) -> list[npt.NDArray[np.int64]]:
-    """Returns where chunks of consecutive hashes begin and end: places, one in each run."""
+    """Returns the boundaries of chunks of consecutive hashes: for each, an index in each run."""
     total = sum(run.data_bytes + run.count * INDEX_BYTES * _INDEX_COPIES for run in all_runs)
     pieces = math.ceil(total / max(1, chunk_bytes))
     cuts = _splitters(all_runs, pieces)
@@ -293,7 +273,7 @@ def _cut(all_runs: Sequence[Run], chunk_bytes: int) -> list[npt.NDArray[np.int64
 
 
 def _splitters(all_runs: Sequence[Run], pieces: int) -> npt.NDArray[np.uint64]:
-    """Returns upper halves of hashes that cut all records into about equal pieces of data."""
+    """Returns upper halves of hashes that cut all records into pieces of about equal size."""
     if pieces <= 1:
         return np.zeros(0, np.uint64)
     samples, weights = [], []

@@ -2,7 +2,7 @@
 
 The names follow TFDS: it writes a version in `incomplete.<random>_<version>/` beside the final
 directory and renames it when it is whole. A process that is killed leaves that directory behind.
-Here a lock tells such remains from the work of a living process.
+Here a lock distinguishes such leftovers from the work of a live process.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ import filelock
 
 from my_datasets.building.runs import SUFFIX
 from my_datasets.core.logs import get_logger
-from my_datasets.errors import DataDirError, OverwriteError, explain
+from my_datasets.errors import DataDirError, OverwriteError
 
 _LOGGER = get_logger(__name__)
 
@@ -34,20 +34,20 @@ _RENAME_EXCHANGE = 2  # linux/fs.h: renameat2 swaps the two names atomically
 
 @contextmanager
 def exclusive(version_dir: Path, *, overwrite: bool = False) -> Iterator[None]:
-    """Holds the right to build one version, and starts from a clean place.
+    """Locks one version for building, and removes what killed builds left behind.
 
-    Waits as long as another process holds it. Once held, whatever a killed build left behind is
-    removed, and an overwrite that was killed between its two renames is undone. The lock is the
-    operating system's, on `.<version>.lock` beside the version, so it ends with its process; the
-    empty file stays, since removing it would let two processes hold two locks of one name.
+    Waits while another process holds the lock. An overwrite that was killed between its two renames
+    is undone. The lock is the operating system's, on `.<version>.lock` beside the version, so it
+    ends with its process. The empty file stays: removing it would let two processes lock two files
+    of one name.
 
     Args:
-      version_dir: `<data_dir>/<name>[/<config>]/<version>`; its parent is made if need be.
-      overwrite: Whether the version is built again though it is there: of an overwrite that was
-        killed after the swap the shards are kept, so that they are not written again.
+      version_dir: `<data_dir>/<name>[/<config>]/<version>`; its parent is created if need be.
+      overwrite: Whether to build the version although it exists. Then the shards of an overwrite
+        that was killed after the swap are kept, to be used again.
 
     Raises:
-      OSError: The directory cannot be made or written.
+      OSError: The directory cannot be created or written.
       DataDirError: The name of the lock is a link.
     """
     version_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -61,10 +61,8 @@ def exclusive(version_dir: Path, *, overwrite: bool = False) -> Iterator[None]:
         if not Path(lock.lock_file).is_symlink():
             raise
         raise DataDirError(
-            explain(
-                f"{lock.lock_file} is a link, and my_datasets locks none.",
-                fix="remove the link, and look at who put it there",
-            )
+            f"{lock.lock_file} is a symbolic link, and my_datasets does not lock links.",
+            fix="remove the link, and find out who created it",
         ) from error
     try:
         _recover(version_dir)
@@ -82,9 +80,9 @@ def exclusive(version_dir: Path, *, overwrite: bool = False) -> Iterator[None]:
 
 
 def remove_leftovers(version_dir: Path) -> None:
-    """Removes what killed builds of a version left behind, if that can be done without waiting.
+    """Removes what killed builds of a version left behind.
 
-    While a build is running, or on a disk that cannot be written, nothing is done.
+    Does nothing while a build is running, or on a read-only disk.
     """
     if not any(_remains(version_dir)) and not any(_old_work(version_dir)):
         return
@@ -93,40 +91,40 @@ def remove_leftovers(version_dir: Path) -> None:
             _recover(version_dir)
             _forget_old_work(version_dir)
     except OSError:  # filelock.Timeout is one, too
-        _LOGGER.info("Not now removing what lies beside %s.", version_dir)
+        _LOGGER.info("Not removing what killed builds left beside %s: it is in use.", version_dir)
 
 
 @contextmanager
 def beside(version_dir: Path) -> Iterator[Path]:
-    """Gives an empty directory on the same file system, and removes it in the end."""
+    """Yields an empty directory on the version's file system, and removes it at exit."""
     name = f"incomplete.{secrets.token_hex(3).upper()}_{version_dir.name}"
     directory = version_dir.parent / name
     try:
-        directory.mkdir()  # here: Ctrl-C may come when it is made, and before anything else
+        directory.mkdir()  # inside `try`: Ctrl-C may arrive right after it is created
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
 def work_dir(version_dir: Path) -> Path:
-    """Returns where the unfinished work on a version is kept, to go on with it later."""
+    """Returns the work directory of a version, from which a later build resumes."""
     return version_dir.parent / f".{version_dir.name}{_WORK}"
 
 
 def describe_kept(version_dir: Path) -> str:
-    """Says what is kept of an unfinished build."""
+    """Returns a sentence that says what is kept of an unfinished build."""
     if work_dir(version_dir).exists():
         return "Finished units and shards are kept."
     return "Nothing was finished, and nothing is left behind."
 
 
 def discard_work(version_dir: Path) -> None:
-    """Removes the work directory of a version that is whole now."""
+    """Removes the work directory of a complete version."""
     discard(work_dir(version_dir))
 
 
 def discard(work: Path) -> None:
-    """Removes a work directory: at any instant it is whole, or nothing that a build looks at."""
+    """Removes a work directory; it is renamed first, so no build ever sees a part of it."""
     version = work.name.removeprefix(".").removesuffix(_WORK)
     aside = work.with_name(f"incomplete.{secrets.token_hex(3).upper()}_{version}")
     try:
@@ -137,34 +135,31 @@ def discard(work: Path) -> None:
 
 
 def leads_outside(version_dir: Path, data_dir: Path) -> bool:
-    """Returns whether a version's place is outside of its data directory: a folder is a link."""
+    """Returns whether a symbolic link puts a version outside its data directory."""
     parent = Path(os.path.realpath(version_dir.parent))
     return not parent.is_relative_to(os.path.realpath(data_dir))
 
 
 def require_inside(version_dir: Path, data_dir: Path) -> None:
-    """Refuses to write where a link on the way leads out of the data directory.
+    """Refuses to write through a link that leads out of the data directory.
 
     Raises:
       OverwriteError: The folder of the dataset, or of the config, is such a link.
     """
     if leads_outside(version_dir, data_dir):
         raise OverwriteError(
-            explain(
-                f"{version_dir.parent} is a link that leads out of the data directory {data_dir}.",
-                f"It leads to: {os.path.realpath(version_dir.parent)}",
-                fix="use the directory that it leads to as --data-dir, or replace the link by a "
-                "folder",
-            )
+            f"{version_dir.parent} is a link that leads out of the data directory {data_dir}.",
+            f"It leads to: {os.path.realpath(version_dir.parent)}",
+            fix="pass the link's target as --data-dir, or replace the link with a folder",
         )
 
 
 def swap(new: Path, current: Path) -> None:
-    """Puts directory `new` in the place of `current`, which ends up in the place of `new`.
+    """Swaps the directories `new` and `current`.
 
-    On Linux both names change in one step, so a reader that opens a path finds the one or the
-    other at any instant. Where the kernel or file system cannot do that, two renames are made, and
-    `exclusive` puts the old directory back if the process dies between them.
+    On Linux the swap is atomic: a reader that opens a path always finds one or the other. Where the
+    kernel or file system cannot do that, this takes two renames, and `exclusive` restores the old
+    directory if the process dies between them.
     """
     if _exchange(new, current):
         return
@@ -179,7 +174,7 @@ def swap(new: Path, current: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Swaps two names atomically (renameat2(2)); returns False where that is not to be had."""
+    """Swaps two names atomically (renameat2(2)); returns False where that is not supported."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):
@@ -215,18 +210,18 @@ def _recover(version_dir: Path) -> None:
 
 
 def _remove(path: Path, *, ignore_errors: bool = False) -> None:
-    """Removes a directory with all in it; of anything else, which no build made, only the name."""
+    """Removes a directory tree, or unlinks anything else, which no build made."""
     if path.is_symlink() or not path.is_dir():
-        path.unlink()  # `rmtree` waits for ever for a named pipe
+        path.unlink()  # `rmtree` hangs on a named pipe
     else:
         shutil.rmtree(path, ignore_errors=ignore_errors)
 
 
 def _forget_old_work(version_dir: Path, *, is_wanted: bool = False) -> None:
-    """Removes unfinished work that nobody will go on with; the caller holds the lock."""
+    """Removes unfinished work that no build will resume; the caller holds the lock."""
     for path in _old_work(version_dir, is_wanted=is_wanted):
         other = version_dir.parent / path.name[1 : -len(_WORK)]
-        with contextlib.suppress(OSError):  # in use, or gone in the meantime
+        with contextlib.suppress(OSError):  # in use, or just removed
             if other == version_dir:
                 discard(path)
                 continue
@@ -236,7 +231,7 @@ def _forget_old_work(version_dir: Path, *, is_wanted: bool = False) -> None:
 
 
 def _old_work(version_dir: Path, *, is_wanted: bool = False) -> Iterator[Path]:
-    """Yields the work directories of any version that are a week old, and this one's if spent."""
+    """Yields work directories that are a week old, of any version, and this one's if spent."""
     for path in version_dir.parent.glob(f".*{_WORK}"):
         is_own = path == work_dir(version_dir)
         with contextlib.suppress(OSError):
@@ -244,7 +239,7 @@ def _old_work(version_dir: Path, *, is_wanted: bool = False) -> Iterator[Path]:
                 if is_own:
                     yield path
                 continue
-            # Work on Beam lies one level deeper.
+            # Work of the Beam engine lies one level deeper.
             files = (path, *path.glob("*"), *path.glob("*/*"))
             newest = max(file.stat().st_mtime for file in files)
             is_old = time.time() - newest > _OLD_WORK_SECONDS
@@ -253,9 +248,9 @@ def _old_work(version_dir: Path, *, is_wanted: bool = False) -> Iterator[Path]:
 
 
 def _is_no_work(path: Path) -> bool:
-    """Returns whether no build made a work directory: it is a link, or has links or pipes.
+    """Returns whether no build made this directory: it is a link, or contains links or pipes.
 
-    What lies where such a link leads is nobody's work, and may be all that there is on the disk.
+    A link could lead anywhere on the disk, so its target must not be treated as work.
     """
     if path.is_symlink() or not path.is_dir():
         return True
@@ -268,7 +263,7 @@ def _is_no_work(path: Path) -> bool:
 
 
 def _is_spent(work: Path, version_dir: Path, is_wanted: bool) -> bool:
-    """Returns whether nothing in a work directory is finished, or the version was made of it."""
+    """Returns whether a work directory has nothing finished, or its version is complete."""
     files = [path.stat() for path in work.rglob("*") if path.is_file()]
     linked = {(one.st_dev, one.st_ino) for one in files if one.st_nlink > 1}
     if linked and not is_wanted and version_dir.is_dir():
@@ -279,7 +274,7 @@ def _is_spent(work: Path, version_dir: Path, is_wanted: bool) -> bool:
 
 
 def _remains(version_dir: Path) -> Iterator[Path]:
-    """Yields what killed builds of this version left, or a living one is working on."""
+    """Yields what killed builds of this version left, or a live one is working on."""
     incomplete = re.compile(rf"incomplete\.\w+_{re.escape(version_dir.name)}")
     for path in list(version_dir.parent.iterdir()):
         if path == _aside(version_dir) or incomplete.fullmatch(path.name):

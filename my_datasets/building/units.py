@@ -6,24 +6,28 @@ import os
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from my_datasets.errors import ExampleError, MyDatasetsError, UnitError, explain
+from my_datasets.errors import ExampleError, MyDatasetsError, UnitError
 
-# What messages call the place of an example of a Beam collection, which has none of its own.
+# What messages call the unit of an example of a Beam collection.
 COLLECTION = "a part of the Beam collection"
 
-Generator = Callable[[Any], Iterable[tuple[Any, Any]]]
+# `(key, example)`, or `(keys, table)`; only the builder knows the types.
+Pair: TypeAlias = tuple[Any, Any]
+Generator: TypeAlias = Callable[[Any], Iterable[Pair]]
+# A JSON object of the journal or of a worker's report, as `json.loads` returns it.
+Entry: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Units:
     """A split's input in pieces, each turned into examples by one call of a generator function.
 
-    Iterating goes through all units one after the other, so that whatever takes a plain generator
-    of examples takes this, too.
+    Iterating yields the examples of all units in order, so code that takes a plain generator of
+    examples also takes this.
 
     Attributes:
       generate: Yields the `(key, example)` pairs, or `(keys, record batch)` pairs, of one item.
@@ -31,26 +35,26 @@ class Units:
     """
 
     generate: Generator
-    items: Sequence[Any]
+    items: Sequence[object]
 
-    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+    def __iter__(self) -> Iterator[Pair]:
         for item in self.items:
             yield from self.generate(item)
 
     def identities(self) -> list[str]:
-        """Returns a text for each unit that changes if its item or the file it names does."""
+        """Returns a string per unit that changes when its item, or the file it names, changes."""
         return [_identity(item) for item in self.items]
 
 
 class InvalidValue(Exception):  # noqa: N818 - becomes an ExampleError once unit and key are known
     """A value does not fit its feature, or could not be read.
 
-    A generator may yield it in place of an example, which is then an error, or set aside.
+    A generator may yield one in place of an example: the build then fails, or quarantines it.
 
     Attributes:
       feature: The feature's path, such as `objects/label`.
       expected: What the feature takes.
-      found: What was given.
+      found: The value, as a string.
     """
 
     def __init__(self, feature: str, expected: str, found: str) -> None:
@@ -59,23 +63,21 @@ class InvalidValue(Exception):  # noqa: N818 - becomes an ExampleError once unit
         self.expected = expected
         self.found = found
 
-    def as_error(self, split: str, unit: str, position: int, key: Any) -> ExampleError:
-        """Returns the error that says which example it is."""
+    def as_error(self, split: str, unit: str, position: int, key: object) -> ExampleError:
+        """Returns the error that names the example."""
         return ExampleError(
-            explain(
-                f"An example of split {split!r} does not fit the features.",
-                f"Unit: {unit}, example {position} (counted from 0)",
-                f"Key: {_shown(key)}",
-                f"Feature: {self.feature or '(the whole example)'}",
-                f"Expected: {self.expected}",
-                f"Found: {self.found}",
-                f"The error was: {self._reason}" if self._reason else "",
-                fix="change the input, what the builder yields, or its features; "
-                "on_error='quarantine' sets such examples aside",
-            )
+            f"An example of split {split!r} does not fit the features.",
+            f"Unit: {unit}, example {position} (counted from 0)",
+            f"Key: {_shown(key)}",
+            f"Feature: {self.feature or '(the whole example)'}",
+            f"Expected: {self.expected}",
+            f"Found: {self.found}",
+            f"The error was: {self._reason}" if self._reason else "",
+            fix="change the input, what the builder yields, or its features; "
+            "on_error='quarantine' sets such examples aside",
         )
 
-    def set_aside(self, split: str, unit: str, position: int, key: Any) -> "Quarantined":
+    def set_aside(self, split: str, unit: str, position: int, key: object) -> "Quarantined":
         """Returns the entry of the quarantine report."""
         return Quarantined(
             split, unit, position, _shown(key), self.feature, self.expected, self.found,
@@ -89,23 +91,23 @@ class InvalidValue(Exception):  # noqa: N818 - becomes an ExampleError once unit
 
 
 class Encoder(Protocol):
-    """What turns examples into records; the engine knows no features."""
+    """Turns examples into records; the engine itself knows no features."""
 
     @property
     def names(self) -> Collection[str]:
         """The names of the top-level features."""
 
-    def own(self, item: Any) -> Any:
-        """Returns an example that no later change of `item` reaches; None if there can be none."""
+    def own(self, item: object) -> object:
+        """Returns a copy that later changes of `item` do not affect; None if it cannot copy it."""
 
-    def rows(self, examples: Sequence[Any]) -> pa.LargeBinaryArray:
-        """Returns a framed record for each example; raises anything if one does not fit."""
+    def rows(self, examples: Sequence[object]) -> pa.LargeBinaryArray:
+        """Returns a framed record for each example; raises any exception if one does not fit."""
 
-    def row(self, item: Any) -> pa.LargeBinaryArray:
+    def row(self, item: object) -> pa.LargeBinaryArray:
         """Returns one example's framed record; raises `Misfit`."""
 
     def rows_at_once(self, batch: pa.RecordBatch) -> int:
-        """Returns how many rows of a record batch are to be encoded at once, for its memory."""
+        """Returns how many rows of a record batch to encode at once, to bound memory."""
 
     def columns(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """Returns a framed record for each row of a record batch; raises `Misfit`."""
@@ -113,22 +115,23 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class SplitInput:
-    """What one split is made from.
+    """The input of one split.
 
     Attributes:
       name: The split's name, which is also the salt of its keys' hashes.
-      units: Its pieces; for a plain generator one, which runs in the building process.
-      is_plain: Whether it is a plain generator, which can be run only once.
-      collection: A Beam collection of `(key, example)` pairs in place of units; otherwise None.
+      units: Its units; a plain generator has one, which runs in the building process.
+      is_plain: Whether it is a plain generator, which can run only once.
+      collection: A Beam `PCollection` of `(key, example)` pairs, or a `PTransform` that makes one,
+        in place of units; otherwise None.
     """
 
     name: str
     units: Units
     is_plain: bool = False
-    collection: Any = None
+    collection: object = None
 
     def unit_name(self, unit: int) -> str:
-        """Returns a unit as messages call it."""
+        """Returns the unit's name for messages."""
         if self.is_plain:
             return "0 (the whole split)"
         if self.collection is not None:
@@ -138,14 +141,8 @@ class SplitInput:
         return f"{unit} ({shown if len(shown) <= 120 else shown[:117] + '...'})"
 
 
-def examples_of(split: str, unit: str, generate: Generator, item: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields a unit's examples; an error of the builder's own code says which unit it was.
-
-    Args:
-      split: The split.
-      unit: The unit, as messages call it.
-      generate: Yields the pairs of an item.
-      item: What the unit is generated from.
+def examples_of(split: str, unit: str, generate: Generator, item: object) -> Iterator[Pair]:
+    """Yields a unit's examples; an error in the builder's own code names the unit.
 
     Raises:
       UnitError: The generator failed.
@@ -159,51 +156,37 @@ def examples_of(split: str, unit: str, generate: Generator, item: Any) -> Iterat
         raise
     except Exception as error:
         raise UnitError(
-            explain(
-                f"The generator of split {split!r} failed.",
-                f"Unit: {unit}, after it had yielded {count:,} times",
-                f"The error was: {type(error).__name__}: {error}",
-                "What was finished is kept.",
-                fix="fix the input or the builder, then run the same again",
-            )
+            f"The generator of split {split!r} failed.",
+            f"Unit: {unit}, after it had yielded {count:,} times",
+            f"The error was: {type(error).__name__}: {error}",
+            "What was finished is kept.",
+            fix="fix the input or the builder, then run the same again",
         ) from error
 
 
 @dataclass
 class Quarantined:
-    """An example that was set aside.
-
-    Attributes:
-      split: The split.
-      unit: The unit, as messages call it.
-      position: The example's place in the unit, counted from 0.
-      key: Its key.
-      feature: The path of the feature it does not fit.
-      expected: What the feature takes.
-      found: What was given.
-      reason: The original error.
-    """
+    """An example that was set aside: a line of the quarantine report."""
 
     split: str
     unit: str
-    position: int
+    position: int  # in the unit, counted from 0
     key: str
     feature: str
     expected: str
     found: str
-    reason: str
+    reason: str  # the original error
 
 
 @dataclass
 class UnitState:
-    """How much of a unit has been gathered.
+    """How much of a unit has been encoded.
 
     Attributes:
       seen: Examples that the generator yielded.
-      complete: Whether it came to its end.
-      quarantined: Examples set aside.
+      complete: Whether the generator finished.
       ordered_by_key: Where shuffling is disabled: whether int keys give the order, or the
-        generator; None as long as neither is known.
+        generator; None while neither is known.
     """
 
     seen: int = 0
@@ -211,40 +194,35 @@ class UnitState:
     ordered_by_key: bool | None = None
     quarantined: list[Quarantined] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns what the journal records."""
-        return {
-            "seen": self.seen,
-            "complete": self.complete,
-            "ordered_by_key": self.ordered_by_key,
-            "quarantined": [asdict(item) for item in self.quarantined],
-        }
+    def to_json(self) -> Entry:
+        """Returns the journal's entry."""
+        return asdict(self)
 
     @classmethod
-    def from_json(cls, entry: dict[str, Any]) -> "UnitState":
-        """Returns what the journal recorded."""
+    def from_json(cls, entry: Entry) -> "UnitState":
+        """Returns the state of a journal's entry."""
         items = [Quarantined(**item) for item in entry["quarantined"]]
         return cls(**{**entry, "quarantined": items})
 
 
-def _shown(key: Any) -> str:
+def _shown(key: object) -> str:
     return key.decode(errors="backslashreplace") if isinstance(key, bytes) else str(key)
 
 
-def _identity(item: Any) -> str:
+def _identity(item: object) -> str:
     if isinstance(item, (str, os.PathLike)):
         path = os.fspath(item)
         try:
-            # Not by pathlib: there may be a million of them.
+            # pathlib would be slow: there may be a million of them.
             stat = os.stat(path)  # noqa: PTH116
         except (OSError, ValueError):
             return repr(path)
-        # The nanoseconds tell two files apart; nothing depends on which way the clock went.
+        # Compared for equality only, so a clock that was set back does no harm.
         return f"{path!r}, {stat.st_size} bytes, modified {stat.st_mtime_ns}"
     if isinstance(item, (list, tuple)):
         return "[" + ", ".join(map(_identity, item)) + "]"
     if isinstance(item, dict):
-        return "{" + ", ".join(f"{key!r}: {_identity(item[key])}" for key in item) + "}"
+        return "{" + ", ".join(f"{k!r}: {_identity(value)}" for k, value in item.items()) + "}"
     if item is None or isinstance(item, (int, float, bytes, range)):
         return repr(item)
     if dataclasses.is_dataclass(item) and not isinstance(item, type):

@@ -30,11 +30,13 @@ def test_what_is_no_size_is_an_error_of_the_command_line():
     ids=["engine", "option", "as tfds"],
 )
 def test_a_build_on_beam_is_the_same(tmp_path, monkeypatch, options):
-    from my_datasets.building.engines.beam import engine
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
     ran = []
-    original = engine.build
-    monkeypatch.setattr(engine, "build", lambda *args: ran.append(1) or original(*args))
+    original = FnApiRunner.run_pipeline
+    monkeypatch.setattr(
+        FnApiRunner, "run_pipeline", lambda *given: ran.append(given[1]) or original(*given)
+    )
     digests = []
     for place, more in (("local", []), ("beam", options)):
         command = ["build", "digits", "--data-dir", str(tmp_path / place), *more, "--json"]
@@ -43,7 +45,7 @@ def test_a_build_on_beam_is_the_same(tmp_path, monkeypatch, options):
         manifest = tmp_path / place / "digits/1.0.0/my_datasets_manifest.json"
         digests.append(json.loads(manifest.read_text())["content"])
     assert digests[0] == digests[1]
-    assert ran == [1]
+    assert len(ran) >= 2  # Beam has sorted, and written
 
 
 def test_options_of_beam_that_lose_examples_are_refused(tmp_path):

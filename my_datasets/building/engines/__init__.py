@@ -1,1 +1,1 @@
-"""Where units are processed: in this machine's processes, later on Beam."""
+"""The engines that build versions: processes of this machine, or Beam."""

@@ -1,4 +1,4 @@
-"""The engine for one machine: units in processes, an external sort, shards in processes."""
+"""The engine for one machine: worker processes generate, sort externally and write shards."""
 
 import contextlib
 import functools
@@ -7,23 +7,27 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal, TypeAlias
 
 from my_datasets.building import disk_space, planning
-from my_datasets.building.collector import Collector, SplitRules
+from my_datasets.building.collector import Collector, SplitRules, States
 from my_datasets.building.engines import process_pool, shard_writing
 from my_datasets.building.engines.process_pool import Link
 from my_datasets.building.journal import Journal
 from my_datasets.building.options import BuildOptions, Job, SplitResult
 from my_datasets.building.progress import Meter, log_progress
 from my_datasets.building.runs import Run
-from my_datasets.building.units import SplitInput, examples_of
+from my_datasets.building.units import Pair, SplitInput, examples_of
 
-# Of a worker's share of the memory: records held before they are written as a run. The rest is
-# for the batch at work, for the copy of a portion, and for what Python and Arrow keep.
+# The part of a worker's memory for records that wait to be written as a run. The rest is for the
+# current batch, for the copy of a portion, and for what Python and Arrow keep.
 _HELD = 0.4
 # Seconds between a worker's signs of life while a unit's examples come slowly.
 _SIGN_OF_LIFE = 1.0
+
+_Message: TypeAlias = (
+    tuple[Literal["run"], str, Run | None, States] | tuple[Literal["progress"], str, int, int]
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class _UnitTask:
 
 
 class _UnitWorker:
-    """Generates units in a worker, and gathers their examples."""
+    """Encodes the examples of units, in a worker."""
 
     def __init__(self, link: Link, job: Job, options: BuildOptions, directory: Path) -> None:
         self._link = link
@@ -60,8 +64,8 @@ class _UnitWorker:
         )
         return count
 
-    def _alive(self, examples: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-        """Gives a sign of life about once a second, however slowly the examples come."""
+    def _alive(self, examples: Iterator[Pair]) -> Iterator[Pair]:
+        """Sends a sign of life about once a second, however slowly the examples come."""
         told = time.monotonic()
         for pair in examples:
             if time.monotonic() - told >= _SIGN_OF_LIFE:
@@ -74,7 +78,7 @@ class _UnitWorker:
         for collector in self._collectors.values():
             collector.flush()
 
-    def _on_run(self, split: str, run: Run | None, states: dict[int, dict[str, Any]]) -> None:
+    def _on_run(self, split: str, run: Run | None, states: States) -> None:
         self._link.tell(("run", split, run, states))
 
 
@@ -82,7 +86,7 @@ def _collector(
     job: Job,
     options: BuildOptions,
     directory: Path,
-    on_run: Callable[[str, Run | None, dict[int, dict[str, Any]]], None],
+    on_run: Callable[[str, Run | None, States], None],
     split: int,
     *,
     holders: int | None = None,
@@ -98,7 +102,7 @@ def _collector(
 
 
 def generate(job: Job, options: BuildOptions, journal: Journal, meter: Meter) -> None:
-    """Gathers the examples of all units that are not done yet into runs, and records them."""
+    """Writes the examples of all unfinished units as runs, and records them."""
     tasks: list[_UnitTask] = []
     plain: list[int] = []
     for number, item in enumerate(job.inputs):
@@ -110,7 +114,7 @@ def generate(job: Job, options: BuildOptions, journal: Journal, meter: Meter) ->
             plain += [number] if left else []
         else:
             tasks += [_UnitTask(number, unit) for unit in left]
-    # Before the plain ones: those may run TensorFlow here, whose threads a fork would lose.
+    # First, because plain generators may start TensorFlow's threads here, which a fork would lose.
     _generate_units(tasks, job, options, journal, meter)
     for number in plain:
         _generate_here(job, number, [0], options, journal, meter)
@@ -133,7 +137,7 @@ def _generate_units(
         tasks,
         options.worker_count,
         lambda link: _UnitWorker(link, job, options, journal.directory),
-        lambda message: _on_message(message, journal, meter),
+        functools.partial(_on_message, journal=journal, meter=meter),
         describe=describe,
         timeout=options.unit_timeout,
     )
@@ -142,17 +146,16 @@ def _generate_units(
         meter.add(meter.progress.split, 0, 0)
 
 
-def _examples(item: SplitInput, unit: int) -> Iterator[tuple[Any, Any]]:
+def _examples(item: SplitInput, unit: int) -> Iterator[Pair]:
     units = item.units
     return examples_of(item.name, item.unit_name(unit), units.generate, units.items[unit])
 
 
-def _on_message(message: tuple[Any, ...], journal: Journal, meter: Meter) -> None:
-    kind, *content = message
-    if kind == "run":
-        journal.add_run(*content)
+def _on_message(message: _Message, journal: Journal, meter: Meter) -> None:
+    if message[0] == "run":
+        journal.add_run(*message[1:])
     else:
-        split, count, size = content
+        _, split, count, size = message
         meter.add(split or meter.progress.split, count, size)
 
 
@@ -178,7 +181,7 @@ def _generate_here(
             collector.generate(unit, item.unit_name(unit), examples, between, threads=threads)
             meter.progress.units_done += 1
     except BaseException:
-        # Units that were done before are worth keeping; the failure is told all the same.
+        # Keeps the units that finished before the failure.
         with contextlib.suppress(Exception):
             collector.flush()
         raise
@@ -190,9 +193,9 @@ def build(job: Job, options: BuildOptions, journal: Journal, target: Path) -> li
 
     Args:
       job: What to build.
-      options: How.
-      journal: What an earlier build has done already.
-      target: A directory on the same file system as the journal's.
+      options: How to build it.
+      journal: The journal, with the work of an earlier build if this one resumes it.
+      target: A directory on the same file system as the journal.
 
     Returns:
       The splits, in the order of `job.inputs`.

@@ -1,7 +1,7 @@
-"""A few forked processes that work on tasks, and whose death or silence is noticed.
+"""A pool of forked processes that detects workers that die or hang.
 
-Forking keeps the builder, its closures and the imported TensorFlow, at no cost in time or memory.
-The children never run TensorFlow's own operations unless the builder's generator does.
+Forking passes on the builder, its closures and the imported TensorFlow at no cost in time or
+memory. The children run no TensorFlow operations unless the builder's generator does.
 """
 
 import contextlib
@@ -18,70 +18,75 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Any, Protocol
+from multiprocessing.process import BaseProcess
+from typing import Protocol, TypeVar
 
-from my_datasets.errors import BuildInterruptedError, explain
+from my_datasets.errors import BuildInterruptedError
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h: the signal a process gets when its parent dies
-# malloc.h: when glibc gives memory back, and what it takes from the system piece by piece.
+# malloc.h: when glibc returns memory, and from which size on it allocates with mmap.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-# In bytes. A batch's arrays fit; more would count beside the memory that the user allows.
+# In bytes. A batch's arrays fit; more would exceed the memory that the user allows.
 _KEEP_FREE, _KEEP_PIECES = 32 << 20, 8 << 20
 
+_Task = TypeVar("_Task")
+_Task_contra = TypeVar("_Task_contra", contravariant=True)
+_Result_co = TypeVar("_Result_co", covariant=True)
 
-class Handler(Protocol):
-    """What a worker does; made in the worker itself."""
 
-    def handle(self, task: Any) -> Any:
-        """Works on one task; what it returns is the task's result."""
+class Handler(Protocol[_Task_contra, _Result_co]):
+    """Processes tasks; made in the worker itself."""
+
+    def handle(self, task: _Task_contra) -> _Result_co:
+        """Processes one task and returns its result."""
 
     def finish(self) -> None:
         """Called once, when no task is left, or after a failure elsewhere."""
 
 
 class WorkerTraceback(Exception):  # noqa: N818 - never raised, only shown as a cause
-    """The traceback of an error in another process, as a text."""
+    """The traceback of an error in another process, as a string."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
 
 
 class Stopped(BaseException):
-    """Raised in a worker that is to stop before its task is done."""
+    """Raised in a worker that must stop before its task is done."""
 
 
 class Flag:
     """Tells all processes to stop.
 
-    A byte in shared memory, not `multiprocessing.Event`: that one has a lock, which a worker that
-    is killed may hold for ever.
+    A byte in shared memory. `multiprocessing.Event` has a lock, which a killed worker may hold for
+    ever.
     """
 
     def __init__(self) -> None:
         self._byte = mmap.mmap(-1, 1)
 
     def set(self) -> None:
-        """Tells it."""
+        """Sets the flag for all processes."""
         self._byte[0] = 1
 
     def is_set(self) -> bool:
-        """Returns whether it was told."""
+        """Returns whether any process has set the flag."""
         return bool(self._byte[0])
 
 
 class Link:
-    """A worker's end of the line to the building process."""
+    """A worker's connection to the building process."""
 
     def __init__(self, connection: Connection, stop: Flag) -> None:
         self._connection = connection
         self._stop = stop
 
-    def tell(self, message: Any) -> None:
-        """Sends a message; also a sign of life."""
+    def tell(self, message: object) -> None:
+        """Sends a message, which is also a sign of life."""
         self._connection.send(("message", message))
 
     def check(self) -> None:
-        """Raises `Stopped` if the work is to end now."""
+        """Raises `Stopped` if this worker must stop."""
         if self._stop.is_set():
             raise Stopped
 
@@ -89,33 +94,33 @@ class Link:
 def work(
     connection: Connection,
     inherited: list[Connection],
-    tasks: Sequence[Any],
-    make: Callable[[Link], Handler],
+    tasks: Sequence[_Task],
+    make: Callable[[Link], Handler[_Task, object]],
     stop: Flag,
 ) -> None:
-    """The life of a worker: a target of `multiprocessing.Process`.
+    """Runs a worker: a target of `multiprocessing.Process`.
 
     Args:
-      connection: To the building process, from which the numbers of tasks come; None ends it.
-      inherited: What the fork brought along and belongs to others.
-      tasks: What to do.
+      connection: To the building process, which sends the index of each task, and None at the end.
+      inherited: Connections of other workers that the fork has copied.
+      tasks: The tasks.
       make: Makes the handler.
-      stop: Set when the work is to end.
+      stop: Set when workers must stop.
     """
     parent = os.getppid()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    # Ctrl-C goes to all processes of a terminal; the building process decides what it means.
+    # Ctrl-C goes to all processes of a terminal, and only the building process handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # So does SIGTERM of a service manager. Not ignored: programs that it starts would inherit that.
+    # Likewise a service manager's SIGTERM; SIG_IGN would be inherited by programs it starts.
     signal.signal(signal.SIGTERM, lambda *_: None)
     for other in inherited:
         other.close()
     _own_bar_locks()
     _keep_memory()
-    # The collector would write to each object that came with the fork, and so copy its page.
+    # Otherwise the garbage collector would write to inherited objects, and so copy their pages.
     gc.freeze()
     code = 1
     try:
@@ -126,7 +131,7 @@ def work(
         except Stopped:
             pass
         except Exception:
-            # Units that were done before are worth keeping; the failure is told all the same.
+            # Keeps the units that finished before the failure.
             with contextlib.suppress(Exception):
                 handler.finish()
             raise
@@ -141,15 +146,15 @@ def work(
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        # Not through the interpreter's exit handlers: they belong to the parent.
+        # Skips the interpreter's exit handlers, which belong to the parent.
         os._exit(code)
 
 
 def _own_bar_locks() -> None:
-    """Gives tqdm's bars locks of this process.
+    """Gives tqdm's bars a lock of this process.
 
-    Theirs is a semaphore of all processes, because a generator may draw bars, too: a worker that
-    is killed while it draws one would stop the bars of all others for ever.
+    Their own is a semaphore that all processes share: a worker killed while its generator draws a
+    bar would block the bars of all others for ever.
     """
     tqdm = sys.modules.get("tqdm.std")
     waiting = [tqdm.tqdm] if tqdm is not None else []
@@ -161,10 +166,10 @@ def _own_bar_locks() -> None:
 
 
 def _keep_memory() -> None:
-    """Keeps memory that was freed for the next batch, which needs as much again.
+    """Keeps freed memory for the next batch, which needs as much again.
 
-    glibc gives the memory of large arrays back at once, and the system clears and maps each page
-    of it anew for the next: more work than encoding what then stands on it.
+    By default glibc returns the memory of large arrays at once, and the system clears and maps each
+    page for the next batch: more work than encoding the batch.
     """
     with contextlib.suppress(OSError, AttributeError):
         library = ctypes.CDLL(None)
@@ -173,7 +178,7 @@ def _keep_memory() -> None:
 
 
 def _portable(error: BaseException) -> tuple[bytes | None, str, str]:
-    """Returns an error as it can be sent: pickled if possible, as a text, with its traceback."""
+    """Returns an error as its pickle (None if it has none), its message and its traceback."""
     lines = "".join(traceback.format_exception(error))
     try:
         pickled = pickle.dumps(error)
@@ -183,7 +188,10 @@ def _portable(error: BaseException) -> tuple[bytes | None, str, str]:
     return pickled, f"{type(error).__name__}: {error}", lines
 
 
-# How long workers may take to put down what they hold after a failure, in seconds.
+_Result = TypeVar("_Result")
+_Message = TypeVar("_Message")
+
+# Seconds that workers have to write what they buffered after a failure.
 _GRACE = 10.0
 
 
@@ -193,32 +201,32 @@ def available() -> bool:
 
 
 def run(
-    tasks: Sequence[Any],
+    tasks: Sequence[_Task],
     workers: int,
-    make: Callable[[Link], Handler],
-    on_message: Callable[[Any], None],
+    make: Callable[[Link], Handler[_Task, _Result]],
+    on_message: Callable[[_Message], None],
     *,
-    describe: Callable[[Any], str],
+    describe: Callable[[_Task], str],
     timeout: float | None = None,
-) -> Iterator[tuple[Any, Any]]:
-    """Yields (task, result) as tasks are done, in any order.
+) -> Iterator[tuple[_Task, _Result]]:
+    """Yields (task, result) as tasks finish, in any order.
 
     Args:
-      tasks: What to do; they are not sent, the workers are forked with them.
-      workers: How many processes.
+      tasks: The tasks; workers inherit them by the fork.
+      workers: The number of processes.
       make: Makes the handler of a worker, in the worker.
-      on_message: Called here with what workers tell.
+      on_message: Called in this process with each message of a worker.
       describe: Names a task in an error.
       timeout: Seconds without any sign of life after which a worker counts as hanging.
 
     Raises:
-      BuildInterruptedError: A worker died, or hung.
+      BuildInterruptedError: A worker died or hung.
       Exception: Whatever a handler raised, with the worker's traceback as its cause.
     """
     context = multiprocessing.get_context("fork")
     stop = Flag()
     crew: dict[Connection, _Worker] = {}
-    # What is buffered would be written by each child, too.
+    # Otherwise each child would also write what is buffered.
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -245,19 +253,19 @@ def run(
 
 
 class _Worker:
-    def __init__(self, process: Any) -> None:
+    def __init__(self, process: BaseProcess) -> None:
         self.process = process
         self.task: int | None = None
         self.alive_at = time.monotonic()
 
 
 def _lead(
-    tasks: Sequence[Any],
+    tasks: Sequence[_Task],
     crew: dict[Connection, _Worker],
-    on_message: Callable[[Any], None],
-    describe: Callable[[Any], str],
+    on_message: Callable[[_Message], None],
+    describe: Callable[[_Task], str],
     timeout: float | None,
-) -> Iterator[tuple[Any, Any]]:
+) -> Iterator[tuple[_Task, _Result]]:
     left = list(range(len(tasks)))[::-1]
     active = dict(crew)
     for connection, worker in active.items():
@@ -286,9 +294,9 @@ def _lead(
 
 
 def _ready(active: dict[Connection, _Worker], timeout: float) -> list[Connection]:
-    """Returns the connections that have something to say, after at most `timeout` seconds.
+    """Returns the connections with a message or with a dead worker, within `timeout` seconds.
 
-    Also those whose worker has ended: a process that it has started may keep the line open.
+    A process that a dead worker has started may keep its connection open.
     """
     ends = {worker.process.sentinel: connection for connection, worker in active.items()}
     ready = wait([*active, *ends], timeout)
@@ -304,14 +312,14 @@ def _ready(active: dict[Connection, _Worker], timeout: float) -> list[Connection
 def _assign(connection: Connection, worker: _Worker, left: list[int]) -> None:
     worker.task = left.pop() if left else None
     worker.alive_at = time.monotonic()
-    with contextlib.suppress(OSError):  # its death is noticed when it is listened to
+    with contextlib.suppress(OSError):  # `_lead` detects a dead worker when it reads from it
         connection.send(worker.task)
 
 
 def _check_hanging(
     active: dict[Connection, _Worker],
-    tasks: Sequence[Any],
-    describe: Callable[[Any], str],
+    tasks: Sequence[_Task],
+    describe: Callable[[_Task], str],
     timeout: float | None,
 ) -> None:
     for worker in active.values():
@@ -320,38 +328,34 @@ def _check_hanging(
             worker.process.kill()
             what = describe(tasks[worker.task]) if worker.task is not None else "its last run"
             raise BuildInterruptedError(
-                explain(
-                    f"A worker did not answer for {silent:.0f} seconds, and was stopped.",
-                    f"It was at {what}",
-                    "What was finished is kept.",
-                    fix="look for what blocks there, or allow more with unit_timeout; the same "
-                    "command goes on where this one ended",
-                )
+                f"A worker did not answer for {silent:.0f} seconds, and was stopped.",
+                f"It was at {what}",
+                "What was finished is kept.",
+                fix="find out what blocks there, or raise unit_timeout; the same command "
+                "resumes the build",
             )
 
 
 def _died(
-    worker: _Worker, tasks: Sequence[Any], describe: Callable[[Any], str]
+    worker: _Worker, tasks: Sequence[_Task], describe: Callable[[_Task], str]
 ) -> BuildInterruptedError:
     code = worker.process.exitcode
     how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
     what = describe(tasks[worker.task]) if worker.task is not None else "its last run"
     killed = code is not None and code == -signal.SIGKILL
     return BuildInterruptedError(
-        explain(
-            f"A worker process ended {how}.",
-            f"It was at {what}",
-            "The system may have killed it for want of memory." if killed else "",
-            "What was finished is kept.",
-            fix="run the same again to go on; lower --max-memory or --workers if memory is short",
-        )
+        f"A worker process ended {how}.",
+        f"It was at {what}",
+        "The system may have killed it because memory ran out." if killed else "",
+        "What was finished is kept.",
+        fix="run the same again to resume; lower --max-memory or --workers if memory is short",
     )
 
 
-def _dismiss(crew: dict[Connection, _Worker], on_message: Callable[[Any], None]) -> None:
-    """Lets the workers put down what they hold, for a while, and listens to what they tell."""
+def _dismiss(crew: dict[Connection, _Worker], on_message: Callable[[_Message], None]) -> None:
+    """Waits a while for workers to write what they buffered, and handles their messages."""
     deadline = time.monotonic() + _GRACE
-    # Also those that have ended: what they told last may still be in the pipe.
+    # Includes workers that have ended: their last messages may still be in the pipe.
     active = {connection: worker for connection, worker in crew.items() if not connection.closed}
     for connection in active:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""The file of one shard, of any format, from a stream of records."""
+"""Writes the file of one shard, in any format, from a stream of records."""
 
 import hashlib
 import itertools
@@ -21,7 +21,7 @@ from my_datasets.building.runs import Columns
 from my_datasets.building.shards import ShardPlan
 from my_datasets.building.units import SplitInput
 from my_datasets.core.logs import get_logger
-from my_datasets.errors import BuilderError, LostExamplesError, explain
+from my_datasets.errors import BuilderError, LostExamplesError
 from my_datasets.metadata import sidecars
 from my_datasets.metadata.content import ShardContent
 from my_datasets.metadata.sidecars import Sidecar
@@ -30,27 +30,27 @@ from my_datasets.records import keys as keys_of
 from my_datasets.records.keys import Keys
 from my_datasets.records.tf_example.pieces import Bytes
 
-# Framed records one after the other, in portions, with their columns `high`, `low` and `size`.
+# Portions of adjacent framed records, with their columns `high`, `low` and `size`.
 Records = Iterator[tuple[Bytes, Columns]]
 
 
 def write_shard(
     path: Path, count: int, records: Records, write_shard: WriteShard | None
 ) -> tuple[FinishedShard, npt.NDArray[np.uint64] | None, Keys]:
-    """Writes a shard; in the end it has reached the disk.
+    """Writes a shard and syncs it.
 
     Args:
-      path: Where it is written, under its name.
-      count: How many records it is to have.
+      path: The file.
+      count: The number of records it must have.
       records: The records.
-      write_shard: Writes another format than TFRecord; None for TFRecord.
+      write_shard: Writes formats other than TFRecord.
 
     Returns:
-      The shard; where its records begin if they are TFRecords; the hashes of its examples' keys,
-      shape [n, 2], which are the numbers that sort them where the order is another one.
+      The shard; the offsets of its records if they are TFRecords, shape [n + 1]; the hashes of its
+      keys (or the numbers that sort them in their place), shape [n, 2].
 
     Raises:
-      LostExamplesError: There are not as many records.
+      LostExamplesError: There are more or fewer records.
     """
     name = path.name
     keys = [np.zeros((0, 2), np.uint64)]
@@ -70,11 +70,9 @@ def write_shard(
         file.sync()
     if written != count or file.size != int(ends[-1][-1]):
         raise LostExamplesError(
-            explain(
-                f"The shard {name} does not add up.",
-                f"Expected: {count:,} records; written: {written:,}",
-                fix="build with --restart; if it stays, please report it",
-            )
+            f"The shard {name} does not add up.",
+            f"Expected: {count:,} records; written: {written:,}",
+            fix="build with --restart; if it fails again, please report it",
         )
     shard = FinishedShard(name, written, file.size, file.checksum, whole.hexdigest())
     return shard, np.concatenate(ends), np.concatenate(keys)
@@ -83,13 +81,13 @@ def write_shard(
 def with_sidecars(
     shard: FinishedShard, path: Path, offsets: npt.NDArray[np.uint64] | None, keys: Keys | None
 ) -> FinishedShard:
-    """Writes the files that belong beside a shard, and returns the shard with them.
+    """Writes and syncs a shard's sidecar files, and returns the shard with them.
 
     Args:
       shard: The shard.
-      path: Where it is; nothing else is in its folder. In the end all has reached the disk.
-      offsets: Where its records begin, shape [n + 1]; None if it is no TFRecord file.
-      keys: The hashes of its examples' keys, shape [n, 2]; None where they tell nothing.
+      path: Its file; nothing else is in its folder.
+      offsets: The offsets of its records, shape [n + 1]; None if it is no TFRecord file.
+      keys: The hashes of its keys, shape [n, 2]; None to leave them out.
     """
     if offsets is not None:
         index.write(path, offsets)
@@ -104,7 +102,7 @@ def with_sidecars(
 
 
 def beside(path: Path) -> tuple[Path, ...]:
-    """Returns a shard's file, and those that may belong beside it."""
+    """Returns the path of a shard, and those of its possible sidecar files."""
     return path, *(path.with_name(sidecars.name_of(path.name, kind)) for kind in Sidecar)
 
 
@@ -137,7 +135,7 @@ def _unframed(records: Records, keys: list[Keys]) -> Iterator[tuple[int, bytes]]
 
 _LOGGER = get_logger(__name__)
 
-# Shards of less than this together are written by the building process itself.
+# If all shards together have fewer bytes than this, the building process writes them itself.
 _FEW_BYTES = 32 << 20
 QUARANTINE_REPORT = "quarantine.jsonl"
 
@@ -183,12 +181,12 @@ def write(
     target: Path,
     meter: Meter,
 ) -> list[SplitResult]:
-    """Writes the shards of all splits that are not there yet, and puts all of them into `target`.
+    """Writes the missing shards of all splits, and puts all shards into `target`.
 
     Raises:
-      BuilderError: More shards were asked for than there are examples.
-      DiskFullError: There is not enough room.
-      LostExamplesError: A shard has not the records that were planned.
+      BuilderError: More shards were requested than there are examples.
+      DiskFullError: There is not enough free space.
+      LostExamplesError: A shard does not have the planned records.
     """
     total = sum(plan.num_bytes + plan.num_examples * tfrecord.OVERHEAD for plan in plans)
     meter.begin("writing", expected_bytes=total)
@@ -219,16 +217,13 @@ def number_of_shards(job: Job, item: SplitInput, num_bytes: int, num_examples: i
     """Returns how many shards a split gets.
 
     Raises:
-      BuilderError: More were asked for than there are examples.
+      BuilderError: More were requested than there are examples.
     """
     count = job.number_of_shards(num_bytes, num_examples)
     if count > num_examples:
         raise BuilderError(
-            explain(
-                f"{count} shards were asked for split {item.name!r}, which has {num_examples} "
-                "examples.",
-                fix="ask for fewer shards with num_shards",
-            )
+            f"num_shards is {count}, but split {item.name!r} has only {num_examples} examples.",
+            fix="pass a smaller num_shards",
         )
     return count
 
@@ -236,7 +231,7 @@ def number_of_shards(job: Job, item: SplitInput, num_bytes: int, num_examples: i
 def _result(
     item: SplitInput, plan: ShardPlan, names: Sequence[str], journal: Journal
 ) -> SplitResult:
-    """Returns what was made of a split, whose shards are all in the work directory."""
+    """Returns the result for a split whose shards are all in the work directory."""
     quarantined = [
         entry
         for _, unit in sorted(journal.split(item.name).units.items())
@@ -248,7 +243,7 @@ def _result(
 
 
 def _size(task: _ShardTask, plans: Sequence[ShardPlan]) -> int:
-    """Returns about how many bytes a shard will have."""
+    """Returns the approximate size of a shard in bytes."""
     plan = plans[task.plan]
     record = plan.num_bytes / plan.num_examples + tfrecord.OVERHEAD
     return int(record * (task.end - task.begin))
@@ -263,7 +258,7 @@ def _written(
     total: int,
 ) -> Iterator[tuple[_ShardTask, FinishedShard]]:
     alone = options.worker_count == 1 or len(tasks) == 1 or total < _FEW_BYTES
-    # Other formats are written by libraries with threads of their own, which a fork would lose.
+    # The libraries for other formats have threads, which a fork would lose.
     if alone or job.write_shard is not None or not process_pool.available():
         worker = _ShardWorker(None, job, plans, journal)
         for task in tasks:
@@ -279,7 +274,7 @@ def _written(
 
 
 def report_quarantine(results: Sequence[SplitResult], target: Path) -> None:
-    """Writes the report of the examples that were set aside, if there are any."""
+    """Writes the report of examples that were set aside, if there are any."""
     entries = [entry for result in results for entry in result.quarantined]
     if not entries:
         return

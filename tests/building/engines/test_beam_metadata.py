@@ -7,7 +7,6 @@ import json
 import tarfile
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import apache_beam as beam
@@ -15,13 +14,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from tensorflow_datasets.core import dataset_builder_beam_test as of_tfds
 from tensorflow_datasets.datasets.nsynth import nsynth_dataset_builder as nsynth
 
 import my_datasets
 from my_datasets import errors
 from my_datasets.builders.on_beam import BeamMetadata
+from my_datasets.building.engines.beam.build_files import BuildFiles
 from my_datasets.building.engines.beam.pipelines import generate_stage, sort_stage
+from my_datasets.building.engines.beam.workspace import SharedDirectory
 from tests.building.engines.builds import build, hashes
 
 pytestmark = pytest.mark.integration
@@ -238,7 +240,7 @@ def test_workers_of_a_cluster_compute_metadata(tmp_path, dask_in_process):
     ("values", "said"),
     [
         (beam.Filter(lambda i: i < 2), "has 2 elements"),
-        (beam.CombineGlobally(lambda values: sum(values) + 0j), "which JSON does not hold"),
+        (beam.CombineGlobally(lambda values: sum(values) + 0j), "which cannot be saved as JSON"),
     ],
 )
 def test_metadata_that_cannot_be_saved_are_an_error(tmp_path, monkeypatch, values, said):
@@ -253,11 +255,18 @@ def test_no_metadata_are_set_twice():
         found["rows"] = beam.Pipeline() | beam.Create([1])
 
 
-def test_metadata_that_no_worker_wrote_are_missed():
+def test_metadata_that_no_worker_wrote_are_missed(tmp_path):
     """As where a runner says that a pipeline is done, and its machine had lost the files."""
-    work = SimpleNamespace(read_all=lambda names: [None for _ in names])
-    with pytest.raises(errors.LostExamplesError, match="ended without the metadata 'rows'"):
-        generate_stage.commit_metadata(work, ["rows"])
+    work = BuildFiles(SharedDirectory(tmp_path))
+    work.place.begin()
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        lists = pipeline | beam.Create([[30]])
+        generate_stage.add_metadata(work, {"rows": lists})
+    with pytest.raises(errors.LostExamplesError, match="ended without the metadata 'mean'"):
+        generate_stage.commit_metadata(work, ["rows", "mean"])
+    assert generate_stage.read_metadata(work) is None
+    generate_stage.commit_metadata(work, ["rows"])
+    assert generate_stage.read_metadata(work) == {"rows": 30}
 
 
 class SavedOnce(tfds.core.MetadataDict):

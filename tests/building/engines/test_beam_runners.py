@@ -17,7 +17,7 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from my_datasets import errors
 from my_datasets.building.engines.beam import build_files, workers
-from my_datasets.building.engines.beam.runners import preflight, runners
+from my_datasets.building.engines.beam.runners import preflight
 from my_datasets.building.engines.beam.runners.runners import Submission
 from my_datasets.building.engines.beam.workspace import SharedDirectory
 from tests.building.engines import beam_toys, toys
@@ -169,7 +169,7 @@ def test_job_servers_give_the_same_bytes(reference, tmp_path, name, cls):
         ({"runner": "nix"}, "There is no preset for the runner 'nix'"),
         ({"runner": "dask", "dask_npartition": 3}, "Did you mean 'dask_npartitions'"),
         ({"runner": "prism"}, "`make prism` builds it with Go"),
-        ({"runner": "prism", "prism_location": "/nowhere"}, "no program that can be run"),
+        ({"runner": "prism", "prism_location": "/nowhere"}, "no executable program"),
         ({"runner": "flink"}, "needs flink_job_server_jar, or the job_endpoint"),
         ({"runner": "spark", "spark_job_server_jar": "/no.jar"}, "which is no file"),
         ({"runner": "portable"}, "needs the address of a job server"),
@@ -190,12 +190,16 @@ def test_options_that_cannot_work_are_told_at_once(tmp_path, options, said):
         ({"project": "p", "region": "r"}, "temp_location is ''"),
         (
             {"project": "p", "region": "r", "temp_location": "gs://b/t"},
-            "Nothing brings this package and the builder's",
+            "No option sends this package and the builder's",
         ),
     ],
 )
-def test_options_of_dataflow_are_complete_before_anything_is_sent(monkeypatch, given, said):
-    monkeypatch.setattr(runners.importlib.util, "find_spec", lambda name: name)
+def test_options_of_dataflow_are_complete_before_anything_is_sent(
+    tmp_path, monkeypatch, given, said
+):
+    # Stands in for the extra apache-beam[gcp], whose presence is all that counts here.
+    (tmp_path / "apitools.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(errors.InvalidOptionError, match=said):
         Submission({"runner": "dataflow", **given})
     whole = {"project": "p", "region": "r", "temp_location": "gs://b/t", "setup_file": "./setup.py"}
@@ -272,14 +276,23 @@ def test_a_build_has_one_job_server_and_ends_it(tmp_path, name):
     assert not any(psutil.pid_exists(int(pid)) for pid in started)
 
 
-def test_loopback_is_refused_where_workers_are_elsewhere(monkeypatch, tmp_path):
-    monkeypatch.setattr(preflight, "_check_addresses", lambda options: None)
-    monkeypatch.setattr(runners.shutil, "which", lambda name: name)
-    jar = tmp_path / "x.jar"
+def test_loopback_is_refused_where_workers_are_elsewhere(tmp_path):
+    """A master answers at an address that is not that of this machine's clusters."""
+    java, jar = tmp_path / "java", tmp_path / "x.jar"
+    java.write_text("#!/bin/false\n")
+    java.chmod(0o755)
     jar.touch()
-    options = {"runner": "flink", "flink_job_server_jar": str(jar), "flink_master": "cluster:8081"}
-    with pytest.raises(errors.InvalidOptionError, match="an address that only this machine"):
-        preflight.check(Submission(options), None, None)
+    with socket.create_server(("127.0.0.2", 0)) as master:
+        host, port = master.getsockname()
+        options = {
+            "runner": "flink", "flink_job_server_jar": str(jar),
+            "job_server_java_launcher": str(java), "flink_master": f"{host}:{port}",
+        }  # fmt: skip
+        with pytest.raises(errors.InvalidOptionError, match="an address that only this machine"):
+            preflight.check(Submission(options), None, None)
+        # The master was asked before the options were compared.
+        master.settimeout(5)
+        master.accept()[0].close()
 
 
 def test_a_command_of_workers_that_is_none_is_refused(tmp_path):
@@ -339,7 +352,7 @@ def test_workers_without_the_builder_are_told_before_anything_is_generated(
 def test_options_of_beam_and_tfds_come_together():
     given = PipelineOptions(["--runner=FlinkRunner", "--flink_master=[local]", "--experiments=a"])
     submission = Submission({"job_endpoint": "127.0.0.1:1"}, beam_options=given)
-    assert submission.preset is runners.FLINK
+    assert submission.preset.name == "flink"
     options = submission.pipeline()._options
     assert "a" in options.view_as(DebugOptions).experiments
     assert submission.options["environment_type"] == "LOOPBACK"
@@ -441,7 +454,7 @@ def test_workers_end_with_their_pool_however_it_ends(silent_runner, worker_pool_
 def test_a_pool_that_cannot_listen_says_so():
     from my_datasets.building.engines.beam import workers as worker_pool
 
-    with pytest.raises(errors.InvalidOptionError, match=r"can listen on 192\.0\.2\.1:1"):
+    with pytest.raises(errors.InvalidOptionError, match=r"cannot listen on 192\.0\.2\.1:1"):
         worker_pool.start_pool("192.0.2.1", 1)
 
 

@@ -160,7 +160,7 @@ def test_a_run_that_did_not_reach_the_disk_is_done_again(reference, tmp_path, st
     steer(lambda unit, i: None)
     with caplog.at_level(logging.WARNING):
         assert hashes(build(toys.InUnits, tmp_path, workers=2)) == reference
-    assert "did not reach the disk" in caplog.text
+    assert "is damaged" in caplog.text
 
 
 def test_a_lost_run_is_lost_once(tmp_path, steer, caplog):
@@ -171,7 +171,7 @@ def test_a_lost_run_is_lost_once(tmp_path, steer, caplog):
             build(toys.InUnits, tmp_path, workers=2)
         if damage:
             next((tmp_path / "toy_engine/.1.0.0.work").glob("*.run")).write_bytes(b"")
-    assert "did not reach the disk" not in caplog.text
+    assert "is damaged" not in caplog.text
     assert "Resuming the build" in caplog.text
 
 

@@ -144,7 +144,7 @@ def test_a_file_in_a_bucket_that_is_shorter_than_it_was_made_is_told(s3_bucket):
     put(place, "runs/one.run", b"12345")
     with (
         place.reading("runs/one.run", 10) as reading,
-        pytest.raises(StoreError, match="is not as it was made"),
+        pytest.raises(StoreError, match="is not as it was written"),
     ):
         reading.bring(3, 10)
 

@@ -77,9 +77,9 @@ def test_unshuffled_order_is_that_of_tfds(tmp_path, steer, monkeypatch, keys):
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ([1, "a"], "keys are all ints or none is"),  # in one unit
-        ([2**63, 1], "must fit in 64 bits with its sign"),
-        ([-(2**70), 1], "must fit in 64 bits with its sign"),
+        ([1, "a"], "either all keys are ints or none is"),  # in one unit
+        ([2**63, 1], "must fit in a signed 64-bit integer"),
+        ([-(2**70), 1], "must fit in a signed 64-bit integer"),
     ],
 )
 def test_unshuffled_keys_that_give_no_order_are_refused(tmp_path, steer, monkeypatch, keys, said):
@@ -94,7 +94,7 @@ def test_unshuffled_keys_of_two_kinds_are_refused_also_across_units(tmp_path, st
         return (10_000 * unit + i if unit % 2 else f"{unit}-{i}"), toys.row(unit, i)
 
     steer(before)
-    with pytest.raises(errors.InvalidKeyError, match="keys are all ints or none is"):
+    with pytest.raises(errors.InvalidKeyError, match="either all keys are ints or none is"):
         build(toys.Ordered, tmp_path, workers=2)
 
 

@@ -9,16 +9,18 @@ import subprocess
 import sys
 import sysconfig
 import threading
+from concurrent import futures
 from pathlib import Path
 
+import grpc
 import psutil
 import pytest
 from apache_beam.portability.api import (
+    beam_fn_api_pb2_grpc,
     beam_provision_api_pb2,
+    beam_provision_api_pb2_grpc,
     beam_runner_api_pb2,
-    endpoints_pb2,
 )
-from google.protobuf import text_format
 
 from my_datasets import errors
 from my_datasets.building.engines.beam import workers as worker_process
@@ -113,7 +115,7 @@ def test_it_ends_with_its_runner_however_that_ends(runner):
 
 def test_without_a_runner_it_says_so(monkeypatch):
     monkeypatch.setattr(worker_process, "_ANSWER", 0.1)
-    with pytest.raises(errors.BuildInterruptedError, match="No runner has a worker '7' at 127"):
+    with pytest.raises(errors.BuildInterruptedError, match="No runner with a worker '7' answers"):
         worker_process.run_worker("7", "127.0.0.1:1")
 
 
@@ -138,29 +140,81 @@ def test_a_configuration_that_is_none_is_told(given):
 
 def test_what_would_have_to_be_installed_is_refused():
     brings = {"requirements_file": "requirements.txt"}
-    with pytest.raises(errors.InvalidOptionError, match="installs nothing, and requirements_file"):
+    with pytest.raises(errors.InvalidOptionError, match="installs nothing, but requirements_file"):
         worker_process.configured(brings)
     own = {**brings, "environment_config": '{"command": "/opt/apache/beam/boot"}'}
     assert worker_process.configured(own) == own
+
+
+class _Runner(
+    beam_provision_api_pb2_grpc.ProvisionServiceServicer,
+    beam_fn_api_pb2_grpc.BeamFnControlServicer,
+    beam_fn_api_pb2_grpc.BeamFnLoggingServicer,
+):
+    """A runner, as far as a worker sees it: it lets go of each worker at once."""
+
+    def __init__(self, info):
+        self.info, self.began, self.logged = info, [], []
+
+    def GetProvisionInfo(self, _, context):
+        assert dict(context.invocation_metadata())["worker_id"] == "7"
+        return beam_provision_api_pb2.GetProvisionInfoResponse(info=self.info)
+
+    def Control(self, _, context):
+        self.began.append(dict(context.invocation_metadata())["worker_id"])
+        return iter(())
+
+    def Logging(self, lists, _):
+        for some in lists:
+            self.logged += [f"{entry.message}\n{entry.trace}" for entry in some.log_entries]
+        return iter(())
+
+
+def _worker_of(runner, *, provided, passed):
+    """Runs the program for a runner; a URL of "" stands for the runner's address."""
+    server = grpc.server(futures.ThreadPoolExecutor(8))
+    beam_provision_api_pb2_grpc.add_ProvisionServiceServicer_to_server(runner, server)
+    beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(runner, server)
+    beam_fn_api_pb2_grpc.add_BeamFnLoggingServicer_to_server(runner, server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    runner.info.logging_endpoint.url = address
+    if provided is not None:
+        runner.info.control_endpoint.url = provided or address
+    server.start()
+    try:
+        return subprocess.run(
+            [PROGRAM, "--id=7", f"--provision_endpoint={address}",
+             f"--control_endpoint={passed or address}"],
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=_LONG, check=False,
+            capture_output=True, text=True,
+        )  # fmt: skip
+    finally:
+        server.stop(0).wait()
+
+
+def _staged(name):
+    staged = beam_runner_api_pb2.ArtifactStagingToRolePayload(staged_name=name)
+    return beam_runner_api_pb2.ArtifactInformation(role_payload=staged.SerializeToString())
+
+
+def test_a_pipeline_with_something_to_install_ends_the_worker():
     names = ["submission_environment_dependencies.txt", "workflow.tar.gz"]
-    staged = [
-        beam_runner_api_pb2.ArtifactInformation(
-            role_payload=beam_runner_api_pb2.ArtifactStagingToRolePayload(
-                staged_name=name
-            ).SerializeToString()
-        )
-        for name in names
-    ]
-    worker_process._refuse(beam_provision_api_pb2.ProvisionInfo(dependencies=staged[:1]))
-    with pytest.raises(errors.InvalidOptionError, match=r"the pipeline brings workflow\.tar\.gz"):
-        worker_process._refuse(beam_provision_api_pb2.ProvisionInfo(dependencies=staged))
+    runner = _Runner(beam_provision_api_pb2.ProvisionInfo(dependencies=map(_staged, names)))
+    done = _worker_of(runner, provided="", passed="127.0.0.1:1")
+    assert done.returncode == 1
+    assert not runner.began
+    said = done.stderr + "".join(runner.logged)
+    assert "installs nothing, but the pipeline requires workflow.tar.gz." in said
 
 
-def test_what_a_runner_says_itself_comes_before_what_it_passes():
-    said = endpoints_pb2.ApiServiceDescriptor(url="127.0.0.1:1")
-    for endpoint, wanted in ((said, "127.0.0.1:1"), (type(said)(), "127.0.0.1:2")):
-        text = worker_process._described(endpoint, "127.0.0.1:2")
-        assert text_format.Parse(text, type(said)()).url == wanted
+@pytest.mark.parametrize(("provided", "passed"), [("", "127.0.0.1:1"), (None, "")])
+def test_what_a_runner_says_itself_comes_before_what_it_passes(provided, passed):
+    """The worker finds the control service, though one of the two addresses leads nowhere."""
+    lists = [_staged("submission_environment_dependencies.txt")]
+    runner = _Runner(beam_provision_api_pb2.ProvisionInfo(dependencies=lists))
+    done = _worker_of(runner, provided=provided, passed=passed)
+    assert runner.began == ["7"]
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

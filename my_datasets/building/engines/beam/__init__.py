@@ -1,10 +1,10 @@
-"""The engine for many machines: Apache Beam moves the records, and nothing here distributes work.
+"""The engine for many machines, on Apache Beam.
 
-Three pipelines, one after the other, as the local engine has three stages (`docs/scaling.md` and
+Three pipelines run in turn, like the local engine's three stages (`docs/scaling.md` and
 `docs/decisions/0010-beam-engine.md` say why):
 
-1. `generating`: units, or the elements of a collection, become sorted runs in the work directory.
-2. `sorting`: runs are cut into slices by their hashes; Beam groups the slices of a bucket; each
+1. `generating` writes units, or the elements of a collection, as sorted runs.
+2. `sorting` cuts the runs into slices by hash; Beam groups the slices of each bucket, and each
    bucket becomes a sorted part.
-3. `writing`: shards are put together from parts, which are read as streams.
+3. `writing` streams parts into shards.
 """

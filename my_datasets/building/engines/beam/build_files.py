@@ -1,9 +1,8 @@
-"""The work of a build on Beam: what workers and the building process leave for each other.
+"""The files that workers and the building process exchange during a build on Beam.
 
-It lies in a place that all of them see. Each file is made elsewhere, has reached the disk before it
-gets its name, and never changes after that; so what is there is whole, whoever wrote it and
-whatever died meanwhile. Reports are files, not elements of a pipeline: what a runner loses, it does
-not lose of them.
+They are in a place that all processes see. Each file is written elsewhere and synced before it gets
+its name, and never changes after that, so every file is complete, whoever wrote it and whatever
+died meanwhile. Reports are files, not elements of a pipeline, so that no runner can lose them.
 """
 
 import errno
@@ -25,39 +24,35 @@ from my_datasets.building.engines.beam.workspace import OpenFile, Place
 from my_datasets.building.runs import Run
 from my_datasets.core import ordered_pool
 from my_datasets.core.logs import get_logger
-from my_datasets.errors import BuildInterruptedError, LostExamplesError, MyDatasetsError, explain
+from my_datasets.errors import BuildInterruptedError, LostExamplesError, MyDatasetsError
 
 _LOGGER = get_logger(__name__)
 _IDENTITY = "beam.json"
-# Tasks of one file, which one worker reads and Beam spreads.
+# Tasks per file; one worker reads a file, and Beam distributes its tasks.
 _TASKS = 500
-# Parts in a folder: some file systems get slow beyond tens of thousands of files.
+# Parts per folder: some file systems get slow beyond tens of thousands of files.
 _FILES = 1000
-# Reports that are read at the same time.
+# Reports to read at the same time.
 _READERS = 16
 _TASK_FILES = "tasks"
 _FAILURES = "failures"
-# Lines of a worker's traceback that are told, and characters of each.
+# Lines to show of a worker's traceback, and characters of each.
 _LINES, _WIDTH = 20, 300
 _FRAME_OF_JAVA = re.compile(
     r"\s*(at )?[\w.$/<>@-]+\((\w+\.(java|scala):\d+|Native Method|Unknown Source)\)\s*"
 )
-# Before the message of an error that only a runner tells of.
+# Precedes the message of an error that only the runner reports.
 _OURS = "BuildInterruptedError: "
 
 
 @dataclass(frozen=True)
 class BuildFiles:
-    """The work of a build, by the names of its files; workers get a copy of this.
-
-    Attributes:
-      place: Where it is.
-    """
+    """The files of a build; workers get a copy of this."""
 
     place: Place
 
     def generated(self, split: str) -> str:
-        """Returns where the runs of a split are, with their reports."""
+        """Returns the folder of a split's runs and their reports."""
         return f"generated/{split}"
 
     def parts(self, split: str) -> str:
@@ -65,33 +60,30 @@ class BuildFiles:
         return f"parts/{split}"
 
     def part(self, split: str, number: int) -> str:
-        """Returns what the name of a part of a split begins with."""
+        """Returns a part's name, without suffix."""
         return f"{self.parts(split)}/{number // _FILES:06d}/{number:09d}"
 
-    def write_json(self, name: str, value: Any) -> None:
-        """Writes a report."""
+    def write_json(self, name: str, value: object) -> None:
+        """Writes a value as JSON."""
         self.place.write(name, json.dumps(value, separators=(",", ":")).encode())
 
     def read_json(self, name: str) -> Any:
-        """Returns what a report says; None if there is none."""
+        """Returns the value of a JSON file; None if there is no such file."""
         data = self.place.read(name)
         return None if data is None else json.loads(data)
 
     def read_all(self, names: Iterable[str]) -> Iterator[Any]:
-        """Returns what reports say, in the order of their names.
-
-        Reading waits for a network, and there may be millions of them.
-        """
+        """Reads JSON files in parallel, because there may be millions; yields them in order."""
         return ordered_pool.results(self.read_json, names, _READERS)
 
-    def write_tasks(self, name: str, tasks: Iterable[Any]) -> list[str]:
-        """Writes tasks as files, and returns their names, for `tasks_in`.
+    def write_tasks(self, name: str, tasks: Iterable[object]) -> list[str]:
+        """Pickles tasks to files, and returns the files' names, for `tasks_in`.
 
-        A pipeline of millions of tasks is not sent to any runner: some take 10 MB at most.
+        Runners limit the size of a pipeline, some to 10 MB: too little for millions of tasks.
 
         Args:
-          name: What the files are called.
-          tasks: Anything that can be pickled.
+          name: A prefix of the files' names.
+          tasks: The tasks.
         """
         names: list[str] = []
         rest = iter(tasks)
@@ -101,28 +93,22 @@ class BuildFiles:
         return names
 
     def tasks_in(self, name: str) -> Iterator[Any]:
-        """Yields the tasks of a file; a function of Beam's `FlatMap`.
-
-        Raises:
-          LostExamplesError: There is no such file.
-        """
+        """Yields the tasks of a file, for `FlatMap`; raises `LostExamplesError` if it is gone."""
         data = self.place.read(name)
         if data is None:
             raise LostExamplesError(
-                explain(
-                    f"{name} is gone from {self.place}.",
-                    fix="see that nothing else writes there, then run the same again",
-                )
+                f"{name} is missing in {self.place}.",
+                fix="make sure that nothing else writes there, then run the same again",
             )
         yield from cloudpickle_pickler.loads(data)
 
     def forget_tasks(self) -> None:
-        """Removes the files of tasks: those of a stage that is over."""
+        """Removes the files of tasks, after their stage."""
         self.place.forget(_TASK_FILES)
 
     @contextmanager
     def telling_failures(self) -> Iterator[None]:
-        """Leaves word of what is raised, since runners pass on no more than a text of it."""
+        """Writes exceptions to files, because runners pass on only their text."""
         try:
             yield
         except Exception as error:
@@ -135,39 +121,37 @@ class BuildFiles:
                 "traceback": "".join(traceback.format_exception(error)),
             }
             try:
-                # Not where the place is not shared: nobody would look there.
+                # If the place is not shared, the building process would not see the file.
                 if self.place.is_there():
                     self.write_json(f"{_FAILURES}/{secrets.token_hex(8)}.json", said)
             except (OSError, MyDatasetsError):
-                _LOGGER.exception("A worker cannot say in %s what has failed", self.place)
+                _LOGGER.exception("A worker cannot report a failure in %s", self.place)
             raise
 
     def forget_failures(self) -> None:
-        """Removes what workers said: a runner has tried again, or somebody has fixed it."""
+        """Removes the files of exceptions, before work starts again."""
         self.place.forget(_FAILURES)
 
     def failure(self, stage: str, error: Exception) -> Exception:
         """Returns the error for a pipeline that failed.
 
         Args:
-          stage: The stage.
-          error: What the runner raised.
+          stage: A participle for messages, such as `sorting`.
+          error: The runner's exception.
         """
         names = [f"{_FAILURES}/{name}" for name in sorted(self.place.sizes(_FAILURES))]
         said = [found for found in self.read_all(names) if found]
-        # What a builder or its data have wrong comes before what may be a consequence of it.
+        # Errors of the builder or its data come first; others may be their consequences.
         said.sort(key=lambda one: not one["is_ours"])
         if not said:
             told = _told_by_runner(str(error))
             if told is not None:
                 return told
             return BuildInterruptedError(
-                explain(
-                    f"The runner failed while {stage}.",
-                    f"It said: {_last_lines(str(error) or type(error).__name__)}",
-                    "What was finished is kept.",
-                    fix="look at the runner's own logs, then run the same again",
-                )
+                f"The runner failed while {stage}.",
+                f"It said: {_last_lines(str(error) or type(error).__name__)}",
+                "What was finished is kept.",
+                fix="read the runner's own logs, then run the same again",
             )
         first = said[0]
         if first["is_ours"]:
@@ -176,29 +160,27 @@ class BuildFiles:
         if first["errno"] in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
             return OSError(first["errno"], os.strerror(first["errno"]), first["file"])
         return BuildInterruptedError(
-            explain(
-                f"A worker failed while {stage}: {first['kind']}: {first['message']}",
-                _last_lines(first["traceback"]),
-                "What was finished is kept.",
-                fix="fix it, then run the same again",
-            )
+            f"A worker failed while {stage}: {first['kind']}: {first['message']}",
+            _last_lines(first["traceback"]),
+            "What was finished is kept.",
+            fix="fix the error, then run the same again",
         )
 
 
-def opened(place: Place, identity: Mapping[str, Any], *, resume: bool) -> BuildFiles:
-    """Returns the work of a build, with what an earlier one left of it if that still fits.
+def opened(place: Place, identity: Mapping[str, object], *, resume: bool) -> BuildFiles:
+    """Returns the files of a build, with those of an earlier build with the same identity.
 
-    It has a folder of its own: a worker of a build that was given up, which may be one of other
-    code, goes on where nobody looks any more.
+    Each identity has a folder of its own, so that workers of an abandoned build, which may have
+    other code, write to a folder that no later build reads.
 
     Args:
-      place: Where it is; made if need be.
-      identity: What the work depends on. Other work is discarded.
-      resume: Whether to go on with earlier work at all.
+      place: The directory or bucket; created if need be.
+      identity: Everything that the work depends on. Work with another identity is discarded.
+      resume: Whether to resume at all.
     """
     wanted = json.loads(json.dumps(identity))
     said = BuildFiles(place).read_json(_IDENTITY)
-    # That of an earlier release of this package has none.
+    # Files of earlier releases of this package have no identity.
     found = (said or {}).get("identity", {})
     if resume and found == wanted:
         _LOGGER.warning("Resuming the build in %s.", place)
@@ -224,7 +206,7 @@ def opened(place: Place, identity: Mapping[str, Any], *, resume: bool) -> BuildF
 
 
 def _told_by_runner(text: str) -> MyDatasetsError | None:
-    """Returns an error of ours in what a runner passed on, of a worker that could not tell it."""
+    """Returns the error in a runner's text that a worker could not write to a file."""
     begin = text.find(_OURS)
     end = text.find("Fix: ", begin)
     if begin < 0 or end < 0:
@@ -235,25 +217,20 @@ def _told_by_runner(text: str) -> MyDatasetsError | None:
 
 
 def _last_lines(text: str) -> str:
-    # What a runner in Java says ends in pages of them.
+    # Errors of Java runners end in pages of stack frames.
     lines = [line for line in text.strip().splitlines() if not _FRAME_OF_JAVA.fullmatch(line)]
     return "\n".join(line[:_WIDTH] for line in lines[-_LINES:])
 
 
 @dataclass(frozen=True)
 class LocalRun:
-    """A run of which some records are to be read.
-
-    Attributes:
-      run: The run, as a file of this machine that has its index.
-      reading: Brings more of it.
-    """
+    """A run as a file of this machine, which has its index and the parts that `bring` fetched."""
 
     run: Run
     reading: OpenFile
 
     def bring(self, begin: int, end: int, *, with_keys: bool = False) -> None:
-        """Sees that records `begin` to `end` are here, and their keys if they are wanted."""
+        """Fetches the records `begin` to `end`, and their keys if requested."""
         if begin == end:
             return
         starts, run = self.run.mapped("begin"), self.run
@@ -267,12 +244,7 @@ class LocalRun:
 
 @contextmanager
 def opened_here(place: Place, run: Run) -> Iterator[LocalRun]:
-    """Gives a run, of which the index is here.
-
-    Args:
-      place: Where it lies.
-      run: The run, whose path is its name there.
-    """
+    """Opens a run, whose path is its name in the place, and fetches its index."""
     with place.reading(run.path, run.file_bytes) as reading:
         reading.bring(*run.index_bytes)
         yield LocalRun(replace(run, path=str(reading.path)), reading)

@@ -1,4 +1,7 @@
-"""Builds a version by three pipelines, each of which goes on where an earlier build has ended."""
+"""Builds a version with three pipelines, each of which resumes the work of an earlier build.
+
+This is what builders import of the engine; `__all__` lists it.
+"""
 
 import pickle
 import shutil
@@ -10,20 +13,22 @@ from my_datasets.building.engines.beam import build_files
 from my_datasets.building.engines.beam.pipelines import generate_stage, sort_stage, write_stage
 from my_datasets.building.engines.beam.pipelines.stage import BeamStage, Driver
 from my_datasets.building.engines.beam.runners import preflight
+from my_datasets.building.engines.beam.runners.runners import Submission
 from my_datasets.building.engines.beam.workers import Surroundings
+from my_datasets.building.engines.beam.workspace import Place, SharedDirectory
 from my_datasets.building.options import BuildOptions, Job, SplitResult
 from my_datasets.building.progress import Meter, log_progress
-from my_datasets.errors import LostExamplesError, explain
+from my_datasets.core.value_types import Json
+from my_datasets.errors import LostExamplesError
+
+__all__ = [
+    "BeamStage", "Driver", "Place", "SharedDirectory", "Submission", "build", "findings",
+    "metadata_of", "opened",
+]  # fmt: skip
 
 
 def opened(job: Job, options: BuildOptions, how: BeamStage) -> Driver:
-    """Returns a build, with what an earlier one has left of it.
-
-    Args:
-      job: What to build.
-      options: How.
-      how: On Beam.
-    """
+    """Returns a build, with the finished work of an earlier one."""
     how.check()
     there = build_files.opened(how.place, {**how.identity, "engine": "beam"}, resume=options.resume)
     return Driver(
@@ -36,10 +41,6 @@ def opened(job: Job, options: BuildOptions, how: BeamStage) -> Driver:
 def build(driver: Driver, target: Path) -> list[SplitResult]:
     """Builds all splits of a version, and puts the shards into `target`.
 
-    Args:
-      driver: The build.
-      target: The version's directory on this machine.
-
     Returns:
       The splits, in the order of `job.inputs`.
 
@@ -47,9 +48,9 @@ def build(driver: Driver, target: Path) -> list[SplitResult]:
       ExampleError: An example does not fit the features.
       DuplicateKeyError: Two examples of a split have the same key.
       UnitError: The generator of a unit raised.
-      LostExamplesError: Examples were lost or doubled on the way.
-      BuildInterruptedError: A worker, or the runner, failed; or workers lack something.
-      DiskFullError: There is not enough room.
+      LostExamplesError: The runner lost or duplicated examples.
+      BuildInterruptedError: A worker or the runner failed, or workers lack something.
+      DiskFullError: There is not enough free space.
     """
     preflight.check(driver.how.submission, driver.work, driver.surroundings)
     found = generate_stage.generate(driver)
@@ -61,22 +62,18 @@ def build(driver: Driver, target: Path) -> list[SplitResult]:
     return results
 
 
-def metadata_of(driver: Driver) -> dict[Any, Any]:
-    """Returns what the builder computed beside its examples, by its keys.
-
-    Args:
-      driver: The build that is done.
-    """
+def metadata_of(driver: Driver) -> dict[str, Json]:
+    """Returns the values that the builder computed beside its examples, by key."""
     return generate_stage.read_metadata(driver.work) or {}
 
 
 def findings(driver: Driver, shard: str, scratch: Path) -> Any:
-    """Returns what a worker found in a shard of a build that is done.
+    """Returns what the worker's `Examine` function returned for a shard of a finished build.
 
     Args:
       driver: The build.
       shard: The shard's file name.
-      scratch: An empty directory for the files of it.
+      scratch: An empty directory for the files that the function made.
     """
     folder, place = write_stage.findings_of(shard), driver.work.place
     for name, size in place.sizes(folder).items():
@@ -86,9 +83,7 @@ def findings(driver: Driver, shard: str, scratch: Path) -> Any:
     data = place.read(folder + write_stage.SUMMARY)
     if data is None:
         raise LostExamplesError(
-            explain(
-                f"What was found in {shard} is gone from {place}.",
-                fix="build with --restart; if it stays, please report it",
-            )
+            f"The findings for {shard} are missing in {place}.",
+            fix="build with --restart; if it fails again, please report it",
         )
     return pickle.loads(data)  # noqa: S301 - our own workers wrote it

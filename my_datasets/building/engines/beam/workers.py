@@ -1,14 +1,13 @@
-"""What a worker must have in common with the building process, and whether it has.
+"""Checks that a worker has the same environment as the building process.
 
-It gets the address where its runner says all the rest. Beam's own program for this, `boot`, is made
-for containers: it makes an environment in `/opt/apache` for each worker, installs what a pipeline
-brings, and starts the `python` of its PATH. This one is the worker, in the Python that it is
-installed for, and installs nothing.
+The runner passes an address, and there provides the rest. Beam's own program, `boot`, is for
+containers: it creates an environment in `/opt/apache` for each worker, installs a pipeline's
+dependencies, and starts the `python` of its PATH. This one is the worker itself, in the Python that
+it is installed for, and installs nothing.
 
-Beam has such a program, `worker_pool_main`: it starts the `python` of its PATH, whichever that is,
-leaves its output unread until the worker stands still, and listens on all interfaces, where whoever
-reaches the port can run code. This one starts the Python that it runs in itself, and listens where
-it is told to.
+Beam's own program, `worker_pool_main`, starts whichever `python` is in its PATH, never reads its
+output, so that the worker blocks, and listens on all interfaces, where anyone who reaches the port
+can run code. This one starts the Python that it runs in, and listens on the given interface only.
 """
 
 import json
@@ -27,8 +26,8 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
+import apache_beam as beam
 import grpc
 from apache_beam.portability.api import (
     beam_fn_api_pb2,
@@ -47,16 +46,22 @@ from apache_beam.utils import thread_pool_executor
 from google.protobuf import json_format, text_format
 
 from my_datasets._version import __version__
+from my_datasets.building.engines.beam.build_files import BuildFiles
 from my_datasets.building.engines.beam.workspace import Place
 from my_datasets.core.logs import get_logger
-from my_datasets.errors import BuildInterruptedError, InvalidOptionError, MyDatasetsError, explain
+from my_datasets.errors import (
+    BuildInterruptedError,
+    InvalidOptionError,
+    MyDatasetsError,
+    problem_of,
+)
 
-# What makes the bytes of a record, or is pickled on one side and unpickled on the other.
+# These determine the bytes of a record, or have objects that are pickled for workers.
 _DISTRIBUTIONS = ("apache-beam", "numpy", "pyarrow", "tensorflow", "tensorflow-datasets")
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions, here, of what must be the same everywhere."""
+    """Returns the versions that must be the same in all processes."""
     found = {
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
         "my_datasets": __version__,
@@ -72,23 +77,17 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a worker must find.
-
-    Attributes:
-      place: Where the work is.
-      modules: Modules that it must be able to import: those of the builder.
-      versions: Of the building process.
-    """
+    """The environment that a worker needs."""
 
     place: Place
-    modules: tuple[str, ...] = ()
-    versions: dict[str, str] = field(default_factory=versions)
+    modules: tuple[str, ...] = ()  # of the builder
+    versions: dict[str, str] = field(default_factory=versions)  # of the building process
 
     def check(self) -> str:
-        """Returns the name of this machine if all is there.
+        """Returns the name of this machine if it has everything.
 
         Raises:
-          BuildInterruptedError: Something is missing, or is another version.
+          BuildInterruptedError: Something is missing, or has another version.
         """
         here = versions()
         others = [
@@ -99,18 +98,18 @@ class Surroundings:
         if others:
             raise self._error(
                 f"A worker has {', '.join(others)}.",
-                "give all workers the same environment as the building process, with "
-                f"{sys.executable} being what they run",
+                "give all workers the same environment as the building process, and let them run "
+                f"{sys.executable}",
             )
         self._check_place()
         for name in self.modules:
             try:
                 import_module(name)
-            except Exception as error:  # a module may raise anything, and OSError means no answer
+            except Exception as error:  # `Cluster.ask` would take an OSError for no answer
                 raise self._error(
                     f"A worker cannot import {name}: {type(error).__name__}: {error}",
-                    "install the builder's package on all workers, or put its directory into "
-                    "their PYTHONPATH",
+                    "install the builder's package on all workers, or add its directory to their "
+                    "PYTHONPATH",
                 ) from error
         return platform.node()
 
@@ -118,106 +117,113 @@ class Surroundings:
         try:
             is_there = self.place.is_there()
         except (MyDatasetsError, OSError) as error:
-            # For one, the machine has no credentials, may not look there, or lacks an extra.
-            raise self._error(f"A worker cannot use {self.place}. {error}", "") from error
+            # The machine may lack credentials, permissions or an extra.
+            what = f"A worker cannot use {self.place}: {problem_of(error)}"
+            fix = getattr(error, "fix", "") or "use a --data-dir that all machines can access"
+            raise self._error(what, fix, *getattr(error, "facts", ())) from error
         if not is_there:
             raise self._error(
                 f"A worker does not see {self.place}.",
                 "use a --data-dir that all machines share: one absolute path, or a bucket",
             )
 
-    def _error(self, what: str, fix: str) -> BuildInterruptedError:
-        return BuildInterruptedError(explain(what, f"It runs on {platform.node()}.", fix=fix))
+    def _error(self, what: str, fix: str, *facts: str) -> BuildInterruptedError:
+        return BuildInterruptedError(what, *facts, f"It runs on {platform.node()}.", fix=fix)
+
+
+class CheckedDoFn(beam.DoFn):  # type: ignore[misc]
+    """A `DoFn` that checks the environment of each worker first."""
+
+    def __init__(self, work: BuildFiles, surroundings: Surroundings) -> None:
+        """Takes where workers report errors, and the environment that they need."""
+        self._work = work
+        self._surroundings = surroundings
+
+    def setup(self) -> None:
+        """Checks that this worker's environment is that of the building process."""
+        with self._work.telling_failures():
+            self._surroundings.check()
 
 
 _LOGGER = get_logger(__name__)
 
-# What it is called: `setup.py` makes it, beside the `python` of the environment.
+# Its name: `setup.py` declares it, and pip installs it beside the `python` of the environment.
 PROGRAM = "my-datasets-beam-worker"
-# Options with which a pipeline brings what workers shall install or load first.
+# Options of pipelines with dependencies that workers must install or load first.
 _BRINGING = (
     "requirements_file", "setup_file", "extra_package", "extra_packages", "files_to_stage",
     "save_main_session",
 )  # fmt: skip
-# What Beam's runners in Java say then.
+# Error messages of Beam's Java runners.
 _NOT_STARTED = re.compile(r"Process died with exit code \d+|Cannot run program .*|error=\d+, .*")
-# Seconds in which the runner has to say what it wants.
+# Seconds that the runner has to answer.
 _ANSWER = 60.0
 
 
-def configured(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of a pipeline whose workers are processes of the runner.
+def configured(options: Mapping[str, object]) -> dict[str, object]:
+    """Completes the options of a pipeline whose workers are processes of the runner.
 
-    Without a command of the user's it is this program, of an environment that has the same path on
-    all machines.
-
-    Args:
-      options: Options of the pipeline.
+    The default command is this program, of an environment with the same path on all machines.
 
     Raises:
-      InvalidOptionError: The configuration is none, or this program would have to install things.
+      InvalidOptionError: The configuration is no JSON object, or this program would have to install
+        something.
     """
-    if "environment_options" in options:  # Beam's other way to say it
+    if "environment_options" in options:  # another option of Beam for the same
         return dict(options)
     given = options.get("environment_config") or {}
     try:
-        found = json.loads(given) if isinstance(given, str) else given
+        found = given if isinstance(given, Mapping) else json.loads(str(given))
         config = {"command": str(Path(sysconfig.get_path("scripts"), PROGRAM)), **found}
     except (ValueError, TypeError) as error:
         raise InvalidOptionError(
-            explain(
-                f"environment_type is PROCESS, and environment_config is {given!r}.",
-                "Expected a JSON object.",
-                fix=f'pass --beam-option environment_config=\'{{"command": "/ENV/bin/{PROGRAM}"}}'
-                "', or leave it out if all machines have the environment at the same path",
-            )
+            f"environment_type is PROCESS, and environment_config is {given!r}.",
+            "Expected a JSON object.",
+            fix=f'pass --beam-option environment_config=\'{{"command": "/ENV/bin/{PROGRAM}"}}'
+            "', or leave it out if all machines have the environment at the same path",
         ) from error
     brought = [name for name in _BRINGING if options.get(name)]
     if Path(config["command"]).name == PROGRAM and brought:
         raise InvalidOptionError(
-            explain(
-                f"{PROGRAM} installs nothing, and {brought[0]} wants workers to.",
-                fix=f"install it into the environment that workers run in, and leave {brought[0]} "
-                "out; or give Beam's own boot program as the command",
-            )
+            f"{PROGRAM} installs nothing, but {brought[0]} requires it.",
+            fix="install everything in the environment of the workers, and leave out "
+            f"{brought[0]}; or pass Beam's own boot program as the command",
         )
     return {**options, "environment_config": json.dumps(config)}
 
 
-def cannot_start(options: Mapping[str, Any], error: Exception) -> BuildInterruptedError | None:
-    """Returns what to say of a pipeline that failed because no such worker came up, if it did.
+def cannot_start(options: Mapping[str, object], error: Exception) -> BuildInterruptedError | None:
+    """Returns the error for a runner that failed to start the workers' program, else None.
 
     Args:
-      options: Options of the pipeline.
-      error: What the runner raised.
+      options: The options of the pipeline.
+      error: The runner's error.
     """
     failed = _NOT_STARTED.search(str(error))
     config = options.get("environment_config")
     if failed is None or not config or str(options.get("environment_type")).upper() != "PROCESS":
         return None
-    command = json.loads(config)["command"]
+    command = json.loads(str(config))["command"]
     return BuildInterruptedError(
-        explain(
-            f"The runner cannot start workers with {command}.",
-            f"It said: {failed.group()}",
-            fix=f"run `{command} --help` on each machine of the cluster; if the environment has "
-            "another path there, pass --beam-option environment_config="
-            f'\'{{"command": "/ENV/bin/{PROGRAM}"}}\'',
-        )
+        f"The runner cannot start workers with {command}.",
+        f"It said: {failed.group()}",
+        fix=f"run `{command} --help` on each machine of the cluster; if the environment has "
+        "another path there, pass --beam-option environment_config="
+        f'\'{{"command": "/ENV/bin/{PROGRAM}"}}\'',
     )
 
 
 def run_worker(worker_id: str, provision: str, *, control: str = "", logs: str = "") -> None:
-    """Works for a runner, and ends this process when the runner lets go of it, or dies.
+    """Runs a worker, and ends this process when the runner stops it, or dies.
 
     Args:
-      worker_id: What the runner calls it. Beam wants it in `WORKER_ID` before it is imported, too.
-      provision: The address where the runner says what it wants.
-      control: The address where it gives orders, for runners that do not say it there.
-      logs: ... and the one that takes logs.
+      worker_id: The runner's name for it. Beam must also find it in `WORKER_ID` when imported.
+      provision: The address of the runner's provision service.
+      control: The address of its control service, if the provision service does not tell it.
+      logs: Likewise the address of its logging service.
 
     Raises:
-      BuildInterruptedError: Nothing answers there.
+      BuildInterruptedError: The provision service does not answer.
     """
     info = _asked(worker_id, provision)
     environment = {
@@ -239,11 +245,11 @@ def run_worker(worker_id: str, provision: str, *, control: str = "", logs: str =
         _LOGGER.exception("Worker %s has failed, or has lost its runner.", worker_id)
     finally:
         logging.shutdown()
-        # The runner has let go, or has died: what threads still do is of no use to it.
+        # The runner has stopped this worker, or has died, and needs no more of its threads.
         os._exit(code)
 
 
-def _asked(worker_id: str, provision: str) -> Any:
+def _asked(worker_id: str, provision: str) -> beam_provision_api_pb2.ProvisionInfo:
     with GRPCChannelFactory.insecure_channel(
         provision, options=[("grpc.max_receive_message_length", -1)]
     ) as channel:
@@ -255,22 +261,20 @@ def _asked(worker_id: str, provision: str) -> Any:
             return stub.GetProvisionInfo(request, timeout=_ANSWER, wait_for_ready=True).info
         except grpc.RpcError as error:
             raise BuildInterruptedError(
-                explain(
-                    f"No runner has a worker {worker_id!r} at {provision}.",
-                    f"The system said: {error.details()}",
-                    fix="let a runner start this program, with --beam-option "
-                    "environment_type=PROCESS; see docs/scaling.md",
-                )
+                f"No runner with a worker {worker_id!r} answers at {provision}.",
+                f"The error was: {error.details()}",
+                fix="let a runner start this program, with --beam-option "
+                "environment_type=PROCESS; see docs/scaling.md",
             ) from error
 
 
-def _described(endpoint: Any, otherwise: str = "") -> str:
+def _described(endpoint: endpoints_pb2.ApiServiceDescriptor, otherwise: str = "") -> str:
     said = endpoint if endpoint.url else endpoints_pb2.ApiServiceDescriptor(url=otherwise)
     return str(text_format.MessageToString(said))
 
 
-def _refuse(info: Any) -> None:
-    """Sees that the pipeline brings nothing that would have to be installed."""
+def _refuse(info: beam_provision_api_pb2.ProvisionInfo) -> None:
+    """Raises `InvalidOptionError` if the pipeline has dependencies to install."""
     roles = beam_runner_api_pb2.ArtifactStagingToRolePayload
     names = {
         roles.FromString(one.role_payload).staged_name or one.role_urn for one in info.dependencies
@@ -278,27 +282,27 @@ def _refuse(info: Any) -> None:
     brought = sorted(names - {SUBMISSION_ENV_DEPENDENCIES_FILE})
     if brought:
         raise InvalidOptionError(
-            explain(
-                f"{PROGRAM} installs nothing, and the pipeline brings {', '.join(brought)}.",
-                fix="install it into the environment that workers run in",
-            )
+            f"{PROGRAM} installs nothing, but the pipeline requires {', '.join(brought)}.",
+            fix="install it in the environment of the workers",
         )
 
 
-# Not forked: TensorFlow and gRPC have threads.
+# Not forked, because TensorFlow and gRPC have threads.
 _PROCESSES = multiprocessing.get_context("spawn")
-# Seconds in which a worker ends by itself once its runner has let go of it.
+# Seconds that a worker has to end by itself once its runner stops it.
 _GRACE = 5.0
 
 
 class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]
-    """Starts a process for each worker that a runner asks for."""
+    """Starts a process for each worker that a runner requests."""
 
     def __init__(self) -> None:
-        """Starts none."""
+        """Starts without workers."""
         self._workers: dict[str, BaseProcess] = {}
 
-    def StartWorker(self, request: Any, _: Any) -> Any:  # noqa: N802 - so Beam calls it
+    def StartWorker(  # noqa: N802 - Beam's name
+        self, request: beam_fn_api_pb2.StartWorkerRequest, _: grpc.ServicerContext | None
+    ) -> beam_fn_api_pb2.StartWorkerResponse:
         """Starts a worker."""
         worker = _PROCESSES.Process(
             target=_work, args=(request.control_endpoint.url, request.worker_id)
@@ -307,7 +311,9 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type
         self._workers[request.worker_id] = worker
         return beam_fn_api_pb2.StartWorkerResponse()
 
-    def StopWorker(self, request: Any, _: Any) -> Any:  # noqa: N802
+    def StopWorker(  # noqa: N802
+        self, request: beam_fn_api_pb2.StopWorkerRequest, _: grpc.ServicerContext | None
+    ) -> beam_fn_api_pb2.StopWorkerResponse:
         """Ends a worker."""
         worker = self._workers.pop(request.worker_id, None)
         if worker is not None:
@@ -331,7 +337,7 @@ def _work(control: str, worker_id: str) -> None:
     except Exception as error:
         _LOGGER.warning("Worker %s has lost its runner: %s", worker_id, error)
     finally:
-        # The runner has let go, or has died: what threads still do is of no use to it.
+        # The runner has stopped this worker, or has died, and needs no more of its threads.
         os._exit(0)
 
 
@@ -343,27 +349,25 @@ def _end_with_the_pool() -> None:
 
 
 def start_pool(host: str, port: int) -> tuple[str, grpc.Server, WorkerPool]:
-    """Starts a pool; returns where it listens, the server and the pool.
+    """Starts a pool; returns its address, the server and the pool.
 
     Args:
       host: The address of the interface.
-      port: 0 for any that is free.
+      port: 0 for any free port.
 
     Raises:
-      InvalidOptionError: Nothing can listen there.
+      InvalidOptionError: The address is in use, or not of this machine.
     """
-    # As Beam's own: runners ask whether it is there more often than gRPC likes.
+    # As in Beam's own program: runners ping more often than gRPC allows by default.
     options = [("grpc.http2.max_pings_without_data", 0), ("grpc.http2.max_ping_strikes", 0)]
     server = grpc.server(thread_pool_executor.shared_unbounded_instance(), options=options)
     try:
         bound = server.add_insecure_port(f"{host}:{port}")
     except RuntimeError as error:
         raise InvalidOptionError(
-            explain(
-                f"No pool of workers can listen on {host}:{port}.",
-                f"The system said: {error}",
-                fix="choose another --port, or an address of this machine as --host",
-            )
+            f"The pool of workers cannot listen on {host}:{port}.",
+            f"The error was: {error}",
+            fix="choose another --port, or an address of this machine as --host",
         ) from error
     pool = WorkerPool()
     beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(pool, server)

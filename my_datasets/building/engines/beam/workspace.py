@@ -1,4 +1,4 @@
-"""Places where workers and the building process meet; the usual one is a shared directory."""
+"""Places where workers and the building process exchange files: usually a shared directory."""
 
 import functools
 import hashlib
@@ -15,86 +15,74 @@ from typing import Protocol
 from my_datasets.building import disk_space, staging
 from my_datasets.building.journal import link, sync_directory
 from my_datasets.core import ordered_pool
-from my_datasets.errors import NotInStoreError, StoreError, explain
+from my_datasets.errors import NotInStoreError, StoreError
 from my_datasets.storage import regular_files, upsert
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore
 
 _DRAFTS = "drafts"
-# Seconds: NFS looks again at a directory after up to 60 (acdirmax).
+# Seconds: NFS clients cache a directory for up to 60 (acdirmax).
 _LATE = 75.0
 
 
 class OpenFile(Protocol):
-    """A file of a place that is read."""
+    """A file of a place, open for reading."""
 
     @property
     def path(self) -> Path:
-        """Where it can be read on this machine: as long as it is, with the bytes one asked for."""
+        """A local file of the same size, with the bytes that `bring` has fetched."""
 
     def bring(self, begin: int, end: int) -> None:
-        """Sees that some of its bytes are there."""
+        """Fetches a range of bytes."""
 
 
 class Place(Protocol):
-    """Files under names, which are there whole or not at all, and which all machines see.
+    """Named files that all machines see; each appears complete or not at all.
 
-    Names have parts divided by `/`. Workers get a copy of it, and may do the same work twice, at
-    the same time: of two that put a file under one name, both succeed, and one of the files stays.
+    Parts of names are separated by `/`. Workers get a copy of this object, and may do the same work
+    twice at the same time: if two put a file under one name, both succeed, and one file stays.
     """
 
     @property
     def late(self) -> float:
-        """Seconds after which each machine sees what another one has put there."""
+        """Seconds after which every machine sees a file that another one has put there."""
 
     def is_there(self) -> bool:
-        """Returns whether this machine sees it."""
+        """Returns whether this machine sees the place."""
 
     def begin(self) -> None:
-        """Makes it, if it needs that."""
+        """Creates the place, if necessary."""
 
     def below(self, name: str) -> "Place":
-        """Returns a folder of it, as a place."""
+        """Returns a folder as a place."""
 
     def draft(self) -> "TemporaryDirectory[str]":
-        """Returns a directory of this machine, for files before they get their names."""
+        """Returns a local directory for files that have no name yet."""
 
     def put(self, path: Path, name: str) -> None:
-        """Gives a file of a draft its name; it is not in the draft any more."""
+        """Moves a file from a draft to its name."""
 
     def write(self, name: str, data: bytes) -> None:
         """Writes a small file."""
 
     def read(self, name: str) -> bytes | None:
-        """Returns the contents of a small file; None if there is none."""
+        """Returns the contents of a small file; None if it does not exist."""
 
     @contextmanager
     def reading(self, name: str, size: int) -> Iterator[OpenFile]:
-        """Opens a large file.
-
-        Args:
-          name: Its name.
-          size: Its size, in bytes.
-        """
+        """Opens a large file, whose size in bytes is known."""
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Returns the size of each file below a folder, in bytes, by its name in the folder."""
+        """Returns the size in bytes of each file below a folder, by its name in the folder."""
 
     def forget(self, folder: str, ending: str = "") -> None:
-        """Removes the files below a folder, or those whose names have an ending."""
+        """Removes the files below a folder, or those with a suffix."""
 
     def require_room(self, need: int, what: str) -> None:
-        """Raises `DiskFullError` if it is known that so many bytes have no room there.
-
-        Args:
-          need: The bytes.
-          what: What they are of, with a verb.
-        """
+        """Raises `DiskFullError` if `need` bytes are known not to fit; see `disk_space.require`."""
 
     def hand_over(self, folder: str, target: Path) -> None:
-        """Puts the files of a folder where the version is made.
-
-        A directory keeps them as well, until all of the work is discarded.
+        """Puts the files of a folder into the version; a shared directory also keeps them.
 
         Args:
           folder: The folder, with files only.
@@ -102,21 +90,17 @@ class Place(Protocol):
         """
 
     def handed_over(self) -> dict[str, int]:
-        """Returns the sizes of files that an interrupted build has moved there, by their names."""
+        """Returns the sizes, by name, of files that an interrupted build has handed over."""
 
     def discard(self) -> None:
-        """Removes all of it, and what was handed over."""
+        """Removes all files, including those that were handed over."""
 
 
 @dataclass(frozen=True)
 class SharedDirectory:
     """A directory that all machines have under one absolute path; see `Place`.
 
-    It lies beside the version. Files are made in a folder of it, and renamed when they have reached
-    the disk.
-
-    Attributes:
-      path: The path.
+    It lies beside the version. Files are written in a subfolder, synced, and then renamed.
     """
 
     path: Path
@@ -185,7 +169,7 @@ class SharedDirectory:
         sync_directory(target)
 
     def handed_over(self) -> dict[str, int]:
-        return {}  # what dies takes its target with it
+        return {}  # the target of an interrupted build is removed
 
     def discard(self) -> None:
         staging.discard(self.path)
@@ -202,29 +186,29 @@ def _files_below(folder: str, prefix: str = "") -> Iterator[tuple[str, int]]:
             continue
         try:
             yield prefix + entry.name, entry.stat().st_size
-        except FileNotFoundError:  # gone in the meantime
+        except FileNotFoundError:  # just removed
             continue
 
 
 @dataclass(frozen=True)
 class _Here:
-    """A file that all machines see as it is."""
+    """A file that needs no copy."""
 
     path: Path
 
     def bring(self, begin: int, end: int) -> None:
-        """It is here."""
+        """Does nothing."""
 
 
-# Where a build says that the place is made; what workers look for.
+# The file that a build writes first, and by which workers recognize the place.
 _MARK = "place"
-# Files that are removed at the same time.
+# Files to remove at the same time.
 _AT_ONCE = 16
 
 
 @functools.lru_cache(maxsize=32)
 def _opened(url: str, process: int) -> RetryingStore:  # noqa: ARG001
-    # Connections do not survive a fork: each process makes its own.
+    # Connections do not survive a fork, so each process opens its own.
     return RetryingStore(open_store(url))
 
 
@@ -232,25 +216,20 @@ def _opened(url: str, process: int) -> RetryingStore:  # noqa: ARG001
 class BucketWorkspace:
     """A folder of an object store; see `Place`.
 
-    Each machine has credentials of its own for it, as its store's own tools take them. What is made
-    or read lies in a temporary directory of the machine meanwhile: a file at a time.
-
-    Attributes:
-      url: The store, as `open_store` takes it.
-      folder: The folder.
-      version: The folder of the version.
+    Each machine needs credentials where the store's own tools look for them. Files that are written
+    or read are in a temporary directory of the machine meanwhile, one at a time.
     """
 
-    url: str
+    url: str  # of the store, for `open_store`
     folder: str
-    version: str
+    version: str  # the folder of the version
 
     def __str__(self) -> str:
         return f"{self._store.url}/{self.folder}"
 
     @property
     def late(self) -> float:
-        # S3 and Google's store show at once what was written.
+        # S3 and Google Cloud Storage are strongly consistent.
         return 0.0
 
     @property
@@ -274,7 +253,7 @@ class BucketWorkspace:
         path.unlink()
 
     def write(self, name: str, data: bytes) -> None:
-        # What is there otherwise is of an attempt that was given up.
+        # Replaces a file of an attempt that was given up.
         upsert.put(self._store, self._path(name), data, hashlib.sha256(data).hexdigest())
 
     def read(self, name: str) -> bytes | None:
@@ -304,7 +283,7 @@ class BucketWorkspace:
             pass
 
     def require_room(self, need: int, what: str) -> None:
-        """Buckets have room."""
+        """Buckets have no limit."""
 
     def hand_over(self, folder: str, target: Path) -> None:  # noqa: ARG002
         self._store.move(self._path(folder), self.version, ())
@@ -318,7 +297,7 @@ class BucketWorkspace:
         self._remove(self.version)
 
     def discard_work(self) -> None:
-        """Removes all of it, but what was handed over."""
+        """Removes all files but those that were handed over."""
         self._remove(self.folder)
 
     def _path(self, name: str) -> str:
@@ -327,23 +306,21 @@ class BucketWorkspace:
 
 @dataclass(frozen=True)
 class _Copy:
-    """A file that has the bytes of another one where they were asked for, and nothing between."""
+    """A sparse local copy of a store's file, with the ranges that were requested."""
 
     store: RetryingStore
     name: str
     path: Path
 
     def bring(self, begin: int, end: int) -> None:
-        """Fetches them."""
+        """Fetches the range."""
         with self.path.open("r+b") as file:
             file.seek(begin)
             for data in self.store.read(self.name, begin, end):
                 file.write(data)
             if file.tell() != end:
                 raise StoreError(
-                    explain(
-                        f"{self.store.url}/{self.name} is not as it was made.",
-                        f"Expected: {end:,} bytes or more; found: {file.tell():,}",
-                        fix="see that nothing else writes there, then build with --restart",
-                    )
+                    f"{self.store.url}/{self.name} is not as it was written.",
+                    f"Expected: {end:,} bytes or more; found: {file.tell():,}",
+                    fix="make sure that nothing else writes there, then build with --restart",
                 )

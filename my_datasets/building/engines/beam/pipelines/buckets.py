@@ -1,7 +1,6 @@
-"""Buckets: ranges of hashes whose records one worker sorts in its memory.
+"""Buckets: ranges of hashes whose records one worker sorts in memory.
 
-One value of a few megabytes costs a runner as much as one record, and no coder of Beam's has to
-look into it.
+A runner moves a value of a few megabytes at the cost of one record, and no coder decodes it.
 """
 
 import itertools
@@ -17,11 +16,11 @@ import pyarrow as pa
 from my_datasets.building.engines.beam.build_files import BuildFiles
 from my_datasets.building.engines.beam.pipelines.run_files import Gathered
 from my_datasets.building.runs import Columns
-from my_datasets.errors import BuildInterruptedError, explain
+from my_datasets.errors import BuildInterruptedError
 from my_datasets.records.tf_example import pieces
 from my_datasets.records.tf_example.pieces import Bytes
 
-# Records of about so many bytes make a block: well below what the runners take as one value.
+# A block has about this many bytes of records, well below the runners' limit for one value.
 BLOCK_BYTES = 4 << 20
 _COLUMNS: dict[str, type[np.generic]] = {
     "high": np.uint64,
@@ -32,7 +31,7 @@ _COLUMNS: dict[str, type[np.generic]] = {
     "unit": np.uint32,
     "witness": np.uint8,
 }
-_HEAD = struct.Struct("<QQQ")  # records, bytes of them, bytes of their keys
+_HEAD = struct.Struct("<QQQ")  # number of records, their bytes, bytes of their keys
 
 
 def packed(index: Columns, data: Bytes, keys: Bytes) -> bytes:
@@ -40,8 +39,8 @@ def packed(index: Columns, data: Bytes, keys: Bytes) -> bytes:
 
     Args:
       index: Columns of `_COLUMNS`; shape [n] each.
-      data: The framed records, one after the other.
-      keys: Their keys, one after the other.
+      data: The framed records, adjacent.
+      keys: Their keys, adjacent.
     """
     columns = [np.ascontiguousarray(index[name], kind).data for name, kind in _COLUMNS.items()]
     head = _HEAD.pack(len(index["size"]), len(data), len(keys))
@@ -49,7 +48,7 @@ def packed(index: Columns, data: Bytes, keys: Bytes) -> bytes:
 
 
 def unpacked(blocks: Iterable[bytes]) -> tuple[Columns, pa.LargeBinaryArray, pa.LargeBinaryArray]:
-    """Returns what is in some blocks together: the index, the records and the keys."""
+    """Returns the joint index, records and keys of some blocks."""
     indexes: list[Columns] = []
     data: list[Bytes] = []
     keys: list[Bytes] = []
@@ -71,7 +70,7 @@ def _array(parts: list[Bytes], sizes: npt.NDArray[np.uint64]) -> pa.LargeBinaryA
 
 
 def ranges(sizes: npt.NDArray[np.uint64], begin: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yields ranges of rows from `begin` to `end` that each make a block."""
+    """Cuts the rows `begin` to `end` into ranges, one per block."""
     ends = np.cumsum(sizes[begin:end], dtype=np.int64)
     first = 0
     while first < len(ends):
@@ -81,45 +80,30 @@ def ranges(sizes: npt.NDArray[np.uint64], begin: int, end: int) -> Iterator[tupl
         first = last
 
 
-# A bucket has about so many bytes at most: a worker holds it twice, with its index, and the runner
-# may hand it over in a copy of its own.
+# The most bytes of a bucket, about: a worker has it in memory twice, with its index, and the runner
+# may keep a copy of its own.
 MOST_BYTES = 32 << 20
-# ... and this part of what a worker may use.
+# ... and the most as a part of a worker's memory.
 _OF_MEMORY = 1 / 16
-# A split is cut into so many buckets, if each then has as many bytes as this at least: so that all
-# workers have something to do, and each has more than a few records.
+# The number of buckets to aim at, so that all workers are busy, and the least bytes of each.
 _WANTED = 64
 _LEAST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Buckets:
-    """The buckets of a split; workers get a copy of it.
-
-    Attributes:
-      split: The split.
-      count: How many there are.
-      bucket_bytes: About how many bytes of records each has.
-    """
+    """The buckets of a split; workers get a copy of it."""
 
     split: str
     count: int
-    bucket_bytes: float
+    bucket_bytes: float  # the average size of a bucket's records
 
     def edges(self, work: BuildFiles) -> npt.NDArray[np.uint64]:
-        """Returns the upper half of the hash at which each begins; the first one's left out."""
+        """Returns the upper half of the hash at which each bucket but the first begins."""
         return _read(work, self.split)
 
-    def waves(self, numbers: Sequence[int], at_once: int | None) -> Iterator[tuple[int, ...]]:
-        """Yields buckets that are sorted by one pipeline.
-
-        Args:
-          numbers: The buckets that are to be sorted.
-          at_once: How many bytes a pipeline may move, about; None for any number.
-        """
-        if at_once is None:
-            yield tuple(numbers)
-            return
+    def waves(self, numbers: Sequence[int], at_once: int) -> Iterator[tuple[int, ...]]:
+        """Divides buckets among pipelines that each move about `at_once` bytes."""
         size = max(1, math.floor(at_once / max(1.0, self.bucket_bytes)))
         for begin in range(0, len(numbers), size):
             yield tuple(numbers[begin : begin + size])
@@ -128,14 +112,14 @@ class Buckets:
 def cut(
     work: BuildFiles, split: str, gathered: Gathered, memory: int, *, spread_evenly: bool
 ) -> Buckets:
-    """Cuts a split into buckets, or returns how an earlier build has cut it.
+    """Cuts a split into buckets, or returns the buckets of an earlier build.
 
     Args:
-      work: What was done so far.
+      work: The files of the build.
       split: The split.
-      gathered: What was gathered of it.
-      memory: What a worker may use, in bytes.
-      spread_evenly: Whether the numbers that give the order are hashes, which are.
+      gathered: The runs of the split.
+      memory: The bytes that a worker may use.
+      spread_evenly: Whether the order is that of hashes, so that buckets need no samples.
     """
     total = gathered.data_bytes
     if work.place.read(_file(split)) is None:
@@ -155,10 +139,8 @@ def _read(work: BuildFiles, split: str) -> npt.NDArray[np.uint64]:
     data = work.place.read(_file(split))
     if data is None:
         raise BuildInterruptedError(
-            explain(
-                f"The buckets of split {split!r} are gone from {work.place}.",
-                fix="see that nothing else writes there, then run the same again",
-            )
+            f"The buckets of split {split!r} are missing in {work.place}.",
+            fix="make sure that nothing else writes there, then run the same again",
         )
     return np.frombuffer(data, "<u8").astype(np.uint64, copy=False)
 
@@ -168,7 +150,7 @@ def _even(count: int) -> npt.NDArray[np.uint64]:
 
 
 def _by_samples(samples: Sequence[tuple[int, float]], count: int) -> npt.NDArray[np.uint64]:
-    """Returns edges between buckets of about equal size, as far as samples of the data tell."""
+    """Returns edges between buckets of about equal size, estimated from samples."""
     if count == 1 or not samples:
         return np.zeros(0, np.uint64)
     ordered = sorted(samples)

@@ -1,4 +1,4 @@
-"""The first stage, in the building process: what is left to be gathered is handed to Beam."""
+"""The first stage, in the building process: runs what is not generated yet on Beam."""
 
 import functools
 import hashlib
@@ -6,7 +6,6 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import apache_beam as beam
 from apache_beam.internal import cloudpickle_pickler
@@ -21,50 +20,43 @@ from my_datasets.building.engines.beam.pipelines.run_files import (
     Gathering,
 )
 from my_datasets.building.engines.beam.pipelines.stage import Driver, NewFiles
-from my_datasets.building.units import SplitInput
-from my_datasets.errors import BuilderError, LostExamplesError, explain
+from my_datasets.building.units import Generator, SplitInput
+from my_datasets.core.value_types import Json
+from my_datasets.errors import BuilderError, LostExamplesError
 
 _FOLDER = "metadata"
-# Says that the values are complete, and which files hold them.
+# Lists the files of the values once they are complete.
 _COMMITTED = f"{_FOLDER}/committed.json"
 
 
-def add_metadata(work: BuildFiles, collections: Mapping[Any, beam.PCollection]) -> None:
+def add_metadata(work: BuildFiles, collections: Mapping[str, beam.PCollection]) -> None:
     """Adds the writing of values to the pipeline of their collections.
 
-    Args:
-      work: Where they are written.
-      collections: Each with one element: the list of what the builder gave for that key.
+    Each collection has one element: the list of the builder's elements for its key.
     """
     for key, collection in collections.items():
         _ = collection | f"Write metadata {key}" >> beam.Map(_Write(work, key))
 
 
-def commit_metadata(work: BuildFiles, keys: Iterable[Any]) -> None:
-    """Writes down that all values are there, beside those of which it is written already.
-
-    Args:
-      work: Where they are.
-      keys: Their keys, as given to `add`.
+def commit_metadata(work: BuildFiles, keys: Iterable[str]) -> None:
+    """Records that the values of these keys are complete, besides those recorded before.
 
     Raises:
-      LostExamplesError: One is not there.
+      LostExamplesError: A value is missing.
     """
     names = {_name(key): key for key in keys}
     for key, said in zip(names.values(), work.read_all(names), strict=True):
         if said is None:
             raise LostExamplesError(
-                explain(
-                    f"The pipeline ended without the metadata {key!r}.",
-                    fix="run the same again; if it stays, see the runner's own logs",
-                )
+                f"The pipeline ended without the metadata {key!r}.",
+                fix="run the same again; if it stays, see the runner's own logs",
             )
-    # A pipeline that is run again for one split has only the metadata of that one.
+    # A pipeline that runs again for one split computes only that split's metadata.
     work.write_json(_COMMITTED, sorted({*names, *(work.read_json(_COMMITTED) or ())}))
 
 
-def read_metadata(work: BuildFiles) -> dict[Any, Any] | None:
-    """Returns the values by their keys; None if they are not complete."""
+def read_metadata(work: BuildFiles) -> dict[str, Json] | None:
+    """Returns the values by key; None if they are not complete."""
     names: Iterable[str] | None = work.read_json(_COMMITTED)
     if names is None:
         return None
@@ -76,41 +68,32 @@ class _Write:
     """Writes the value of a key."""
 
     work: BuildFiles
-    key: Any
+    key: str
 
-    def __call__(self, elements: list[Any]) -> None:
+    def __call__(self, elements: list[Json]) -> None:
         with self.work.telling_failures():
             if len(elements) != 1:
                 raise BuilderError(
-                    explain(
-                        f"The collection for the metadata {self.key!r} has {len(elements)} "
-                        "elements.",
-                        "Expected one, such as beam.CombineGlobally(...) gives.",
-                        fix="combine it in _generate_examples or _build_pcollection",
-                    )
+                    f"The collection for the metadata {self.key!r} has {len(elements)} elements.",
+                    "Expected one, such as beam.CombineGlobally(...) gives.",
+                    fix="combine it in _generate_examples or _build_pcollection",
                 )
             try:
                 self.work.write_json(_name(self.key), {"key": self.key, "value": elements[0]})
             except (TypeError, ValueError) as error:
                 raise BuilderError(
-                    explain(
-                        f"The metadata {self.key!r} is a {type(elements[0]).__name__}, which "
-                        "JSON does not hold.",
-                        fix="convert it to an int, float, str, list or dict: .item() of a NumPy "
-                        "number",
-                    )
+                    f"The metadata {self.key!r} is a {type(elements[0]).__name__}, which "
+                    "cannot be saved as JSON.",
+                    fix="convert it to an int, float, str, list or dict: .item() of a NumPy number",
                 ) from error
 
 
-def _name(key: Any) -> str:
+def _name(key: str) -> str:
     return f"{_FOLDER}/{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.json"
 
 
 def generate(driver: Driver) -> list[Gathered]:
-    """Gathers the examples of all splits.
-
-    Returns:
-      What was gathered of each.
+    """Writes the examples of all splits as runs, and returns those of each split.
 
     Raises:
       MyDatasetsError: See `engine.build`.
@@ -125,7 +108,7 @@ def generate(driver: Driver) -> list[Gathered]:
     collections = [
         item
         for item in inputs
-        # Metadata are made by the transforms that make the examples.
+        # The transforms that make the examples also compute the metadata.
         if _is_left(driver, item) or (lacks_metadata and item.collection is not None)
     ]
     of_builder = bool(collections or (lacks_metadata and driver.how.metadata))
@@ -139,18 +122,15 @@ def generate(driver: Driver) -> list[Gathered]:
             look = functools.partial(run_files.complete, driver.work, item, driver.options)
             found.append(driver.patiently(look))
         except LostExamplesError:
-            driver.forget_generated(item.name)  # for the next run to fix
+            driver.forget_generated(item.name)  # so that the next build makes it again
             raise
     return found
 
 
 def _gather(
-    driver: Driver,
-    tasks: Sequence[UnitTask],
-    collections: Sequence[SplitInput],
-    *,
+    driver: Driver, tasks: Sequence[UnitTask], collections: Sequence[SplitInput], *,
     of_builder: bool,
-) -> None:
+) -> None:  # fmt: skip
     pipeline = driver.how.pipeline if of_builder else None
     if pipeline is None:
         pipeline = driver.how.submission.pipeline()
@@ -158,16 +138,18 @@ def _gather(
     if tasks:
         inputs = driver.job.inputs
         gatherings = [_gathering(driver, item) for item in inputs]
-        # A plain generator has been gathered, and cannot be sent to workers.
-        generators: list[Any] = [iter if item.is_plain else item.units.generate for item in inputs]
+        # A plain generator has already run, and could not be pickled.
+        generators: list[Generator | ProcessLocal] = [
+            iter if item.is_plain else item.units.generate for item in inputs
+        ]
         if driver.how.submission.preset.has_workers:
             with _sent_to_workers():
                 cloudpickle_pickler.dumps((generators, gatherings))
                 files = driver.work.write_tasks("units", tasks)
         else:
-            generators = [ProcessLocal.kept(each) for each in generators]
             items = [ProcessLocal.kept(task.item) for task in tasks]
-            here = [*generators, *items]
+            here = [*map(ProcessLocal.kept, generators), *items]
+            generators = [*here[: len(generators)]]
             kept = (replace(task, item=item) for task, item in zip(tasks, items, strict=True))
             files = driver.work.write_tasks("units", kept)
         generating.add_units(pipeline, files, gatherings, generators, driver.surroundings)
@@ -191,21 +173,15 @@ def _gather(
 
 @contextmanager
 def _sent_to_workers() -> Iterator[None]:
-    """Explains that something cannot be sent to workers.
-
-    Raises:
-      BuilderError: It cannot.
-    """
+    """Raises `BuilderError` for what cannot be pickled."""
     try:
         yield
     except (TypeError, AttributeError, pickle.PicklingError, NotImplementedError) as error:
         raise BuilderError(
-            explain(
-                "The units cannot be sent to workers.",
-                f"The error was: {type(error).__name__}: {error}",
-                fix="give self.units a function and items without open files, locks or "
-                "connections: open what is needed inside of the generator",
-            )
+            "The units cannot be sent to workers.",
+            f"The error was: {type(error).__name__}: {error}",
+            fix="pass self.units a function and items without open files, locks or "
+            "connections; open those inside the generator",
         ) from error
 
 
@@ -243,7 +219,7 @@ def _units_left(driver: Driver) -> list[UnitTask]:
 
 
 def _look(driver: Driver) -> Callable[[], None]:
-    """Returns what counts the reports that have come."""
+    """Returns a function that counts new reports."""
     work = driver.work
     new = [
         (item, NewFiles(work.place, work.generated(item.name), REPORT))

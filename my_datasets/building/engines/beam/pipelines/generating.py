@@ -1,81 +1,73 @@
-"""The first pipeline: units, or the elements of a collection, become runs."""
+"""The first pipeline: writes units, or the elements of a collection, as runs."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import apache_beam as beam
 from apache_beam.transforms.window import GlobalWindow, GlobalWindows
 from apache_beam.utils.windowed_value import WindowedValue
 
-from my_datasets.building.batches import batches, rough_size
+from my_datasets.building.batches import BYTES, ROWS, batches, rough_size
 from my_datasets.building.collector import SplitRules
 from my_datasets.building.engines.beam.build_files import BuildFiles
 from my_datasets.building.engines.beam.pipelines.run_files import COMMITTED, Gatherer, Gathering
-from my_datasets.building.engines.beam.workers import Surroundings
+from my_datasets.building.engines.beam.workers import CheckedDoFn, Surroundings
 from my_datasets.building.options import BuildOptions, Job
 from my_datasets.building.progress import Meter
-from my_datasets.building.units import COLLECTION, Generator, SplitInput, examples_of
+from my_datasets.building.units import COLLECTION, Entry, Generator, Pair, SplitInput, examples_of
 
-# Elements of a collection are encoded in batches of this many, or of about this many bytes.
-_ROWS = 1024
-_BYTES = 4 << 20
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class UnitTask:
-    """A unit to be gathered.
+    """A unit to generate."""
 
-    Attributes:
-      split: The number of its split.
-      unit: Its own.
-      name: What messages call it.
-      item: What it is generated from.
-    """
-
-    split: int
+    split: int  # the number of its split
     unit: int
-    name: str
-    item: Any
+    name: str  # for messages
+    item: object
 
 
 _here: dict[int, Any] = {}
-# Never the same one twice: several builds may run in a process at the same time.
+# Unique in the process, where several builds may run at the same time.
 _numbers = itertools.count()
 
 
 @dataclass(frozen=True)
 class ProcessLocal:
-    """Something that stays in this process, where all the work is done; only its number is sent.
+    """A reference to an object of this process, for a runner without other processes.
 
-    Beam's runner for one process pickles all the same. A class of a notebook is pickled by value,
-    and what comes back takes the place of its methods, with the globals as they were.
+    Beam's in-process runner pickles functions as well. It pickles a class of a notebook by value,
+    and the copy would replace the class's methods, with the globals of that moment.
     """
 
     number: int
 
     @classmethod
-    def kept(cls, value: Any) -> "ProcessLocal":
-        """Keeps something until `forget`."""
+    def kept(cls, value: object) -> "ProcessLocal":
+        """Registers an object until `forget`."""
         found = cls(next(_numbers))
         _here[found.number] = value
         return found
 
     def forget(self) -> None:
-        """Lets go of it."""
+        """Removes the object from the registry."""
         _here.pop(self.number, None)
 
 
-def _found(value: Any) -> Any:
-    return _here[value.number] if isinstance(value, ProcessLocal) else value
+def _found(value: "_T | ProcessLocal") -> _T:
+    found: _T = _here[value.number] if isinstance(value, ProcessLocal) else value
+    return found
 
 
 def gathering_of(work: BuildFiles, job: Job, item: SplitInput, options: BuildOptions) -> Gathering:
-    """Returns how a split is gathered."""
+    """Returns the settings for encoding a split."""
     rules = SplitRules(
         item.name, ordered=job.ordered, quarantine=options.on_error == "quarantine",
-        # Of a collection no part is the first one.
+        # A collection has no first examples.
         limit=None if item.collection is not None else job.max_examples,
         by_text=item.collection is not None,
     )  # fmt: skip
@@ -83,7 +75,7 @@ def gathering_of(work: BuildFiles, job: Job, item: SplitInput, options: BuildOpt
 
 
 def gather_here(gathering: Gathering, item: SplitInput, threads: int, meter: Meter) -> None:
-    """Gathers a plain generator, which no other process could run."""
+    """Runs a plain generator in this process, because it cannot be pickled."""
     gatherer = Gatherer(gathering)
 
     def between(count: int, size: int) -> None:
@@ -100,15 +92,7 @@ def add_units(
     generators: Sequence[Generator | ProcessLocal],
     surroundings: Surroundings,
 ) -> None:
-    """Adds the gathering of units to a pipeline.
-
-    Args:
-      pipeline: The pipeline.
-      files: Those with `UnitTask`s, by their names.
-      gatherings: How each split is gathered.
-      generators: The generator function of each split.
-      surroundings: What workers must find.
-    """
+    """Adds the generating of units to a pipeline; `files` are the names of files of `UnitTask`s."""
     _ = (
         pipeline
         | "Files of units" >> beam.Create(list(files), reshuffle=False)
@@ -121,15 +105,8 @@ def add_units(
 def add_collection(
     pipeline: beam.Pipeline, item: SplitInput, gathering: Gathering, surroundings: Surroundings
 ) -> None:
-    """Adds the gathering of a collection to a pipeline.
-
-    Args:
-      pipeline: The pipeline.
-      item: The split; its collection is a `PCollection` or a `PTransform` that makes one.
-      gathering: How it is gathered.
-      surroundings: What workers must find.
-    """
-    collection = item.collection
+    """Adds the encoding of a split's collection to a pipeline."""
+    collection: beam.PCollection | beam.PTransform = item.collection
     if isinstance(collection, beam.PTransform):
         collection = pipeline | item.name >> collection
     if not collection.windowing.is_default():
@@ -137,15 +114,15 @@ def add_collection(
     _ = (
         collection
         | f"{item.name}: gather" >> beam.ParDo(GatherCollection(gathering, surroundings))
-        # All in one group: what is written in the end is whole, however often a runner starts
-        # parts of the pipeline anew, and each bundle that it gave up is not in it.
+        # One group, written as one file, lists exactly the bundles that count, however often a
+        # runner repeats parts of the pipeline.
         | f"{item.name}: all as one" >> beam.GroupByKey()
         | f"{item.name}: commit" >> beam.MapTuple(Commit(gathering.work, item.name))
     )
 
 
-class GatherUnits(beam.DoFn):  # type: ignore[misc]
-    """Gathers units; what it made is among the work, not in a collection."""
+class GatherUnits(CheckedDoFn):
+    """Encodes units; the runs go to the work directory, not to a collection."""
 
     def __init__(
         self,
@@ -153,26 +130,20 @@ class GatherUnits(beam.DoFn):  # type: ignore[misc]
         generators: Sequence[Generator | ProcessLocal],
         surroundings: Surroundings,
     ) -> None:
-        """Takes what a worker needs."""
+        """Takes the arguments of `add_units`."""
+        super().__init__(gatherings[0].work, surroundings)
         self._gatherings = [
             replace(one, memory=one.memory // len(gatherings)) for one in gatherings
         ]
         self._generators = list(generators)
-        self._surroundings = surroundings
-        self._work = gatherings[0].work
         self._gatherers: dict[int, Gatherer] = {}
 
-    def setup(self) -> None:
-        """Sees that this worker is like the building process."""
-        with self._work.telling_failures():
-            self._surroundings.check()
-
     def start_bundle(self) -> None:
-        """Begins with nothing: a bundle that failed before has left what it held."""
+        """Drops what a failed bundle may have buffered."""
         self._gatherers = {}
 
     def process(self, task: UnitTask) -> None:
-        """Gathers a unit."""
+        """Encodes a unit."""
         with self._work.telling_failures():
             gathering = self._gatherings[task.split]
             if task.split not in self._gatherers:
@@ -186,44 +157,39 @@ class GatherUnits(beam.DoFn):  # type: ignore[misc]
             collector.generate(task.unit, task.name, examples, lambda *_: None)
 
     def finish_bundle(self) -> None:
-        """Writes what is held."""
+        """Writes the buffered examples."""
         with self._work.telling_failures():
             for gatherer in self._gatherers.values():
                 gatherer.collector.flush()
             self._gatherers = {}
 
 
-class GatherCollection(beam.DoFn):  # type: ignore[misc]
-    """Gathers the elements of a collection; gives a line on each bundle."""
+class GatherCollection(CheckedDoFn):
+    """Encodes the elements of a collection; yields an entry for each bundle."""
 
     def __init__(self, gathering: Gathering, surroundings: Surroundings) -> None:
-        """Takes what a worker needs."""
+        """Takes the split's settings and the environment that workers need."""
+        super().__init__(gathering.work, surroundings)
         self._gathering = gathering
-        self._surroundings = surroundings
         self._gatherer: Gatherer | None = None
 
-    def setup(self) -> None:
-        """Sees that this worker is like the building process."""
-        with self._gathering.work.telling_failures():
-            self._surroundings.check()
-
     def start_bundle(self) -> None:
-        """Begins with nothing: a bundle that failed before has left what it held."""
+        """Drops what a failed bundle may have buffered."""
         self._gatherer = None
-        self._pairs: list[Any] = []
+        self._pairs: list[Pair] = []
         self._seen = self._size = 0
 
-    def process(self, pair: Any) -> None:
-        """Takes an element, encoded together with those that follow."""
-        with self._gathering.work.telling_failures():
+    def process(self, pair: Pair) -> None:
+        """Takes an element; elements are encoded in batches."""
+        with self._work.telling_failures():
             self._pairs.append(pair)
-            self._size += rough_size(pair[1]) if isinstance(pair, tuple) else _BYTES
-            if len(self._pairs) == _ROWS or self._size >= _BYTES:
+            self._size += rough_size(pair[1]) if isinstance(pair, tuple) else BYTES
+            if len(self._pairs) == ROWS or self._size >= BYTES:
                 self._take()
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        """Writes what is held, and says what this bundle has made."""
-        with self._gathering.work.telling_failures():
+        """Writes the buffered examples, and yields the bundle's entry."""
+        with self._work.telling_failures():
             self._take()
             if self._gatherer is None:
                 return
@@ -243,7 +209,7 @@ class GatherCollection(beam.DoFn):  # type: ignore[misc]
         if self._gatherer is None:
             self._gatherer = Gatherer(self._gathering)
         collector = self._gatherer.collector
-        # Beam allows nobody to change an element, so none has to be copied.
+        # Beam forbids changing elements, so they need not be copied.
         for first, batch in batches(iter(self._pairs), None, lambda item: item):
             if isinstance(batch, tuple):
                 collector.add_columns(0, COLLECTION, self._seen + first, *batch)
@@ -257,12 +223,12 @@ class GatherCollection(beam.DoFn):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Commit:
-    """Writes down which bundles of a collection count."""
+    """Records which bundles of a collection count."""
 
     work: BuildFiles
     split: str
 
-    def __call__(self, _: int, said: Iterable[dict[str, Any]]) -> None:
-        """Writes it in one file, at once."""
+    def __call__(self, _: int, said: Iterable[Entry]) -> None:
+        """Writes the entries of all bundles as one file."""
         with self.work.telling_failures():
             self.work.write_json(f"{self.work.generated(self.split)}/{COMMITTED}", list(said))

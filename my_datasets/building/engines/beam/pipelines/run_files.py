@@ -1,33 +1,31 @@
-"""Tallies: what is compared to see that no example was lost, doubled or altered on the way.
+"""Tallies, which detect examples that were lost, duplicated or changed by a runner.
 
-A tally is made where examples are encoded, and once more from the bytes of the written shards.
-Both are arithmetic on bytes that are there, and neither asks Beam how much it has moved: its own
-counters said 18,000 when 17,948 examples had been written.
+A tally is computed where examples are encoded, and again from the bytes of the written shards.
+Beam's own counters are not used: they said 18,000 when 17,948 examples had been written.
 
-A unit may be done more than once, and a bundle may die half-way. So all runs of one bundle have
-one mark, its attempt, and the building process takes, of each unit, the runs of one attempt that
-came to its end. The elements of a collection have no such identity: there the attempts count that
-Beam has committed, see `generating`.
+A runner may repeat a unit, and a bundle may die half-way. So all runs of one bundle are marked with
+its attempt, and the building process uses, for each unit, the runs of one finished attempt. The
+elements of a collection have no such identity; there the attempts that Beam has committed count,
+see `generating`.
 """
 
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from my_datasets.building import planning
-from my_datasets.building.collector import Collector, SplitRules
+from my_datasets.building.collector import Collector, SplitRules, States
 from my_datasets.building.engines.beam.build_files import BuildFiles
 from my_datasets.building.journal import SplitState
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.runs import Run
-from my_datasets.building.units import Encoder, SplitInput, UnitState
+from my_datasets.building.units import Encoder, Entry, SplitInput, UnitState
 from my_datasets.core.logs import get_logger
-from my_datasets.errors import LostExamplesError, explain
+from my_datasets.errors import LostExamplesError
 from my_datasets.records import tfrecord
 from my_datasets.records.tf_example.pieces import Bytes
 
@@ -36,17 +34,11 @@ _WRAP = 1 << 64
 
 @dataclass(frozen=True)
 class ChecksumTotals:
-    """What some records add up to, in whatever order they are.
-
-    Attributes:
-      count: How many there are.
-      bytes: Their size with framing.
-      checksums: The sum of the CRC-32Cs that stand behind them, modulo 2**64.
-    """
+    """The totals of some records, independent of their order."""
 
     count: int = 0
-    bytes: int = 0
-    checksums: int = 0
+    bytes: int = 0  # with framing
+    checksums: int = 0  # the sum of the CRC-32Cs that follow the records, modulo 2**64
 
     def __add__(self, other: "ChecksumTotals") -> "ChecksumTotals":
         return ChecksumTotals(
@@ -56,12 +48,12 @@ class ChecksumTotals:
         )
 
     def to_json(self) -> list[int]:
-        """Returns it for a report."""
+        """Returns the report's entry."""
         return [self.count, self.bytes, self.checksums]
 
     @classmethod
     def from_json(cls, entry: list[int]) -> "ChecksumTotals":
-        """Returns what a report says."""
+        """Returns the tally of a report's entry."""
         return cls(*entry)
 
     def __str__(self) -> str:
@@ -74,8 +66,8 @@ def of_some(
     """Returns the tally of some framed records.
 
     Args:
-      data: Bytes in which they are.
-      ends: Where each one ends, counted from the beginning of `data`; shape [n].
+      data: Bytes that contain the records.
+      ends: The offset in `data` where each record ends; shape [n].
       sizes: The size of each; shape [n].
     """
     return ChecksumTotals(
@@ -86,10 +78,10 @@ def of_some(
 def by_unit(
     data: Bytes, sizes: npt.NDArray[np.uint64], units: npt.NDArray[np.uint32]
 ) -> dict[int, ChecksumTotals]:
-    """Returns a tally for each unit that has records here.
+    """Returns the tally of each unit.
 
     Args:
-      data: The bytes of framed records that follow each other.
+      data: Adjacent framed records.
       sizes: The size of each; shape [n].
       units: The unit of each; shape [n].
     """
@@ -103,7 +95,7 @@ def by_unit(
 
 
 def _footers(data: Bytes, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """Returns the checksums behind records, as they are stored; shape [n]."""
+    """Returns the stored checksums that follow the records; shape [n]."""
     if not len(ends):
         return np.zeros(0, np.uint32)
     last: npt.NDArray[np.uint32] = np.ndarray(
@@ -112,33 +104,26 @@ def _footers(data: Bytes, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]
     return last[ends - tfrecord.FOOTER].astype(np.uint32)
 
 
-# Of the memory a worker may use: records that are held before they are written as a run.
+# The part of a worker's memory for records that wait to be written as a run.
 _HELD = 0.125
-# Hashes of a run that are told, where they do not spread evenly by themselves.
+# Hashes of a run to report where they are not spread evenly.
 _SAMPLES = 64
-# How the names of reports end, and those of no other file in their folder.
+# The suffix of reports, and of no other file in their folder.
 REPORT = ".report.json"
 
 
 @dataclass(frozen=True)
 class Gathering:
-    """How a split is gathered; workers get a copy of it.
-
-    Attributes:
-      work: Where runs are put.
-      rules: What holds for the split's examples.
-      encoder: Makes the records.
-      memory: What a worker may use, in bytes.
-    """
+    """The settings for encoding a split; workers get a copy of it."""
 
     work: BuildFiles
     rules: SplitRules
     encoder: Encoder
-    memory: int
+    memory: int  # bytes that a worker may use
 
 
 class Gatherer:
-    """Gathers the examples of one bundle."""
+    """Encodes the examples of one bundle."""
 
     def __init__(self, gathering: Gathering) -> None:
         """Starts an attempt."""
@@ -156,14 +141,14 @@ class Gatherer:
         )  # fmt: skip
 
     def begins(self, unit: int) -> bool:
-        """Returns whether a unit is to be gathered: not if a runner gives it a second time."""
+        """Returns whether this bundle sees a unit for the first time."""
         if unit in self._units:
             return False
         self._units.add(unit)
         return True
 
-    def _report(self, run: Run | None, states: dict[int, dict[str, Any]]) -> None:
-        entry: dict[str, Any] = {
+    def _report(self, run: Run | None, states: States) -> None:
+        entry: Entry = {
             "attempt": self.attempt, "number": self.reports, "units": states, "run": None,
         }  # fmt: skip
         if run is not None:
@@ -183,7 +168,7 @@ def _tallies(run: Run) -> dict[int, list[int]]:
 
 
 def _samples(run: Run) -> list[int]:
-    """Returns upper halves of hashes that cut a run into about equal pieces of data."""
+    """Returns upper halves of hashes that cut a run into pieces of about equal size."""
     at = np.linspace(0, run.data_bytes, min(run.count, _SAMPLES), endpoint=False)
     rows = np.minimum(np.searchsorted(run.mapped("begin"), at), run.count - 1)
     return [int(value) for value in run.mapped("high")[np.unique(rows)]]
@@ -198,13 +183,13 @@ _NAMES = "units.json"
 
 @dataclass(frozen=True)
 class CountedRun:
-    """A run, and what of it counts.
+    """A run, and which of its records count.
 
     Attributes:
       run: The run.
-      excluded: Units of which another attempt counts, or none yet.
-      is_witness: Whether its records only have to be there already. A bundle wrote it and came to
-        its end, but Beam does not say that it counts: it was done again, or it was lost.
+      excluded: Units in it that do not count, because another attempt does, or none yet.
+      is_witness: Whether its records only serve as a check: other runs must contain them too. A
+        finished bundle wrote the run, but Beam did not commit the bundle: it was repeated, or lost.
     """
 
     run: Run
@@ -214,14 +199,14 @@ class CountedRun:
 
 @dataclass
 class Gathered:
-    """What was gathered of a split.
+    """The runs of a split.
 
     Attributes:
-      runs: The runs of which something counts.
+      runs: The runs of which some records count.
       state: The units; of a collection, the attempts that count.
-      tally: What the records that count add up to, as those said who made them.
-      samples: Upper halves of hashes and how many bytes each stands for, where they were taken.
-      chosen: The attempt that counts of each unit that is complete.
+      tally: The totals of the records that count, as their workers reported them.
+      samples: Sampled upper halves of hashes, and the bytes that each stands for.
+      chosen: The attempt that counts of each complete unit.
     """
 
     runs: list[CountedRun] = field(default_factory=list)
@@ -232,18 +217,18 @@ class Gathered:
 
     @property
     def data_bytes(self) -> int:
-        """The size of the framed records that are moved."""
+        """The size of the framed records to move."""
         return sum(counted.run.data_bytes for counted in self.runs)
 
 
 @dataclass
 class _Attempt:
-    """All that one bundle said."""
+    """All reports of one bundle."""
 
-    reports: list[dict[str, Any]] = field(default_factory=list)
+    reports: list[Entry] = field(default_factory=list)
     units: dict[int, UnitState] = field(default_factory=dict)
 
-    def add(self, report: dict[str, Any]) -> None:
+    def add(self, report: Entry) -> None:
         self.reports.append(report)
         for number, said in report["units"].items():
             state = UnitState.from_json(said)
@@ -258,9 +243,9 @@ class _Attempt:
 
 
 def read(work: BuildFiles, item: SplitInput) -> Gathered:
-    """Returns what is there of a split, which may be only a part of it."""
+    """Returns the runs of a split so far, which may be only a part of it."""
     folder = work.generated(item.name)
-    # Those of an attempt in their order.
+    # Sorted, so that the reports of an attempt are in their order.
     names = sorted(name for name in work.place.sizes(folder) if name.endswith(REPORT))
     attempts: dict[str, _Attempt] = {}
     for report in work.read_all(f"{folder}/{name}" for name in names):
@@ -297,7 +282,7 @@ def _of_collection(
     found = Gathered()
     for name, attempt in attempts.items():
         if name not in committed and not attempt.is_complete:
-            continue  # of a bundle that died
+            continue  # the bundle died
         for report in attempt.reports:
             _add(found, report, is_witness=name not in committed)
     for number, (name, said) in enumerate(sorted(committed.items())):
@@ -305,13 +290,11 @@ def _of_collection(
         seen = sum(state.seen for state in there.units.values())
         if (len(there.reports), seen) != (said["reports"], said["seen"]):
             raise LostExamplesError(
-                explain(
-                    f"A part of split {item.name!r} is not as it was made.",
-                    f"Expected: {said['seen']:,} examples in {said['reports']} runs; found: "
-                    f"{seen:,} in {len(there.reports)}",
-                    f"In {work.place}",
-                    fix="run the same again; if it stays, please report it",
-                )
+                f"A part of split {item.name!r} is not as it was written.",
+                f"Expected: {said['seen']:,} examples in {said['reports']} runs; found: "
+                f"{seen:,} in {len(there.reports)}",
+                f"In {work.place}",
+                fix="run the same again; if it fails again, please report it",
             )
         found.state.units[number] = there.units[0]
     return found
@@ -319,7 +302,7 @@ def _of_collection(
 
 def _add(
     found: Gathered,
-    report: Mapping[str, Any],
+    report: Entry,
     excluded: frozenset[int] = frozenset(),
     *,
     is_witness: bool = False,
@@ -340,11 +323,11 @@ def _add(
 
 
 def complete(work: BuildFiles, item: SplitInput, options: BuildOptions) -> Gathered:
-    """Returns what was gathered of a split, all of it, and keeps to that choice from now on.
+    """Returns the runs of a complete split, and records which attempts count.
 
     Raises:
-      LostExamplesError: Units are missing, or records.
-      InvalidKeyError: Shuffling is disabled, and some keys are ints and some are not.
+      LostExamplesError: Units or records are missing.
+      InvalidKeyError: Shuffling is disabled, and only some keys are ints.
       QuarantineError: Too many examples do not fit.
       EmptySplitError: There is no example.
     """
@@ -353,7 +336,7 @@ def complete(work: BuildFiles, item: SplitInput, options: BuildOptions) -> Gathe
     if item.collection is None:
         name = f"{work.generated(item.name)}/{_CHOSEN}"
         if work.read_json(name) is None:
-            # Of a worker given up for dead, more may come at any time.
+            # A worker that was given up for dead may still add runs.
             work.write_json(name, found.chosen)
     _check_counts(item, found)
     planning.check_keys_and_quarantine(item, found.state, options)
@@ -364,26 +347,26 @@ def complete(work: BuildFiles, item: SplitInput, options: BuildOptions) -> Gathe
     witnesses = sum(counted.is_witness for counted in found.runs)
     if witnesses:
         _LOGGER.warning(
-            "Split %s: %d runs were finished, but Beam did not say that they count. It is compared "
-            "whether their examples are there.", item.name, witnesses,
+            "Split %s: Beam did not commit %d finished runs. The build checks that other runs have "
+            "their examples.", item.name, witnesses,
         )  # fmt: skip
     return found
 
 
 def write_unit_names(work: BuildFiles, item: SplitInput) -> None:
-    """Leaves for workers what messages call the units."""
+    """Writes the names of the units for workers' messages."""
     names = [item.unit_name(unit) for unit in range(len(item.units.items))]
     work.write_json(f"{work.generated(item.name)}/{_NAMES}", names)
 
 
 def unit_names(work: BuildFiles, split: str) -> list[str]:
-    """Returns what messages call the units of a split."""
+    """Returns the names of a split's units for messages."""
     names: list[str] = work.read_json(f"{work.generated(split)}/{_NAMES}")
     return names
 
 
 def _check_counts(item: SplitInput, found: Gathered) -> None:
-    """Compares the examples that generators gave with the records that were made of them."""
+    """Compares the number of examples that generators yielded with the number of records."""
     units = found.state.units.values()
     expected = sum(unit.seen - len(unit.quarantined) for unit in units)
     if expected != found.tally.count:
@@ -391,20 +374,11 @@ def _check_counts(item: SplitInput, found: Gathered) -> None:
 
 
 def lost(split: str, done: str, expected: object, there: object) -> LostExamplesError:
-    """Returns the error for records that are not there, or are too many.
-
-    Args:
-      split: The split.
-      done: What was done when they were lost, in the past tense.
-      expected: What there should be.
-      there: What there is.
-    """
+    """Returns the error for missing or surplus records; `done` is a participle: `sorted`."""
     return LostExamplesError(
-        explain(
-            f"Examples of split {split!r} were lost or doubled while they were {done}.",
-            f"Expected: {expected}",
-            f"Found: {there}",
-            "Nothing is published.",
-            fix="run the same again; if it stays, use another runner, and please report it",
-        )
+        f"Examples of split {split!r} were lost or duplicated while they were {done}.",
+        f"Expected: {expected}",
+        f"Found: {there}",
+        "Nothing is published.",
+        fix="run the same again; if it fails again, use another runner, and please report it",
     )

@@ -1,4 +1,4 @@
-"""The second stage, in the building process: buckets are cut, handed to Beam and reconciled."""
+"""The second stage, in the building process: cuts buckets, sorts them on Beam, checks totals."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,16 +9,13 @@ from my_datasets.building.engines.beam.pipelines.sorting import PART, REPORT, So
 from my_datasets.building.engines.beam.pipelines.stage import Driver, NewFiles
 from my_datasets.building.planning import limit
 from my_datasets.building.units import SplitInput
-from my_datasets.errors import DuplicateKeyError, LostExamplesError, explain
+from my_datasets.errors import DuplicateKeyError, LostExamplesError
 
 _ALL_SORTED = "sorted.json"
 
 
 def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[SortedBucket]]:
-    """Sorts what was gathered of all splits.
-
-    Returns:
-      The parts of each split, in their order.
+    """Sorts the runs of all splits, and returns the parts of each split in order.
 
     Raises:
       MyDatasetsError: See `engine.build`.
@@ -31,10 +28,8 @@ def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[SortedBucket]]:
     waves = _waves(driver, sortings, there)
     if waves and are_all_sorted:
         raise LostExamplesError(
-            explain(
-                f"Sorted parts are gone from {driver.work.place}.",
-                fix="build with --restart; if it stays, please report it",
-            )
+            f"Sorted parts are missing in {driver.work.place}.",
+            fix="build with --restart; if it fails again, please report it",
         )
     if waves:
         left = sum(
@@ -48,7 +43,7 @@ def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[SortedBucket]]:
         parts = driver.patiently(lambda: _reconciled(driver, sortings, found, there))
     except LostExamplesError:
         for item in inputs:
-            driver.forget_parts(item.name)  # for the next run to fix
+            driver.forget_parts(item.name)  # so that the next build makes them again
         raise
     if not are_all_sorted:
         driver.work.write_json(_ALL_SORTED, [])
@@ -62,11 +57,7 @@ def _reconciled(
     found: Sequence[Gathered],
     there: Sequence[dict[int, SortedBucket]],
 ) -> list[list[SortedBucket]]:
-    """Returns the parts of each split, which add up to what was gathered.
-
-    Raises:
-      LostExamplesError: They do not.
-    """
+    """Returns the parts of each split; raises `LostExamplesError` unless their totals match."""
     left = _left(sortings, there)
     _read_parts(driver, sortings, left, there)
     parts = [[each[number] for number in sorted(each)] for each in there]
@@ -78,7 +69,7 @@ def _reconciled(
 
 
 def _forget_runs(driver: Driver) -> None:
-    """Removes runs, of which sorted parts were made; their reports stay."""
+    """Removes the runs, which are sorted now; their reports stay."""
     place = driver.work.place
     for item in driver.job.inputs:
         place.forget(driver.work.generated(item.name), runs.SUFFIX)
@@ -111,7 +102,7 @@ def _sort_wave(
     except (DuplicateKeyError, LostExamplesError):
         for item in driver.job.inputs:
             if item.collection is not None:
-                # A runner may have doubled or lost what only it knows; the next run asks again.
+                # The runner may have duplicated or lost elements; the next build makes them again.
                 driver.forget_generated(item.name)
                 driver.forget_parts(item.name)
         raise
@@ -135,7 +126,7 @@ def _sorting(driver: Driver, item: SplitInput, found: Gathered) -> Sorting:
 def _waves(
     driver: Driver, sortings: Sequence[Sorting], there: Sequence[dict[int, SortedBucket]]
 ) -> list[list[tuple[int, ...]]]:
-    """Returns which buckets of each split are sorted by one pipeline after the other."""
+    """Returns, for each pipeline, the buckets of each split that it sorts."""
     _read_parts(driver, sortings, [range(one.buckets.count) for one in sortings], there)
     left = _left(sortings, there)
     at_once = driver.how.submission.at_once(driver.options.memory)
@@ -166,7 +157,7 @@ def _read_parts(
 
 
 def _look(driver: Driver) -> Callable[[], None]:
-    """Returns what counts the parts that have come."""
+    """Returns a function that counts new parts."""
     new = [
         (item.name, NewFiles(driver.work.place, driver.work.parts(item.name), PART))
         for item in driver.job.inputs

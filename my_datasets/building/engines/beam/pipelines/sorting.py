@@ -1,9 +1,8 @@
-"""The second pipeline: slices of runs are grouped by bucket, and buckets become sorted parts."""
+"""The second pipeline: groups slices of runs by bucket, and writes buckets as sorted parts."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -20,29 +19,30 @@ from my_datasets.building.engines.beam.pipelines.run_files import (
     CountedRun,
     unit_names,
 )
-from my_datasets.building.engines.beam.workers import Surroundings
+from my_datasets.building.engines.beam.workers import CheckedDoFn, Surroundings
 from my_datasets.building.runs import Columns, Run
 from my_datasets.building.shards import duplicate_key
-from my_datasets.errors import LostExamplesError, explain
+from my_datasets.building.units import Entry
+from my_datasets.errors import LostExamplesError
 from my_datasets.records.tf_example import pieces
 from my_datasets.records.tf_example.pieces import Bytes
 
 _Rows = npt.NDArray[np.int64]
-# How the names of a part and of its report end.
+# The suffixes of a part and of its report.
 PART, REPORT = runs.SUFFIX, ".json"
 
 
 @dataclass(frozen=True)
 class Sorting:
-    """What holds for a split while it is sorted; workers get a copy of it.
+    """The settings for sorting a split; workers get a copy of it.
 
     Attributes:
-      work: Where runs are, and parts come.
-      buckets: Its buckets.
-      ignore_duplicates: Keep the first of the examples of a key.
+      work: The files of the build.
+      buckets: The buckets of the split.
+      ignore_duplicates: Keep the first example of each key.
       limit: The first (unit, position) beyond the wanted number of examples; None for all.
-      has_units: Whether its examples are of units, which give each a place; else of a collection.
-      by_text: Whether the beginnings of keys are in place of hashes.
+      has_units: Whether the examples come from units, and so have positions, not from a collection.
+      by_text: Whether prefixes of keys replace hashes.
     """
 
     work: BuildFiles
@@ -55,31 +55,16 @@ class Sorting:
 
 @dataclass(frozen=True)
 class SortedBucket:
-    """A sorted bucket, as its report says.
-
-    Attributes:
-      number: The bucket.
-      run: The file, a run; None if nothing was kept.
-      kept: What its records add up to.
-      dropped: What those add up to that were over the limit, or came again.
-    """
+    """A sorted bucket, from its report."""
 
     number: int
-    run: Run | None
+    run: Run | None  # the part's file; None if it has no records
     kept: ChecksumTotals
-    dropped: ChecksumTotals
+    dropped: ChecksumTotals  # of records over the limit, and of duplicates
 
     @classmethod
-    def of(
-        cls, number: int, said: Mapping[str, Any], sizes: Mapping[str, int]
-    ) -> "SortedBucket | None":
-        """Returns a part; None if its file is not as its report says.
-
-        Args:
-          number: The bucket.
-          said: The report.
-          sizes: Those of the files that are there, by their names.
-        """
+    def of(cls, number: int, said: Entry, sizes: Mapping[str, int]) -> "SortedBucket | None":
+        """Returns the part of a report; None unless its file is in `sizes` as reported."""
         run = Run(**said["run"]) if said["run"] else None
         if run is not None and sizes.get(run.path) != run.file_bytes:
             return None
@@ -95,14 +80,9 @@ def add_sorting(
     pipeline: beam.Pipeline, files: Sequence[str], sortings: Sequence[Sorting],
     wanted: Sequence[Sequence[int]], surroundings: Surroundings,
 ) -> None:  # fmt: skip
-    """Adds the sorting of buckets to a pipeline.
+    """Adds the sorting of the wanted buckets of each split to a pipeline.
 
-    Args:
-      pipeline: The pipeline.
-      files: Those with (number of the split, run), by their names.
-      sortings: The splits.
-      wanted: Which buckets of each split are to be sorted.
-      surroundings: What workers must find.
+    `files` are the names of files with pairs of a split's number and a `CountedRun`.
     """
     ranges = [BucketRanges.of(numbers) for numbers in wanted]
     _ = (
@@ -119,17 +99,13 @@ def add_sorting(
 
 @dataclass(frozen=True)
 class BucketRanges:
-    """Buckets, as ranges of them.
-
-    Attributes:
-      ranges: The first of each range and the one after its last.
-    """
+    """Ranges of buckets: the first of each, and one past its last."""
 
     ranges: tuple[tuple[int, int], ...]
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> "BucketRanges":
-        """Returns some buckets, given in their order."""
+        """Returns the ranges of sorted numbers."""
         found: list[tuple[int, int]] = []
         for number in numbers:
             if found and found[-1][1] == number:
@@ -139,12 +115,12 @@ class BucketRanges:
         return cls(tuple(found))
 
 
-# The number of a split and that of a bucket make one key, a number that all runners know how to
-# compare and to spread.
+# Beam's key is one int, from the numbers of split and bucket, which all runners compare and
+# distribute alike.
 _SPLIT = 1 << 32
 
 
-class CutRuns(beam.DoFn):  # type: ignore[misc]
+class CutRuns(CheckedDoFn):
     """Cuts runs where buckets begin."""
 
     def __init__(
@@ -153,20 +129,14 @@ class CutRuns(beam.DoFn):  # type: ignore[misc]
         wanted: Sequence[BucketRanges],
         surroundings: Surroundings,
     ) -> None:
-        """Takes what a worker needs."""
+        """Takes the arguments of `add_sorting`."""
+        super().__init__(sortings[0].work, surroundings)
         self._sortings = list(sortings)
         self._wanted = list(wanted)
-        self._surroundings = surroundings
-        self._work = sortings[0].work
         self._edges: dict[int, npt.NDArray[np.uint64]] = {}
 
-    def setup(self) -> None:
-        """Sees that this worker is like the building process."""
-        with self._work.telling_failures():
-            self._surroundings.check()
-
     def process(self, task: tuple[int, CountedRun]) -> Iterator[tuple[int, bytes]]:
-        """Yields the number of a bucket, and a block of its records."""
+        """Yields pairs of a bucket's key and a block of its records."""
         split, counted = task
         with self._work.telling_failures():
             edges = self._edges_of(split)
@@ -191,7 +161,7 @@ class CutRuns(beam.DoFn):  # type: ignore[misc]
 def _by_bucket(
     high: npt.NDArray[np.uint64], edges: npt.NDArray[np.uint64], begin: int
 ) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yields each bucket that has some of the records, and where they begin and end."""
+    """Yields the buckets of some records, each with the range of its records."""
     which = np.searchsorted(edges, high, side="right")
     starts = np.flatnonzero(np.diff(which, prepend=-1))
     ends = np.append(starts, len(which))[1:]
@@ -228,19 +198,13 @@ def _taken(data: Bytes, sizes: npt.NDArray[np.uint64], rows: _Rows) -> Bytes:
     return pieces.bytes_of(values.take(pa.array(rows)))
 
 
-class SortBucket(beam.DoFn):  # type: ignore[misc]
+class SortBucket(CheckedDoFn):
     """Sorts a bucket into a part."""
 
     def __init__(self, sortings: Sequence[Sorting], surroundings: Surroundings) -> None:
-        """Takes what a worker needs."""
+        """Takes the arguments of `add_sorting`."""
+        super().__init__(sortings[0].work, surroundings)
         self._sortings = list(sortings)
-        self._surroundings = surroundings
-        self._work = sortings[0].work
-
-    def setup(self) -> None:
-        """Sees that this worker is like the building process."""
-        with self._work.telling_failures():
-            self._surroundings.check()
 
     def process(self, group: tuple[int, Iterable[bytes]]) -> None:
         """Writes a part and its report."""
@@ -259,7 +223,7 @@ def _write(
 ) -> None:  # fmt: skip
     said = None
     if len(order):
-        # Only errors name keys, and those were found by now.
+        # Keys are only for error messages of this stage.
         no_keys = pieces.binary_array(pa.py_buffer(b""), np.zeros(len(records) + 1, np.int64))
         with work.place.draft() as directory:
             path = Path(directory) / "part"
@@ -307,7 +271,7 @@ def _chosen(
 
 
 def _of_one_key(sorting: Sorting, group: _Rows, keys: pa.LargeBinaryArray) -> Iterator[_Rows]:
-    """Yields rows of one key, of rows whose numbers are equal; in the order of keys."""
+    """Divides rows with equal numbers into the rows of each key, in the order of keys."""
     if not sorting.by_text:
         yield group
         return
@@ -322,20 +286,26 @@ def _first(
     sorting: Sorting, same: _Rows, index: Columns, records: pa.LargeBinaryArray,
     keys: pa.LargeBinaryArray,
 ) -> tuple[int, _Rows]:  # fmt: skip
-    """Returns, of rows of one key, the one that counts and those that were dropped."""
+    """Returns, for the rows of one key, the row to keep and the rows to drop."""
     witnesses = index["witness"][same].astype(bool)
     counting = same[~witnesses]
     key = keys[int(same[0])].as_py().decode(errors="backslashreplace")
     if not len(counting):
-        raise _lost_bundle(sorting.buckets.split, key)
+        raise _lost_or_duplicated(
+            f"Examples of split {sorting.buckets.split!r} were lost while they were gathered.",
+            f"A worker has written examples that the runner lost; one has the key {key!r}.",
+        )
     if len(counting) == 1:
         return int(counting[0]), counting[1:]
     if sorting.has_units and len(set(_places(counting, index))) < len(counting):
-        raise _doubled(sorting.buckets.split, key)
+        raise _lost_or_duplicated(
+            f"Examples of split {sorting.buckets.split!r} were duplicated while they were sorted.",
+            f"The runner delivered an example twice; it has the key {key!r}.",
+        )
     if not sorting.ignore_duplicates:
         raise _duplicate(sorting, key, [int(row) for row in counting[:2]], index)
     if not sorting.has_units:
-        # No place tells which one is the first; the content does, on any runner.
+        # Without positions the content decides which is the first, on any runner.
         counting = np.array(sorted(counting.tolist(), key=lambda row: records[row].as_py()))
     return int(counting[0]), counting[1:]
 
@@ -352,24 +322,10 @@ def _places(rows: Sequence[int] | _Rows, index: Columns) -> list[tuple[int, int]
     return [(int(index["unit"][row]), int(index["position"][row])) for row in rows]
 
 
-def _doubled(split: str, key: str) -> LostExamplesError:
+def _lost_or_duplicated(problem: str, fact: str) -> LostExamplesError:
     return LostExamplesError(
-        explain(
-            f"Examples of split {split!r} were doubled while they were sorted.",
-            f"The runner gave one twice that was made once; it has the key {key!r}.",
-            "Nothing is published.",
-            fix="run the same again; if it stays, use another runner, and please report it",
-        )
-    )
-
-
-def _lost_bundle(split: str, key: str) -> LostExamplesError:
-    return LostExamplesError(
-        explain(
-            f"Examples of split {split!r} were lost while they were gathered.",
-            f"A worker has gathered and written them, and the runner does not know of it; one has "
-            f"the key {key!r}.",
-            "Nothing is published.",
-            fix="run the same again; if it stays, use another runner, and please report it",
-        )
+        problem,
+        fact,
+        "Nothing is published.",
+        fix="run the same again; if it fails again, use another runner, and please report it",
     )

@@ -1,4 +1,4 @@
-"""What the stages of a build on Beam share in the building process."""
+"""What the three stages of a build on Beam share in the building process."""
 
 import logging
 import threading
@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import apache_beam as beam
-from apache_beam.runners.runner import PipelineState
+from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from my_datasets.building.engines.beam.build_files import BuildFiles
 from my_datasets.building.engines.beam.runners.runners import Submission
@@ -23,19 +23,19 @@ from my_datasets.errors import LostExamplesError, MyDatasetsError
 
 _LOGGER = get_logger(__name__)
 
-# Seconds between two looks, and how many times as long as a look itself at least: where there are
-# a million files, looking takes a while.
+# Seconds between two looks; at least this many times as long as a look takes, because listing a
+# million files takes a while.
 _EVERY = 2.0
 _TIMES = 20
 
 
 @contextmanager
 def watch_progress(look: Callable[[], None], meter: Meter) -> Iterator[None]:
-    """Looks, and tells, every few seconds while a pipeline runs.
+    """Reports the progress every few seconds while a pipeline runs.
 
     Args:
-      look: Brings the progress up to date.
-      meter: Tells it; nobody else uses it meanwhile.
+      look: Updates the counts of `meter`.
+      meter: Reports them; no other thread may use it meanwhile.
     """
     over = threading.Event()
 
@@ -46,8 +46,8 @@ def watch_progress(look: Callable[[], None], meter: Meter) -> Iterator[None]:
             try:
                 look()
             except (MyDatasetsError, OSError) as error:
-                # The pipeline goes on; a store, for one, may answer again by the next time.
-                _LOGGER.warning("It is not seen how far the pipeline is: %s", error)
+                # The pipeline runs on, and a store may answer next time.
+                _LOGGER.warning("Cannot determine the progress of the pipeline: %s", error)
             wait = max(_EVERY, _TIMES * (time.monotonic() - begin))
             meter.tell()
 
@@ -61,22 +61,16 @@ def watch_progress(look: Callable[[], None], meter: Meter) -> Iterator[None]:
 
 
 class NewFiles:
-    """The files of a kind that have come since one last looked."""
+    """Finds the files that were added to a folder since the last look."""
 
     def __init__(self, place: Place, folder: str, ending: str = "") -> None:
-        """Passes over those that are there.
-
-        Args:
-          place: The place.
-          folder: Where they come.
-          ending: How their names end.
-        """
+        """Takes the folder, and the suffix of the files; existing files do not count as new."""
         self._place, self._folder, self._ending = place, folder, ending
         self._known: set[str] = set()
         self.look()
 
     def look(self) -> list[tuple[str, int]]:
-        """Returns the names of the new ones, and their sizes in bytes."""
+        """Returns the names and sizes in bytes of the new files."""
         new = [
             (f"{self._folder}/{name}", size)
             for name, size in sorted(self._place.sizes(self._folder).items())
@@ -93,52 +87,43 @@ def _is_no_interruption(record: logging.LogRecord) -> bool:
     return record.exc_info is None or interruption.interruption_of(record.exc_info[1]) is None
 
 
-# Beam logs a traceback of whatever is raised in a function that it runs, also of Ctrl-C.
+# Beam logs a traceback of any exception in a function that it runs, including Ctrl-C.
 logging.getLogger("apache_beam.runners.common").addFilter(_is_no_interruption)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BeamStage:
-    """Where and how a version is built on Beam.
+    """Where and how to build a version on Beam.
 
     Attributes:
-      submission: Where its pipelines run.
-      pipeline: The one that the builder has added its collections to; None if it has not.
+      submission: The runner and its options.
+      pipeline: The pipeline to which the builder has added its collections; None if it has none.
       metadata: Collections of one element each, by key, that the builder records beside its
-        examples; more come while its transforms are applied. None if it records none.
-      ended: Called with the result of each pipeline that the builder's own transforms were part of.
-      place: Where the work is.
-      check: Raises if it may be another process by now that builds the version.
-      examine: Looks at a shard that was just written.
-      identity: What the work depends on.
-      modules: What workers must be able to import: the builder's module.
+        examples; applying its transforms adds more. None if it records none.
+      ended: Called with the result of each pipeline that has transforms of the builder.
+      place: Where workers and this process exchange files.
+      check: Raises if another process may be building the version by now.
+      examine: Examines a shard that was just written.
+      identity: Everything that the work depends on.
+      modules: The modules that workers must be able to import: the builder's.
       file_format: The format of the shards.
     """
 
     submission: Submission
     pipeline: beam.Pipeline | None
-    metadata: Mapping[Any, beam.PCollection] | None
-    ended: Callable[[Any], None]
+    metadata: Mapping[str, beam.PCollection] | None
+    ended: Callable[[PipelineResult], None]
     place: Place
     check: Callable[[], None]
     examine: Examine
-    identity: Mapping[str, Any]
+    identity: Mapping[str, object]
     modules: tuple[str, ...]
     file_format: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Driver:
-    """A build that runs.
-
-    Attributes:
-      job: What is built.
-      options: How.
-      how: On Beam.
-      work: What workers and this process leave for each other.
-      meter: Tells how far it is.
-      surroundings: What workers must find.
-    """
+    """A running build."""
 
     job: Job
     options: BuildOptions
@@ -148,7 +133,7 @@ class Driver:
     surroundings: Surroundings
 
     def forget_generated(self, split: str) -> None:
-        """Removes all that was gathered of a split."""
+        """Removes the runs and reports of a split."""
         self.work.place.forget(self.work.generated(split))
 
     def forget_parts(self, split: str) -> None:
@@ -156,13 +141,10 @@ class Driver:
         self.work.place.forget(self.work.parts(split))
 
     def patiently(self, look: Callable[[], _Found]) -> _Found:
-        """Returns what is found of what workers have written, once all of it is to be seen.
-
-        Args:
-          look: Returns it, or raises `LostExamplesError`.
+        """Calls `look` until all files of other machines are visible, and returns its result.
 
         Raises:
-          LostExamplesError: It is not there, also after a while.
+          LostExamplesError: `look` still raises it after `Place.late` seconds.
         """
         has_workers = self.how.submission.preset.has_workers
         until = time.monotonic() + (self.work.place.late if has_workers else 0.0)
@@ -174,19 +156,18 @@ class Driver:
                     raise
                 time.sleep(1.0)
 
-    def run_pipeline(self, stage: str, pipeline: beam.Pipeline, look: Callable[[], None]) -> Any:
-        """Runs a pipeline to its end.
+    def run_pipeline(
+        self, stage: str, pipeline: beam.Pipeline, look: Callable[[], None]
+    ) -> PipelineResult:
+        """Runs a pipeline to its end, and returns its result.
 
         Args:
-          stage: What it does, for messages.
+          stage: A participle for messages, such as `sorting`.
           pipeline: The pipeline.
-          look: Brings the progress up to date.
-
-        Returns:
-          What Beam returns of it.
+          look: Updates the progress.
 
         Raises:
-          MyDatasetsError: What a worker said, or that the runner failed.
+          MyDatasetsError: A worker or the runner failed.
         """
         self.work.forget_failures()
         try:
@@ -197,11 +178,11 @@ class Driver:
                 except KeyboardInterrupt:
                     result.cancel()
                     raise
-            # The in-process runner has none.
+            # The in-process runner returns None.
             if state not in (None, PipelineState.DONE):
                 raise RuntimeError(f"The pipeline ended as {state}.")
         except Exception as error:
-            # Beam makes its own errors of whatever is raised in a function that it runs here.
+            # Beam wraps any exception of a function that it runs in this process.
             if (interrupted := interruption.interruption_of(error)) is not None:
                 raise interrupted from None
             raise self.work.failure(stage, error) from error

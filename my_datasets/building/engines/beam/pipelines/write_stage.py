@@ -1,11 +1,10 @@
-"""The third stage, in the building process: shards are cut, handed to Beam and reconciled."""
+"""The third stage, in the building process: cuts shards, writes them on Beam, checks totals."""
 
 import itertools
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import apache_beam as beam
 import google_crc32c
@@ -21,34 +20,35 @@ from my_datasets.building.engines.beam.pipelines import run_files
 from my_datasets.building.engines.beam.pipelines.run_files import ChecksumTotals, Gathered
 from my_datasets.building.engines.beam.pipelines.sorting import SortedBucket
 from my_datasets.building.engines.beam.pipelines.stage import Driver, NewFiles
-from my_datasets.building.engines.beam.workers import Surroundings
+from my_datasets.building.engines.beam.workers import CheckedDoFn, Surroundings
 from my_datasets.building.engines.beam.workspace import Place
 from my_datasets.building.journal import FinishedShard
 from my_datasets.building.options import Examine, SplitResult, WriteShard
 from my_datasets.building.runs import Columns, Run
-from my_datasets.building.units import SplitInput
-from my_datasets.errors import CorruptShardError, LostExamplesError, explain
+from my_datasets.building.units import Entry, SplitInput
+from my_datasets.core.value_types import Json
+from my_datasets.errors import CorruptShardError, LostExamplesError
 from my_datasets.metadata import recorded_files, sidecars
 from my_datasets.metadata.content import ShardContent
 from my_datasets.records import shard_reader, tfrecord
 from my_datasets.records.tf_example.pieces import Bytes
 
-# Records of about so many bytes are copied, and read back, at once.
+# Bytes of records to copy at once.
 _AT_ONCE = 4 << 20
-# Where finished shards are, their reports, and what was found in them.
+# The folders of finished shards, of their reports, and of the results of examining them.
 SHARDS, REPORTS, FINDINGS = "shards", "shard reports", "findings"
 SUMMARY = ".pickle"
 
 
 @dataclass(frozen=True)
 class ShardWriteOptions:
-    """How shards are written; workers get a copy of it.
+    """The settings for writing shards; workers get a copy of it.
 
     Attributes:
-      write_shard: Writes a shard in another format than TFRecord; None for TFRecord.
+      write_shard: Writes a shard in a format other than TFRecord; None for TFRecord.
       file_format: The format.
-      with_keys: Whether the hashes of keys are written beside shards.
-      examine: Looks at a shard once it is written.
+      with_keys: Whether to write the hashes of keys beside shards.
+      examine: Examines a shard that was just written.
     """
 
     write_shard: WriteShard | None
@@ -59,13 +59,13 @@ class ShardWriteOptions:
 
 @dataclass(frozen=True)
 class ShardTask:
-    """A shard to be written.
+    """A shard to write.
 
     Attributes:
       name: Its file name.
-      count: The records it is to have.
-      of: Those that its split has.
-      pieces: Parts, and the records of each: the first and the one after the last.
+      count: The number of its records.
+      of: The number of its split's records.
+      pieces: Parts, each with the range of its records that go into the shard.
     """
 
     name: str
@@ -76,26 +76,16 @@ class ShardTask:
 
 @dataclass(frozen=True)
 class WrittenShard:
-    """A shard that was written, as its report says.
-
-    Attributes:
-      shard: The shard.
-      tally: What its records add up to, as they were read back from the file.
-      sidecars: The size and SHA-256 of the files beside it, by name.
-    """
+    """A shard that was written, from its report."""
 
     shard: FinishedShard
-    tally: ChecksumTotals
-    sidecars: Mapping[str, Any] = field(default_factory=dict)
+    tally: ChecksumTotals  # of the records, read back from the file
+    # The manifest's entries of the files beside it, by name.
+    sidecars: Mapping[str, Json] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, said: Mapping[str, Any], sizes: Mapping[str, int]) -> "WrittenShard | None":
-        """Returns a shard; None if its files are not as its report says.
-
-        Args:
-          said: The report.
-          sizes: Those of the files that are there, by their names.
-        """
+    def of(cls, said: Entry, sizes: Mapping[str, int]) -> "WrittenShard | None":
+        """Returns the shard of a report; None unless its files are in `sizes` as reported."""
         shard = FinishedShard(**said["shard"])
         if any(sizes.get(name) != size for name, (size, _) in shard.files.items()):
             return None
@@ -103,18 +93,12 @@ class WrittenShard:
 
 
 def report_of(name: str) -> str:
-    """Returns where the report of a shard is."""
+    """Returns the name of a shard's report."""
     return f"{REPORTS}/{name}.json"
 
 
 def tasks(parts: Sequence[SortedBucket], count: int, names: Sequence[str]) -> Iterator[ShardTask]:
-    """Yields the shards of a split.
-
-    Args:
-      parts: Its parts that have records, in their order.
-      count: How many records it is to have: the first ones.
-      names: The file names of the shards.
-    """
+    """Yields the shards with the first `count` records of sorted parts."""
     runs = [part.run for part in parts if part.run is not None]
     starts = [0, *itertools.accumulate(run.count for run in runs)]
     which = 0
@@ -131,7 +115,7 @@ def tasks(parts: Sequence[SortedBucket], count: int, names: Sequence[str]) -> It
 
 
 def findings_of(name: str) -> str:
-    """Returns where what was found in a shard is put."""
+    """Returns the folder with the results of examining a shard."""
     return f"{FINDINGS}/{name}"
 
 
@@ -139,15 +123,7 @@ def add_writing(
     pipeline: beam.Pipeline, files: Sequence[str], work: BuildFiles, how: ShardWriteOptions,
     surroundings: Surroundings,
 ) -> None:  # fmt: skip
-    """Adds the writing of shards to a pipeline.
-
-    Args:
-      pipeline: The pipeline.
-      files: Those with `ShardTask`s, by their names.
-      work: Where parts are, and shards come.
-      how: How shards are written.
-      surroundings: What workers must find.
-    """
+    """Adds the writing of shards to a pipeline; `files` are the names of files of `ShardTask`s."""
     _ = (
         pipeline
         | "Files of shards" >> beam.Create(list(files), reshuffle=False)
@@ -157,24 +133,18 @@ def add_writing(
     )
 
 
-class WriteShards(beam.DoFn):  # type: ignore[misc]
+class WriteShards(CheckedDoFn):
     """Writes shards, and reads them back."""
 
     def __init__(
         self, work: BuildFiles, how: ShardWriteOptions, surroundings: Surroundings
     ) -> None:
-        """Takes what a worker needs."""
-        self._work = work
+        """Takes the arguments of `add_writing`."""
+        super().__init__(work, surroundings)
         self._how = how
-        self._surroundings = surroundings
-
-    def setup(self) -> None:
-        """Sees that this worker is like the building process."""
-        with self._work.telling_failures():
-            self._surroundings.check()
 
     def process(self, task: ShardTask) -> None:
-        """Writes a shard, what lies beside it, what was found in it, and its report."""
+        """Writes a shard with its sidecar files, examines it, and writes its report."""
         work, how = self._work, self._how
         with work.telling_failures(), work.place.draft() as directory:
             path = Path(directory) / task.name
@@ -223,9 +193,9 @@ def _portions(run: Run, first: int, last: int) -> Iterator[tuple[Bytes, Columns]
 
 
 def _read_back(path: Path, file_format: str) -> tuple[ChecksumTotals, npt.NDArray[np.uint64]]:
-    """Returns what the records of a file add up to, and where they begin if they are TFRecords.
+    """Returns the totals of a file's records, and the offsets they have in a TFRecord file.
 
-    From the file alone: its lengths are followed, and each record's checksum is made anew.
+    This reads the file alone: it follows the stored lengths and recomputes each checksum.
     """
     checksums, sizes = 0, [np.zeros(1, np.uint64)]
     try:
@@ -235,10 +205,8 @@ def _read_back(path: Path, file_format: str) -> tuple[ChecksumTotals, npt.NDArra
             sizes.append(np.fromiter(map(len, records), np.uint64, len(records)))
     except shard_reader.DamagedError as error:
         raise CorruptShardError(
-            explain(
-                f"{path.name} is not on the disk as it was written: {error}",
-                fix="see to the disk, or to the network's, then run the same again",
-            )
+            f"{path.name} was damaged after it was written: {error}",
+            fix="check the disk, or the network file system, then run the same again",
         ) from error
     lengths = np.concatenate(sizes)
     lengths[1:] += np.uint64(tfrecord.OVERHEAD)
@@ -249,21 +217,16 @@ def _read_back(path: Path, file_format: str) -> tuple[ChecksumTotals, npt.NDArra
 def _check(task: ShardTask, found: ChecksumTotals) -> None:
     if found.count != task.count:
         raise LostExamplesError(
-            explain(
-                f"The shard {task.name} does not add up.",
-                f"Expected: {task.count:,} records; read back: {found.count:,}",
-                fix="run the same again; if it stays, please report it",
-            )
+            f"The shard {task.name} does not add up.",
+            f"Expected: {task.count:,} records; read back: {found.count:,}",
+            fix="run the same again; if it fails again, please report it",
         )
 
 
 def write(
     driver: Driver, found: Sequence[Gathered], parts: Sequence[Sequence[SortedBucket]]
 ) -> list[SplitResult]:
-    """Writes the shards of all splits, and what was found in them, among the work.
-
-    Returns:
-      The splits.
+    """Writes and examines the shards of all splits, in the work directory.
 
     Raises:
       MyDatasetsError: See `engine.build`.
@@ -286,7 +249,7 @@ def write(
         return driver.patiently(look)
     except LostExamplesError:
         for folder in (SHARDS, REPORTS, FINDINGS):
-            driver.work.place.forget(folder)  # for the next run to fix
+            driver.work.place.forget(folder)  # so that the next build makes them again
         raise
 
 
@@ -306,7 +269,7 @@ def _write_shards(driver: Driver, left: Sequence[ShardTask]) -> None:
 
 
 def _written(driver: Driver, tasks: Sequence[Sequence[ShardTask]]) -> dict[str, WrittenShard]:
-    """Returns the shards that are there, by their names."""
+    """Returns the finished shards by name."""
     work = driver.work
     sizes = {**work.place.handed_over(), **work.place.sizes(SHARDS)}
     found_in = work.place.sizes(FINDINGS)
@@ -334,7 +297,7 @@ def _tasks(
 def _wanted(
     driver: Driver, item: SplitInput, parts: Sequence[SortedBucket], kept: ChecksumTotals
 ) -> tuple[int, int]:
-    """Returns how many records are written, the first ones, and their size with framing."""
+    """Returns how many records to write, and their size with framing."""
     most = driver.job.max_examples
     if item.collection is None or most is None or most >= kept.count:
         return kept.count, kept.bytes
@@ -350,7 +313,7 @@ def _wanted(
 
 
 def _look(driver: Driver) -> Callable[[], None]:
-    """Returns what counts the shards that have come."""
+    """Returns a function that counts new shards."""
     files = NewFiles(driver.work.place, SHARDS)
 
     def look() -> None:
@@ -365,7 +328,7 @@ def _result(
     item: SplitInput, found: Gathered, tasks: Sequence[ShardTask], kept: ChecksumTotals,
     there: Mapping[str, WrittenShard],
 ) -> SplitResult:  # fmt: skip
-    """Returns a split of which all shards are there, and add up to what was gathered."""
+    """Returns the result of a split; raises unless its shards are complete and add up."""
     written = []
     for task in tasks:
         one = there.get(task.name)
@@ -374,7 +337,7 @@ def _result(
         written.append(one)
     total = sum((one.tally for one in written), ChecksumTotals())
     expected = sum(task.count for task in tasks)
-    # Of a sample only the number is known beforehand.
+    # If the examples are limited, only their number is known beforehand.
     is_right = total == kept if expected == kept.count else total.count == expected
     if not is_right:
         raise run_files.lost(item.name, "written", kept, total)

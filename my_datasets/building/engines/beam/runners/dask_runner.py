@@ -1,35 +1,36 @@
-"""Beam's pipelines on Dask.
+"""Runs Beam's pipelines on Dask.
 
-Beam 2.77 has a `DaskRunner`, which computes only the collection that was made last, drops what
-bundles give when they finish, does not spread what is to be reshuffled, and has no metrics: TFDS's
-writer fails on it, and simpler pipelines lose what they make without a word. This one translates
-what Beam's own optimiser makes of a pipeline, as its portable runners get it, to tasks of Dask.
+Beam 2.77 has a `DaskRunner`, but it computes only the last collection, drops what `finish_bundle`
+yields, does not distribute in `Reshuffle`, and has no metrics: TFDS's writer fails on it, and
+simpler pipelines silently lose results. This one translates a pipeline that Beam's own optimizer
+has fused into stages, as portable runners get it, into Dask tasks.
 """
 
 import logging
 import operator
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import dask
 import distributed
+from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2
 from apache_beam.runners import common, runner
 from apache_beam.runners.portability.fn_api_runner import translations
 from apache_beam.runners.worker import bundle_processor
+from dask.delayed import Delayed
 
 from my_datasets.building.engines.beam.runners import dask_stages
 from my_datasets.building.engines.beam.runners.dask_stages import Grouping, SideInput, Stage
 from my_datasets.core.machine import cores
-from my_datasets.errors import BuildInterruptedError, explain
+from my_datasets.errors import BuildInterruptedError
 
 _PRIMITIVES = common_urns.primitives
-# Spread here: Beam's own way to do it draws a random key for each element, and when a lost chunk is
-# made again, other keys: what was taken of it before and what is taken then do not add up.
+# Translated here: Beam's expansion draws a random key for each element, and other keys when a lost
+# chunk is recomputed, so that elements would be lost or duplicated.
 _RESHUFFLE = common_urns.composites.RESHUFFLE
-# Chunks of a collection for each thread of a worker: the last ones to finish are short then.
+# Chunks of a collection per worker thread: several, so that the last ones to finish are short.
 _CHUNKS_PER_THREAD = 4
 _LEAST_CHUNKS = 8
 
@@ -38,23 +39,19 @@ class DaskRunner(runner.PipelineRunner):  # type: ignore[misc]
     """Runs pipelines of bounded collections, without timers or state, on a Dask cluster."""
 
     def __init__(self, client: distributed.Client, chunks: int | None = None) -> None:
-        """Takes where to run.
+        """Takes a client, and the number of chunks of a grouped collection.
 
-        Args:
-          client: Connected to the scheduler.
-          chunks: In how many chunks a collection is cut when it is grouped; None for four for
-            each thread of the workers.
+        By default there are four for each worker thread.
         """
         self._client = client
         self._chunks = chunks
 
-    def run_portable_pipeline(self, pipeline: Any, options: Any) -> "DaskResult":  # noqa: ARG002
-        """Starts a pipeline; returns at once.
-
-        Args:
-          pipeline: The encoded pipeline, a `beam_runner_api_pb2.Pipeline`.
-          options: Its options; of none of them does this runner know.
-        """
+    def run_portable_pipeline(
+        self,
+        pipeline: beam_runner_api_pb2.Pipeline,
+        options: PipelineOptions,  # noqa: ARG002
+    ) -> "DaskResult":
+        """Starts a pipeline, and returns at once; no option applies to this runner."""
         self.check_requirements(pipeline, [common_urns.requirements.REQUIRES_SPLITTABLE_DOFN.urn])
         optimized = translations.optimize_pipeline(
             pipeline,
@@ -76,10 +73,10 @@ class DaskRunner(runner.PipelineRunner):  # type: ignore[misc]
 
 
 class DaskResult(runner.PipelineResult):  # type: ignore[misc]
-    """A pipeline that runs."""
+    """A running pipeline."""
 
     def __init__(self, client: distributed.Client, futures: list[distributed.Future]) -> None:
-        """Takes the tasks that nothing waits for but this."""
+        """Takes the pipeline's final tasks."""
         super().__init__(runner.PipelineState.RUNNING)
         self._client = client
         self._futures = futures
@@ -88,7 +85,7 @@ class DaskResult(runner.PipelineResult):  # type: ignore[misc]
         """Returns the state once all tasks are done.
 
         Args:
-          duration: Milliseconds after which it gives up; None for any time.
+          duration: The timeout in milliseconds; None for no timeout.
         """
         timeout = None if duration is None else duration / 1000
         try:
@@ -96,7 +93,7 @@ class DaskResult(runner.PipelineResult):  # type: ignore[misc]
                 self._futures, loop=self._client.loop, timeout=timeout, with_results=True
             )
             for _ in waiting:
-                pass  # an error of any of them is raised here
+                pass  # raises the error of a failed task
         except BaseException:
             self._state = runner.PipelineState.FAILED
             self._client.cancel(self._futures)
@@ -106,43 +103,43 @@ class DaskResult(runner.PipelineResult):  # type: ignore[misc]
         return str(self._state)
 
     def cancel(self) -> str:
-        """Stops it."""
+        """Cancels the tasks."""
         self._client.cancel(self._futures)
         self._state = runner.PipelineState.CANCELLED
         return str(self._state)
 
     def metrics(self) -> "NoMetrics":
-        """Returns metrics that can be asked, and are empty."""
+        """Returns empty metrics."""
         return NoMetrics()
 
 
 class NoMetrics:
-    """Metrics of a runner that has none."""
+    """The metrics of a runner that has none."""
 
-    def query(self, _filter: Any = None) -> dict[str, list[Any]]:
-        """Returns nothing of each kind."""
+    def query(self, _filter: object = None) -> dict[str, list[object]]:
+        """Returns no metric of any kind."""
         return {"counters": [], "distributions": [], "gauges": [], "string_sets": []}
 
 
 class _Translation:
-    """Tasks of a pipeline. A collection is a list of tasks, each of which makes a chunk of it."""
+    """Tasks of a pipeline; a collection is a list of tasks, each of which makes a chunk of it."""
 
-    def __init__(self, pipeline: Any, chunks: int) -> None:
+    def __init__(self, pipeline: beam_runner_api_pb2.Pipeline, chunks: int) -> None:
         self._pipeline = pipeline
         self._chunks = chunks
-        self._collections: dict[str, list[Any]] = {}
-        self._last: list[Any] = []
+        self._collections: dict[str, list[Delayed]] = {}
+        self._last: list[Delayed] = []
         self._coders: dict[str, str] = {}
         for collection in pipeline.components.pcollections:
             self._windowed_coder(collection)
 
-    def tasks(self) -> list[Any]:
-        """Returns tasks that are done when all is done, and whose results take no room."""
+    def tasks(self) -> list[Delayed]:
+        """Returns the final tasks, whose results are empty."""
         for transform in self._in_order(self._pipeline.root_transform_ids):
             self._add(transform)
         return [dask.delayed(_nothing)(task) for task in self._last]
 
-    def _in_order(self, names: Any) -> Iterator[Any]:
+    def _in_order(self, names: Iterable[str]) -> Iterator[beam_runner_api_pb2.PTransform]:
         for name in names:
             transform = self._pipeline.components.transforms[name]
             if transform.subtransforms and transform.spec.urn != _RESHUFFLE.urn:
@@ -152,7 +149,7 @@ class _Translation:
             ):
                 yield transform
 
-    def _add(self, transform: Any) -> None:
+    def _add(self, transform: beam_runner_api_pb2.PTransform) -> None:
         urn = transform.spec.urn
         outputs = list(transform.outputs.values())
         if urn == _PRIMITIVES.IMPULSE.urn:
@@ -163,8 +160,9 @@ class _Translation:
         elif urn in (_PRIMITIVES.GROUP_BY_KEY.urn, _RESHUFFLE.urn):
             (given,) = transform.inputs.values()
             is_grouping = urn == _PRIMITIVES.GROUP_BY_KEY.urn
-            moved = self._grouped if is_grouping else self._spread
-            self._collections[outputs[0]] = moved(given, outputs[0])
+            split = dask_stages.split if is_grouping else dask_stages.deal
+            group = dask_stages.group if is_grouping else dask_stages.join
+            self._collections[outputs[0]] = self._moved(given, outputs[0], split, group)
             self._last += self._collections[outputs[0]]
         elif urn == common_urns.executable_stage:
             self._add_stage(
@@ -174,15 +172,13 @@ class _Translation:
         else:
             raise NotImplementedError(f"This runner has no {urn} ({transform.unique_name}).")
 
-    def _grouped(self, given: str, grouped: str) -> list[Any]:
-        return self._moved(given, grouped, dask_stages.split, dask_stages.group)
-
-    def _spread(self, given: str, spread: str) -> list[Any]:
-        return self._moved(given, spread, dask_stages.deal, dask_stages.join)
-
     def _moved(
-        self, given: str, grouped: str, split: Callable[..., Any], group: Callable[..., Any]
-    ) -> list[Any]:
+        self,
+        given: str,
+        grouped: str,
+        split: Callable[[Grouping, bytes, int, int], list[bytes]],
+        group: Callable[[Grouping, Sequence[bytes]], bytes],
+    ) -> list[Delayed]:
         components = self._pipeline.components
         strategy = components.pcollections[given].windowing_strategy_id
         needed = beam_runner_api_pb2.Components(
@@ -204,7 +200,7 @@ class _Translation:
             for number in range(self._chunks)
         ]
 
-    def _add_stage(self, payload: Any, name: str) -> None:
+    def _add_stage(self, payload: beam_runner_api_pb2.ExecutableStagePayload, name: str) -> None:
         transforms = {each: payload.components.transforms[each] for each in payload.transforms}
         source = "my_datasets source"
         transforms[source] = self._port(
@@ -244,7 +240,9 @@ class _Translation:
             self._collections[output] = [pick(each, output) for each in done]
         self._last += done
 
-    def _port(self, urn: str, collection: str, **wiring: Mapping[str, str]) -> Any:
+    def _port(
+        self, urn: str, collection: str, **wiring: Mapping[str, str]
+    ) -> beam_runner_api_pb2.PTransform:
         port = beam_fn_api_pb2.RemoteGrpcPort(coder_id=self._coders[collection])
         spec = beam_runner_api_pb2.FunctionSpec(urn=urn, payload=port.SerializeToString())
         return beam_runner_api_pb2.PTransform(spec=spec, **wiring)
@@ -263,17 +261,16 @@ class _Translation:
         self._coders[collection] = name
 
 
-def _nothing(_: Any) -> None:
-    """Takes a result, so that it is made, and gives nothing, so that it is not kept."""
+def _nothing(_: object) -> None:
+    """Drops a result, so that Dask computes it but does not keep it."""
 
 
-# Seconds in which a scheduler has to answer.
+# Seconds that a scheduler has to answer.
 _TIMEOUT = 10
-# Seconds in which a worker that died has to be there again (starting one imports TensorFlow), and
-# between two looks.
+# Seconds for a dead worker to restart, which imports TensorFlow, and between two attempts.
 _PATIENCE, _PAUSE = 60.0, 0.5
-# A module for workers of this machine. Ctrl-C goes to all processes of a terminal, and SIGTERM of a
-# service manager to all of a service: the building process stops them.
+# A module for workers of this machine. Ctrl-C goes to all processes of a terminal, and a service
+# manager's SIGTERM to all of a service, but the building process stops the workers.
 _LEAVE_SIGNALS = """import signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGTERM, lambda *_: None)
@@ -283,11 +280,11 @@ signal.signal(signal.SIGTERM, lambda *_: None)
 class Cluster:
     """The connection to a cluster, for all pipelines of a build."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, options: Mapping[str, object]) -> None:
         """Connects, or starts a worker for each core of this machine.
 
         Args:
-          options: `dask_client_address` or `dask_scheduler_file` of a cluster that is there;
+          options: `dask_client_address` or `dask_scheduler_file` of an existing cluster;
             `dask_npartitions`.
 
         Raises:
@@ -295,10 +292,10 @@ class Cluster:
         """
         address, file = options.get("dask_client_address"), options.get("dask_scheduler_file")
         chunks = options.get("dask_npartitions")
-        self._chunks = None if chunks is None else int(chunks)
+        self._chunks = None if chunks is None else int(str(chunks))
         self._local: distributed.LocalCluster | None = None
         if not address and not file:
-            # It tells of each connection that ends, with a traceback, as of something usual.
+            # It logs each connection that ends, with a traceback, as information.
             logging.getLogger("distributed").setLevel(logging.WARNING)
             self._local = distributed.LocalCluster(
                 n_workers=cores(), threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
@@ -313,27 +310,26 @@ class Cluster:
             self._client.wait_for_workers(1, timeout=_TIMEOUT)
         except (OSError, ValueError) as error:  # a TimeoutError is an OSError
             raise BuildInterruptedError(
-                explain(
-                    f"The Dask scheduler at {place} does not answer, or has no worker.",
-                    f"It was waited for {_TIMEOUT} seconds: {type(error).__name__}: {error}",
-                    fix="start `dask scheduler` and `dask worker tcp://HOST:8786`, and pass "
-                    "--beam-option dask_client_address=tcp://HOST:8786",
-                )
+                f"The Dask scheduler at {place} does not answer, or has no worker.",
+                f"After {_TIMEOUT} seconds: {type(error).__name__}: {error}",
+                fix="start `dask scheduler` and `dask worker tcp://HOST:8786`, and pass "
+                "--beam-option dask_client_address=tcp://HOST:8786",
             ) from error
 
     @property
-    def client(self) -> distributed.Client:
-        """The connection."""
-        return self._client
+    def workers(self) -> int:
+        """The current number of workers."""
+        return len(self._client.nthreads())
 
     def ask(self, question: Callable[[], object], patience: float = _PATIENCE) -> None:
-        """Has each worker call a function.
+        """Calls a function on each worker.
 
-        A worker that dies meanwhile is asked again: its nanny starts it anew.
+        If a worker dies meanwhile, its nanny restarts it, and the call is repeated.
 
         Args:
-          question: What it calls; can be pickled. An `OSError` of it counts as no answer.
-          patience: Seconds in which all workers that are there have to answer.
+          question: The function; must be picklable. An `OSError` that it raises counts as no
+            answer.
+          patience: Seconds that all workers have to answer.
 
         Raises:
           BuildInterruptedError: A worker did not answer.
@@ -344,29 +340,27 @@ class Cluster:
             answers = self._client.run(question, on_error="return")
             failed = {at: one for at, one in answers.items() if isinstance(one, Exception)}
             for error in failed.values():
-                if not isinstance(error, OSError):  # as a lost connection is
+                if not isinstance(error, OSError):  # such as a lost connection
                     raise error
             if answers and not failed:
                 return
             if time.monotonic() > end:
                 lost = [f"{at}: {type(one).__name__}: {one}" for at, one in failed.items()]
                 raise BuildInterruptedError(
-                    explain(
-                        "Workers of the Dask cluster do not answer."
-                        if lost
-                        else "The Dask cluster has no worker any more.",
-                        *lost,
-                        fix="read the workers' logs, restart them, and run the command again",
-                    )
+                    "Workers of the Dask cluster do not answer."
+                    if lost
+                    else "The Dask cluster has no workers left.",
+                    *lost,
+                    fix="read the workers' logs, restart them, and run the command again",
                 )
             time.sleep(_PAUSE)
 
     def runner(self) -> DaskRunner:
-        """Returns what runs pipelines there."""
+        """Returns a runner for this cluster."""
         return DaskRunner(self._client, self._chunks)
 
     def close(self) -> None:
-        """Closes the connection, and stops the workers if they were started here."""
+        """Closes the connection, and stops the workers that this object started."""
         self._client.close()
         if self._local is not None:
             self._local.close()

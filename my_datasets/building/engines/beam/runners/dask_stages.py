@@ -1,8 +1,8 @@
-"""What a Dask worker does of a pipeline: a stage of fused transforms, or a part of a grouping.
+"""The tasks of a pipeline on Dask workers: stages of fused transforms, and parts of groupings.
 
-The contents of a collection are chunks: elements with their windows, encoded by Beam's own coders,
-one after the other. A stage runs in Beam's own harness, as under any portable runner, so bundles
-begin and finish, and what they give when they finish is kept.
+A collection consists of chunks: adjacent elements with their windows, encoded by Beam's own coders.
+A stage runs in Beam's own harness, as under any portable runner, so `start_bundle` and
+`finish_bundle` run, and the latter's results are kept.
 """
 
 import collections
@@ -10,7 +10,6 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from apache_beam import coders
 from apache_beam.coders.coder_impl import create_InputStream, create_OutputStream
@@ -26,55 +25,41 @@ _BUNDLE = "bundle"
 
 @dataclass(frozen=True)
 class SideInput:
-    """A collection that a transform of a stage looks up.
-
-    Attributes:
-      transform: The transform.
-      tag: What it calls the collection.
-      access: How it looks there; an encoded `FunctionSpec`.
-      coder: The coder of its elements with their windows.
-    """
+    """A side input of a transform."""
 
     transform: str
     tag: str
-    access: bytes
-    coder: str
+    access: bytes  # the access pattern, an encoded `FunctionSpec`
+    coder: str  # of elements with their windows
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage, as workers get it.
+    """A stage, as workers get it."""
 
-    Attributes:
-      descriptor: The encoded `ProcessBundleDescriptor`.
-      source: The transform that reads the bundle.
-      sinks: The transforms that write what it gives, and the collection of each.
-      sides: Its side inputs.
-    """
-
-    descriptor: bytes
-    source: str
-    sinks: tuple[tuple[str, str], ...]
+    descriptor: bytes  # an encoded `ProcessBundleDescriptor`
+    source: str  # the transform that reads the bundle
+    sinks: tuple[tuple[str, str], ...]  # the transforms that write, and the collection of each
     sides: tuple[SideInput, ...]
 
 
 class _Manager:
-    """What Beam's worker handler asks for descriptors."""
+    """Provides descriptors to Beam's worker handler."""
 
-    def __init__(self, descriptor: Any) -> None:
+    def __init__(self, descriptor: beam_fn_api_pb2.ProcessBundleDescriptor) -> None:
         self._process_bundle_descriptors = {descriptor.id: descriptor}
 
 
 def run(stage: Stage, chunk: bytes, sides: Sequence[Sequence[bytes]]) -> dict[str, bytes]:
-    """Runs a stage on a bundle; returns a chunk of each collection that it gives.
+    """Runs a stage on a chunk; returns a chunk of each output collection.
 
     Args:
       stage: The stage.
       chunk: The bundle.
-      sides: All chunks of each of its side inputs.
+      sides: All chunks of each side input.
 
     Raises:
-      RuntimeError: A transform failed; or it wants what this runner has not.
+      RuntimeError: A transform failed, or needs a feature that this runner does not have.
     """
     descriptor = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(stage.descriptor)
     state = worker_handlers.StateServicer()
@@ -91,7 +76,9 @@ def run(stage: Stage, chunk: bytes, sides: Sequence[Sequence[bytes]]) -> dict[st
         handler.stop_worker()
 
 
-def _process(handler: Any, descriptor: str, stage: Stage, chunk: bytes) -> dict[str, bytes]:
+def _process(
+    handler: worker_handlers.EmbeddedWorkerHandler, descriptor: str, stage: Stage, chunk: bytes
+) -> dict[str, bytes]:
     to_worker = handler.data_conn.output_stream(_BUNDLE, stage.source)
     to_worker.write(chunk)
     to_worker.close()
@@ -119,8 +106,10 @@ def _process(handler: Any, descriptor: str, stage: Stage, chunk: bytes) -> dict[
     return {collection: b"".join(parts) for collection, parts in found.items()}
 
 
-def _looked_up(side: SideInput, chunks: Iterable[bytes], coder: Any) -> Iterator[tuple[Any, bytes]]:
-    """Yields what a side input gives when it is looked up, as Beam's own runner answers."""
+def _looked_up(
+    side: SideInput, chunks: Iterable[bytes], coder: coders.Coder
+) -> Iterator[tuple[beam_fn_api_pb2.StateKey, bytes]]:
+    """Yields the state of a side input, as Beam's own runner provides it."""
     access = beam_runner_api_pb2.FunctionSpec.FromString(side.access)
     by_window = execution.WindowGroupingBuffer(access, coder)
     for chunk in chunks:
@@ -140,35 +129,28 @@ def _looked_up(side: SideInput, chunks: Iterable[bytes], coder: Any) -> Iterator
 
 @dataclass(frozen=True)
 class Grouping:
-    """A grouping by key, as workers get it.
+    """A grouping by key, as workers get it."""
 
-    Attributes:
-      components: Encoded `Components` with the coders and the windowing.
-      given: The coder of pairs with their windows.
-      grouped: The coder of the groups with their windows.
-      windowing: The windowing strategy.
-    """
-
-    components: bytes
-    given: str
-    grouped: str
+    components: bytes  # encoded `Components`, with the coders and the windowing
+    given: str  # the coder of pairs with their windows
+    grouped: str  # the coder of groups with their windows
     windowing: str
 
 
 def split(grouping: Grouping, chunk: bytes, count: int, _number: int) -> list[bytes]:
-    """Returns the elements of a chunk in `count` chunks; equal keys come into the same one."""
+    """Divides a chunk into `count` chunks; equal keys go to the same one."""
     coder = _context(grouping).coders.get_by_id(grouping.given)
     key_coder, implementation = coder.key_coder(), coder.get_impl()
     streams = [create_OutputStream() for _ in range(count)]
     for element in _decoded(chunk, coder):
-        # The encoded key is the same in each process; Python's own hashes are not.
+        # Unlike Python's hashes, this one is the same in each process.
         which = zlib.crc32(key_coder.encode(element.value[0])) % count
         implementation.encode_to_stream(element, streams[which], True)
     return [stream.get() for stream in streams]
 
 
 def group(grouping: Grouping, chunks: Sequence[bytes]) -> bytes:
-    """Returns a chunk of groups, of chunks that have all values of their keys."""
+    """Groups chunks that have all values of their keys."""
     context = _context(grouping)
     coder = context.coders.get_by_id(grouping.given)
     key_coder = coder.key_coder()
@@ -188,13 +170,9 @@ def group(grouping: Grouping, chunks: Sequence[bytes]) -> bytes:
 
 
 def deal(grouping: Grouping, chunk: bytes, count: int, number: int) -> list[bytes]:
-    """Returns the elements of a chunk, dealt to `count` chunks in turn; each time the same ones.
+    """Deals the elements of a chunk to `count` chunks in turn, the same way on each call.
 
-    Args:
-      grouping: The coders.
-      chunk: The chunk.
-      count: How many are made of it.
-      number: The chunk's own, which says where to begin: there may be many of one element.
+    It begins with its own `number`, because there may be many chunks of one element.
     """
     context = _context(grouping)
     coder = context.coders.get_by_id(grouping.given)
@@ -206,11 +184,11 @@ def deal(grouping: Grouping, chunk: bytes, count: int, number: int) -> list[byte
 
 
 def join(_: Grouping, chunks: Sequence[bytes]) -> bytes:
-    """Returns one chunk of some."""
+    """Concatenates chunks."""
     return b"".join(chunks)
 
 
-def _context(grouping: Grouping) -> Any:
+def _context(grouping: Grouping) -> pipeline_context.PipelineContext:
     components = beam_runner_api_pb2.Components.FromString(grouping.components)
     return pipeline_context.PipelineContext(components)
 

@@ -1,4 +1,4 @@
-"""Whether a build on Beam can begin: asked within seconds, before hours of work."""
+"""Checks within seconds whether a build on Beam can begin, before hours of work."""
 
 import json
 import os
@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 import apache_beam as beam
@@ -26,23 +25,23 @@ from my_datasets.building.engines.beam.runners.runners import (
     Submission,
 )
 from my_datasets.building.engines.beam.workers import Surroundings
-from my_datasets.errors import BuildInterruptedError, InvalidOptionError, explain
+from my_datasets.errors import BuildInterruptedError, InvalidOptionError
 
-# Seconds in which an address has to answer.
+# Seconds that an address has to answer.
 _CONNECT = 5.0
-# Seconds in which the first worker has to begin: starting one takes some, imports come after that.
+# Seconds that the first worker has to begin; imports come after that.
 _BEGIN = 60.0
-# ... and so many more where a job server first sends its jars to a cluster: 150 MB and more, which
-# took 30 s on a busy machine.
+# ... and more for a job server that first sends its jars to a cluster: 150 MB and more, which took
+# 30 s on a busy machine.
 _STAGING = 120.0
-# Workers are asked by so many elements: chance spreads them.
+# Elements that the runner distributes at random to reach the workers.
 _ASKED = 32
-# Where they say that they are there.
+# The folder of the workers' answers.
 _ANSWERS = "answers"
 _THIS_MACHINE = ("", "localhost", "127.0.0.1", "::1")
-# Masters that a job server starts itself: those of Flink, then those of Spark.
+# Masters that a job server starts itself, of Flink and of Spark.
 _STARTED_BY_JOB_SERVER = re.compile(r"\[(local|auto)\]|local(-cluster)?(\[.*\])?")
-# Options that are addresses, and what answers there.
+# Options that are addresses, and the servers there.
 _ADDRESSES = {
     "job_endpoint": "a job server",
     "flink_master": "a Flink JobManager",
@@ -51,16 +50,11 @@ _ADDRESSES = {
 
 
 def check(submission: Submission, work: BuildFiles, surroundings: Surroundings) -> None:
-    """Sees that the runner answers, and that its workers have what they need.
-
-    Args:
-      submission: Where pipelines run.
-      work: Where workers say what is wrong.
-      surroundings: What workers must find.
+    """Checks that the runner answers, and that its workers have what they need.
 
     Raises:
       BuildInterruptedError: The runner or a worker does not answer, or lacks something.
-      InvalidOptionError: Options do not go together.
+      InvalidOptionError: Two options contradict each other.
     """
     if not submission.preset.has_workers:
         return
@@ -68,11 +62,11 @@ def check(submission: Submission, work: BuildFiles, surroundings: Surroundings) 
     _check_environment(submission)
     if submission.preset == DASK:
         submission.cluster().ask(surroundings.check)
-    elif submission.preset != DATAFLOW:  # where a pipeline takes minutes to begin
+    elif submission.preset != DATAFLOW:  # whose pipelines take minutes to begin
         _ask_workers(submission, work, surroundings)
 
 
-def _check_addresses(options: Mapping[str, Any]) -> None:
+def _check_addresses(options: Mapping[str, object]) -> None:
     for option, what in _ADDRESSES.items():
         place = str(options.get(option, ""))
         if _STARTED_BY_JOB_SERVER.fullmatch(place) or ":" not in place:
@@ -83,11 +77,9 @@ def _check_addresses(options: Mapping[str, Any]) -> None:
                 pass
         except (OSError, ValueError) as error:
             raise BuildInterruptedError(
-                explain(
-                    f"{option} is {place}, where {what} should answer.",
-                    f"The system said: {error}",
-                    fix="start it, or correct the address; see docs/scaling.md",
-                )
+                f"{option} is {place}, where {what} should answer.",
+                f"The error was: {error}",
+                fix="start it, or correct the address; see docs/scaling.md",
             ) from error
 
 
@@ -101,25 +93,21 @@ def _check_environment(submission: Submission) -> None:
     is_here = is_on_this_machine(place)
     if kind == "LOOPBACK" and not is_here:
         raise InvalidOptionError(
-            explain(
-                f"environment_type is LOOPBACK, and {master} is {place}.",
-                "LOOPBACK has the workers of the cluster ask this process to do the work, at an "
-                "address that only this machine reaches.",
-                fix="pass --beam-option environment_type=PROCESS (or EXTERNAL, or DOCKER); see "
-                "docs/scaling.md",
-            )
+            f"environment_type is LOOPBACK, and {master} is {place}.",
+            "With LOOPBACK the cluster's workers connect to this process, at an address that "
+            "only this machine reaches.",
+            fix="pass --beam-option environment_type=PROCESS (or EXTERNAL, or DOCKER); see "
+            "docs/scaling.md",
         )
     if kind == "PROCESS":
         command = _command(options)
         if is_here and shutil.which(command) is None:
             raise InvalidOptionError(
-                explain(
-                    f"environment_type is PROCESS, and its command is {command!r}.",
-                    "It is no program that can be run.",
-                    fix="pass --beam-option environment_config="
-                    f'\'{{"command": "/ENV/bin/{workers.PROGRAM}"}}\', of an environment '
-                    "with this package and the builder's",
-                )
+                f"environment_type is PROCESS, but its command {command!r} is no executable "
+                "program.",
+                fix="pass --beam-option environment_config="
+                f'\'{{"command": "/ENV/bin/{workers.PROGRAM}"}}\', of an environment '
+                "with this package and the builder's",
             )
 
 
@@ -131,31 +119,31 @@ def is_on_this_machine(master: str) -> bool:
     return (host or "") in _THIS_MACHINE
 
 
-def _command(options: Mapping[str, Any]) -> str:
+def _command(options: Mapping[str, object]) -> str:
     for option in _listed(options.get("environment_options")):
         name, _, value = option.partition("=")
         if name == "process_command":
             return value
     try:
-        found = json.loads(options.get("environment_config", "{}"))
+        found = json.loads(str(options.get("environment_config", "{}")))
     except ValueError:
         return ""
     return str(found.get("command", "")) if isinstance(found, dict) else ""
 
 
-def _listed(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else list(value or ())
+def _listed(value: object) -> list[str]:
+    return list(map(str, value)) if isinstance(value, (list, tuple)) else [str(value or "")]
 
 
 @dataclass(frozen=True)
 class EnvironmentProbe:
-    """Answers for a worker."""
+    """A worker's answer."""
 
     work: BuildFiles
     surroundings: Surroundings
 
     def __call__(self, _: int) -> None:
-        """Says that there is a worker, and then what it lacks."""
+        """Reports that the worker has begun, and then what it lacks."""
         with self.work.telling_failures():
             if self.work.place.is_there():
                 self.work.write_json(f"{_ANSWERS}/{secrets.token_hex(8)}.json", os.getpid())
@@ -174,9 +162,9 @@ def _ask_workers(submission: Submission, work: BuildFiles, surroundings: Surroun
     )
     failed: list[Exception] = []
     try:
-        running = pipeline.run()  # which sets signal handlers: only the main thread can
+        running = pipeline.run()  # sets signal handlers, so it must run in the main thread
     except Exception as error:
-        raise work.failure("asking the workers what they have", error) from error
+        raise work.failure("checking the workers", error) from error
 
     def wait() -> None:
         try:
@@ -191,18 +179,16 @@ def _ask_workers(submission: Submission, work: BuildFiles, surroundings: Surroun
     while thread.is_alive() and (time.monotonic() < until or work.place.sizes(_ANSWERS)):
         thread.join(0.2)
     if thread.is_alive():
-        threading.Thread(target=running.cancel, daemon=True).start()  # which may hang as well
+        threading.Thread(target=running.cancel, daemon=True).start()  # this may hang as well
         raise BuildInterruptedError(
-            explain(
-                f"No worker has begun within {allowed:.0f} seconds.",
-                f"The runner: {submission.preset.name}; environment_type: "
-                f"{submission.options.get('environment_type', 'its default')}",
-                fix="look at the logs of the runner: most often it cannot start its workers, or "
-                "they run another Python; see docs/scaling.md",
-            )
+            f"No worker has begun within {allowed:.0f} seconds.",
+            f"The runner: {submission.preset.name}; environment_type: "
+            f"{submission.options.get('environment_type', 'its default')}",
+            fix="read the logs of the runner: most often it cannot start its workers, or they "
+            "run another Python; see docs/scaling.md",
         )
     if failed:
         begun = bool(work.place.sizes(_ANSWERS))
         never = None if begun else workers.cannot_start(submission.options, failed[0])
-        raise never or work.failure("asking the workers what they have", failed[0]) from failed[0]
+        raise never or work.failure("checking the workers", failed[0]) from failed[0]
     work.place.forget(_ANSWERS)

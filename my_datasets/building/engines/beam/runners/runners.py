@@ -1,21 +1,21 @@
-"""The runners: what each is called, what it needs, and the pipelines that run on it."""
+"""The runners: their names and options, and pipelines for them."""
 
-import difflib
 import importlib.util
 import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.runner import PipelineRunner
 
 from my_datasets.building.engines.beam import workers
 from my_datasets.building.engines.beam.runners import job_servers
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError, nearest
 
 if TYPE_CHECKING:
     from my_datasets.building.engines.beam.runners.dask_runner import Cluster
@@ -29,21 +29,20 @@ _OF_DASK = ("dask_client_address", "dask_scheduler_file", "dask_npartitions")
 
 @dataclass(frozen=True)
 class Preset:
-    """A runner, and how it is used if nothing else is said.
+    """A runner and its defaults.
 
     Attributes:
-      name: What it is called.
-      aliases: What else it is called.
-      defaults: Options that it gets unless they are given.
-      in_memory: Whether it holds what it groups in memory, so that it gets a part at a time.
+      name: Its name.
+      aliases: Its other names.
+      defaults: Default options.
+      in_memory: Whether it groups in memory, so that a pipeline gets only a part of the data.
       has_workers: Whether other processes do the work.
-      knows_all_options: Whether an option that is not known here is a mistake; else it may be one
-        of a job server.
+      knows_all_options: Whether unknown options are mistakes; a job server may have its own.
     """
 
     name: str
     aliases: tuple[str, ...] = ()
-    defaults: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Mapping[str, object] = field(default_factory=dict)
     in_memory: bool = False
     has_workers: bool = True
     knows_all_options: bool = True
@@ -57,7 +56,7 @@ DASK = Preset("dask", ("daskrunner",), in_memory=True)
 PRISM = Preset("prism", ("prismrunner",), _LOOPBACK, in_memory=True)
 FLINK = Preset(
     "flink", ("flinkrunner",),
-    # A bundle makes a run: not one for each thousand examples.
+    # Each bundle makes a run, so bundles must have more than the default thousand examples.
     {**_LOOPBACK, "max_bundle_size": "1000000", "max_bundle_time_mills": "600000"},
     knows_all_options=False,
 )  # fmt: skip
@@ -66,35 +65,27 @@ PORTABLE = Preset("portable", ("portablerunner",), knows_all_options=False)
 DATAFLOW = Preset("dataflow", ("dataflowrunner",), knows_all_options=False)
 PRESETS = (IN_PROCESS, DASK, PRISM, FLINK, SPARK, PORTABLE, DATAFLOW)
 
-# A job server of these is a process of the build.
+# The build starts the job servers of these.
 _WITH_SERVER: dict[str, type[job_servers.LazyJobServer]] = {
     PRISM.name: job_servers.PrismRunner,
     FLINK.name: job_servers.FlinkRunner,
     SPARK.name: job_servers.SparkRunner,
 }
-# As Beam calls those that it makes itself.
-_BEAMS_NAMES = {
-    "portable": "PortableRunner",
-    "dataflow": "DataflowRunner",
-}
+# Beam's names of runners that it makes itself.
+_BEAMS_NAMES = {"portable": "PortableRunner", "dataflow": "DataflowRunner"}
 
 
 class Submission:
-    """Where pipelines run.
-
-    Attributes:
-      preset: The runner's.
-      options: All options that it gets, without `runner`.
-    """
+    """A runner with its options, without `runner`."""
 
     def __init__(
         self,
-        options: Mapping[str, Any] | None = None,
+        options: Mapping[str, object] | None = None,
         *,
         beam_options: PipelineOptions | None = None,
-        beam_runner: Any = None,
+        beam_runner: PipelineRunner | str | None = None,
     ) -> None:
-        """Looks at the options; starts nothing.
+        """Checks the options; starts nothing.
 
         Args:
           options: Options of the pipeline, by their names without `--`; `runner` among them.
@@ -104,16 +95,16 @@ class Submission:
         Raises:
           InvalidOptionError: An option is missing, unknown, or would lose examples.
         """
-        given: dict[str, Any] = {}
+        given: dict[str, object] = {}
         if beam_options is not None:
             given |= beam_options.get_all_options(drop_default=True, retain_unknown_options=True)
         given |= options or {}
         asked = given.pop("runner", None) or beam_runner or ""
-        self._runner = None if isinstance(asked, str) else asked
+        self._runner: PipelineRunner | None = None if isinstance(asked, str) else asked
         name = asked if isinstance(asked, str) else type(asked).__name__
         self.preset = _preset(name)
         if self.preset in (IN_PROCESS, DASK):
-            self._runner = None  # not theirs: see `_in_process` and `dask_runner`
+            self._runner = None  # replaced: see `_make_runner` and `dask_runner`
         _refuse_losses(given)
         self.options = {**self.preset.defaults, **given}
         if "environment_config" in given or "environment_options" in given:
@@ -125,7 +116,7 @@ class Submission:
         self._with_server: job_servers.LazyJobServer | None = None
 
     def cluster(self) -> "Cluster":
-        """Returns the connection to Dask, which all pipelines share."""
+        """Returns the connection to Dask, shared by all pipelines."""
         from my_datasets.building.engines.beam.runners import dask_runner
 
         if self._cluster is None:
@@ -133,7 +124,7 @@ class Submission:
         return self._cluster
 
     def close(self) -> None:
-        """Lets go of what pipelines have shared. A pipeline after that starts it anew."""
+        """Closes what the pipelines share; a later pipeline opens it again."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
@@ -144,7 +135,7 @@ class Submission:
         """Returns an empty pipeline."""
         ours = {name: value for name, value in self.options.items() if name not in _OF_DASK}
         options = PipelineOptions.from_dictionary(ours)
-        # As TFDS does: what builders yield has types that Beam takes for other ones.
+        # Like TFDS: Beam infers wrong types for what builders yield.
         options.view_as(TypeOptions).pipeline_type_check = False
         return beam.Pipeline(runner=self._make_runner(), options=options)
 
@@ -152,19 +143,18 @@ class Submission:
         """Returns how many bytes one pipeline may group; None for any number.
 
         Args:
-          memory: What a worker may use, in bytes.
+          memory: The bytes that a worker may use.
         """
-        # The runner holds them as they come and as they are grouped, and the worker sorts some.
+        # The runner keeps the ungrouped and the grouped bytes, and the worker sorts some.
         if not self.preset.in_memory:
             return None
-        workers = 1 if self._cluster is None else len(self._cluster.client.nthreads())
-        return memory // 8 * max(1, workers)
+        return memory // 8 * max(1, 0 if self._cluster is None else self._cluster.workers)
 
-    def _make_runner(self) -> Any:
+    def _make_runner(self) -> PipelineRunner | str:
         if self._runner is not None:
             return self._runner
         if self.preset == IN_PROCESS:
-            # Not DirectRunner, which looks for another runner to download before it does the same.
+            # DirectRunner would first try to download another runner, and then do the same.
             return FnApiRunner()
         if self.preset == DASK:
             return self.cluster().runner()
@@ -181,16 +171,14 @@ def _preset(name: str) -> Preset:
         if wanted == preset.name or wanted in preset.aliases:
             return preset
     raise InvalidOptionError(
-        explain(
-            f"There is no preset for the runner {name!r}.",
-            f"Expected one of: {', '.join(preset.name for preset in PRESETS)}",
-            fix="choose one of them with --beam-option runner=NAME; any other runner that has a "
-            "job server takes runner=portable and job_endpoint=HOST:PORT",
-        )
+        f"There is no preset for the runner {name!r}.",
+        f"Expected one of: {', '.join(preset.name for preset in PRESETS)}",
+        fix="choose one of them with --beam-option runner=NAME; for any other runner with a "
+        "job server pass runner=portable and job_endpoint=HOST:PORT",
     )
 
 
-def _refuse_losses(options: Mapping[str, Any]) -> None:
+def _refuse_losses(options: Mapping[str, object]) -> None:
     mode = options.get("direct_running_mode")
     workers = str(options.get("direct_num_workers", 1))
     if mode in _LOSING_MODES or workers != "1":
@@ -198,134 +186,113 @@ def _refuse_losses(options: Mapping[str, Any]) -> None:
             f"direct_num_workers={workers}"
         )  # fmt: skip
         raise InvalidOptionError(
-            explain(
-                f"{said} is refused: Beam's in-process runner loses examples with it.",
-                "With Beam 2.77 and 2 workers, multi_threading lost some of 20,000 examples in 7 "
-                "of 7 runs, and multi_processing some of 100,000 in 3 of 3, without an error.",
-                fix="leave it out; --engine local uses all cores, and so does runner=dask",
-            )
+            f"{said} is refused: Beam's in-process runner loses examples with it.",
+            "With Beam 2.77 and 2 workers, multi_threading lost some of 20,000 examples in 7 "
+            "of 7 runs, and multi_processing some of 100,000 in 3 of 3, without an error.",
+            fix="leave it out; --engine local and runner=dask use all cores",
         )
 
 
-def _check(preset: Preset, options: Mapping[str, Any]) -> None:
+def _check(preset: Preset, options: Mapping[str, object]) -> None:
     if preset.knows_all_options:
         known = {*PipelineOptions([]).get_all_options(), *(_OF_DASK if preset == DASK else ())}
         for name in options:
             if name not in known:
-                near = difflib.get_close_matches(name, known, 1)
                 raise InvalidOptionError(
-                    explain(
-                        f"The runner {preset.name} has no option {name!r}.",
-                        f"Did you mean {near[0]!r}?" if near else "",
-                        fix="see docs/scaling.md for its options",
-                    )
+                    f"The runner {preset.name} has no option {name!r}.",
+                    nearest(name, known),
+                    fix="see docs/scaling.md for its options",
                 )
     if check := _CHECKS.get(preset.name):
         check(options)
 
 
-def _check_dask(_: Mapping[str, Any]) -> None:
+def _check_dask(_: Mapping[str, object]) -> None:
     if importlib.util.find_spec("distributed") is None:
         from my_datasets.dependencies import missing_dependency
 
         raise missing_dependency("distributed", needed_for="the runner dask")
 
 
-def _check_prism(options: Mapping[str, Any]) -> None:
+def _check_prism(options: Mapping[str, object]) -> None:
     if options.get("job_endpoint"):
         return
     place = options.get("prism_location")
-    if not place or not os.access(place, os.X_OK):
+    if not place or not os.access(str(place), os.X_OK):
         raise InvalidOptionError(
-            explain(
-                f"prism_location is {place!r}, which is no program that can be run."
-                if place
-                else "The runner prism needs prism_location: its program is not downloaded here.",
-                fix="`make prism` builds it with Go; then pass "
-                "--beam-option prism_location=.beam/prism",
-            )
+            f"prism_location is {place!r}, which is no executable program."
+            if place
+            else "The runner prism needs prism_location: its program is not downloaded here.",
+            fix="`make prism` builds it with Go; then pass "
+            "--beam-option prism_location=.beam/prism",
         )
 
 
-def _check_jar(option: str, target: str) -> Callable[[Mapping[str, Any]], None]:
-    def check(options: Mapping[str, Any]) -> None:
+def _check_jar(option: str, target: str) -> Callable[[Mapping[str, object]], None]:
+    def check(options: Mapping[str, object]) -> None:
         if options.get("job_endpoint"):
             return
         jar = options.get(option)
-        if not jar or not Path(jar).is_file():
+        if not jar or not Path(str(jar)).is_file():
             raise InvalidOptionError(
-                explain(
-                    f"{option} is {jar!r}, which is no file."
-                    if jar
-                    else f"The runner needs {option}, or the job_endpoint of a job server that "
-                    "runs: nothing is downloaded here.",
-                    fix=f"`make {target}` fetches one; then pass --beam-option {option}="
-                    f".beam/{target}-job-server.jar",
-                )
+                f"{option} is {jar!r}, which is no file."
+                if jar
+                else f"The runner needs {option}, or the job_endpoint of a running job server: "
+                "nothing is downloaded here.",
+                fix=f"`make {target}` fetches one; then pass --beam-option {option}="
+                f".beam/{target}-job-server.jar",
             )
-        java = options.get("job_server_java_launcher", "java")
+        java = str(options.get("job_server_java_launcher", "java"))
         if shutil.which(java) is None:
             raise InvalidOptionError(
-                explain(
-                    f"There is no {java!r}, which runs the job server.",
-                    fix="install Java 17, or pass --beam-option job_server_java_launcher=PATH",
-                )
+                f"The job server needs {java!r}, which is not installed.",
+                fix="install Java 17, or pass --beam-option job_server_java_launcher=PATH",
             )
 
     return check
 
 
-def _check_portable(options: Mapping[str, Any]) -> None:
+def _check_portable(options: Mapping[str, object]) -> None:
     if not options.get("job_endpoint"):
         raise InvalidOptionError(
-            explain(
-                "The runner portable needs the address of a job server.",
-                fix="pass --beam-option job_endpoint=HOST:PORT",
-            )
+            "The runner portable needs the address of a job server.",
+            fix="pass --beam-option job_endpoint=HOST:PORT",
         )
 
 
-# What ships the builder's package to workers of Dataflow; one of them is needed.
+# Options that send the builder's package to Dataflow's workers; one of them is required.
 _SHIPPING = ("setup_file", "extra_packages", "extra_package", "sdk_container_image")
 
 
-def _check_dataflow(options: Mapping[str, Any]) -> None:
+def _check_dataflow(options: Mapping[str, object]) -> None:
     if importlib.util.find_spec("apitools") is None:
         raise InvalidOptionError(
-            explain(
-                "The runner dataflow needs the part of Beam for Google Cloud.",
-                fix="pip install 'apache-beam[gcp]'",
-            )
+            "The runner dataflow needs the part of Beam for Google Cloud.",
+            fix="pip install 'apache-beam[gcp]'",
         )
     missing = [name for name in ("project", "region") if not options.get(name)]
     if missing:
         raise InvalidOptionError(
-            explain(
-                f"The runner dataflow needs {' and '.join(missing)}.",
-                fix=f"pass --beam-option {missing[0]}=...",
-            )
+            f"The runner dataflow needs {' and '.join(missing)}.",
+            fix=f"pass --beam-option {missing[0]}=...",
         )
     place = str(options.get("temp_location", ""))
     if not place.startswith("gs://"):
         raise InvalidOptionError(
-            explain(
-                f"temp_location is {place!r}.",
-                "Expected: a bucket that Dataflow may write to",
-                fix="pass --beam-option temp_location=gs://BUCKET/PATH",
-            )
+            f"temp_location is {place!r}.",
+            "Expected: a bucket that Dataflow may write to",
+            fix="pass --beam-option temp_location=gs://BUCKET/PATH",
         )
     if not any(options.get(name) for name in _SHIPPING):
         raise InvalidOptionError(
-            explain(
-                "Nothing brings this package and the builder's to the workers of Dataflow.",
-                f"Expected one of: {', '.join(_SHIPPING)}",
-                fix="pass --beam-option sdk_container_image=IMAGE with both installed in it, or "
-                "--beam-option setup_file=./setup.py",
-            )
+            "No option sends this package and the builder's to the workers of Dataflow.",
+            f"Expected one of: {', '.join(_SHIPPING)}",
+            fix="pass --beam-option sdk_container_image=IMAGE with both installed in it, or "
+            "--beam-option setup_file=./setup.py",
         )
 
 
-_CHECKS: dict[str, Callable[[Mapping[str, Any]], None]] = {
+_CHECKS: dict[str, Callable[[Mapping[str, object]], None]] = {
     "dask": _check_dask,
     "prism": _check_prism,
     "flink": _check_jar("flink_job_server_jar", "flink"),
