@@ -1,4 +1,4 @@
-"""The stages that make batches of examples, whatever they are of."""
+"""Adds the stages that make batches of examples to a plan."""
 
 import dataclasses
 import json
@@ -30,12 +30,12 @@ from my_datasets.input_pipeline.read.source import IndexedExamples
 def this_host() -> tuple[int, int]:
     """Returns (index, count) of this process among those that train together.
 
-    From PyTorch if `torch.distributed` is initialised; from JAX if it knows several processes; else
-    from the environment: `RANK` and `WORLD_SIZE` as `torchrun` sets them, or `TF_CONFIG` as
-    `tf.distribute` reads it. (0, 1) without any of those. No framework is imported for it.
+    The source is PyTorch if `torch.distributed` is initialised; else JAX if it has several
+    processes; else the environment: `RANK` and `WORLD_SIZE` as set by `torchrun`, or `TF_CONFIG` of
+    `tf.distribute`. The default is (0, 1). No framework is imported for this.
 
     Raises:
-      InvalidOptionError: The environment says what cannot be.
+      InvalidOptionError: The environment variables contradict each other.
     """
     torch = sys.modules.get("torch")
     if (
@@ -52,7 +52,7 @@ def this_host() -> tuple[int, int]:
     if os.environ.get("TF_CONFIG"):
         config = json.loads(os.environ["TF_CONFIG"])
         task, cluster = config.get("task", {}), config.get("cluster", {})
-        # The chief is a worker, too, and the first one.
+        # The chief is the first worker.
         workers = [
             (kind, i) for kind in ("chief", "worker") for i in range(len(cluster.get(kind, [])))
         ]
@@ -66,14 +66,14 @@ def _checked(index: str, count: str, where: str) -> tuple[int, int]:
     if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
         raise InvalidOptionError(
             explain(
-                f"{where} say that this is process {index!r} of {count!r}.",
+                f"{where} claim that this is process {index!r} of {count!r}.",
                 fix="correct them, or give shard=(index, count)",
             )
         )
     return int(index), int(count)
 
 
-# Of random seeds: short enough to be copied by hand.
+# The bits of a random seed: few enough to copy it by hand.
 _SEED_BITS = 32
 
 
@@ -85,27 +85,19 @@ def with_delivery(
     ahead: int | None,
     budget: Budget,
 ) -> Plan:
-    """Returns the plan with the stages that make batches of examples.
-
-    Args:
-      stages: Those that make examples.
-      batch: How many make a batch.
-      epochs: How often all examples are given; None for ever.
-      workers: How many threads make them; None for as many as are worth it.
-      ahead: How many pieces are held ready; None for two.
-      budget: What all that is held may take.
+    """Completes a plan with the stages that make batches; the arguments are options of `plan`.
 
     Raises:
-      InvalidOptionError: There is no batch, or the memory is too little.
+      InvalidOptionError: There would be no batch, or there is too little memory.
     """
     source, order = opened_for_inspection(stages)
     given = (Plan(tuple(stages)).get(Shard) or Shard(0, 1)).examples(order.size)
     if not order.size:
         raise InvalidOptionError(
-            explain("There are no tokens: all lists are empty.", fix="choose another feature")
+            explain("There are no tokens; all lists are empty.", fix="choose another feature")
         )
     if given < (batch.size if batch.drop_remainder else 1):
-        # Else one would wait for the first one for ever.
+        # An endless pipeline would look for the first batch forever.
         raise InvalidOptionError(
             explain(
                 f"No batch of {batch.size} can be made.",
@@ -115,19 +107,14 @@ def with_delivery(
         )
     dtype = next(one.image_dtype for one in stages if isinstance(one, Decode))
     found = sizing.prefetch(
-        source,
-        batch,
-        workers,
-        ahead,
-        budget,
-        images_become_floats=dtype is not None,
+        source, batch, workers, ahead, budget, images_become_floats=dtype is not None,
         most_rows=_of_a_window(stages, order),
-    )
+    )  # fmt: skip
     return Plan((*stages, batch, Repeat(epochs), found))
 
 
 def _of_a_window(stages: Sequence[Stage], order: EpochOrder) -> int | None:
-    """Returns how many examples a window of shards has, about, if they come from far away."""
+    """Returns the mean number of examples in a window of shards, if shards are fetched."""
     read = Plan(tuple(stages)).get(Read)
     if read is None or read.held is None or not isinstance(order, WindowOrder):
         return None
@@ -135,15 +122,15 @@ def _of_a_window(stages: Sequence[Stage], order: EpochOrder) -> int | None:
 
 
 def opened_for_inspection(stages: Sequence[Stage]) -> tuple[IndexedExamples, EpochOrder]:
-    """Opens what is only looked at: a plan that nobody uses yet leaves nothing behind.
+    """Opens the examples of an unfinished plan, and their order, without creating a cache.
 
-    Returns the examples and their order; the errors are those of `opened`.
+    The errors are those of `opened`.
     """
     return opened(Plan(_as_stored(stages)), warns=False)
 
 
 def _as_stored(stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Returns stages of which nothing is kept, and images stay of the type that a cache keeps."""
+    """Returns the stages without caches, and with images of the type that a cache would keep."""
     found: list[Stage] = []
     for stage in stages:
         if isinstance(stage, Mix):
@@ -156,15 +143,15 @@ def _as_stored(stages: Sequence[Stage]) -> tuple[Stage, ...]:
 
 
 def random_seed(part: Shard | None) -> int:
-    """Returns a seed that nobody chose, for `seed=None`.
+    """Draws a seed, for `seed=None`.
 
     Raises:
-      InvalidOptionError: Several hosts share the epochs, each of which would draw its own.
+      InvalidOptionError: There are several hosts, each of which would draw another seed.
     """
     if part is not None and part.count > 1:
         raise InvalidOptionError(
             explain(
-                "seed=None draws a random seed, which would be another one on each host.",
+                "seed=None draws a random seed, which would differ between hosts.",
                 f"This is part {part.index} of {part.count}",
                 fix="give all hosts the same number as seed",
             )
@@ -173,19 +160,10 @@ def random_seed(part: Shard | None) -> int:
 
 
 def host_part(shard: tuple[int, int] | str, remainder: Remainder) -> Shard:
-    """Returns the part that is this host's.
-
-    Args:
-      shard: (index, count), or `auto` to ask the framework or the environment.
-      remainder: See `Shard`.
+    """Returns this host's part, from (index, count), or from the environment if `auto`.
 
     Raises:
       InvalidOptionError: There is no such part.
     """
-    if shard == "auto":
-        shard = this_host()
-    if isinstance(shard, str):
-        raise InvalidOptionError(
-            explain(f"shard={shard!r} is unknown.", fix="use 'auto' or (index, count)")
-        )
-    return Shard(*shard, remainder)
+    index, count = this_host() if isinstance(shard, str) else shard
+    return Shard(index, count, remainder)

@@ -1,4 +1,4 @@
-"""Where the time of an input pipeline goes, and what would make it faster."""
+"""Finds the bottleneck of an input pipeline, and what would make it faster."""
 
 import dataclasses
 import itertools
@@ -30,37 +30,37 @@ if TYPE_CHECKING:
 
 Framework = Literal["tensorflow", "numpy"]
 
-# A change is worth naming if it makes so much of a difference.
+# The least gain that makes a change worth reporting.
 _WORTH = 1.2
-# The share of free memory that a cache is proposed for.
+# The largest share of free memory for which a cache is tried.
 _FOR_CACHE = 0.25
-# And that is filled in so many seconds, which it takes before it can be measured.
+# The longest time in seconds to fill that cache, before it can be measured.
 _FILLED_IN = 20.0
-# What each stage is, and what helps if it takes most of the time and no option does.
+# What each stage does, and what helps if it is the bottleneck and no option helps.
 STAGES = {
-    "order": ("finding out which examples come next", "a smaller bucket_window"),
-    "read": ("reading records, and comparing their checksums", "a local disk, or cache='memory'"),
-    "parse": ("taking records apart", "fewer features: columns=[...]"),
-    "decode": ("making values of features, above all images",
-               "a smaller image_size, fewer columns, or images made smaller when they are built"),
-    "tokenize": ("finding the tokens of texts", "tokens computed when the dataset is built"),
-    "cache": ("taking examples out of the cache", "larger batches"),
-    "pack": ("putting lists of tokens into rows", "shorter rows"),
-    "mix": ("putting examples of several datasets together", "larger batches"),
-    "scale": ("making numbers from 0 to 1 of images", "scaling in the model, on its device"),
-    "map": ("changing images", "augmenting in the model, on its device, or fewer changes"),
-    "deliver": ("cutting batches, and handing them over", "larger batches"),
+    "order": ("computing which examples come next", "a smaller bucket_window"),
+    "read": ("reading records, and verifying their checksums", "a local disk, or cache='memory'"),
+    "parse": ("parsing records", "fewer features: columns=[...]"),
+    "decode": ("decoding features, above all images",
+               "a smaller image_size, fewer columns, or smaller images in the dataset"),
+    "tokenize": ("tokenizing texts", "tokens computed when the dataset is built"),
+    "cache": ("reading examples from the cache", "larger batches"),
+    "pack": ("packing lists of tokens into rows", "shorter rows"),
+    "mix": ("merging examples of several datasets", "larger batches"),
+    "scale": ("converting images to floats from 0 to 1", "scaling in the model, on its device"),
+    "map": ("augmenting images", "augmenting in the model, on its device, or fewer changes"),
+    "deliver": ("splitting pieces into batches, and delivering them", "larger batches"),
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What one stage could do if the others took no time.
+    """The throughput of one stage if the others took no time.
 
     Attributes:
       stage: Its name, one of `STAGES`.
-      seconds: That it takes for an example, in one thread.
-      share: Of the time of all stages, from 0 to 1.
+      seconds: The seconds it takes per example, in one thread.
+      share: Its share of the time of all stages, from 0 to 1.
     """
 
     stage: str
@@ -69,7 +69,7 @@ class Ceiling:
 
     @property
     def rate(self) -> float:
-        """Examples in a second, by one thread."""
+        """Examples per second, in one thread."""
         return 1 / self.seconds if self.seconds else float("inf")
 
 
@@ -78,10 +78,10 @@ class TriedChange:
     """A change that was tried.
 
     Attributes:
-      option: What is changed: `workers`, `prefetch` or `cache`.
-      value: To what.
-      before: Examples in a second without it.
-      after: The same with it.
+      option: The option: `workers`, `prefetch` or `cache`.
+      value: Its new value.
+      before: Examples per second without the change.
+      after: Examples per second with it.
     """
 
     option: str
@@ -91,22 +91,21 @@ class TriedChange:
 
     @property
     def gain(self) -> float:
-        """How many times as fast it is with the change."""
+        """The speed with the change, relative to that without."""
         return self.after / self.before
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Where the time of a pipeline goes.
+    """The speed of a pipeline, and its bottleneck.
 
     Attributes:
-      plan: The plan, as `Plan.explain` says it.
-      framework: Who takes the batches.
-      rate: Examples in a second, all stages together, as the plan has it.
-      ceilings: The stages, in the order of the data's way.
-      changes: What was tried, the best first.
-      bottleneck: The option that holds everything up, `workers` or `prefetch`; else the stage that
-        takes most of the time.
+      plan: The description of the plan, from `Plan.explain`.
+      framework: The consumer of the batches.
+      rate: Examples per second of the pipeline as planned.
+      ceilings: The stages, in the order in which data flows through them.
+      changes: The changes tried, best first.
+      bottleneck: `workers` or `prefetch` if that option limits the speed; else the slowest stage.
     """
 
     plan: str
@@ -118,7 +117,7 @@ class Diagnosis:
 
     @property
     def advice(self) -> str:
-        """What to do about it, in words."""
+        """What to change, in words."""
         best = self.changes[0] if self.changes else None
         if best is not None and best.gain >= _WORTH:
             return f"with {best.option}={best.value} it is {best.gain:.1f} times as fast (measured)"
@@ -126,8 +125,8 @@ class Diagnosis:
             return f"no option makes it faster; try {STAGES[self.bottleneck][1]}"
         return "no option makes it faster"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns it for JSON; rates are examples in a second."""
+    def to_dict(self) -> dict[str, object]:
+        """Returns the diagnosis for JSON; rates are examples per second."""
         return {
             "plan": self.plan.splitlines(),
             "framework": self.framework,
@@ -147,21 +146,21 @@ def diagnose(
     seconds: float = 2.0,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Diagnosis:
-    """Measures the stages of a pipeline, names what holds it up, and tries what would help.
+    """Measures the stages of a pipeline, finds the bottleneck, and tries what would help.
 
     Args:
       plan: The plan.
-      augment: What changes its images; with TensorFlow only.
-      framework: Who takes the batches.
-      seconds: How long each measurement takes, about; there are about six.
-      tell: Is told what is being measured.
+      augment: Augments images; with TensorFlow only.
+      framework: The consumer of the batches.
+      seconds: The approximate duration of each of about six measurements.
+      tell: Called with the name of each measurement before it begins.
 
     Raises:
       PlanError: The data of the plan changed.
     """
     if augment is not None and framework != "tensorflow":
         raise InvalidOptionError(
-            explain("Images are changed by TensorFlow.", fix="use framework='tensorflow'")
+            explain("augment= needs TensorFlow.", fix="use framework='tensorflow'")
         )
     endless = _replaced(plan, Repeat(None))
     tell("each stage by itself")
@@ -195,10 +194,10 @@ def diagnose(
 
 
 def _profile(plan: Plan, seconds: float) -> tuple[dict[str, float], int]:
-    """Returns the seconds that stages take in one thread, and for how many examples."""
+    """Returns the seconds that stages take in one thread, and the number of examples measured."""
     engine = Engine(plan)
     end = time.perf_counter() + seconds
-    # The first pass over what is cached fills the cache.
+    # The first epoch fills the cache.
     first = engine.batching.pieces(0) if plan.get(Cache) is not None else 1
     for number in range(first):
         engine.load(engine.batching.piece(number))
@@ -214,7 +213,7 @@ def _profile(plan: Plan, seconds: float) -> tuple[dict[str, float], int]:
 
 
 def _of_map(plan: Plan, augment: "Augmentation", seconds: float) -> float:
-    """Returns the seconds that changing an example's images takes."""
+    """Returns the seconds that augmenting an example takes."""
     import tensorflow as tf
 
     engine = Engine(plan, single=True)
@@ -225,7 +224,7 @@ def _of_map(plan: Plan, augment: "Augmentation", seconds: float) -> float:
     if len(found) != 1 or isinstance(found[0], Ragged) or found[0].dtype == object:
         raise FeatureError(
             explain(
-                "There are no images of one feature and one size to be changed.",
+                "augment needs exactly one image feature, with images of one size.",
                 fix="give image_size, choose one feature with columns, or leave augment out",
             )
         )
@@ -234,7 +233,7 @@ def _of_map(plan: Plan, augment: "Augmentation", seconds: float) -> float:
     draws = tf.constant(augment.numbers(piece.epoch, engine.batching.numbers(piece)))
 
     @tf.function(autograph=False)
-    def change() -> Any:
+    def change() -> tuple[tf.Tensor, tf.Tensor]:
         return augment(images, targets, draws)
 
     change()
@@ -252,19 +251,14 @@ def _rate(
     seconds: float,
     wait: float = 0.0,
 ) -> float:
-    """Returns the examples that come in a second.
+    """Measures the examples per second of an endless plan.
 
-    Args:
-      plan: The plan, without an end.
-      augment: What changes its images.
-      framework: Who takes the batches.
-      seconds: How long to measure, about.
-      wait: How long the consumer works on each batch, in seconds.
+    `wait` is how long the consumer works on each batch, in seconds.
     """
     engine_batches = _batches(plan, augment, framework)
     prefetch = plan.the(Prefetch)
     batching = Engine(plan).batching
-    # What was made ahead came in no time, and does not count.
+    # Prefetched batches arrive at once, and do not count.
     unmeasured = (prefetch.workers + prefetch.ahead) * batching.piece(0).batches
     if plan.get(Cache) is not None:
         unmeasured += batching.steps(0)
@@ -290,10 +284,10 @@ def _batches(plan: Plan, augment: "Augmentation | None", framework: Framework) -
 
 
 def _alternatives(plan: Plan, serial: float) -> Iterator[tuple[str, str, Plan, float]]:
-    """Yields (option, value, the plan with it, how long the consumer works on a batch)."""
+    """Yields (option, value, the plan with it, seconds that the consumer works on a batch)."""
     prefetch, cache = plan.the(Prefetch), plan.get(Cache)
     if not prefetch.ahead:
-        # What is made ahead helps who has other things to do.
+        # Prefetching only helps a consumer that works itself.
         yield (
             "prefetch", "2", _replaced(plan, _prefetch(plan, ahead=2)),
             serial * plan.the(Batch).size,
@@ -323,5 +317,5 @@ def _prefetch(plan: Plan, **changes: int) -> Prefetch:
 
 
 def _replaced(plan: Plan, stage: Stage) -> Plan:
-    """Returns a plan with another stage in place of the one of its kind."""
+    """Replaces the stage of the same kind."""
     return Plan(tuple(stage if type(one) is type(stage) else one for one in plan.stages))

@@ -1,13 +1,15 @@
-"""Makes the batches of a plan, and works ahead of who wants them."""
+"""Makes the batches of a plan, ahead of their consumer."""
 
+import contextlib
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from my_datasets.errors import UnknownMethodError, explain
 from my_datasets.input_pipeline.decode import pytree
+from my_datasets.input_pipeline.decode.pytree import Columns, Leaves
 from my_datasets.input_pipeline.order.batching import Batching, Piece
 from my_datasets.input_pipeline.order.permutation import ORDER_VERSION, Places
 from my_datasets.input_pipeline.order.state import Iterations, State
@@ -22,18 +24,12 @@ class Engine:
 
     Attributes:
       plan: The plan.
-      batching: Which examples are in which batch, of the first iteration.
-      tree: The leaves of a batch, nested as its columns are.
+      batching: Maps the batches of the first iteration to examples.
+      tree: The leaves of a batch, nested like its columns.
     """
 
     def __init__(self, plan: Plan, state: State | None = None, *, single: bool = False) -> None:
-        """Opens the data of a plan.
-
-        Args:
-          plan: The plan.
-          state: Where to begin; None for the beginning. It may come from another number of hosts,
-            or another batch size.
-          single: Whether each batch is made for itself.
+        """Opens the data of a plan; the arguments are those of `Batching.of`.
 
         Raises:
           PlanError: The state belongs to other data or another order, or the data changed.
@@ -42,42 +38,43 @@ class Engine:
         version = ORDER_VERSION if state is None else state.order_version
         self._source, order = opened(plan, version=version)
         self.batching = Batching.of(plan, order, state, single=single)
-        self.tree = self._source.tree
+        self.tree: Leaves = self._source.tree
 
-    def load(self, piece: Piece) -> Any:
+    def load(self, piece: Piece) -> Columns:
         """Returns the columns of a piece."""
         with timed("order"):
             numbers = self.batching.numbers(piece)
         return self.columns(numbers, piece.epoch)
 
-    def columns(self, numbers: Places, epoch: int) -> Any:
-        """Returns the columns of some examples, as they are in an epoch."""
-        return self._source.columns(numbers, epoch)
+    def columns(self, numbers: Places, epoch: int) -> Columns:
+        """Returns the columns of the examples with these numbers, as they are in an epoch."""
+        columns: Columns = self._source.columns(numbers, epoch)
+        return columns
 
     @property
     def skipped(self) -> int:
-        """How many different examples were passed over, as their images cannot be decoded."""
+        """The number of distinct examples skipped because they cannot be decoded."""
         return self._source.skipped
 
-    def batches(self, start: State) -> Iterator[Any]:
-        """Yields the batches of an iteration: made ahead in threads, or when they are asked for.
-
-        Args:
-          start: Where it begins.
-        """
+    def batches(self, start: State) -> Iterator[Columns]:
+        """Yields the batches of an iteration, made ahead in threads, or when they are requested."""
         batching = self.batching.at(start)
-        prefetch = self.plan.the(Prefetch)
-        if not prefetch.ahead:
-            yield from self._made_when_asked_for(batching)
-            return
         total = batching.total_pieces
-        numbers = iter(itertools.count() if total is None else range(total))
+        pieces = map(batching.piece, itertools.count() if total is None else range(total))
+        ahead = self.plan.the(Prefetch).ahead
+        loaded = self._loaded_ahead(pieces) if ahead else ((one, self.load(one)) for one in pieces)
+        with contextlib.closing(loaded):
+            for piece, columns in loaded:
+                for i in range(piece.batches):
+                    yield pytree.rows(columns, i * piece.rows, (i + 1) * piece.rows)
+
+    def _loaded_ahead(self, pieces: Iterator[Piece]) -> Generator[tuple[Piece, Columns]]:
+        prefetch = self.plan.the(Prefetch)
         with ThreadPoolExecutor(prefetch.workers, thread_name_prefix="my_datasets") as pool:
-            pending: deque[tuple[Piece, Future[Any]]] = deque()
+            pending: deque[tuple[Piece, Future[Columns]]] = deque()
 
             def begin(count: int) -> None:
-                for number in itertools.islice(numbers, count):
-                    piece = batching.piece(number)
+                for piece in itertools.islice(pieces, count):
                     pending.append((piece, pool.submit(self.load, piece)))
 
             try:
@@ -86,53 +83,39 @@ class Engine:
                     piece, future = pending.popleft()
                     columns = future.result()
                     begin(1)
-                    for i in range(piece.batches):
-                        yield pytree.rows(columns, i * piece.rows, (i + 1) * piece.rows)
+                    yield piece, columns
             finally:
                 for _, future in pending:
                     future.cancel()
 
-    def _made_when_asked_for(self, batching: Batching) -> Iterator[Any]:
-        total = batching.total_pieces
-        for number in itertools.count() if total is None else range(total):
-            piece = batching.piece(number)
-            columns = self.load(piece)
-            for i in range(piece.batches):
-                yield pytree.rows(columns, i * piece.rows, (i + 1) * piece.rows)
-
 
 class Position:
-    """How far an iteration is.
-
-    Attributes:
-      batching: Its batches.
-      given: How many of them were given.
-    """
+    """The position of an iteration: its batches, and how many of them were delivered."""
 
     def __init__(self, batching: Batching) -> None:
-        """Begins with none."""
         self.batching = batching
         self.given = 0
 
     @property
     def state(self) -> State:
-        """What the iteration can be resumed from."""
+        """The state from which the iteration can be resumed."""
         return self.batching.state_after(self.given)
 
 
+# Batches are `Columns`; they are Any for users, who know which features their dataset has.
 class BatchIterator(Iterator[Any]):
-    """Goes through the batches of one iteration, which begins when the first one is asked for."""
+    """Iterates over the batches of one iteration, which begins when the first is requested."""
 
     def __init__(self, engine: Engine, begin: Callable[[], Position], following: Position) -> None:
         """Opens nothing yet.
 
         Args:
           engine: Makes the batches.
-          begin: Returns where the iteration begins, when it does.
-          following: Where it would begin now.
+          begin: Begins the iteration, and returns its position.
+          following: The position if it began now.
         """
         self._engine, self._begin, self._position = engine, begin, following
-        self._batches: Iterator[Any] | None = None
+        self._batches: Iterator[Columns] | None = None
 
     def __next__(self) -> Any:
         if self._batches is None:
@@ -143,11 +126,11 @@ class BatchIterator(Iterator[Any]):
         return batch
 
     def state(self) -> State:
-        """Returns where this iteration is."""
+        """Returns the state of this iteration."""
         return self._position.state
 
 
-# Methods of tf.data.Dataset, and what is given to `batches` in their place.
+# Methods of tf.data.Dataset, and what to do with `batches` instead.
 _OF_DATASETS = {
     "shuffle": "give shuffle=True", "batch": "give batch_size=", "repeat": "give epochs=",
     "prefetch": "give prefetch=", "cache": "give cache='memory'", "shard": "give shard=",
@@ -161,14 +144,9 @@ _OF_DATASETS = {
 
 
 class Batches:
-    """The batches of a plan as NumPy arrays; each iteration begins at the epoch after the last one.
-
-    Attributes:
-      plan: The plan.
-    """
+    """The batches of a `plan` as NumPy arrays; each iteration yields the next epochs."""
 
     def __init__(self, plan: Plan, state: State | None = None) -> None:
-        """Opens the data; the arguments are those of `Engine`."""
         self.plan = plan
         self._engine = Engine(plan, state)
         batching = self._engine.batching
@@ -177,28 +155,25 @@ class Batches:
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many batches a whole epoch has."""
+        """The number of batches in a full epoch."""
         return self._engine.batching.steps_per_epoch
 
     def __len__(self) -> int:
-        """Returns how many batches an iteration has; one from a saved position has fewer."""
+        """Returns the number of batches in a full iteration; a resumed one has fewer."""
         total = self._engine.batching.steps_per_iteration
         if total is None:
             raise TypeError("these batches have no end: epochs=None")
         return total
 
     def __iter__(self) -> BatchIterator:
-        """Returns an iterator over the next epochs, or from the state given.
-
-        An iterator has a `state()` of its own.
-        """
+        """Returns an iterator over the next epochs, which has a `state()` of its own."""
         return BatchIterator(self._engine, self._begin, self._following())
 
     def set_epoch(self, epoch: int) -> None:
-        """Lets the next iteration begin at an epoch, from 0: for example to repeat one.
+        """Makes the next iteration begin at this epoch, from 0; for example to repeat one.
 
         Raises:
-          InvalidOptionError: It is no multiple of the plan's `epochs`.
+          InvalidOptionError: It is not a multiple of the plan's `epochs`.
         """
         self._iterations.set_epoch(epoch)
 
@@ -214,14 +189,13 @@ class Batches:
 
     @property
     def skipped(self) -> int:
-        """How many different examples were skipped so far: see `undecodable` of `plan`."""
+        """The number of distinct examples skipped so far: see `undecodable` of `plan`."""
         return self._engine.skipped
 
     def state(self) -> State:
-        """Returns where the iteration is of which a first batch was asked for last.
+        """Returns the state of the iteration that began last, or of the next if none has begun.
 
-        Before the first one, it is where that begins. Where several iterators are used at a time,
-        ask them: each has a `state()`.
+        With several iterators at a time, use the `state()` of each.
         """
         return (self._begun_last or self._following()).state
 
@@ -229,6 +203,6 @@ class Batches:
         return Position(self._engine.batching.at(self._iterations.next))
 
     def _begin(self) -> Position:
-        # The position alone is kept: an iterator that is dropped ends its threads.
+        # Keep the position only: a dropped iterator must be able to end its threads.
         found = self._begun_last = Position(self._engine.batching.at(self._iterations.begin()))
         return found

@@ -1,12 +1,10 @@
-"""How long each stage of a pipeline takes, where somebody wants to know."""
+"""Measures how long each stage of a pipeline takes."""
 
 import contextvars
 import time
 import uuid
 from collections import defaultdict
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
 
 import tensorflow as tf
 
@@ -16,10 +14,10 @@ class StallStats:
     """How long the consumer of a pipeline waited for data.
 
     Attributes:
-      steps: The batches that were given.
-      waited: Seconds that it waited for them.
+      steps: The number of batches delivered.
+      waited: Seconds spent waiting for them.
       elapsed: Seconds from the first request to the last batch.
-      skipped: The different examples that were skipped: see `undecodable` of `plan`.
+      skipped: The number of distinct examples skipped: see `undecodable` of `plan`.
     """
 
     steps: int
@@ -29,20 +27,19 @@ class StallStats:
 
     @property
     def share(self) -> float:
-        """The part of the time that was waiting, from 0 to 1."""
+        """The fraction of the time spent waiting, from 0 to 1."""
         return self.waited / self.elapsed if self.elapsed else 0.0
 
 
 class StallClock:
-    """Adds up how long a consumer waits: in TensorFlow, as Python would have to wait itself.
+    """Adds up how long a consumer waits; in TensorFlow, because a call of Python would wait, too.
 
-    Not in a `tf.Variable`, which would be one for each replica within a strategy's scope.
+    It does not use a `tf.Variable`, which in a strategy's scope has one copy per replica.
     """
 
     def __init__(self) -> None:
-        """Begins with nothing."""
         with tf.device("CPU:0"):
-            # The steps, the seconds waited, when the first one began and when the last one came.
+            # Steps, seconds waited, when the first wait began, when the last batch arrived.
             self._totals = tf.raw_ops.VarHandleOp(
                 dtype=tf.float64, shape=[4], shared_name=f"my_datasets-{uuid.uuid4()}"
             )
@@ -50,8 +47,8 @@ class StallClock:
                 resource=self._totals, value=tf.constant([0.0, 0, 0, 0], tf.float64)
             )
 
-    def add(self, asked: Any) -> Any:
-        """Notes a wait that is over; returns the operation."""
+    def add(self, asked: tf.Tensor) -> tf.Operation:
+        """Records a wait that began at `asked` and is over; returns the operation."""
         now = tf.timestamp()
         old = self._read()
         first = tf.where(old[0] > 0, old[2], asked)
@@ -59,11 +56,11 @@ class StallClock:
         return tf.raw_ops.AssignVariableOp(resource=self._totals, value=new)
 
     def stats(self) -> StallStats:
-        """Returns the sums."""
+        """Returns the totals so far, without `skipped`."""
         steps, waited, first, last = self._read().numpy().tolist()
         return StallStats(int(steps), waited, last - first)
 
-    def _read(self) -> Any:
+    def _read(self) -> tf.Tensor:
         return tf.raw_ops.ReadVariableOp(resource=self._totals, dtype=tf.float64)
 
 
@@ -73,14 +70,9 @@ _current: contextvars.ContextVar["Stopwatch | None"] = contextvars.ContextVar(
 
 
 class Stopwatch:
-    """Adds up the seconds that stages take in one thread, each without those within it.
-
-    Attributes:
-      seconds: Of each stage.
-    """
+    """Adds up the `seconds` that each stage takes in one thread, excluding nested stages."""
 
     def __init__(self) -> None:
-        """Begins with nothing."""
         self.seconds: dict[str, float] = defaultdict(float)
         self._running: list[str] = []
         self._since = 0.0
@@ -89,21 +81,16 @@ class Stopwatch:
         self._token = _current.set(self)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         _current.reset(self._token)
 
     def begin(self, stage: str) -> None:
-        """A stage begins, within the one that runs."""
+        """Begins a stage, nested in the running one."""
         self._switch()
         self._running.append(stage)
 
     def end(self) -> None:
-        """The stage that began last ends."""
+        """Ends the innermost running stage."""
         self._switch()
         self._running.pop()
 
@@ -115,10 +102,9 @@ class Stopwatch:
 
 
 class timed:  # noqa: N801 - reads as the statement it is: `with timed("read"):`
-    """Takes the time of a stage, if it is wanted; else it costs a tenth of a microsecond."""
+    """Measures a stage, if a `Stopwatch` is active; otherwise costs a tenth of a microsecond."""
 
     def __init__(self, stage: str) -> None:
-        """Takes the stage's name."""
         self._stage = stage
 
     def __enter__(self) -> None:
@@ -126,11 +112,6 @@ class timed:  # noqa: N801 - reads as the statement it is: `with timed("read"):`
         if self._watch is not None:
             self._watch.begin(self._stage)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._watch is not None:
             self._watch.end()

@@ -4,12 +4,17 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.pytree import Ragged
+from my_datasets.input_pipeline.decode.pytree import Column
 from my_datasets.input_pipeline.frameworks.shutdown import calls
+from my_datasets.input_pipeline.frameworks.tensors import (
+    arrays_of,
+    shapes_of,
+    tensor_of,
+    types_of,
+)
 from my_datasets.kafka.batches import MessageBatches, Recipe
 from my_datasets.kafka.consumer.consumer_thread import Counts
 from my_datasets.kafka.consumer.offsets import TopicPosition
@@ -97,7 +102,9 @@ class MessageDataset(tf.data.Dataset):
         are_full = form.max_wait is None and (form.drop_remainder or is_endless)
         size = form.size if are_full else None
         specs = tuple(
-            spec for column in pytree.columns_of(template) for spec in _specs(column, size)
+            spec
+            for column in pytree.columns_of(template)
+            for spec in map(tf.TensorSpec, shapes_of(column, size), types_of(column))
         )
 
         def arrays() -> Iterator[Any]:
@@ -106,7 +113,7 @@ class MessageDataset(tf.data.Dataset):
                 while True:
                     with calls:
                         columns = pytree.columns_of(next(batches))
-                        found = tuple(one for column in columns for one in _arrays(column))
+                        found = tuple(one for column in columns for one in arrays_of(column))
                     yield found
             except StopIteration:
                 return
@@ -141,8 +148,8 @@ class MessageIterator(tf.train.experimental.PythonState):
         return self
 
     def __next__(self) -> Any:
-        def tensor(column: Any) -> Any:
-            return tensor_of(column, map(tf.constant, _arrays(column)))
+        def tensor(column: Column) -> tf.Tensor | tf.RaggedTensor:
+            return tensor_of(column, map(tf.constant, arrays_of(column)))
 
         return pytree.map_columns(tensor, next(self._batches))
 
@@ -170,47 +177,3 @@ class MessageIterator(tf.train.experimental.PythonState):
         """
         text = serialized.decode() if isinstance(serialized, bytes) else str(serialized)
         self._batches = self._stream.batches(TopicPosition.from_json(text))
-
-
-def _specs(column: Any, size: int | None) -> list[tf.TensorSpec]:
-    """Returns the specs of a column's arrays.
-
-    Args:
-      column: The column, without examples.
-      size: The number of examples in every batch; None if it varies.
-    """
-    if isinstance(column, Ragged):
-        values = tf.TensorSpec((None, *column.values.shape[1:]), _type(column.values))
-        _, *inner = column.lengths
-        lengths = [
-            tf.TensorSpec((size,), tf.int64),
-            *(tf.TensorSpec((None,), tf.int64) for _ in inner),
-        ]
-        return [values, *lengths]
-    return [tf.TensorSpec((size, *column.shape[1:]), _type(column))]
-
-
-def _type(values: Any) -> tf.DType:
-    return tf.string if values.dtype == object else tf.as_dtype(values.dtype)
-
-
-def _arrays(column: Any) -> list[Any]:
-    """Returns a column as arrays that TensorFlow accepts."""
-    if isinstance(column, Ragged):
-        return [*_arrays(column.values), *column.lengths]
-    values = column.astype("S1") if column.dtype == object and not column.size else column
-    return [np.ascontiguousarray(values)]
-
-
-def tensor_of(column: Any, tensors: Iterator[Any]) -> Any:
-    """Assembles a column's tensor from those of its arrays.
-
-    Args:
-      column: A column of the same form.
-      tensors: The tensors; the column's own are consumed.
-    """
-    values = next(tensors)
-    if not isinstance(column, Ragged):
-        return values
-    lengths = [next(tensors) for _ in column.lengths]
-    return tf.RaggedTensor.from_nested_row_lengths(values, lengths, validate=False)

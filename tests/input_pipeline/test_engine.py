@@ -205,10 +205,10 @@ def test_the_plan_is_a_value(data_dir):
         ({"remainder": "round", "shard": (0, 2)}, "remainder='round'"),
         ({"cache": "tape"}, "cache='tape'"),
         ({"cache": "disk"}, "cache_dir"),
-        ({"memory": "1KB"}, "are too little"),
+        ({"memory": "1KB"}, "is too little"),
         ({"memory": "many"}, "such as '500M'"),
-        ({"cache": "memory", "memory": "200kB", "as_supervised": False}, "too many for the memory"),
-        ({"image_size": (0, 5)}, "is no size"),
+        ({"cache": "memory", "memory": "200kB", "as_supervised": False}, "too much to cache"),
+        ({"image_size": (0, 5)}, "is not a size"),
         ({"image_dtype": "float16"}, "image_dtype='float16'"),
         ({"workers": 0}, "workers=0"),
         ({"split": "train[:0]"}, "has no examples"),
@@ -235,9 +235,9 @@ def test_a_state_of_another_plan_is_refused(data_dir, tmp_path):
     assert Engine(again, state).batching.start == state
     moved = shutil.copytree(data_dir, tmp_path / "elsewhere")
     assert Engine(plan("everything", data_dir=moved), state).batching.start == state
-    with pytest.raises(PlanError, match="no saved position"):
+    with pytest.raises(PlanError, match="not a saved position"):
         State.from_json("[]")
-    with pytest.raises(PlanError, match="no plan"):
+    with pytest.raises(PlanError, match="not a plan"):
         Plan.from_json('{"format": 99}')
 
 
@@ -284,7 +284,7 @@ def test_a_state_of_a_later_version_is_refused(data_dir):
     state = plan("everything", data_dir=data_dir).beginning
     for changes in ({"order_version": 3}, {"epoch": -1}, {"mood": "good"}):
         text = json.dumps(json.loads(state.to_json()) | changes)
-        with pytest.raises(PlanError, match="no saved position"):
+        with pytest.raises(PlanError, match="not a saved position"):
             State.from_json(text)
 
 

@@ -143,7 +143,7 @@ def test_input_and_target(table):
     options = {**table, "batch_size": N, "shuffle": False}
     ((age, number),) = my_datasets.batches(**options, missing={"age": -1})
     assert np.array_equal(age, np.where(number % 3 == 0, -1, number))
-    with pytest.raises(InvalidOptionError, match="masks by name"):
+    with pytest.raises(InvalidOptionError, match="names masks"):
         my_datasets.batches(**options, missing="mask")
 
 
@@ -177,7 +177,7 @@ def test_a_cache_keeps_them_apart(table, tmp_path):
     ("missing", "said"),
     [
         ("masks", "use missing='mask'"), (None, "missing=None"), (-1, "missing=-1"),
-        ({}, "'tfds', 'mask', or what stands"),
+        ({}, "'tfds', 'mask', or the value"),
         ({"ago": 1}, "names 'ago'"), ({"plain": 1.0}, "names 'plain'"),
         ({"age": 1.5}, "a number of type int64"), ({"age": "x"}, "a number of type int64"),
         ({"small": -1}, "a number of type uint8"), ({"small": 256}, "a number of type uint8"),

@@ -180,7 +180,7 @@ def test_datasets_that_differ_are_refused(data_dir):
             self.tree = (Leaf(("x",), "number", "int64"), Leaf(("y",), "number", "int64",
                          labels=labels))  # fmt: skip
 
-    with pytest.raises(PlanError, match=r"labelled cat, dog in the one, .*labelled dog, cat"):
+    with pytest.raises(PlanError, match=r"labelled cat, dog in the first, .*labelled dog, cat"):
         MixedSource((Labelled("cat", "dog"), Labelled("dog", "cat")), ("a", "b"))
 
 

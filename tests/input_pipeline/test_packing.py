@@ -140,7 +140,7 @@ def test_packed_batches(data_dir):
     ):  # fmt: skip
         with pytest.raises(InvalidOptionError, match=said):
             plan("everything", data_dir=data_dir, columns=["list"], **options)
-    with pytest.raises(InvalidOptionError, match="no windows"):
+    with pytest.raises(InvalidOptionError, match="no effect with pack"):
         plan("everything", data_dir=data_dir, columns=["list"], pack=8, shuffle_window=2)
     for options in ({"columns": ["whole"]}, {"columns": ["list", "text"]}, {}):
         with pytest.raises(InvalidOptionError, match="one feature of everything"):

@@ -103,7 +103,7 @@ def test_what_cannot_be_is_said(data_dir, tmp_path, monkeypatch):
     train = my_datasets.text.train_tokenizer
     with pytest.raises(FeatureError, match="no feature 'whole'"):
         train("everything", "whole", data_dir=data_dir)
-    with pytest.raises(FeatureError, match="is no text"):
+    with pytest.raises(FeatureError, match="is not a text"):
         train("everything", "list", data_dir=data_dir)
     with pytest.raises(InvalidOptionError, match="kind='letters'"):
         train("everything", "text", data_dir=data_dir, kind="letters")
@@ -111,7 +111,7 @@ def test_what_cannot_be_is_said(data_dir, tmp_path, monkeypatch):
         train("everything", "text", data_dir=data_dir, size=2)
     (tmp_path / "x.json").write_text("{}")
     for name in ("x.json", "missing.json"):
-        with pytest.raises(InvalidOptionError, match="holds no tokenizer"):
+        with pytest.raises(InvalidOptionError, match="is not a tokenizer"):
             plan("everything", data_dir=data_dir, tokenizer={"text": tmp_path / name})
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'tokenizers>="):

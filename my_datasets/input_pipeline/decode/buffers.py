@@ -1,7 +1,7 @@
-"""Large arrays whose memory is used again once nobody holds them.
+"""Large arrays whose memory is reused once nothing refers to them.
 
-To touch fresh memory for the first time takes about as long as to fill it: batches of photographs
-would spend as much on that as on resizing.
+The first access to fresh memory takes about as long as filling it: batches of photographs would
+spend as much time on that as on resizing.
 """
 
 import math
@@ -9,36 +9,36 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.value_types import Array
 from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.metadata.features import Leaf
 
 Bytes = npt.NDArray[np.uint8]
 
-# EIGEN_MAX_ALIGN_BYTES, where it is largest.
+# The largest value of EIGEN_MAX_ALIGN_BYTES on any platform.
 _ALIGNMENT = 64
-# The C library keeps smaller ones itself.
+# The C library itself keeps smaller blocks.
 _LARGE = 1 << 20
-# What is kept when nobody holds it: enough for a few batches in turn, and no more.
+# The most idle blocks and bytes to keep: enough for a few batches in turn.
 _KEPT, _KEPT_BYTES = 4, 256 << 20
 
 
 class BufferPool:
-    """Memory that was given back."""
+    """Reuses the memory of large arrays."""
 
     def __init__(self) -> None:
-        """Begins with none."""
         self._idle: deque[Bytes] = deque()
 
-    def aligned(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Returns an array to be filled, which TensorFlow takes without a copy.
+    def aligned(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """Returns an uninitialized array that TensorFlow accepts without a copy.
 
-        Its memory comes back when the last view of it is gone, whoever holds that.
+        Its memory returns to the pool when the last view of it is gone.
         """
         kind = np.dtype(dtype)
         size = math.prod(shape) * kind.itemsize
@@ -52,11 +52,11 @@ class BufferPool:
 
     @property
     def idle(self) -> int:
-        """How many bytes wait to be used again."""
+        """The number of bytes waiting to be reused."""
         return sum(memory.nbytes for memory in list(self._idle))
 
     def _taken(self, size: int) -> Bytes:
-        # Each step is one of CPython's own, which another thread, or a finaliser, cannot interrupt.
+        # Each step is atomic in CPython: no other thread, and no finalizer, can interrupt it.
         for _ in range(len(self._idle)):
             try:
                 memory = self._idle.popleft()
@@ -78,18 +78,16 @@ class BufferPool:
                 break
 
 
-def _lent(memory: Bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> npt.NDArray[Any]:
+def _lent(memory: Bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
     begin = -memory.ctypes.data % _ALIGNMENT
     size = math.prod(shape) * kind.itemsize
-    # Of a memoryview: NumPy would make the memory itself the base of a view of it.
+    # From a memoryview: otherwise NumPy makes the memory itself the base of the view.
     whole = np.frombuffer(memory.data, np.uint8)
     return whole[begin : begin + size].view(kind).reshape(shape)
 
 
 aligned = BufferPool().aligned
 
-
-Pixels = npt.NDArray[Any]
 
 # Bytes converted at a time: pixels are converted while they are still in the processor's cache.
 _AT_ONCE = 256 << 10
@@ -100,7 +98,7 @@ def leaf_of(leaf: Leaf) -> Leaf:
     return replace(leaf, dtype="float32") if leaf.form == "image" else leaf
 
 
-def scale(pixels: Pixels, out: Pixels) -> None:
+def scale(pixels: Array, out: Array) -> None:
     """Converts unsigned integer pixels to floats in `out`; copies pixels that are floats."""
     with timed("scale"):
         if pixels.dtype.kind == "f":
@@ -110,16 +108,8 @@ def scale(pixels: Pixels, out: Pixels) -> None:
         np.multiply(pixels, factor, out=out, dtype=np.float32)
 
 
-def runs(
-    count: int, shape: tuple[int, ...], dtype: npt.DTypeLike
-) -> Iterator[tuple[slice, Pixels]]:
-    """Yields slices of the images, each with a scratch buffer for their pixels before conversion.
-
-    Args:
-      count: The number of images.
-      shape: The shape of one image.
-      dtype: The type of its pixels.
-    """
+def runs(count: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Iterator[tuple[slice, Array]]:
+    """Yields slices of `count` images, each with a scratch buffer for their unconverted pixels."""
     size = max(1, int(np.prod(shape)) * np.dtype(dtype).itemsize)
     step = max(1, min(count, _AT_ONCE // size))
     scratch = np.empty((step, *shape), dtype)
@@ -128,7 +118,11 @@ def runs(
         yield slice(begin, end), scratch[: end - begin]
 
 
-def of(column: Any) -> Any:
+@overload
+def of(column: Array) -> Array: ...
+@overload
+def of(column: Ragged) -> Ragged: ...
+def of(column: Array | Ragged) -> Array | Ragged:
     """Returns a column of images as floats: an array, a `Ragged`, or images of different sizes."""
     if isinstance(column, Ragged):
         return Ragged(of(column.values), column.lengths)

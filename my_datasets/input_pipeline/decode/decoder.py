@@ -1,23 +1,23 @@
-"""From records to columns of values, many examples at once, as `tfds.load` gives them.
+"""Decodes records into columns of many examples at once, with the values that `tfds.load` yields.
 
-How TFDS puts features into `tf.Example`s: `tensorflow_datasets/core/example_serializer.py`.
+TFDS's encoding of features is in `tensorflow_datasets/core/example_serializer.py`.
 """
 
 import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from my_datasets.core.value_types import Array
 from my_datasets.errors import OutOfMemoryError, explain
 from my_datasets.input_pipeline.decode import buffers, images, pytree
 from my_datasets.input_pipeline.decode.buffers import aligned
 from my_datasets.input_pipeline.decode.images import Crop, Draws
 from my_datasets.input_pipeline.decode.missing import FilledLeaf, MaskLeaf, given_by_tfds
-from my_datasets.input_pipeline.decode.pytree import Ragged, available_memory
+from my_datasets.input_pipeline.decode.pytree import Columns, Leaves, Ragged, available_memory
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.metadata.features import Leaf
 from my_datasets.printable import PrintableError
@@ -31,27 +31,26 @@ from my_datasets.records.tf_example.columns import (
 from my_datasets.records.tf_example.encoding import Kind
 from my_datasets.records.tf_example.parsing import Parser
 
-Array = npt.NDArray[Any]
+_Shape: TypeAlias = Sequence[int | None]
 
 
 class FeatureMismatchError(PrintableError):
-    """Values are not what their feature declares.
+    """Values do not match the declaration of their feature.
 
     Attributes:
-      rows: Which of the records; the first of them, or all.
+      rows: The rows at fault, or the first of them.
       feature: The feature's name; empty if the record as a whole is at fault.
       expected: What was declared.
-      found: What is there.
+      found: What the record holds.
     """
 
     def __init__(self, rows: Sequence[int], feature: str, expected: str, found: str) -> None:
-        """Takes the attributes."""
         super().__init__(f"{feature}: expected {expected}, found {found}")
         self.rows, self.feature, self.expected, self.found = rows, feature, expected, found
 
 
 class UndecodableImagesError(FeatureMismatchError):
-    """Images cannot be decoded; the rows are those of all of them."""
+    """Images cannot be decoded; `rows` lists all of them."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +58,19 @@ class Decoder:
     """Decodes records.
 
     Attributes:
-      tree: The leaves to decode, nested as the values are to be; others are passed over.
-      image_size: (height, width) to which images are resized; None to leave them.
-      crop: Chooses the part of images that is taken and resized; None for all.
-      floats: Whether images become numbers from 0 to 1.
+      tree: The leaves to decode, nested like the values; others are ignored.
+      image_size: (height, width) to resize images to; None to leave their size.
+      crop: Chooses the part of images to resize; None for the whole image.
+      floats: Whether images become floats from 0 to 1.
     """
 
-    tree: Any
+    tree: Leaves
     image_size: tuple[int, int] | None = None
     crop: Crop | None = None
     floats: bool = False
 
     def __post_init__(self) -> None:
-        leaves: list[Leaf] = pytree.columns_of(self.tree)
-        columns = {leaf.path: self._column_of(leaf) for leaf in leaves}
+        columns = {leaf.path: self._column_of(leaf) for leaf in pytree.columns_of(self.tree)}
         kinds = {key: kind for column in columns.values() for key, kind in column.kinds.items()}
         object.__setattr__(self, "_columns", columns)
         object.__setattr__(self, "_parser", Parser(list(kinds), kinds))
@@ -80,25 +78,25 @@ class Decoder:
     @property
     def has_images(self) -> bool:
         """Whether a leaf is an image, which `image_size` changes."""
-        columns: Mapping[tuple[str, ...], Any] = self._columns  # type: ignore[attr-defined]
+        columns: Mapping[tuple[str, ...], _Values] = self._columns  # type: ignore[attr-defined]
         return any(isinstance(column, _Images) for column in columns.values())
 
-    def __call__(self, batch: RecordBatch, draws: Draws | None = None) -> Any:
-        """Returns the values of some records, nested as the tree is.
+    def __call__(self, batch: RecordBatch, draws: Draws | None = None) -> Columns:
+        """Returns the values of records, nested like the tree.
 
         Args:
           batch: The records.
-          draws: The random numbers of each for the crop; shape [n, 4].
+          draws: Random numbers for the crop of each; shape [n, 4].
 
         Returns:
-          In place of each leaf an array of shape [n, ...], of `object` for bytes and for images of
+          For each leaf an array of shape [n, ...], of `object` for bytes and for images of
           different sizes; or a `Ragged`.
 
         Raises:
-          MisfitError: A record is not what the features declare.
-          OutOfMemoryError: Tensors that are compressed take more than half of the memory left.
+          MisfitError: A record does not match the features.
+          OutOfMemoryError: Decompressed tensors take more than half of the remaining memory.
         """
-        columns: Mapping[tuple[str, ...], Any] = self._columns  # type: ignore[attr-defined]
+        columns: Mapping[tuple[str, ...], _Values] = self._columns  # type: ignore[attr-defined]
         try:
             with timed("parse"):
                 parsed = self._parser(batch.data, batch.starts, batch.stops)  # type: ignore[attr-defined]
@@ -109,7 +107,6 @@ class Decoder:
             return pytree.map_columns(lambda leaf: columns[leaf.path](reading), self.tree)
 
     def _column_of(self, leaf: Leaf) -> "_Values":
-        """Returns what reads a leaf."""
         if isinstance(leaf, MaskLeaf):
             return _Mask(leaf)
         if leaf.has_shapes:
@@ -125,7 +122,7 @@ class Decoder:
 
 @dataclass(frozen=True)
 class _Reading:
-    """Records that were taken apart."""
+    """Parsed records."""
 
     batch: RecordBatch
     columns: Mapping[str, Column]
@@ -150,17 +147,13 @@ class _Reading:
 
 @dataclass(frozen=True)
 class _Values:
-    """A leaf whose values are those of one list in the record.
-
-    Attributes:
-      leaf: The leaf.
-    """
+    """Decodes a leaf whose values are one list in the record."""
 
     leaf: Leaf
 
     @property
     def kinds(self) -> Mapping[str, Kind]:
-        """Which list of the record holds what each key has; all but the first have sizes."""
+        """The kind of list under each key of the record; all but the first hold sizes."""
         return {**dict.fromkeys(self.leaf.keys, Kind.INT64), self.leaf.keys[0]: self._kind}
 
     @property
@@ -169,16 +162,17 @@ class _Values:
             return Kind.BYTES
         return Kind.FLOAT if np.dtype(self.leaf.dtype).kind == "f" else Kind.INT64
 
-    def __call__(self, reading: _Reading) -> Any:
+    def __call__(self, reading: _Reading) -> Array | Ragged:
         column = reading.columns[self.leaf.keys[0]]
         shape = (*self.leaf.sequence, *(() if self.leaf.form == "image" else self.leaf.shape))
         if self.leaf.encoding != "none":
             shape = self.leaf.sequence
-        if None not in shape:
-            return self._fixed(reading, column, shape)
-        return self._ragged(reading, column, shape)
+        known = [size for size in shape if size is not None]
+        if len(known) == len(shape):
+            return self._fixed(reading, column, known)
+        return self._ragged(reading, column, shape, known)
 
-    def _fixed(self, reading: _Reading, column: Column, shape: Sequence[Any]) -> Any:
+    def _fixed(self, reading: _Reading, column: Column, shape: Sequence[int]) -> Array:
         each = math.prod(shape)
         n = len(column.counts)
         if (column.counts == each).all():
@@ -190,14 +184,15 @@ class _Values:
             row = int(wrong[0]) if len(wrong) else int(np.argmin(given))
             raise self._misfit(row, f"{each} values", f"{int(column.counts[row])}")
         values = self.converted(reading, column)
-        found = np.full(
+        found: Array = np.full(
             (n, *shape, *values.shape[1:]), _default(self.leaf), np.dtype(self.leaf.dtype)
         )
         found[given] = values.reshape(-1, *shape, *values.shape[1:])
         return found
 
-    def _ragged(self, reading: _Reading, column: Column, shape: Sequence[Any]) -> Any:
-        known = [size for size in shape if size is not None]
+    def _ragged(
+        self, reading: _Reading, column: Column, shape: _Shape, known: Sequence[int]
+    ) -> Array | Ragged:
         each = math.prod(known)
         lengths, rest = (
             np.divmod(column.counts, each) if each else (column.counts * 0, column.counts)
@@ -216,7 +211,7 @@ class _Values:
         return found
 
     def converted(self, reading: _Reading, column: Column) -> Array:
-        """Returns all values of a column, one example's after the other's."""
+        """Returns the concatenated values of all examples."""
         leaf = self.leaf
         self._require(column, self._kind)
         if self._kind is Kind.BYTES:
@@ -249,7 +244,7 @@ class _Values:
     def _unpacked(
         self, column: Column, texts: Sequence[bytes] | Array, shapes: Sequence[Sequence[int]]
     ) -> Array:
-        """Returns tensors of the bytes that they are stored as; shape [values]."""
+        """Returns the tensors stored as bytes; shape [values]."""
         found = np.empty(len(texts), object)
         total = 0
         for i, (text, shape) in enumerate(zip(texts, shapes, strict=True)):
@@ -264,10 +259,10 @@ class _Values:
                 raise OutOfMemoryError(
                     explain(
                         f"Tensors of the feature {self.leaf.name!r} take more than half of the "
-                        "memory that is left.",
+                        "remaining memory.",
                         f"Decompressed: {total:,} bytes of {i + 1:,} values",
-                        fix="read fewer at once: a smaller batch_size; see whether the data are "
-                        "what you expect, or give the process more memory",
+                        fix="use a smaller batch_size, check that the data is what you expect, or "
+                        "give the process more memory",
                     )
                 )
         return found
@@ -278,12 +273,7 @@ class _Values:
 
 @dataclass(frozen=True)
 class _Images(_Values):
-    """A leaf of images.
-
-    Attributes:
-      decoder: Decodes one.
-      is_float: Whether they become numbers from 0 to 1.
-    """
+    """Decodes a leaf of images, as floats from 0 to 1 if `is_float`."""
 
     decoder: images.ImageDecoder
     is_float: bool
@@ -294,8 +284,9 @@ class _Images(_Values):
         files = list(zip(rows, reading.views(column), strict=True))
         damaged: dict[int, images.UndecodableError] = {}
         shape = (*(self.decoder.size or self.leaf.shape[:2]), self.decoder.channels)
-        if len(shape) == 3 and None not in shape:
-            found = self._together(reading, files, shape, damaged)
+        known = [size for size in shape if size is not None]
+        if len(known) == len(shape) == 3:
+            found = self._together(reading, files, tuple(known), damaged)
         else:
             found = self._apart(reading, files, damaged)
         if damaged:
@@ -309,10 +300,10 @@ class _Images(_Values):
         self,
         reading: _Reading,
         files: list[tuple[int, memoryview]],
-        shape: tuple[Any, ...],
+        shape: tuple[int, ...],
         damaged: dict[int, images.UndecodableError],
     ) -> Array:
-        """Returns images that are all of one shape; those that are damaged are noted."""
+        """Returns images of one shape; adds the damaged ones to `damaged`."""
         n = len(files)
         found = aligned((n, *shape), np.float32 if self.is_float else self.leaf.dtype)
         whole = [(slice(0, n), found)]
@@ -334,7 +325,7 @@ class _Images(_Values):
         files: list[tuple[int, memoryview]],
         damaged: dict[int, images.UndecodableError],
     ) -> Array:
-        """Returns images of different shapes; those that are damaged are noted."""
+        """Returns images of different shapes; adds the damaged ones to `damaged`."""
         found = np.empty(len(files), object)
         for i, (row, data) in enumerate(files):
             found[i] = self._decoded(reading, row, data, None, damaged)
@@ -364,25 +355,24 @@ class _Images(_Values):
 
 @dataclass(frozen=True)
 class _Mask(_Values):
-    """Whether the values of another leaf are missing."""
+    """Says whether the values of another leaf are missing."""
 
     leaf: MaskLeaf
 
     @property
     def kinds(self) -> Mapping[str, Kind]:
-        """Those of the other leaf."""
         return _Values(self.leaf.of).kinds
 
-    def __call__(self, reading: _Reading) -> Any:
+    def __call__(self, reading: _Reading) -> Array:
         found: Array = reading.columns[self.leaf.of.keys[0]].counts == 0
         return found
 
 
 @dataclass(frozen=True)
 class _Nested(_Values):
-    """A leaf in sequences of sequences: the record holds their lengths beside the values."""
+    """Decodes nested sequences: the record holds their lengths beside the values."""
 
-    def __call__(self, reading: _Reading) -> Any:
+    def __call__(self, reading: _Reading) -> Ragged:
         values_key, *lengths_keys = self.leaf.keys
         column = reading.columns[values_key]
         values = self.converted(reading, column)
@@ -398,7 +388,7 @@ class _Nested(_Values):
         return Ragged(values, tuple(lengths))
 
     def _lengths(self, level: Column, above: list[Array]) -> Array:
-        """Returns the lengths of lists of one level, given those above it."""
+        """Returns the lengths of the lists of one level, given those of the levels above it."""
         self._require(level, Kind.INT64)
         given = level.values if level.values is not None else np.zeros(0, np.int64)
         found = given.astype(np.int64)
@@ -411,9 +401,9 @@ class _Nested(_Values):
 
 @dataclass(frozen=True)
 class _Dynamic(_Values):
-    """A tensor with several dimensions that differ: its bytes, and its shape beside them."""
+    """Decodes tensors with several unknown dimensions: the record holds bytes and shapes."""
 
-    def __call__(self, reading: _Reading) -> Any:
+    def __call__(self, reading: _Reading) -> Array | Ragged:
         shapes = reading.columns[self.leaf.keys[1]]
         column = reading.columns[self.leaf.keys[0]]
         rank = len(self.leaf.shape)
@@ -431,12 +421,11 @@ class _Dynamic(_Values):
 
 
 def _row_of(column: Column, value: int) -> int:
-    """Returns the record that the value-th of all values of a column belongs to."""
+    """Returns the row to which the value-th of a column's values belongs."""
     return int(np.searchsorted(np.cumsum(column.counts), value, side="right"))
 
 
-def _default(leaf: Leaf) -> Any:
-    """Returns what stands for a value that is missing: for TFDS the least of its type."""
+def _default(leaf: Leaf) -> object:
     if isinstance(leaf, FilledLeaf):
         return leaf.fill
     if leaf.form == "bytes":

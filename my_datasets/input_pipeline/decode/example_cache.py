@@ -1,4 +1,4 @@
-"""Decoded examples kept for later epochs, in whatever order they will come."""
+"""Keeps decoded examples for later epochs, in memory or on disk."""
 
 import contextlib
 import json
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from my_datasets.core.value_types import Array, Json
 from my_datasets.errors import PlanError, explain
 from my_datasets.input_pipeline.decode import buffers, pytree
 from my_datasets.input_pipeline.decode.buffers import aligned
-from my_datasets.input_pipeline.decode.pytree import Ragged, joined
+from my_datasets.input_pipeline.decode.pytree import Column, Columns, Leaves, Ragged, Tree, joined
 from my_datasets.input_pipeline.order.permutation import Places
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Cache, Decode, Read
@@ -31,21 +31,21 @@ class _Store(Protocol):
 
     def put(self, numbers: Places, values: Any) -> None: ...
 
-    def get(self, numbers: Places, *, as_floats: bool) -> Any: ...
+    def get(self, numbers: Places, *, as_floats: bool) -> Column: ...
 
 
 class ExampleCache:
-    """Examples that were decoded once."""
+    """Examples that are decoded once."""
 
     def __init__(
         self, source: IndexedExamples, directory: Path | None = None, *, gives_floats: bool = False
     ) -> None:
-        """Prepares for some examples.
+        """Prepares an empty cache, or continues one on disk.
 
         Args:
-          source: The examples, which it decodes.
-          directory: Where to keep them; None for memory.
-          gives_floats: Whether images, which are kept as they are, are given as numbers from 0
+          source: Decodes the examples.
+          directory: The directory to keep them in; None for memory.
+          gives_floats: Whether to convert images, which are kept as they are, to floats from 0
             to 1.
         """
         self._size = size = len(source)
@@ -55,7 +55,7 @@ class ExampleCache:
             gives_floats and leaf.form == "image" for leaf in pytree.columns_of(source.tree)
         ]
         self._lock = threading.Lock()
-        self._tree: Any = None
+        self._tree: Tree[None] | None = None
         self._stores: list[_Store] = []
         self._has = (
             np.zeros(size, np.bool_) if directory is None
@@ -63,8 +63,8 @@ class ExampleCache:
         )  # fmt: skip
 
     @property
-    def tree(self) -> Any:
-        """The leaves of an example, nested as the columns are."""
+    def tree(self) -> Leaves:
+        """The leaves of an example, nested like its columns."""
         scaled = iter(self._is_scaled)
         return pytree.map_columns(
             lambda leaf: buffers.leaf_of(leaf) if next(scaled) else leaf, self._source.tree
@@ -72,43 +72,42 @@ class ExampleCache:
 
     @property
     def skipped(self) -> int:
-        """How many different examples were passed over so far."""
+        """The number of distinct examples skipped so far."""
         return self._source.skipped
 
     def __len__(self) -> int:
         return self._size
 
-    def columns(self, numbers: Places, epoch: int) -> Any:
-        """Returns the columns of some examples; those that are not there are made."""
+    def columns(self, numbers: Places, epoch: int) -> Columns:
+        """Returns the columns of the examples with these numbers; decodes those it lacks."""
         with timed("cache"):
             return self._found(numbers, epoch)
 
-    def _found(self, numbers: Places, epoch: int) -> Any:
+    def _found(self, numbers: Places, epoch: int) -> Columns:
         missing = np.unique(numbers[~self._has[numbers]])
         if self._tree is None and not len(missing):
-            missing = numbers[:1]  # to know the form; the files alone do not tell it
+            missing = numbers[:1]  # the structure is not known from the files alone
         if len(missing):
             made = self._source.columns(missing, epoch)
             self._prepare(made)
             for store, column in zip(self._stores, pytree.columns_of(made), strict=True):
                 store.put(missing, column)
-            # After the values: a process that is killed leaves none that are not whole.
+            # After the values, so that a killed process leaves no partial ones.
             self._has[missing] = True
         stores = zip(self._stores, self._is_scaled, strict=True)
         return pytree.rebuilt(
             self._tree, [store.get(numbers, as_floats=is_scaled) for store, is_scaled in stores]
         )
 
-    def _prepare(self, made: Any) -> None:
+    def _prepare(self, made: Columns) -> None:
         with self._lock:
             if self._tree is None:
                 columns = pytree.columns_of(made)
                 self._stores = [self._store(i, column) for i, column in enumerate(columns)]
                 self._tree = pytree.map_columns(lambda _: None, made)
 
-    def _store(self, number: int, column: Any) -> _Store:
-        is_plain = not isinstance(column, Ragged) and column.dtype != object
-        if not is_plain:
+    def _store(self, number: int, column: Column) -> _Store:
+        if isinstance(column, Ragged) or column.dtype == object:
             if self._directory is not None:
                 raise PlanError(
                     explain(
@@ -126,13 +125,13 @@ class ExampleCache:
 class _Arrays:
     """Values of one shape and type."""
 
-    def __init__(self, values: npt.NDArray[Any]) -> None:
+    def __init__(self, values: Array) -> None:
         self._values = values
 
-    def put(self, numbers: Places, values: Any) -> None:
+    def put(self, numbers: Places, values: Array) -> None:
         self._values[numbers] = values
 
-    def get(self, numbers: Places, *, as_floats: bool) -> Any:
+    def get(self, numbers: Places, *, as_floats: bool) -> Column:
         n, shape = len(numbers), self._values.shape[1:]
         if not as_floats:
             return self._taken(numbers, aligned((n, *shape), self._values.dtype))
@@ -140,14 +139,14 @@ class _Arrays:
         for part, pixels in buffers.runs(n, shape, self._values.dtype):
             chosen = numbers[part]
             if len(chosen) == 1:
-                some = self._values[chosen[0] : chosen[0] + 1]  # where it is, without a copy
+                some = self._values[chosen[0] : chosen[0] + 1]  # a view, without a copy
             else:
                 some = self._taken(chosen, pixels)
             buffers.scale(some, found[part])
         return found
 
-    def _taken(self, numbers: Places, out: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        # All are there, which the default mode would see for itself, and need a copy for.
+    def _taken(self, numbers: Places, out: Array) -> Array:
+        # All numbers are valid; the default mode would check them, and copy for that.
         return np.take(self._values, numbers, axis=0, out=out, mode="clip")
 
 
@@ -158,24 +157,24 @@ class _Objects:
         self._values = np.empty(size, object)
         self._kind: Ragged | None = None
 
-    def put(self, numbers: Places, values: Any) -> None:
+    def put(self, numbers: Places, values: Column) -> None:
         if not isinstance(values, Ragged):
             for number, value in zip(numbers.tolist(), values, strict=True):
                 self._values[number] = value
             return
         self._kind = values
-        # A copy each: else one example would keep all those that came with it.
+        # A copy of each: a view would keep all examples of the batch in memory.
         for i, number in enumerate(numbers.tolist()):
-            row = pytree.rows(values, i, i + 1)
-            self._values[number] = Ragged(row.values.copy(), row.lengths)
+            row = values.take(np.array([i]))
+            self._values[number] = Ragged(row.values, row.lengths)
 
-    def get(self, numbers: Places, *, as_floats: bool) -> Any:
+    def get(self, numbers: Places, *, as_floats: bool) -> Column:
         found = self._got(numbers)
         return buffers.of(found) if as_floats else found
 
-    def _got(self, numbers: Places) -> Any:
+    def _got(self, numbers: Places) -> Column:
         if self._kind is None:
-            found = self._values[numbers]
+            found: Array = self._values[numbers]
             is_list = len(found) and isinstance(found[0], np.ndarray) and found[0].dtype == object
             return np.stack(list(found)) if is_list else found
         none = Ragged(self._kind.values[:0], tuple(one[:0] for one in self._kind.lengths))
@@ -183,10 +182,10 @@ class _Objects:
 
 
 def open_cache(cache: Cache, plan: Plan, source: IndexedExamples) -> ExampleCache:
-    """Returns the cache of a plan; one on disk is made if it is not there.
+    """Opens the cache of a plan, and creates its directory if needed.
 
     Raises:
-      PlanError: The directory holds what another plan decoded.
+      PlanError: The directory holds the examples of another plan.
     """
     read, decode = plan.the(Read), plan.the(Decode)
     gives_floats = decode.image_dtype is not None
@@ -197,7 +196,7 @@ def open_cache(cache: Cache, plan: Plan, source: IndexedExamples) -> ExampleCach
         "columns": decode.columns, "as_supervised": decode.as_supervised,
         "image_size": decode.image_size, "crop": decode.crop, "undecodable": decode.undecodable,
         "modified": prepared.find(read.path, held_at=read.held_at).modified,
-        # Directories of before have no such entry.
+        # Older directories have no such entry.
         **({} if decode.missing == "tfds" else {"missing": repr(decode.missing)}),
     }  # fmt: skip
     text = json.dumps(described, sort_keys=True)
@@ -211,7 +210,7 @@ def open_cache(cache: Cache, plan: Plan, source: IndexedExamples) -> ExampleCach
     if found != text:
         raise PlanError(
             explain(
-                f"{directory} holds what another plan decoded.",
+                f"{directory} is the cache of another plan.",
                 f"Expected: {_differences(json.loads(text), json.loads(found))}",
                 f"Found: {_differences(json.loads(found), json.loads(text))}",
                 fix="give another cache_dir, or delete that one",
@@ -220,12 +219,12 @@ def open_cache(cache: Cache, plan: Plan, source: IndexedExamples) -> ExampleCach
     return ExampleCache(source, directory, gives_floats=gives_floats)
 
 
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def _differences(one: Mapping[str, Json], other: Mapping[str, Json]) -> str:
     return ", ".join(f"{name}={one[name]!r}" for name in one if one[name] != other.get(name))
 
 
-def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Returns an array in a file, of zeros if it is new; several processes may share it."""
+def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Maps an array in a file, zeros if it is new; several processes may share it."""
     if not path.exists():
         with _first_stays(path) as partial:
             np.lib.format.open_memmap(partial, "w+", dtype, shape).flush()
@@ -234,7 +233,7 @@ def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDA
 
 @contextlib.contextmanager
 def _first_stays(path: Path) -> Iterator[Path]:
-    """Gives a file to write, which becomes the one wanted unless another process was first."""
+    """Yields a file to write, which is renamed to the path unless another process was first."""
     partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
     try:
         yield partial

@@ -1,18 +1,18 @@
-"""Images from their files, as TFDS decodes them, without TensorFlow.
+"""Decodes image files as TFDS does, without TensorFlow.
 
-JPEG by libjpeg-turbo (simplejpeg), with the quick inverse transform that TensorFlow's decoder has
-as its default: the pixels are the same, bit for bit. All else by OpenCV.
+libjpeg-turbo (simplejpeg) decodes JPEG, with the fast inverse transform that is TensorFlow's
+default, so pixels are identical to TensorFlow's. OpenCV decodes everything else.
 """
 
 import importlib.util
 import math
 import threading
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.value_types import Array as Image
 from my_datasets.dependencies import missing_dependency
 from my_datasets.input_pipeline.order.permutation import Places, uniform
 from my_datasets.input_pipeline.plan.stages import CropKind
@@ -51,13 +51,7 @@ class Crop:
         return uniform(self.seed ^ _SALT, epoch, examples, _DRAWS)
 
     def box(self, height: int, width: int, draws: Draws) -> Box:
-        """Returns the crop of one image.
-
-        Args:
-          height: The image's height in pixels.
-          width: The image's width in pixels.
-          draws: The image's random numbers; shape [4].
-        """
+        """Returns the crop of an image of this size, from its random numbers, of shape [4]."""
         ratio = self.size[1] / self.size[0]
         if self.kind == "center":
             part_height, part_width = min(height, width / ratio), min(width, height * ratio)
@@ -75,15 +69,11 @@ class Crop:
         return min(round(top), height - rows), min(round(left), width - columns), rows, columns
 
 
-Image = npt.NDArray[Any]
-
 _JPEG = b"\xff\xd8\xff"
 _GIF = b"GIF8"
-# Smaller than this part of its size, a JPEG is decoded with fewer coefficients.
+# A JPEG that shrinks by this factor or more is decoded with fewer coefficients.
 _SCALED = 2
-
-
-# Larger images, in bytes, are decoded into memory of their own.
+# Images above this size in bytes are decoded into memory of their own.
 _SCRATCH = 64 << 20
 _threads = threading.local()
 
@@ -97,11 +87,11 @@ class ImageDecoder:
     """Decodes images of one feature.
 
     Attributes:
-      channels: How many they have; None for as many as there are in each file.
-      dtype: Of their values.
-      size: (height, width) in pixels to which they are resized, bilinearly and without
-        anti-aliasing, as by `tf.image.resize`, to the nearest integer; None to leave them.
-      crop: Chooses the part that is taken and resized; None for the whole image.
+      channels: The number of channels; None for as many as each file has.
+      dtype: The type of the pixels.
+      size: (height, width) in pixels to resize to, bilinearly without anti-aliasing as
+        `tf.image.resize`, rounded to the nearest integer; None to leave the size.
+      crop: Chooses the part to resize; None for the whole image.
     """
 
     channels: int | None
@@ -117,15 +107,15 @@ class ImageDecoder:
     def __call__(
         self, data: bytes | memoryview, draws: Draws | None = None, out: Image | None = None
     ) -> Image:
-        """Returns an image, of shape [height, width, channels].
+        """Returns an image of shape [height, width, channels].
 
         Args:
           data: The file.
           draws: Random numbers for the crop.
-          out: Where it is put, and what is returned, if it is of this shape.
+          out: Written and returned if it has the image's shape and type.
 
         Raises:
-          UndecodableError: It is damaged, or no image.
+          UndecodableError: The file is damaged, or not an image.
         """
         start = bytes(data[:4])
         if start.startswith(_JPEG):
@@ -149,7 +139,7 @@ class ImageDecoder:
             channels = self.channels or (1 if space == "Gray" else 3)
             if self.crop is not None and draws is not None:
                 box = self.crop.box(rows, columns, draws)
-                # So large that the part still has as many pixels as are wanted.
+                # Large enough that the crop still has the requested number of pixels.
                 height = math.ceil(height * rows / box[2])
                 width = math.ceil(width * columns / box[3])
             found: Image = simplejpeg.decode_jpeg(
@@ -159,16 +149,16 @@ class ImageDecoder:
                 min_height=height,
                 min_width=width,
                 min_factor=_SCALED,
-                # What will be resized is wanted for that only.
+                # An image that will be resized is only needed until then.
                 buffer=_scratch(rows * columns * channels) if self.size else None,
             )
         except (ValueError, KeyError) as error:
-            raise UndecodableError(f"a JPEG file that is damaged: {error}") from error
+            raise UndecodableError(f"a damaged JPEG file: {error}") from error
         if self.dtype == "uint16":
             found = found.astype(np.uint16) << 8  # as TensorFlow does
         if box is None:
             return found
-        # Of an image that was decoded smaller, to half a pixel of it.
+        # The image may have been decoded at a smaller scale; accurate to half a pixel of it.
         down, across = found.shape[0] / rows, found.shape[1] / columns
         top, left = round(box[0] * down), round(box[1] * across)
         bottom, right = round((box[0] + box[2]) * down), round((box[1] + box[3]) * across)
@@ -181,9 +171,9 @@ class ImageDecoder:
         try:
             image = cv2.imdecode(raw, cv2.IMREAD_UNCHANGED) if len(raw) else None
         except cv2.error as error:  # such as an image that claims to be too large
-            raise UndecodableError(f"no image: {error.err}") from error
+            raise UndecodableError(f"not an image: {error.err}") from error
         if image is None:
-            raise UndecodableError(f"{len(raw):,} bytes that are no image, or a damaged one")
+            raise UndecodableError(f"{len(raw):,} bytes that are not an image, or a damaged one")
         found: Image = image[:, :, None] if image.ndim == 2 else image
         wanted = 4 if self.dtype == "float32" else self.channels or found.shape[2]
         found = _with_channels(found, wanted)
@@ -191,13 +181,13 @@ class ImageDecoder:
             wide: Image = np.ascontiguousarray(found).view(np.float32)
             return wide
         if found.dtype != self.dtype:
-            # As TensorFlow does: the high byte of two, or the one byte twice.
+            # As TensorFlow does: keep the high byte, or repeat the single byte.
             is_wide = self.dtype == "uint16"
             found = found.astype(np.uint16) * 257 if is_wide else (found >> 8).astype(np.uint8)
         return found
 
     def _resized(self, image: Image, out: Image | None) -> Image:
-        """Returns an image of the size that is wanted, nowhere but in memory of its own."""
+        """Resizes an image; the result is not in scratch memory."""
         import cv2
 
         height, width = self.size or image.shape[:2]
@@ -218,7 +208,7 @@ class ImageDecoder:
 
 
 def _scratch(size: int) -> Image | None:
-    """Returns memory for an image, this thread's own until it asks again; None for a new array."""
+    """Returns this thread's buffer, valid until the next call; None if the image is too large."""
     if size > _SCRATCH:
         return None
     found: Image | None = getattr(_threads, "scratch", None)
@@ -228,7 +218,7 @@ def _scratch(size: int) -> Image | None:
 
 
 def _with_channels(image: Image, wanted: int) -> Image:
-    """Returns an image of OpenCV, whose colours are blue, green, red, with other channels."""
+    """Converts an OpenCV image, whose channels are blue, green, red."""
     import cv2
 
     found = image.shape[2]

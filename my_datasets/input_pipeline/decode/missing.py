@@ -1,64 +1,57 @@
-"""What stands for a value that is missing, and the mask that says which ones are."""
+"""Fill values for missing features, and masks of what is missing."""
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.input_pipeline.decode.pytree import Leaves, columns_of, map_columns
 from my_datasets.metadata.features import Leaf
 
-# What the user gives, and the same as a value of a stage: a mapping is a tuple of its items.
+# The user's option, and its hashable form in a stage: a mapping becomes a tuple of its items.
 Fill = bool | int | float | str | bytes
 Missing = Literal["tfds", "mask"] | Mapping[str, Fill]
 MissingItems = Literal["tfds", "mask"] | tuple[tuple[str, Fill], ...]
 
-# What a mask is called, after the name of its feature.
+# The suffix of a mask's name.
 _MASK = "_is_missing"
 
 
 @dataclass(frozen=True)
 class FilledLeaf(Leaf):
-    """An optional feature of which something else than TFDS's value stands for a missing one.
+    """An optional feature whose missing values become `fill`, not TFDS's value."""
 
-    Attributes:
-      fill: What stands for it.
-    """
-
-    fill: Any = None
+    fill: object = None
 
 
 @dataclass(frozen=True)
 class MaskLeaf(Leaf):
-    """Whether another feature is missing.
-
-    Attributes:
-      of: That feature.
-    """
+    """Whether the feature `of` is missing."""
 
     of: Leaf = dataclasses.field(default_factory=lambda: Leaf((), "number", "bool"))
 
 
-def given_by_tfds(dtype: str) -> Any:
-    """Returns the number that TFDS gives where one of a type is missing: in effect the least."""
+def given_by_tfds(dtype: str) -> float | np.floating:
+    """Returns TFDS's value for a missing number of this type: in effect the smallest one."""
     kind = np.dtype(dtype)
     if kind.kind == "f":
-        # It is stored as a float32, which has no such number.
+        # float64 is stored as float32, which cannot hold the smallest float64.
         return -np.inf if kind.itemsize > 4 else np.finfo(kind).min
     return False if kind.kind == "b" else np.iinfo(kind).min
 
 
 def plain(leaf: Leaf) -> Leaf:
-    """Returns a leaf without what stands for its missing values."""
+    """Returns a leaf without its fill value."""
     if not isinstance(leaf, FilledLeaf):
         return leaf
     return Leaf(**{one.name: getattr(leaf, one.name) for one in dataclasses.fields(Leaf)})
 
 
 def items_of(missing: Missing | MissingItems) -> MissingItems:
-    """Returns the option as a value that can be hashed.
+    """Returns the option in its hashable form.
 
     Raises:
       InvalidOptionError: It is neither `"tfds"`, nor `"mask"`, nor a mapping.
@@ -72,17 +65,17 @@ def items_of(missing: Missing | MissingItems) -> MissingItems:
     raise InvalidOptionError(
         explain(
             f"missing={missing!r} is unknown.",
-            fix="use 'tfds', 'mask', or what stands for missing values: {'age': -1}",
+            fix="use 'tfds', 'mask', or values by feature: {'age': -1}",
         )
     )
 
 
-def with_missing(tree: Any, missing: MissingItems) -> Any:
-    """Returns the leaves of examples whose missing values are as the option says.
+def with_missing(tree: Leaves, missing: MissingItems) -> Leaves:
+    """Returns the leaves with the fill values and masks that the option asks for.
 
     Raises:
-      InvalidOptionError: There is no such optional feature, what is to stand for its missing
-        values is none of its values, or a mask would have no name.
+      InvalidOptionError: An optional feature does not exist, a fill value does not fit its type,
+        or a mask would have no name.
     """
     if missing == "tfds":
         return tree
@@ -95,45 +88,41 @@ def with_missing(tree: Any, missing: MissingItems) -> Any:
             explain(
                 f"missing= names {', '.join(map(repr, sorted(fills)))}.",
                 f"Optional features here: {', '.join(sorted(_optional(tree))) or 'none'}",
-                fix="name those; columns= and as_supervised= say which features there are",
+                fix="name those; columns= and as_supervised= choose the features",
             )
         )
     return found
 
 
-def _can_miss(node: Any) -> bool:
-    """Whether it is a feature with a value that can be missing; lists are empty then."""
+def _can_miss(leaf: Leaf) -> bool:
+    """Whether the leaf has a value that can be missing; missing lists are empty instead."""
     return (
-        isinstance(node, Leaf)
-        and node.is_optional
-        and not node.sequence
-        and None not in node.shape
-        and node.form != "image"
-        and node.encoding == "none"
+        leaf.is_optional
+        and not leaf.sequence
+        and None not in leaf.shape
+        and leaf.form != "image"
+        and leaf.encoding == "none"
     )
 
 
-def _optional(tree: Any) -> list[str]:
-    if isinstance(tree, (Mapping, tuple)):
-        nodes = tree.values() if isinstance(tree, Mapping) else tree
-        return [name for node in nodes for name in _optional(node)]
-    return [tree.name] if _can_miss(tree) else []
+def _optional(tree: Leaves) -> list[str]:
+    return [leaf.name for leaf in columns_of(tree) if _can_miss(leaf)]
 
 
-def _masked(tree: Any) -> Any:
+def _masked(tree: Leaves) -> Leaves:
     if not isinstance(tree, Mapping):
         if _optional(tree):
             raise InvalidOptionError(
                 explain(
-                    "missing='mask' gives masks by name, and there are no names here.",
+                    "missing='mask' names masks after features, which have no names here.",
                     f"Optional: {', '.join(_optional(tree))}",
                     fix="give as_supervised=False, or missing={'NAME': VALUE}",
                 )
             )
         return tree
-    found: dict[str, Any] = {}
+    found: dict[str, Leaves] = {}
     for name, node in tree.items():
-        if not _can_miss(node):
+        if not isinstance(node, Leaf) or not _can_miss(node):
             found[name] = _masked(node) if isinstance(node, Mapping) else node
             continue
         mask = f"{name}{_MASK}"
@@ -150,24 +139,24 @@ def _masked(tree: Any) -> Any:
     return found
 
 
-def _filled(tree: Any, fills: dict[str, Fill]) -> Any:
-    """Takes out of the fills those whose features are found."""
-    if isinstance(tree, Mapping):
-        return {name: _filled(node, fills) for name, node in tree.items()}
-    if isinstance(tree, tuple):
-        return tuple(_filled(node, fills) for node in tree)
-    if not _can_miss(tree) or tree.name not in fills:
-        return tree
-    return _with_fill(tree, _value(tree, fills.pop(tree.name)))
+def _filled(tree: Leaves, fills: dict[str, Fill]) -> Leaves:
+    """Applies the fills, and removes those that were applied."""
+
+    def filled(leaf: Leaf) -> Leaf:
+        if not _can_miss(leaf) or leaf.name not in fills:
+            return leaf
+        return _with_fill(leaf, _value(leaf, fills.pop(leaf.name)))
+
+    return map_columns(filled, tree)
 
 
-def _with_fill(leaf: Leaf, fill: Any) -> FilledLeaf:
+def _with_fill(leaf: Leaf, fill: object) -> FilledLeaf:
     given = {one.name: getattr(leaf, one.name) for one in dataclasses.fields(Leaf)}
     return FilledLeaf(**given, fill=fill)
 
 
-def _value(leaf: Leaf, fill: Fill) -> Any:
-    """Returns a value of a feature's type."""
+def _value(leaf: Leaf, fill: Fill) -> object:
+    """Converts a fill value to the feature's type."""
     if leaf.form == "bytes":
         if isinstance(fill, (str, bytes)):
             return fill.encode() if isinstance(fill, str) else fill
@@ -188,7 +177,7 @@ def _value(leaf: Leaf, fill: Fill) -> Any:
                 return found
     raise InvalidOptionError(
         explain(
-            f"missing={{{leaf.name!r}: {fill!r}}} is no value of that feature.",
+            f"missing={{{leaf.name!r}: {fill!r}}} does not fit the feature's type.",
             f"Expected: {'a text' if leaf.form == 'bytes' else f'a number of type {leaf.dtype}'}",
             fix="give such a value",
         )

@@ -1,24 +1,30 @@
-"""Columns nested in dicts and tuples: what is done to each of them."""
+"""Trees: values nested in dicts and tuples, such as columns of a batch or leaves of features."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar, Union, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.value_types import Array
+from my_datasets.metadata.features import Leaf
 
-def map_columns(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
-    """Returns a tree with each of its columns changed.
+T = TypeVar("T")
+_U = TypeVar("_U")
 
-    Args:
-      function: Takes a column, and those in the same place of the other trees.
-      tree: The tree.
-      others: Others of the same form.
-    """
-    if isinstance(tree, np.ndarray):  # the most frequent, and the other questions are slow
+Tree: TypeAlias = Union[T, Mapping[str, "Tree[T]"], tuple["Tree[T]", ...]]  # noqa: UP007 - T | ... is not an alias
+# One value per example: an array of shape [n, ...], or a list per example.
+Column: TypeAlias = Array | Ragged
+Columns: TypeAlias = Tree[Column]
+Leaves: TypeAlias = Tree[Leaf]
+
+
+def map_columns(function: Callable[..., _U], tree: Tree[T], *others: Any) -> Tree[_U]:
+    """Applies a function to each column of a tree, and the columns in its place in other trees."""
+    if isinstance(tree, np.ndarray):  # the most frequent case, and the other checks are slow
         return function(tree, *others)
     if isinstance(tree, Mapping):
         return {
@@ -30,56 +36,61 @@ def map_columns(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     return function(tree, *others)
 
 
-def columns_of(tree: Any) -> list[Any]:
+@overload
+def columns_of(tree: Columns) -> list[Column]: ...
+@overload
+def columns_of(tree: Tree[T]) -> list[T]: ...
+def columns_of(tree: Tree[Any]) -> list[Any]:
     """Returns the columns of a tree, in its order."""
-    if isinstance(tree, (Mapping, tuple)):
+    if isinstance(tree, Mapping | tuple):
         nodes = tree.values() if isinstance(tree, Mapping) else tree
         return [column for node in nodes for column in columns_of(node)]
     return [tree]
 
 
-def in_order_of(template: Any, tree: Any) -> Any:
-    """Returns a tree with its columns in the order of another one of the same form."""
+def in_order_of(template: Tree[object], tree: Columns) -> Columns:
+    """Returns a tree with its columns in the order of another tree of the same structure."""
     return map_columns(lambda _, column: column, template, tree)
 
 
-def rebuilt(tree: Any, columns: list[Any]) -> Any:
-    """Returns a tree of the same form with other columns, which are taken from the list's front."""
+def rebuilt(tree: Tree[object], columns: list[T]) -> Tree[T]:
+    """Returns a tree of the same structure whose columns are taken from a list, in order."""
     rest = iter(columns)
     return map_columns(lambda _: next(rest), tree)
 
 
-def rows(tree: Any, begin: int, end: int) -> Any:
-    """Returns some rows of all columns, without a copy."""
+def rows(tree: Columns, begin: int, end: int) -> Columns:
+    """Returns a range of rows of all columns, without a copy."""
     return map_columns(lambda column: _rows(column, begin, end), tree)
 
 
-def concatenated(trees: Sequence[Any]) -> Any:
-    """Returns the rows of several trees of one form, one tree's after the other's."""
+def concatenated(trees: Sequence[Columns]) -> Columns:
+    """Concatenates the rows of several trees of the same structure."""
 
-    def join(*columns: Any) -> Any:
+    def join(*columns: Any) -> Column:
         return joined(columns) if isinstance(columns[0], Ragged) else np.concatenate(columns)
 
     return trees[0] if len(trees) == 1 else map_columns(join, *trees)
 
 
-def merged(trees: Sequence[Any], places: Sequence[npt.NDArray[np.int64]]) -> Any:
-    """Returns the rows of several trees of one form, each in its place.
+def merged(trees: Sequence[Columns], places: Sequence[npt.NDArray[np.int64]]) -> Columns:
+    """Merges the rows of several trees of the same structure, each to its place.
 
     Args:
       trees: The trees.
-      places: Where the rows of each come to lie; together all from 0 to their number.
+      places: The new row numbers of each tree's rows: together a permutation of all row numbers.
     """
     order = np.empty(sum(map(len, places)), np.int64)
     order[np.concatenate(places)] = np.arange(len(order))
 
-    def in_order(column: Any) -> Any:
+    def in_order(column: Column) -> Column:
         return column.take(order) if isinstance(column, Ragged) else column[order]
 
     return trees[0] if len(trees) == 1 else map_columns(in_order, concatenated(trees))
 
 
-def _rows(column: Any, begin: int, end: int) -> Any:
+def _rows(column: Column, begin: int, end: int) -> Column:
+    """Returns a range of a column's rows, without a copy."""
     if not isinstance(column, Ragged):
         return column[begin:end]
     values, lengths = column.values, []
@@ -99,12 +110,12 @@ class Ragged:
     """A column of lists, or of lists of lists.
 
     Attributes:
-      values: All innermost values, one example's after the other's; shape [total, ...].
-      lengths: How long the lists are, the outermost first: of those of one level there are as many
-        as the lengths above it add up to.
+      values: The innermost values of all examples, concatenated; shape [total, ...].
+      lengths: The lengths of the lists at each level, outermost first: each level has as many as
+        the sum of the level above it.
     """
 
-    values: npt.NDArray[Any]
+    values: Array
     lengths: tuple[Lengths, ...]
 
     def __len__(self) -> int:
@@ -112,11 +123,11 @@ class Ragged:
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """How many examples there are; None for what differs; the shape of a value."""
+        """The number of examples; None for each level of lists; the shape of a value."""
         return (len(self), *(None for _ in self.lengths), *self.values.shape[1:])
 
     def __getitem__(self, row: int) -> Any:
-        """Returns one example's values: an array, or a list of them."""
+        """Returns one example's values: an array, or nested lists of arrays."""
         ends = np.cumsum(self.lengths[0])
         end = int(ends[row])
         begin = end - int(self.lengths[0][row])
@@ -126,15 +137,15 @@ class Ragged:
         return [inner[i] for i in range(begin, end)]
 
     def rows(self) -> list[Any]:
-        """Returns all examples' values."""
+        """Returns the values of each example, as `self[row]` does."""
         if len(self.lengths) == 1:
             return np.split(self.values, np.cumsum(self.lengths[0])[:-1]) if len(self) else []
         inner = Ragged(self.values, self.lengths[1:]).rows()
         ends = np.cumsum(self.lengths[0]).tolist()
         return [inner[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
-    def take(self, rows: npt.NDArray[np.int64]) -> "Ragged":
-        """Returns some examples, in any order; shape [n]."""
+    def take(self, rows: Lengths) -> "Ragged":
+        """Returns the examples with these row numbers, in any order; shape [n]."""
         lengths = self.lengths[0][rows]
         begins = (np.cumsum(self.lengths[0]) - self.lengths[0])[rows]
         places = runs(begins, lengths)
@@ -143,15 +154,10 @@ class Ragged:
         inner = Ragged(self.values, self.lengths[1:]).take(places)
         return Ragged(inner.values, (lengths, *inner.lengths))
 
-    def padded(self, value: Any = 0, *, multiple: int = 1) -> npt.NDArray[Any]:
-        """Returns lists as one array, of the longest one's length.
+    def padded(self, value: object = 0, *, multiple: int = 1) -> Array:
+        """Returns the lists as one array of shape [n, length, ...], padded with a value.
 
-        Args:
-          value: What comes after lists that are shorter.
-          multiple: The length is rounded up to a multiple of this.
-
-        Returns:
-          Shape [n, length, ...].
+        The length is that of the longest list, rounded up to a multiple.
         """
         lengths = self.lengths[0]
         longest = int(lengths.max(initial=0))
@@ -160,13 +166,13 @@ class Ragged:
             inner = Ragged(self.values, self.lengths[1:]).padded(value, multiple=multiple)
             return Ragged(inner, (lengths,)).padded(value, multiple=multiple)
         shape = (len(lengths), longest, *self.values.shape[1:])
-        found = np.full(shape, value, self.values.dtype)
+        found: Array = np.full(shape, value, self.values.dtype)
         found[np.arange(longest) < lengths[:, None]] = self.values
         return found
 
 
 def joined(columns: Sequence[Ragged]) -> Ragged:
-    """Returns the examples of several columns, one column's after the other's."""
+    """Concatenates the examples of several columns."""
     levels = range(len(columns[0].lengths))
     return Ragged(
         np.concatenate([column.values for column in columns]),
@@ -175,18 +181,16 @@ def joined(columns: Sequence[Ragged]) -> Ragged:
 
 
 def runs(begins: Lengths, lengths: Lengths) -> Lengths:
-    """Returns the numbers of some runs of consecutive ones: those of [3, 7] and [2, 1] are 3, 4, 7.
+    """Returns the numbers in runs of consecutive ones: begins [3, 7], lengths [2, 1] give 3, 4, 7.
 
-    Args:
-      begins: The first of each; shape [n].
-      lengths: How many each has; shape [n].
+    Both arrays have shape [n].
     """
     before = np.cumsum(lengths) - lengths
     return np.repeat(begins - before, lengths) + np.arange(int(lengths.sum()))
 
 
 _MEMINFO = Path("/proc/meminfo")
-# What CPython needs for an object of bytes, beside them, and the reference to it.
+# CPython's overhead for a bytes object and the reference to it.
 _OBJECT = 33 + 8
 
 
@@ -199,17 +203,17 @@ def available_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-def size_of(values: Any) -> int:
+def size_of(columns: Columns) -> int:
     """Returns how many bytes columns take."""
-    if isinstance(values, Mapping):
-        return sum(map(size_of, values.values()))
-    if isinstance(values, tuple):
-        return sum(map(size_of, values))
-    if isinstance(values, Ragged):
-        return size_of(values.values) + sum(lengths.nbytes for lengths in values.lengths)
-    if isinstance(values, np.ndarray) and values.dtype == object:
+    return sum(map(_bytes_of, columns_of(columns)))
+
+
+def _bytes_of(column: Column) -> int:
+    if isinstance(column, Ragged):
+        return _bytes_of(column.values) + sum(lengths.nbytes for lengths in column.lengths)
+    if column.dtype == object:
         return sum(
             _OBJECT + (one.nbytes if isinstance(one, np.ndarray) else len(one))
-            for one in values.reshape(-1)
+            for one in column.reshape(-1)
         )
-    return int(values.nbytes)
+    return column.nbytes

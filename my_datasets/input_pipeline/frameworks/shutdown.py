@@ -7,7 +7,6 @@ TensorFlow waits for it forever: the process would hang after its last line.
 import atexit
 import threading
 import time
-from types import TracebackType
 
 # Seconds after which TensorFlow's own queues are full of refusals, once calls are refused.
 _QUIET = 0.05
@@ -36,12 +35,7 @@ class RunningCalls:
                 raise StopIteration
             self._running += 1
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._lock:
             self._running -= 1
 

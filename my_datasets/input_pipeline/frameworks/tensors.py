@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from my_datasets.core.value_types import Array
 from my_datasets.errors import FeatureError, explain
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.pytree import Ragged
+from my_datasets.input_pipeline.decode.pytree import Column, Columns, Ragged, Tree
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.order.batching import Piece
 from my_datasets.input_pipeline.order.permutation import uniform
@@ -53,7 +54,7 @@ class TensorForm:
         dimension.
     """
 
-    def __init__(self, engine: Engine, first: Any, draws: Draws | None) -> None:
+    def __init__(self, engine: Engine, first: Columns, draws: Draws | None) -> None:
         """Derives the form from one example.
 
         Args:
@@ -68,8 +69,8 @@ class TensorForm:
         own = batch.size if batch.drop_remainder else None
         size = own if draws is None or not draws.partners else None
         columns = pytree.columns_of(first)
-        types = [kind for column in columns for kind in _types(column)]
-        shapes = [shape for column in columns for shape in _shapes(column, size)]
+        types = [kind for column in columns for kind in types_of(column)]
+        shapes = [shape for column in columns for shape in shapes_of(column, size)]
         if draws is not None:
             types.append(tf.float32)
             shapes.append((size, draws.count))
@@ -82,7 +83,7 @@ class TensorForm:
         self.shapes = shapes if self.is_single else [(None, *shape) for shape in shapes]
         self._first = first
 
-    def batch(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
+    def batch(self, arrays: Sequence[tf.Tensor]) -> tuple[Any, ...]:
         """Returns the tensors of a piece, nested like its columns, and what augmentation needs.
 
         That is the piece's random numbers and, if preceding examples were added, the indices of the
@@ -91,20 +92,16 @@ class TensorForm:
         for tensor, shape in zip(arrays, self.shapes, strict=True):
             tensor.set_shape(shape)
         rest = iter(arrays)
-        batch = pytree.map_columns(lambda column: _tensor(column, rest), self._first)
+        batch = pytree.map_columns(lambda column: tensor_of(column, rest), self._first)
         return (batch, *rest)
 
 
 def opened_for_tensors(
     plan: Plan, state: State | None, *, single: bool = False
-) -> tuple[Engine, Any]:
+) -> tuple[Engine, Columns]:
     """Opens the engine of a plan, and loads the columns of one example for its form.
 
-    Args:
-      plan: The plan.
-      state: Where to begin; None for the beginning.
-      single: Whether each batch must be a piece of its own; plans with ragged columns always do
-        this.
+    With `single`, and always for plans with ragged columns, each batch is a piece of its own.
 
     Raises:
       PlanError: The state belongs to another plan, or the data changed.
@@ -118,25 +115,12 @@ def opened_for_tensors(
 
 
 def place_of(start: State, number: int) -> npt.NDArray[np.int64]:
-    """Returns a piece's position in an iteration, as tensors carry it; int64, shape [3].
-
-    Args:
-      start: Where the iteration begins.
-      number: The piece's number in the iteration, from 0; or the number of pieces.
-    """
+    """Returns the place of the number-th piece of an iteration as an array; int64, shape [3]."""
     return np.array([start.epoch, start.position, number], np.int64)
 
 
-def piece_arrays(
-    engine: Engine, place: npt.NDArray[np.int64], draws: Draws | None
-) -> list[npt.NDArray[Any]]:
-    """Returns the arrays of a piece, of shape [rows, ...] or [batches, rows, ...].
-
-    Args:
-      engine: Makes the piece.
-      place: Which piece; see `place_of`.
-      draws: The random numbers added to each example.
-    """
+def piece_arrays(engine: Engine, place: npt.NDArray[np.int64], draws: Draws | None) -> list[Array]:
+    """Returns the arrays of the piece at a place, of shape [rows, ...] or [batches, rows, ...]."""
     epoch, position, number = place.tolist()
     start = dataclasses.replace(engine.batching.start, epoch=epoch, position=position)
     batching = engine.batching.at(start)
@@ -152,7 +136,10 @@ def piece_arrays(
         columns.append(uniform(draws.seed, piece.epoch, numbers, draws.count))
         if rows is not None:
             columns.append(rows)
-    return [array for column in columns for array in _arrays(column, piece, is_single)]
+    arrays = [array for column in columns for array in arrays_of(column)]
+    if is_single:
+        return arrays
+    return [one.reshape(piece.batches, piece.rows, *one.shape[1:]) for one in arrays]
 
 
 def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any] | None:
@@ -188,16 +175,18 @@ def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any
                 fix="leave augment out, and change them in pipeline(...).map(...)",
             )
         )
-    labels = engine.tree[1].classes if augment.partners else None
+    labels = pytree.columns_of(engine.tree)[1].classes if augment.partners else None
     augment.check(leaf.shape[-1], labels)
 
-    def augmented(batch: Any, draws: Any, rows: Any = None) -> Any:
+    def augmented(
+        batch: Tree[tf.Tensor], draws: tf.Tensor, rows: tf.Tensor | None = None
+    ) -> Tree[tf.Tensor]:
         changed = changed_rows(batch, draws)
         if rows is None:
             return changed
         return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), changed)
 
-    def changed_rows(batch: Any, draws: Any) -> Any:
+    def changed_rows(batch: Tree[tf.Tensor], draws: tf.Tensor) -> Tree[tf.Tensor]:
         if is_image == (True, False):
             images, targets = batch
             return augment(images, targets, draws)
@@ -209,9 +198,14 @@ def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any
     return augmented
 
 
-def _types(column: Any) -> list[Any]:
+def types_of(column: Column) -> list[tf.DType]:
+    """Returns the types of a column's arrays.
+
+    Raises:
+      FeatureError: Values have different shapes and cannot be batched.
+    """
     if isinstance(column, Ragged):
-        return [*_types(column.values), *(tf.int64 for _ in column.lengths)]
+        return [*types_of(column.values), *(tf.int64 for _ in column.lengths)]
     if column.dtype != object:
         return [tf.as_dtype(column.dtype)]
     if len(column) and isinstance(column.reshape(-1)[0], np.ndarray):
@@ -224,13 +218,8 @@ def _types(column: Any) -> list[Any]:
     return [tf.string]
 
 
-def _shapes(column: Any, size: int | None) -> list[Any]:
-    """Returns the shapes of a batch's arrays: [rows, ...].
-
-    Args:
-      column: The column.
-      size: The number of rows of every batch; None if it may vary.
-    """
+def shapes_of(column: Column, size: int | None) -> list[tuple[int | None, ...]]:
+    """Returns the shapes of a column's arrays; `size` is the number of rows, None if it varies."""
     if isinstance(column, Ragged):
         _, *inner = column.lengths
         values = (None, *column.values.shape[1:])
@@ -238,24 +227,16 @@ def _shapes(column: Any, size: int | None) -> list[Any]:
     return [(size, *column.shape[1:])]
 
 
-def _arrays(column: Any, piece: Piece, is_single: bool) -> list[Any]:
-    """Returns a column as arrays for TensorFlow, of shape [rows, ...] or [batches, rows, ...].
-
-    Args:
-      column: The column; ragged columns come in single batches only.
-      piece: The piece.
-      is_single: Whether the piece is one batch.
-    """
+def arrays_of(column: Column) -> list[Array]:
+    """Returns a column as arrays that TensorFlow accepts."""
     if isinstance(column, Ragged):
-        return [*_arrays(column.values, piece, is_single), *column.lengths]
-    values = column.astype("S1") if column.dtype == object and not len(column) else column
-    if not is_single:
-        values = values.reshape(piece.batches, piece.rows, *values.shape[1:])
+        return [*arrays_of(column.values), *column.lengths]
+    values = column.astype("S1") if column.dtype == object and not column.size else column
     return [np.ascontiguousarray(values)]
 
 
-def _tensor(column: Any, tensors: Iterator[Any]) -> Any:
-    """Returns a column's tensor, assembled from the next of its arrays' tensors."""
+def tensor_of(column: Column, tensors: Iterator[tf.Tensor]) -> tf.Tensor | tf.RaggedTensor:
+    """Assembles a column's tensor from the next of its arrays' tensors."""
     values = next(tensors)
     if not isinstance(column, Ragged):
         return values

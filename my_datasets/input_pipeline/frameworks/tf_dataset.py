@@ -7,7 +7,9 @@ from typing import Any
 import tensorflow as tf
 
 from my_datasets.core.machine import cores
+from my_datasets.core.value_types import Array
 from my_datasets.errors import PlanError, explain
+from my_datasets.input_pipeline.decode.pytree import Columns, Tree
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.shutdown import calls
 from my_datasets.input_pipeline.frameworks.tensors import (
@@ -40,18 +42,9 @@ class Pipeline(tf.data.Dataset):
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        *,
-        state: State | None = None,
-        augment: Augmentation | None = None,
+        self, plan: Plan, *, state: State | None = None, augment: Augmentation | None = None
     ) -> None:
-        """Builds the dataset.
-
-        Args:
-          plan: The plan.
-          state: Where to begin; None for the beginning.
-          augment: Augments the images.
+        """Builds the dataset, which begins at the state, or at the beginning.
 
         Raises:
           FeatureError: Values have different shapes and cannot be batched.
@@ -88,7 +81,7 @@ class Pipeline(tf.data.Dataset):
         return iterator
 
     @property
-    def element_spec(self) -> Any:
+    def element_spec(self) -> Tree[tf.TypeSpec]:
         """The structure, types and shapes of a batch."""
         return self._dataset.element_spec
 
@@ -122,11 +115,9 @@ class Pipeline(tf.data.Dataset):
         return self.state_in(self._engine.batching.start, steps)
 
     def state_in(self, start: State | None, steps: int) -> State:
-        """Returns the state of an iteration after this many batches.
+        """Returns the state after this many batches of the iteration that began at `start`.
 
-        Args:
-          start: Where the iteration began; None for the next one.
-          steps: The number of batches.
+        None as `start` stands for the next iteration.
         """
         return self._engine.batching.at(start or self._iterations.next).state_after(steps)
 
@@ -192,7 +183,7 @@ class CheckpointableIterator(tf.train.experimental.PythonState):
         """Returns the state as text."""
         return self.state().to_json()
 
-    def deserialize(self, serialized: Any) -> None:
+    def deserialize(self, serialized: str | bytes) -> None:
         """Restores a serialized state, regardless of the batches yielded so far.
 
         Raises:
@@ -215,46 +206,41 @@ def _not_saved() -> None:
 
 def _local(
     engine: Engine,
-    first: Any,
+    first: Columns,
     augment: Augmentation | None,
     clock: StallClock,
     begin: Callable[[], State],
 ) -> tf.data.Dataset:
     """Returns a dataset of batches made in this process.
 
-    Args:
-      engine: Makes the batches.
-      first: The columns of one of its examples.
-      augment: Augments the images.
-      clock: Records how long the consumer waited for each batch.
-      begin: Called by each iterator, for its first batch, to learn where to begin.
+    Each iterator calls `begin`, for its first batch, to learn where to begin.
     """
     batching = engine.batching
     draws = Draws.of(augment)
     form = TensorForm(engine, first, draws)
     prefetch = engine.plan.the(Prefetch)
 
-    def begun() -> Any:
+    def begun() -> Array:
         with calls:
             start = begin()
             count = batching.at(start).total_pieces
             return place_of(start, _EVER if count is None else count)
 
-    def places(_: Any) -> Any:
+    def places(_: tf.Tensor) -> tf.data.Dataset:
         place = tf.ensure_shape(tf.numpy_function(begun, [], tf.int64), [3])
         numbers = tf.data.Dataset.range(place[2])
         return numbers.map(lambda number: tf.stack([place[0], place[1], number]))
 
-    def load(place: Any) -> list[Any]:
+    def load(place: Array) -> list[Array]:
         with calls:
             return piece_arrays(engine, place, draws)
 
-    def loaded(place: Any) -> Any:
+    def loaded(place: tf.Tensor) -> Tree[tf.Tensor]:
         arrays = tf.numpy_function(load, [place], form.types, stateful=False)
         batch, *drawn = form.batch(arrays)
         return (batch, *drawn) if drawn else batch
 
-    in_parallel: dict[str, Any] = {}
+    in_parallel: dict[str, object] = {}
     if prefetch.ahead:
         in_parallel = {"num_parallel_calls": prefetch.workers, "deterministic": True}
     dataset = tf.data.Dataset.range(1).flat_map(places).map(loaded, **in_parallel)
@@ -281,18 +267,14 @@ def timed_by(clock: StallClock, batches: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the batches, and records on a clock how long the consumer waited for each.
 
     The consuming thread calls both inputs of `zip` in turn, the first one when it begins to wait.
-
-    Args:
-      clock: The clock.
-      batches: The batches.
     """
     asked = tf.data.Dataset.range(tf.int64.max).map(lambda _: tf.timestamp())
 
-    def told(when: Any, batch: Any) -> Any:
+    def recorded(when: tf.Tensor, batch: Tree[tf.Tensor]) -> Tree[tf.Tensor]:
         clock.add(when)
         return batch
 
-    return tf.data.Dataset.zip((asked, batches)).map(told)
+    return tf.data.Dataset.zip((asked, batches)).map(recorded)
 
 
 def _options(prefetch: Prefetch) -> tf.data.Options:

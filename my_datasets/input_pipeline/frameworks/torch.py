@@ -12,7 +12,7 @@ import torch.utils.data
 
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.pytree import Ragged
+from my_datasets.input_pipeline.decode.pytree import Column, Columns, Ragged, Tree
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.order.state import Iterations, State
 from my_datasets.input_pipeline.plan.plan import Plan
@@ -29,12 +29,7 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
     """
 
     def __init__(self, plan: Plan, state: State | None = None) -> None:
-        """Opens no data yet: each worker process does so for itself.
-
-        Args:
-          plan: The plan.
-          state: Where to begin; None for the beginning.
-        """
+        """Opens no data yet: each worker process does so for itself."""
         self.plan = plan
         self._state = state
         self._iterations = Iterations(state or plan.beginning, plan.the(Repeat).epochs)
@@ -80,8 +75,7 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
     def begun(self, *, persistent: bool) -> Iterator[None]:
         """Begins an iteration whose worker processes are launched, or continue, within the context.
 
-        Args:
-          persistent: Whether the workers outlive the iteration.
+        Persistent workers outlive the iteration.
         """
         self._begun = start = self._iterations.begin()
         if persistent:
@@ -125,7 +119,7 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
             self._engines[key] = Engine(self.plan, self._state, single=single)
         return self._engines[key]
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_engines": {}}
 
 
@@ -150,13 +144,8 @@ class TorchLoader(torch.utils.data.DataLoader[Any]):
         return self.dataset.state_after(steps)
 
 
-def torch_loader(plan: Plan, *, state: State | None = None, workers: int = 0) -> Any:
-    """Returns a `torch.utils.data.DataLoader` of a plan's batches.
-
-    Args:
-      plan: The plan.
-      state: Where to begin; None for the beginning.
-      workers: The number of worker processes; 0 to use threads of this process.
+def torch_loader(plan: Plan, *, state: State | None = None, workers: int = 0) -> TorchLoader:
+    """Returns a plan's batches, made by worker processes, or with 0 by threads of this process.
 
     Raises:
       InvalidOptionError: Several processes would each have an in-memory cache of their own.
@@ -167,19 +156,19 @@ def torch_loader(plan: Plan, *, state: State | None = None, workers: int = 0) ->
     if workers and any(cache.kind == "memory" for cache in caches):
         raise InvalidOptionError(
             explain(
-                f"Each of {workers} processes would keep a part of the examples in its memory, and "
-                "forget it with the epoch.",
+                f"Each of {workers} processes would cache a part of the examples, and lose it at "
+                "the end of the epoch.",
                 fix="use cache='disk', which they share, or workers=0",
             )
         )
     return TorchLoader(TorchBatches(plan, state), batch_size=None, num_workers=workers)
 
 
-def _tensors(batch: Any) -> Any:
+def _tensors(batch: Columns) -> Tree[torch.Tensor | list[object]]:
     return pytree.map_columns(_tensor, batch)
 
 
-def _tensor(column: Any) -> Any:
+def _tensor(column: Column) -> torch.Tensor | list[Any]:
     if isinstance(column, Ragged):
         values = _tensor(column.values)
         if len(column.lengths) > 1 or not isinstance(values, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Which examples a batch has: a function of its number alone, for each of any number of hosts."""
+"""Maps batch numbers to examples, for any number of hosts."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,9 +20,9 @@ class Piece:
     Attributes:
       epoch: Their epoch.
       first: The place of their first example in this host's part of the epoch.
-      batches: How many they are.
-      rows: How many examples each of them has.
-      position: How many examples of the epoch were given before this iteration.
+      batches: The number of batches.
+      rows: The number of examples in each.
+      position: The number of examples of the epoch that were delivered before this iteration.
     """
 
     epoch: int
@@ -34,15 +34,15 @@ class Piece:
 
 @dataclass(frozen=True)
 class Batching:
-    """The batches of an iteration, of one host.
+    """The batches of an iteration on one host.
 
     Attributes:
       order: The order of the examples of each epoch.
-      start: Where to begin.
-      batch: How many examples make a batch.
-      shard: Which part is this host's.
-      epochs: How many epochs a whole iteration has; None for ever.
-      at_once: How many batches are made together.
+      start: Where the iteration begins.
+      batch: The batch size.
+      shard: This host's part.
+      epochs: The number of epochs in a full iteration; None for no end.
+      at_once: The number of batches in a full piece.
     """
 
     order: EpochOrder
@@ -59,9 +59,9 @@ class Batching:
         Args:
           plan: The plan.
           order: The order of its examples.
-          state: Where to begin; None for the beginning. It may come from another number of hosts,
-            or another batch size.
-          single: Whether each batch is to be made for itself, whatever the plan says.
+          state: Where to begin; None for the beginning. The number of hosts and the batch size may
+            have changed since it was saved.
+          single: Whether to make each batch a piece of its own.
 
         Raises:
           PlanError: The state belongs to other data or another order.
@@ -80,50 +80,50 @@ class Batching:
 
     @property
     def end(self) -> int | None:
-        """The epoch before which the iteration ends; None if it does not."""
+        """The epoch before which the iteration ends; None for no end."""
         return None if self.epochs is None else self.start.following(self.epochs).epoch
 
     @property
     def is_whole(self) -> bool:
-        """Whether the iteration has as many batches as those after it."""
+        """Whether the iteration has as many batches as later ones."""
         return not self.start.position and not self.start.epoch % (self.epochs or 1)
 
     def examples(self, epoch: int) -> int:
-        """Returns how many examples this host has in an epoch."""
+        """Returns the number of this host's examples in an epoch."""
         return self.shard.examples(self.order.size - self._begin(epoch))
 
     def steps(self, epoch: int) -> int:
-        """Returns how many batches an epoch has."""
+        """Returns the number of batches in an epoch."""
         full, rest = divmod(self.examples(epoch), self.batch.size)
         return full + (rest > 0 and not self.batch.drop_remainder)
 
     @property
     def steps_per_epoch(self) -> int:
-        """How many batches a whole epoch has."""
+        """The number of batches in a full epoch."""
         return self.steps(self.start.epoch + 1)
 
     @property
     def steps_per_iteration(self) -> int | None:
-        """How many batches a whole iteration has; None for ever."""
+        """The number of batches in a full iteration; None for no end."""
         return None if self.epochs is None else self.epochs * self.steps_per_epoch
 
     @property
     def total_steps(self) -> int | None:
-        """How many batches the iteration has; None for ever."""
+        """The number of batches in this iteration; None for no end."""
         return self._over_all_epochs(self.steps)
 
     @property
     def total_pieces(self) -> int | None:
-        """How many pieces the iteration has; None for ever."""
+        """The number of pieces in this iteration; None for no end."""
         return self._over_all_epochs(self.pieces)
 
     def pieces(self, epoch: int) -> int:
-        """Returns how many pieces an epoch has: a smaller batch is one of its own."""
+        """Returns the number of pieces in an epoch; a smaller last batch is one of its own."""
         full, rest = divmod(self.examples(epoch), self.batch.size)
         return -(-full // self.at_once) + (rest > 0 and not self.batch.drop_remainder)
 
     def piece(self, number: int) -> Piece:
-        """Returns the number-th piece, from 0, without going through those before it."""
+        """Returns the number-th piece, from 0, in constant time."""
         epoch = self.start.epoch
         in_first = self.pieces(epoch)
         if number >= in_first:
@@ -140,19 +140,14 @@ class Batching:
 
     def numbers(self, piece: Piece) -> Places:
         """Returns the numbers of a piece's examples."""
-        # Beyond the end are those that make the parts equal: the epoch's first ones.
+        # Places beyond the end wrap around: the epoch's first examples make the parts equal.
         return self.order(piece.epoch, self._places(piece) % self.order.size)
 
     def with_partners(self, piece: Piece, partners: int) -> tuple[Places, Places]:
-        """Returns the numbers of a piece's examples and of those before each in the epoch's order.
-
-        Args:
-          piece: The piece.
-          partners: How many before each one.
+        """Returns the numbers of a piece's examples, and of `partners` predecessors of each.
 
         Returns:
-          The numbers, each after that of the example before it; and in which rows the piece's own
-          ones are.
+          The numbers in the epoch's order, and the rows of the piece's own examples.
         """
         own = self._places(piece)
         places = np.unique(own[:, None] - np.arange(partners + 1))
@@ -163,10 +158,10 @@ class Batching:
         return piece.position + mine * self.shard.count + self.shard.index
 
     def state_after(self, steps: int) -> State:
-        """Returns where an iteration is after so many batches.
+        """Returns the state after this many batches.
 
         Raises:
-          InvalidOptionError: It is no number of batches.
+          InvalidOptionError: `steps` is not a whole number from 0.
         """
         given = count_in(steps)
         if given is None:
@@ -190,7 +185,7 @@ class Batching:
         return self.start.position if epoch == self.start.epoch else 0
 
     def _over_all_epochs(self, count: Callable[[int], int]) -> int | None:
-        """Returns a sum over all epochs, of which all but the first one are alike."""
+        """Returns a sum over all epochs; all but the first have the same count."""
         if self.end is None:
             return None
         left = self.end - self.start.epoch

@@ -1,7 +1,7 @@
 """How long the lists or texts of a feature are, of all examples of a split.
 
-Of a window of an epoch's examples those of similar length are grouped; the groups come in an order
-that looks random. It is computed as other orders are, so that any host can begin anywhere.
+Within a window of an epoch's examples, those of similar length form groups, and the groups are
+shuffled. Like all orders it is computed, so any host can begin anywhere.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from my_datasets.errors import FeatureError, InvalidOptionError, explain
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.pytree import Ragged, runs
+from my_datasets.input_pipeline.decode.pytree import Columns, Leaves, Lengths, Ragged, runs
 from my_datasets.input_pipeline.order.permutation import ORDER_VERSION, EpochOrder, Order, Places
 from my_datasets.input_pipeline.read.source import IndexedExamples
 from my_datasets.input_pipeline.stopwatch import timed
@@ -97,21 +97,21 @@ def _lengths(column: Any) -> Any:
     return np.fromiter(map(len, column), np.int64, len(column))
 
 
-# Windows that are kept sorted: workers are seldom more than one apart.
+# Sorted windows to keep: workers are seldom more than one window apart.
 _KEPT = 4
 
 
 @dataclass(frozen=True)
 class LengthOrder:
-    """An order by length, within windows.
+    """An order by length within windows.
 
     Attributes:
-      order: The order before.
-      lengths: How long each example is; int64, shape [examples].
-      window: How many examples are sorted together.
-      group: How many of similar length stay together.
-      seed: Makes another order of the groups.
-      version: As of `Order`.
+      order: The order from which windows are taken.
+      lengths: The length of each example; int64, shape [examples].
+      window: The number of examples in a window.
+      group: The number of examples in a group.
+      seed: The seed of the order of groups.
+      version: See `Order`.
     """
 
     order: EpochOrder
@@ -124,11 +124,11 @@ class LengthOrder:
 
     @property
     def size(self) -> int:
-        """How many examples an epoch has."""
+        """The number of examples in an epoch."""
         return self.order.size
 
     def __call__(self, epoch: int, places: Places) -> Places:
-        """Returns the numbers of the examples at some places of an epoch; see `EpochOrder`."""
+        """Returns the numbers of the examples at these places; see `EpochOrder`."""
         windows = places // self.window
         found = np.empty_like(places)
         for window in np.unique(windows).tolist():
@@ -146,7 +146,7 @@ class LengthOrder:
             full = len(by_length) // self.group
             order = Order(full, self.seed, self.version)
             key = epoch * -(-self.size // self.window) + window
-            # Those that are too few for a group come last, and may be left out: of any length.
+            # The rest, too small for a group, is of random length, as it may be dropped.
             rest = len(by_length) - full * self.group
             last = Order(full + 1, self.seed + 1, self.version)
             at = int(last(key, np.zeros(1, np.int64))[0]) * self.group
@@ -159,18 +159,15 @@ class LengthOrder:
         return found
 
 
-Lengths = npt.NDArray[np.int64]
-
-
 @dataclass(frozen=True)
 class PackedRows:
-    """Which tokens each row has: runs of those of some examples.
+    """The tokens of each row: runs of tokens of examples.
 
     Attributes:
-      firsts: The first run of each row, and after the last one their number; shape [rows + 1].
+      firsts: The first run of each row, followed by the number of runs; shape [rows + 1].
       examples: The example of each run; shape [runs].
-      begins: Its first token of that; shape [runs].
-      lengths: How many tokens it has; shape [runs].
+      begins: The run's first token within the example; shape [runs].
+      lengths: The number of tokens in the run; shape [runs].
     """
 
     firsts: Lengths
@@ -183,15 +180,13 @@ class PackedRows:
 
 
 def cut(lengths: Lengths, length: int) -> PackedRows:
-    """Returns rows of all tokens, one example's after the other's, wherever a row ends.
+    """Cuts the concatenated tokens of all examples into rows of `length` tokens.
 
-    Args:
-      lengths: How many tokens the examples have; shape [examples].
-      length: How many a row has.
+    `lengths` are the lengths of the examples; shape [examples].
     """
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
-    # A run ends where its example does, or its row.
+    # A run ends where its example or its row ends.
     stops = np.union1d(ends, np.append(np.arange(length, total, length), total))
     stops = stops[stops > 0]
     starts = np.concatenate([np.zeros(1, np.int64), stops])[: len(stops)]
@@ -202,17 +197,17 @@ def cut(lengths: Lengths, length: int) -> PackedRows:
 
 
 def fitted(lengths: Lengths, length: int) -> PackedRows:
-    """Returns rows of whole examples: best fit, the longest first, for all of a length at once.
+    """Packs whole examples into rows: best fit, longest first, for all of one length at once.
 
-    After the packing by histograms of Krell et al., "Efficient sequence packing without
+    This is the histogram packing of Krell et al., "Efficient sequence packing without
     cross-contamination", 2021: the work grows with the length of rows, not with the examples.
 
     Args:
-      lengths: How many tokens the examples have, up to `length`; shape [examples].
-      length: How many a row has.
+      lengths: The lengths of the examples; shape [examples].
+      length: The length of a row.
 
     Raises:
-      InvalidOptionError: An example is longer.
+      InvalidOptionError: An example is longer than a row.
     """
     if len(lengths) and lengths.max() > length:
         long = np.flatnonzero(lengths > length)
@@ -220,7 +215,7 @@ def fitted(lengths: Lengths, length: int) -> PackedRows:
             explain(
                 f"{len(long):,} of {len(lengths):,} examples are longer than a row of {length:,}.",
                 f"The longest has {int(lengths.max()):,} tokens",
-                fix="give longer rows, pack_split=True, or a tokenizer that truncates",
+                fix="use longer rows, pack_split=True, or a tokenizer that truncates",
             )
         )
     by_length = np.argsort(lengths, kind="stable")
@@ -239,8 +234,8 @@ def fitted(lengths: Lengths, length: int) -> PackedRows:
 
 
 def _patterns(histogram: Lengths, length: int) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yields (how many rows there are of it, the lengths of the examples in such a row)."""
-    # By how much room they have left.
+    """Yields (number of rows, the lengths of the examples in each of them)."""
+    # Keyed by the room left in the rows.
     open_rows: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
     none: tuple[int, ...] = ()
     for one in range(length, 0, -1):
@@ -265,16 +260,10 @@ def _patterns(histogram: Lengths, length: int) -> Iterator[tuple[int, tuple[int,
 
 @dataclass(frozen=True)
 class PackedSource:
-    """Rows of tokens.
+    """Rows of tokens, packed from the examples of `source`, whose only feature is `leaf`.
 
-    A batch is a dict: the tokens, int of shape [n, length]; `segments`, which count the examples of
-    a row from 1, and are 0 where nothing is; and `positions` of tokens in their examples.
-
-    Attributes:
-      source: The examples, which have one feature.
-      leaf: That feature.
-      rows: Which tokens each row has.
-      length: How many a row has.
+    A batch is a dict: the tokens, int of shape [n, length]; `segments`, which number the examples
+    of a row from 1, with 0 for padding; and `positions` of tokens within their examples.
     """
 
     source: IndexedExamples
@@ -283,27 +272,31 @@ class PackedSource:
     length: int
 
     @property
-    def tree(self) -> Any:
+    def tree(self) -> Leaves:
         """The leaves of a row."""
-        names = {self.leaf.name: self.leaf.dtype, "segments": "int32", "positions": "int32"}
         return {
-            name: Leaf((name,), "number", dtype, (self.length,)) for name, dtype in names.items()
+            name: Leaf((name,), "number", dtype, (self.length,))
+            for name, dtype in self._dtypes.items()
         }
 
     @property
+    def _dtypes(self) -> dict[str, str]:
+        return {self.leaf.name: self.leaf.dtype, "segments": "int32", "positions": "int32"}
+
+    @property
     def skipped(self) -> int:
-        """How many different examples were passed over so far."""
+        """The number of distinct examples skipped so far."""
         return self.source.skipped
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def columns(self, numbers: Places, epoch: int) -> Any:
-        """Returns some rows."""
+    def columns(self, numbers: Places, epoch: int) -> Columns:
+        """Returns the rows with these numbers, as columns."""
         with timed("pack"):
             return self._packed(numbers, epoch)
 
-    def _packed(self, numbers: Places, epoch: int) -> Any:
+    def _packed(self, numbers: Places, epoch: int) -> Columns:
         rows = self.rows
         counts = rows.firsts[numbers + 1] - rows.firsts[numbers]
         some = runs(rows.firsts[numbers], counts)
@@ -311,15 +304,17 @@ class PackedSource:
         column = column_of(self.source.tree, self.source.columns(examples, epoch), self.leaf)
         first_tokens = (np.cumsum(column.lengths[0]) - column.lengths[0])[places]
         begins, lengths = rows.begins[some], rows.lengths[some]
-        # Where each run comes to lie: after those before it in its row.
+        # The target of each run: after the runs before it in its row.
         of_row = np.repeat(np.arange(len(numbers)), counts)
         before = np.cumsum(lengths) - lengths
         first_of_row = before[np.cumsum(counts) - counts] if len(some) else before
         at = of_row * self.length + before - first_of_row[of_row]
         targets = runs(at, lengths)
         segments = np.arange(len(some)) - (np.cumsum(counts) - counts)[of_row] + 1
-        found = {name: np.zeros(len(numbers) * self.length, leaf.dtype)
-                 for name, leaf in self.tree.items()}  # fmt: skip
+        found = {
+            name: np.zeros(len(numbers) * self.length, dtype)
+            for name, dtype in self._dtypes.items()
+        }
         found[self.leaf.name][targets] = column.values[runs(first_tokens + begins, lengths)]
         found["segments"][targets] = np.repeat(segments, lengths)
         found["positions"][targets] = runs(begins, lengths)

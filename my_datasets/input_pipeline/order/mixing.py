@@ -1,30 +1,29 @@
-"""Several datasets as one, each with its share of the examples.
+"""Mixes several datasets, each with its share of the examples.
 
-Which dataset the next example comes from is computed, as all orders are here: of any run of
-examples each dataset gets its share to within one or two (Bresenham's line, for one dataset after
-the other), and within blocks the examples are put into an order that looks random, so that hosts
-that take every n-th of them all see the same mixture. Each dataset goes on where it was in the
-epoch before, and begins an epoch of its own when it is through.
+The dataset of each example is computed, like all orders: in any run of examples each dataset has
+its share to within one or two (Bresenham's line, one dataset at a time), and examples are shuffled
+within blocks, so hosts that take every n-th example all see the same mixture. Each dataset
+continues where it was in the previous epoch, and begins an epoch of its own when it is exhausted.
 """
 
 import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from my_datasets.errors import InvalidOptionError, PlanError, explain
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.missing import plain
+from my_datasets.input_pipeline.decode.pytree import Columns, Leaves
 from my_datasets.input_pipeline.order.permutation import ORDER_VERSION, EpochOrder, Order, Places
 from my_datasets.input_pipeline.plan.stages import Stop
 from my_datasets.input_pipeline.read.source import IndexedExamples
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.metadata.features import Leaf
 
-# Examples that are put into another order together.
+# Examples that are shuffled together.
 _BLOCK = 4096
 # Shares are rounded to a millionth.
 _WHOLE = 1 << 20
@@ -33,30 +32,30 @@ _WHOLE = 1 << 20
 def shares(
     sizes: Sequence[int], weights: Sequence[float] | None, temperature: float
 ) -> tuple[int, ...]:
-    """Returns how many examples of each dataset there are among as many as the sum of all.
+    """Returns the number of examples of each dataset among as many as the sum of all shares.
 
     Args:
-      sizes: How many examples the datasets have.
-      weights: Of each; None for those of their sizes.
-      temperature: Weights are raised to the power of 1 / temperature: 1 leaves them as they are,
-        more makes them more alike (Arivazhagan et al., "Massively multilingual neural machine
-        translation in the wild", 2019, section 4.2).
+      sizes: The sizes of the datasets.
+      weights: Their weights, above 0; None for their sizes.
+      temperature: Above 0. Weights are raised to the power of 1 / temperature: 1 leaves them as
+        they are, more makes them more alike (Arivazhagan et al., "Massively multilingual neural
+        machine translation in the wild", 2019, section 4.2).
 
     Raises:
-      InvalidOptionError: They make no sense.
+      InvalidOptionError: The weights or the temperature are not valid.
     """
     given = list(sizes if weights is None else weights)
     if len(given) != len(sizes) or not all(math.isfinite(one) and one > 0 for one in given):
         raise InvalidOptionError(
             explain(
-                f"weights={given!r} make no sense for {len(sizes)} datasets.",
+                f"weights={given!r} is not valid for {len(sizes)} datasets.",
                 "Expected a number above 0 for each",
-                fix="leave out datasets that are not wanted",
+                fix="give such numbers, and leave out datasets that you do not want",
             )
         )
     if not (math.isfinite(temperature) and temperature > 0):
         raise InvalidOptionError(
-            explain(f"temperature={temperature!r} makes no sense.", fix="give a number above 0")
+            explain(f"temperature={temperature!r} is not valid.", fix="give a number above 0")
         )
     if temperature == 1 and all(float(one).is_integer() for one in given):
         divisor = math.gcd(*map(int, given))
@@ -73,12 +72,11 @@ class MixedOrder:
     """The order of a mixture.
 
     Attributes:
-      orders: Those of the datasets.
-      shares: How many examples of each there are among as many as the sum of all.
-      stop: When an epoch ends: with the first dataset of which all examples were given, or with the
-        last.
-      seed: Makes another order of the datasets.
-      version: As of `Order`.
+      orders: The orders of the datasets.
+      shares: See `shares`.
+      stop: Whether an epoch ends with the first exhausted dataset, or with the last.
+      seed: The seed of the order in which datasets take turns.
+      version: See `Order`.
     """
 
     orders: tuple[EpochOrder, ...]
@@ -89,10 +87,10 @@ class MixedOrder:
 
     @functools.cached_property
     def size(self) -> int:
-        """How many examples an epoch has."""
+        """The number of examples in an epoch."""
         sizes = [order.size for order in self.orders]
         low, high = 0, 2 * sum(self.shares) * max(sizes)
-        while low + 1 < high:  # the last number of examples that does not yet stop
+        while low + 1 < high:  # finds the largest number of examples before the stop
             middle = (low + high) // 2
             counts = self._counts(middle)
             if self.stop == "first":
@@ -103,11 +101,11 @@ class MixedOrder:
         return low if self.stop == "first" else high
 
     def __call__(self, epoch: int, places: Places) -> Places:
-        """Returns the numbers of the examples at some places of an epoch; see `EpochOrder`.
+        """Returns the numbers of the examples at these places; see `EpochOrder`.
 
-        Those of the second dataset come after those of the first, and so on; each time that a
-        dataset begins anew its numbers are larger by the size of all, so that what is drawn for
-        its examples is drawn anew.
+        The numbers of the second dataset follow those of the first, and so on. Each time a dataset
+        begins again, its numbers grow by the sum of all sizes, so its examples get new random
+        numbers.
         """
         all_sizes = sum(order.size for order in self.orders)
         left = epoch * self.size + self._shuffled(epoch, places)
@@ -134,7 +132,7 @@ class MixedOrder:
         return found
 
     def _counts(self, total: int) -> list[int]:
-        """Returns how many of the first examples are of each dataset."""
+        """Returns how many of the first `total` examples belong to each dataset."""
         counts, whole = [], sum(self.shares)
         for share in self.shares:
             counts.append(total * share // whole)
@@ -143,20 +141,14 @@ class MixedOrder:
 
 
 def _count(left: Places, share: int, whole: int) -> Places:
-    """Returns how many of the first so many examples are of a dataset with a share of the whole."""
-    full, rest = np.divmod(left, whole)  # for their product to have no more than 64 bits
+    """Returns how many of the first `left` examples belong to a dataset with this share."""
+    full, rest = np.divmod(left, whole)  # keeps products within 64 bits
     found: Places = full * share + rest * share // whole
     return found
 
 
 def _of_epochs(order: EpochOrder, places: Places, step: int) -> Places:
-    """Returns the examples at places that are counted on through all epochs.
-
-    Args:
-      order: The order.
-      places: The places.
-      step: How much larger numbers are in each epoch.
-    """
+    """Returns the examples at places counted over all epochs; numbers grow by `step` per epoch."""
     epochs, rest = np.divmod(places, order.size)
     found = np.empty_like(places)
     for epoch in np.unique(epochs).tolist():
@@ -167,12 +159,7 @@ def _of_epochs(order: EpochOrder, places: Places, step: int) -> Places:
 
 @dataclass(frozen=True)
 class MixedSource:
-    """The examples of several datasets, one's after the other's.
-
-    Attributes:
-      parts: The datasets.
-      names: Their names, for messages.
-    """
+    """The concatenated examples of several datasets, with their names for messages."""
 
     parts: tuple[IndexedExamples, ...]
     names: tuple[str, ...]
@@ -187,30 +174,30 @@ class MixedSource:
                     explain(
                         f"{self.names[0]} and {name} cannot be mixed: their examples differ.",
                         *(
-                            f"{one or 'The example'}: {_shown(first.get(one))} in the one, "
-                            f"{_shown(other.get(one))} in the other"
+                            f"{one or 'The example'}: {_shown(first.get(one))} in the first, "
+                            f"{_shown(other.get(one))} in the second"
                             for one in differing
                         ),
-                        fix="choose features they have in common with columns=[...], and an "
-                        "image_size",
+                        fix="choose common features with columns=[...], and an image_size",
                     )
                 )
 
     @property
-    def tree(self) -> Any:
-        """The leaves of an example, nested as the columns are."""
-        return self.parts[0].tree
+    def tree(self) -> Leaves:
+        """The leaves of an example, nested like its columns."""
+        tree: Leaves = self.parts[0].tree
+        return tree
 
     @property
     def skipped(self) -> int:
-        """How many different examples were passed over so far."""
+        """The number of distinct examples skipped so far."""
         return sum(part.skipped for part in self.parts)
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
 
-    def columns(self, numbers: Places, epoch: int) -> Any:  # noqa: ARG002 - each has its own
-        """Returns examples of whichever datasets, as columns."""
+    def columns(self, numbers: Places, epoch: int) -> Columns:  # noqa: ARG002 - each has its own
+        """Returns the examples with these numbers, of whichever datasets, as columns."""
         ends = np.cumsum([len(part) for part in self.parts])
         epochs, inside = np.divmod(numbers, len(self))
         which = np.searchsorted(ends, inside, side="right")
@@ -225,14 +212,14 @@ class MixedSource:
             return pytree.merged(found, places)
 
 
-def _forms(tree: Any, path: str = "") -> dict[str, Leaf]:
-    """Returns the leaves of a tree by where they stand, as far as they are about values."""
+def _forms(tree: Leaves, path: str = "") -> dict[str, Leaf]:
+    """Returns the leaves of a tree by path, without what does not concern decoded values."""
     if isinstance(tree, Leaf):
         return {path: replace(plain(tree), path=(), encoding="none", is_optional=False)}
-    nodes = tree.items() if isinstance(tree, Mapping) else enumerate(tree)
+    nodes = tree if isinstance(tree, Mapping) else {str(i): node for i, node in enumerate(tree)}
     return {
         name: leaf
-        for key, node in nodes
+        for key, node in nodes.items()
         for name, leaf in _forms(node, f"{path}/{key}".lstrip("/")).items()
     }
 

@@ -1,11 +1,11 @@
-"""The order of the examples of an epoch: a function of a seed, the epoch and the position alone.
+"""The order of an epoch's examples, a function of the seed, the epoch and the position alone.
 
-A shuffled epoch is a permutation of all examples that is computed, not stored: a Feistel network
-(Luby and Rackoff, "How to construct pseudorandom permutations from pseudorandom functions", 1988)
-on the numbers of as many bits as are needed, and "cycle walking" (Black and Rogaway, "Ciphers with
-arbitrary finite domains", 2002) where those are more than there are examples. So it can begin
-anywhere at once, and does not know how many hosts, workers or batches there are. Halves of few bits
-would not be mixed well: few examples are sorted by random numbers instead.
+A shuffled epoch is a permutation that is computed, not stored: a Feistel network (Luby and Rackoff,
+"How to construct pseudorandom permutations from pseudorandom functions", 1988) on numbers of just
+enough bits, with cycle walking (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002)
+past the numbers beyond the last example. It can begin anywhere at once, for any number of hosts,
+workers or batches. Halves of few bits mix poorly, so small datasets are sorted by random numbers
+instead.
 """
 
 import functools
@@ -18,16 +18,16 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-# Version 1 took the keys of a network's rounds from one sequence for all epochs, so that an epoch
-# had those of the one before it, moved by one. Positions that were saved in it are still read.
+# Version 1 took the round keys of all epochs from one sequence, so each epoch had those of the
+# previous one, shifted by one. Saved positions of version 1 can still be resumed.
 ORDER_VERSION = 2
 
 Places = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 
-# Rounds of the network: four suffice to look random, these are as many again.
+# Rounds of the network: four suffice for pseudorandomness; this is twice as many.
 _ROUNDS = 8
-# So many examples are sorted, in about 10 ms and 1 MB for each epoch.
+# Up to this many examples are sorted, which takes about 10 ms and 1 MB per epoch.
 _SORTED = 1 << 17
 _GOLDEN = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1
@@ -38,10 +38,10 @@ class EpochOrder(Protocol):
 
     @property
     def size(self) -> int:
-        """How many examples an epoch has."""
+        """The number of examples in an epoch."""
 
     def __call__(self, epoch: int, places: Places) -> Places:
-        """Returns the numbers of the examples at some places of an epoch; int64, shape [n]."""
+        """Returns the numbers of the examples at these places of an epoch; int64, shape [n]."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class Order:
     """The order of the examples of all epochs.
 
     Attributes:
-      size: How many examples there are.
-      seed: Makes another order; None for that in which they are stored.
-      version: Which order a seed means, as saved positions name it; see `ORDER_VERSION`.
+      size: The number of examples.
+      seed: The seed; None for the order of storage.
+      version: The algorithm, as recorded in saved positions; see `ORDER_VERSION`.
     """
 
     size: int
@@ -59,14 +59,9 @@ class Order:
     version: int = ORDER_VERSION
 
     def __call__(self, epoch: int, places: Places) -> Places:
-        """Returns the examples at some places of an epoch.
+        """Returns the storage numbers of the examples at these places of an epoch, from 0.
 
-        Args:
-          epoch: Counted from 0; each has another order.
-          places: From 0 to `size`, int64; shape [n].
-
-        Returns:
-          Their numbers as they are stored, int64; shape [n].
+        `places` are below `size`; both are int64, shape [n].
         """
         if self.seed is None or self.size < 2:
             return places
@@ -84,17 +79,16 @@ class Order:
 
 @dataclass(frozen=True)
 class WindowOrder:
-    """An order in which few shards are read at a time.
+    """An order that reads few shards at a time.
 
-    The shards come in an order of their own in each epoch; of some that follow each other, a
-    window, the examples come in an order that is a permutation of all of them.
+    The shards are shuffled in each epoch, and so are the examples of each window of shards.
 
     Attributes:
-      runs: How many examples there are in each shard, in the order in which they are stored.
-      window: How many shards make a window.
-      seed: Makes another order; None for that in which they are stored.
-      announce: Is told which runs will be read, of a window and the next one, when it begins.
-      version: As of `Order`.
+      runs: The number of examples in each shard, in the order of storage.
+      window: The number of shards in a window.
+      seed: The seed; None for the order of storage.
+      announce: Called when a window begins, with the runs of that window and the next one.
+      version: See `Order`.
     """
 
     runs: tuple[int, ...]
@@ -105,11 +99,11 @@ class WindowOrder:
 
     @functools.cached_property
     def size(self) -> int:
-        """How many examples an epoch has."""
+        """The number of examples in an epoch."""
         return sum(self.runs)
 
     def __call__(self, epoch: int, places: Places) -> Places:
-        """Returns the numbers of the examples at some places of an epoch; see `EpochOrder`."""
+        """Returns the numbers of the examples at these places; see `EpochOrder`."""
         in_turn = Order(len(self.runs), self.seed, self.version)
         shards = in_turn(epoch, np.arange(len(self.runs)))
         sizes = np.array(self.runs, np.int64)
@@ -133,16 +127,9 @@ class WindowOrder:
 
 
 def uniform(seed: int, epoch: int, examples: Places, count: int) -> npt.NDArray[np.float32]:
-    """Returns numbers from 0 to 1, without 1, that look random.
+    """Returns `count` pseudorandom numbers in [0, 1) per example, which differ in each epoch.
 
-    Args:
-      seed: Makes others.
-      epoch: The epoch, which makes others, too.
-      examples: The numbers of some examples; shape [n].
-      count: How many are wanted for each.
-
-    Returns:
-      float32, shape [n, count].
+    They are float32, of shape [n, count]; `examples` has shape [n].
     """
     found = np.empty((len(examples), count), np.float32)
     for i in range(count):
@@ -159,7 +146,7 @@ def _sorted(size: int, seed: int, epoch: int) -> Places:
 
 
 def _round_keys(seed: int, epoch: int, version: int) -> list[int]:
-    """Returns a key for each round of a network: 64 bits of a keyed hash of seed and epoch."""
+    """Returns a key for each round: 64 bits of a keyed hash of seed and epoch."""
     if version == 1:
         return _keys(seed, epoch)
     hashed = hashlib.blake2b(
@@ -170,9 +157,9 @@ def _round_keys(seed: int, epoch: int, version: int) -> list[int]:
 
 
 def _keys(seed: int, epoch: int) -> list[int]:
-    """Returns numbers of SplitMix64, begun with the seed and the epoch.
+    """Returns numbers of SplitMix64, seeded with the seed and the epoch.
 
-    Only the first one is of this epoch alone: the next are the first ones of the epochs after it.
+    Only the first one is unique to this epoch: the next are the first ones of the next epochs.
     """
     state = (_mix(seed & _WORD) + (epoch + 1) * _GOLDEN) & _WORD
     return [_mix((state + i * _GOLDEN) & _WORD) for i in range(1, _ROUNDS + 1)]
@@ -186,13 +173,13 @@ def _mix(number: int) -> int:
 
 
 def _permuted(numbers: Words, bits: int, keys: list[int]) -> Words:
-    """Returns a permutation of the numbers of so many bits, for some of them."""
+    """Applies a permutation of the numbers of this many bits."""
     low_bits = bits // 2
     high_bits = bits - low_bits
     low = numbers & np.uint64((1 << low_bits) - 1)
     high = numbers >> np.uint64(low_bits)
     for i, key in enumerate(keys):
-        # The halves are of two lengths if the bits are odd: each keeps its own.
+        # With an odd number of bits the halves have different lengths; each keeps its own.
         if i % 2:
             low ^= _hashed(high, key) >> np.uint64(64 - low_bits)
         else:

@@ -1,4 +1,4 @@
-"""Where an iteration is: a few numbers, and what they are about."""
+"""The state of an iteration, from which it can be resumed."""
 
 import dataclasses
 import json
@@ -18,17 +18,17 @@ _AS_STORED = "as stored"
 
 @dataclass(frozen=True)
 class State:
-    """Where an iteration is: all that is needed to go on.
+    """The state of an iteration: all that is needed to resume it.
 
     Attributes:
       dataset: The dataset's full name.
       split: The split or slice.
-      content: Which data it is.
-      order: In which order the examples come.
+      content: A hash of the data.
+      order: A description of the order of the examples.
       epoch: The epoch, from 0.
-      position: How many of its examples were given, on all hosts together.
+      position: The number of its examples delivered so far, on all hosts together.
       seed: The seed of the plan; None if the plan draws nothing.
-      order_version: Which order a seed means; see `order.Order`.
+      order_version: See `permutation.Order`.
     """
 
     dataset: str
@@ -42,34 +42,31 @@ class State:
 
     @property
     def identity(self) -> str:
-        """What decides the order, as text: states of mixtures hold a hash of it."""
+        """What determines the order, as text; states of mixtures contain a hash of it."""
         named = (self.dataset, self.split, self.content, self.order)
         names = ("dataset", "split", "content", "order")
         return json.dumps({**dict(zip(names, named, strict=True)), "epoch": 0, "position": 0})
 
     @property
     def is_shuffled(self) -> bool:
-        """Whether each epoch has an order of its own."""
+        """Whether each epoch has a different order."""
         return self.order.startswith("seed ")
 
     def following(self, epochs: int | None) -> "State":
-        """Returns where the iteration after this one begins.
+        """Returns where the next iteration begins.
 
         Args:
-          epochs: How many epochs an iteration has: the first one those from 0, the next one as many
-            again. None if it has no end; the next one then begins an epoch later.
+          epochs: The number of epochs in an iteration. None for no end: the next iteration then
+            begins one epoch later.
         """
         epoch = self.epoch + 1 if epochs is None else (self.epoch // epochs + 1) * epochs
         return dataclasses.replace(self, epoch=epoch, position=0)
 
     def check(self, other: "State") -> None:
-        """Sees that both are positions in the same order.
-
-        Args:
-          other: What this is to be a position in.
+        """Checks that this is a position in the same order as another one.
 
         Raises:
-          PlanError: They are not; the message says what differs.
+          PlanError: It is not; the message says what differs.
         """
         differing = [
             name
@@ -87,15 +84,14 @@ class State:
             )
 
     def _fix(self, other: "State", differing: list[str]) -> str:
-        """Returns what to do about a position in another order."""
         if self.order_version == 1 and self.order.endswith(", seed None"):
             return (
-                "finish the epoch with the release of my_datasets that saved the position, or leave"
-                " state out and begin anew: mixtures were not shuffled with seed=None then"
+                "finish the epoch with the release of my_datasets that saved the position, which "
+                "did not shuffle mixtures with seed=None; or leave state out to start over"
             )
         if differing == ["order"] and None is not self.seed != other.seed:
             return f"give seed={self.seed}, that of the position, or leave state out"
-        return "use the version, split, shuffle and seed of then, or leave state out"
+        return "use the version, split, shuffle and seed of the saved position, or leave state out"
 
     def to_json(self) -> str:
         """Returns the state as a short text."""
@@ -106,7 +102,7 @@ class State:
         """Returns the state that `to_json` wrote, in this version of the package or an earlier one.
 
         Raises:
-          PlanError: The text is none, or of a later version.
+          PlanError: The text is not a state, or a later version wrote it.
         """
         try:
             given = json.loads(text)
@@ -121,21 +117,20 @@ class State:
         except (TypeError, ValueError, KeyError) as error:
             raise PlanError(
                 explain(
-                    f"The text is no saved position: {error}",
+                    f"The text is not a saved position: {error}",
                     "Expected what State.to_json wrote, in this version of my_datasets or before",
-                    fix="use that version, or begin anew",
+                    fix="use the version that saved it, or leave state out to start over",
                 )
             ) from error
 
 
 class Iterations:
-    """Says where each iteration begins: at the epoch after those of the one before it.
+    """Tracks where the next iteration begins: after the epochs of the previous one.
 
-    It does not matter how far that one came, so all hosts begin at the same epochs.
+    It does not matter how far that one got, so all hosts begin at the same epochs.
     """
 
     def __init__(self, first: State, epochs: int | None) -> None:
-        """Takes where the first one begins, and how many epochs each has; None for no end."""
         self._next, self._epochs = first, epochs
         self._lock = threading.Lock()
 
@@ -145,28 +140,28 @@ class Iterations:
         return self._next
 
     def begin(self) -> State:
-        """Returns where an iteration begins that begins now."""
+        """Begins an iteration, and returns its start."""
         with self._lock:
             found, self._next = self._next, self._next.following(self._epochs)
             return found
 
     def set_epoch(self, epoch: int) -> None:
-        """Lets the next iteration begin at an epoch.
+        """Makes the next iteration begin at this epoch.
 
         Raises:
           InvalidOptionError: No iteration begins there.
         """
         number = count_in(epoch)
         if number is None or number % (self._epochs or 1):
+            several = self._epochs is not None and self._epochs > 1
             raise InvalidOptionError(
                 explain(
                     f"set_epoch({epoch!r}): no iteration begins there.",
-                    f"An iteration has {self._epochs} epochs: the first one those from 0"
-                    if self._epochs and self._epochs > 1 else "Expected a number, from 0",
-                    fix=f"give a multiple of {self._epochs}, or epochs=1"
-                    if self._epochs and self._epochs > 1 else "give such a number",
+                    f"Expected: a {f'multiple of {self._epochs}' if several else 'whole number'}, "
+                    "from 0",
+                    fix="give such a number" + (", or epochs=1" if several else ""),
                 )
-            )  # fmt: skip
+            )
         with self._lock:
             self._next = dataclasses.replace(self._next, epoch=number, position=0)
 
@@ -175,7 +170,7 @@ class Iterations:
 
 
 def count_in(value: Any) -> int | None:
-    """Returns a whole number from 0, of Python, NumPy or a framework; None if it is none."""
+    """Returns a whole number from 0, of Python, NumPy or a framework; None for anything else."""
     given = value.numpy() if hasattr(value, "numpy") else value
     if isinstance(given, bool):
         return None
@@ -187,9 +182,9 @@ def count_in(value: Any) -> int | None:
 
 
 def _of_first_version(given: dict[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a state that was saved before states had a seed and a version.
+    """Converts a state saved before states had a seed and a version.
 
-    A seed of None was that of no shuffling then, and negative ones were taken modulo 2^64.
+    At that time, None as a seed meant no shuffling, and negative seeds were taken modulo 2^64.
     """
     order = re.sub(r"^seed None(, \d+ shards)?(, )?", "", given["order"]) or _AS_STORED
     order = re.sub(r"seed (-\d+)", lambda it: f"seed {int(it[1]) % _WORD}", order)

@@ -32,7 +32,7 @@ from my_datasets.input_pipeline.plan.stages import (
     Tokenize,
 )
 
-# Stages that are about batches, not about single examples.
+# Stages that concern batches, not single examples.
 _OF_BATCHES = (Batch, Repeat, Prefetch, Shard)
 
 
@@ -55,30 +55,19 @@ def mix(
 ) -> Plan:
     """Returns the plan of a mixture of datasets, each with its share of every batch.
 
-    A dataset of which all examples were given begins an epoch of its own; one of which some are
-    left when an epoch of the mixture ends goes on with them in the next.
+    A dataset that runs out of examples begins an epoch of its own; one that has some left when the
+    mixture's epoch ends continues with them in the next.
 
-    Args:
-      parts: Prepared datasets, or plans for them: those say which split, features and order. Of
-        their batches, epochs and hosts nothing is taken.
-      weights: How often examples of each come; None for as often as they are many.
-      temperature: Above 1, weights become more alike: they are raised to the power of 1 /
-        temperature.
-      stop: When an epoch ends: `"first"`, when all examples of one dataset were given, or `"all"`,
-        when those of each were.
-      batch_size: As for `plan`.
-      seed: As for `plan`; also of parts that are no plans.
-      epochs: As for `plan`.
-      shard: As for `plan`.
-      remainder: As for `plan`.
-      drop_remainder: As for `plan`.
-      workers: As for `plan`.
-      prefetch: As for `plan`.
-      memory: As for `plan`.
+    `parts` are prepared datasets, or plans, which choose split, features and order; the batches,
+    epochs and hosts of those plans are ignored. `weights` are their relative frequencies, by
+    default their sizes; a `temperature` above 1 makes weights more alike, by raising them to the
+    power of 1 / temperature. An epoch ends when `"first"`, one dataset, or `"all"` of them have
+    yielded all their examples: `stop`. All other options are those of `plan`; `seed` applies also
+    to parts that are not plans.
 
     Raises:
-      PlanError: Their examples have different features.
-      InvalidOptionError: A value makes no sense, or the memory is too little.
+      PlanError: The datasets have different features.
+      InvalidOptionError: An option is not valid, or there is too little memory.
     """
     part = None if shard is None else host_part(shard, remainder)
     is_drawn = seed is None
@@ -89,39 +78,46 @@ def mix(
     ]
     if not plans or any(one.get(Mix) is not None for one in plans):
         raise InvalidOptionError(
-            explain(f"{len(plans)} plans, or mixtures of them, cannot be mixed.",
-                    fix="give plans of one dataset each")
-        )  # fmt: skip
+            explain(
+                "An empty list, or plans of mixtures, cannot be mixed.",
+                fix="give plans of one dataset each",
+            )
+        )
     of_examples = [
         tuple(stage for stage in one.stages if not isinstance(stage, _OF_BATCHES)) for one in plans
     ]
     if any(one.the(Read).held is not None for one in plans):
         raise InvalidOptionError(
             explain(
-                "Datasets in an object store cannot be mixed: shards of each would come and go.",
-                fix="copy them here",
+                "Datasets in an object store cannot be mixed: reading would evict their shards "
+                "again and again.",
+                fix="copy them to this machine",
             )
         )
     if len({tuple(_contents(one)) for one in plans}) > 1:
         raise InvalidOptionError(
-            explain("The plans have different tokenizers.", fix="give all the same one")
+            explain("The plans have different tokenizers.", fix="give all plans the same one")
         )
     budget = Budget.of(memory)
     for one in plans:
         budget = budget.without(one.get(Cache))
     if budget.size <= 0:
         raise InvalidOptionError(
-            explain("The caches of the plans take all the memory.", fix="give more, or no caches")
+            explain(
+                "The caches of the plans take all the memory.",
+                fix="give more memory=, or plans without caches",
+            )
         )
     sizes = [opened_for_inspection(stages)[1].size for stages in of_examples]
     found = Mix(
         tuple(of_examples), mixing.shares(sizes, weights, temperature), stop, seed, is_drawn
     )
-    # What is done to whole batches is the same for all.
     decodes = [one.the(Decode) for one in plans]
     if len({decode.image_dtype for decode in decodes}) > 1:
         raise InvalidOptionError(
-            explain("The plans give images of different types.", fix="give all one image_dtype")
+            explain(
+                "The plans have images of different types.", fix="give all the same image_dtype"
+            )
         )
     batch = Batch(batch_size, drop_remainder)
     of_host = [] if part is None else [part]
@@ -130,7 +126,7 @@ def mix(
 
 
 def _drawn(of: Plan, is_drawn: bool) -> Plan:
-    """Returns a plan that says whether its seed, that of the mixture, was drawn at random."""
+    """Records in a plan whether the mixture's seed, which it uses, was drawn at random."""
     return Plan(
         tuple(
             dataclasses.replace(one, is_drawn=is_drawn) if isinstance(one, Shuffle) else one

@@ -1,4 +1,4 @@
-"""What single options may be: a rule for each kind of value, which returns it as it is used."""
+"""Rules that validate single options and convert them to the values that are used."""
 
 import math
 import os
@@ -15,18 +15,18 @@ from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.printable import PrintableError
 
-# Returns an option's value as it is used; it is given the option's name, and the value.
-Rule = Callable[[str, Any], Any]
+# Takes an option's name and its value; returns the value to use.
+Rule = Callable[[str, object], object]
 _SHOWN = 60
 _MOST_AT_ONCE = 2**31 - 1
 
 
 class OptionError(PrintableError):
-    """A value that an option cannot have; the arguments are what is expected, and how to fix it."""
+    """An invalid value; the arguments are what is expected, and how to fix it."""
 
 
-def shown(value: Any) -> str:
-    """Returns a value as messages show it: cut off, if it is long."""
+def shown(value: object) -> str:
+    """Returns a value for a message, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
@@ -39,17 +39,12 @@ def whole(
     also: Sequence[int] = (),
     words: Sequence[str] = (),
 ) -> Rule:
-    """Returns the rule for a whole number.
+    """Returns the rule for a whole number within bounds, or one of other numbers or words.
 
-    Args:
-      least: The least that it may be.
-      most: The most that it may be; None for no bound.
-      none: What None means, if it may be.
-      also: Other numbers that it may be.
-      words: What it may be in place of a number.
+    If None is valid, `none` says what it means.
     """
 
-    def rule(option: str, value: Any) -> Any:
+    def rule(option: str, value: object) -> object:
         if (value is None and none) or (isinstance(value, str) and value in words):
             return value
         if isinstance(value, Integral) and not isinstance(value, bool):
@@ -69,9 +64,9 @@ def whole(
     return rule
 
 
-def number_in(value: Any) -> int | None:
-    """Returns the whole number that is meant; None if there is none."""
-    if np.ndim(value) == 0 and hasattr(value, "item"):  # NumPy's, PyTorch's
+def number_in(value: object) -> int | None:
+    """Returns the whole number that a value stands for; None if there is none."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # of NumPy or PyTorch
         value = value.item()
     if isinstance(value, bool):
         return None
@@ -87,16 +82,9 @@ def number_in(value: Any) -> int | None:
 def real(
     least: float, most: float = math.inf, *, above: bool = False, words: tuple[str, ...] = ()
 ) -> Rule:
-    """Returns the rule for a number.
+    """Returns the rule for a number within bounds, or a word; `above` excludes the lower bound."""
 
-    Args:
-      least: The least that it may be.
-      most: The most that it may be.
-      above: Whether it must be above the least.
-      words: What it may be in place of a number.
-    """
-
-    def rule(option: str, value: Any) -> Any:
+    def rule(option: str, value: object) -> object:
         if isinstance(value, str) and value in words:
             return value
         if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
@@ -111,8 +99,8 @@ def real(
     return rule
 
 
-def batch_size(option: str, value: Any) -> Any:
-    """The rule for how many examples make a batch."""
+def batch_size(option: str, value: object) -> object:
+    """The rule for batch_size."""
     if value is None:
         raise OptionError(
             "a whole number from 1",
@@ -122,9 +110,9 @@ def batch_size(option: str, value: Any) -> Any:
 
 
 def flag(none: str = "") -> Rule:
-    """Returns the rule for True or False; `none` is what None means, if it may be."""
+    """Returns the rule for True or False; if None is valid, `none` says what it means."""
 
-    def rule(option: str, value: Any) -> Any:
+    def rule(option: str, value: object) -> object:
         if isinstance(value, bool) or (value is None and none):
             return value
         if type(value).__name__ in ("bool_", "bool"):  # NumPy's
@@ -139,9 +127,9 @@ def flag(none: str = "") -> Rule:
 
 
 def choice(*names: str, none: bool = False) -> Rule:
-    """Returns the rule for one of some texts, or None, if it may be."""
+    """Returns the rule for one of several texts, and for None if it is valid."""
 
-    def rule(option: str, value: Any) -> Any:
+    def rule(option: str, value: object) -> object:
         if (value is None and none) or (isinstance(value, str) and value in names):
             return value
         expected = ", ".join([*map(repr, names), *(["None"] if none else [])])
@@ -155,8 +143,8 @@ def choice(*names: str, none: bool = False) -> Rule:
     return rule
 
 
-def pair(option: str, value: Any) -> Any:
-    """The rule for a size of images."""
+def pair(option: str, value: object) -> object:
+    """The rule for the size of images."""
     if value is None:
         return None
     found = _numbers(value, Integral)
@@ -167,8 +155,8 @@ def pair(option: str, value: Any) -> Any:
     raise OptionError("(height, width), two whole numbers of pixels", fix)
 
 
-def shard(option: str, value: Any) -> Any:
-    """The rule for the part of one host."""
+def shard(option: str, value: object) -> object:
+    """The rule for a host's part."""
     if value is None or (isinstance(value, str) and value == "auto"):
         return value
     found = _numbers(value, Integral)
@@ -177,13 +165,13 @@ def shard(option: str, value: Any) -> Any:
     hosts = number_in(value) or 2
     raise OptionError(
         "(index, count), 'auto' or None",
-        "use 'auto', or give the number of this host, from 0, and how many there are: "
+        "use 'auto', or give the number of this host, from 0, and the number of hosts: "
         f"{option}=(0, {hosts})",
     )
 
 
-def parts_of_area(option: str, value: Any) -> Any:
-    """The rule for the least and the most of an image's area."""
+def parts_of_area(option: str, value: object) -> object:
+    """The rule for the smallest and largest fraction of an image's area."""
     found = _numbers(value, Real)
     if len(found) == 2 and 0 < found[0] <= found[1] <= 1:
         return tuple(map(float, found))
@@ -192,19 +180,19 @@ def parts_of_area(option: str, value: Any) -> Any:
     )
 
 
-def numbers_above_0(option: str, value: Any) -> Any:  # noqa: ARG001 - as all rules
+def numbers_above_0(option: str, value: object) -> object:  # noqa: ARG001 - as all rules
     """The rule for weights."""
     found = _numbers(value, Real)
     if value is None or (found and all(math.isfinite(one) and one > 0 for one in found)):
         return None if value is None else found
     raise OptionError(
         "a list with a number above 0 for each dataset",
-        "give such numbers, and leave out datasets that are not wanted",
+        "give such numbers, and leave out datasets that you do not want",
     )
 
 
-def _numbers(value: Any, kind: type) -> list[Any]:
-    """Returns a list's numbers as Python's own; none if it is no list, or not of such numbers."""
+def _numbers(value: object, kind: type) -> list[Any]:
+    """Returns a list's numbers as Python's own; empty if it is not a list of such numbers."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
@@ -214,11 +202,11 @@ def _numbers(value: Any, kind: type) -> list[Any]:
     return found if are_fit else []
 
 
-def missing(option: str, value: Any) -> Any:
-    """The rule for what stands for missing values."""
+def missing(option: str, value: object) -> object:
+    """The rule for the value of missing features."""
     if isinstance(value, str) and value in ("tfds", "mask"):
         return value
-    expected = "'tfds', 'mask', or what stands for missing values by the feature's name"
+    expected = "'tfds', 'mask', or the value to use for each feature's missing values"
     if isinstance(value, Mapping) and value and all(isinstance(one, str) for one in value):
         found = {
             str(name): one.item() if isinstance(one, np.generic) else one
@@ -234,7 +222,7 @@ def missing(option: str, value: Any) -> Any:
     raise OptionError(expected, f"use {option}={near!r}, or {option}={{'age': -1}}")
 
 
-def columns(option: str, value: Any) -> Any:
+def columns(option: str, value: object) -> object:
     """The rule for names of features."""
     expected = "a list of names of features; or None for all"
     if isinstance(value, str):
@@ -244,7 +232,7 @@ def columns(option: str, value: Any) -> Any:
         return None
     if isinstance(value, Mapping | bytes) or not isinstance(value, Iterable):
         raise OptionError(expected, f"give {option}=['image', 'label']")
-    # Sets come in another order in each process.
+    # The order of a set differs between processes.
     found = sorted(value, key=str) if isinstance(value, set | frozenset) else list(value)
     wrong = [one for one in found if not isinstance(one, str)]
     if wrong or not found:
@@ -256,7 +244,7 @@ def columns(option: str, value: Any) -> Any:
     return names
 
 
-def split(option: str, value: Any) -> Any:
+def split(option: str, value: object) -> object:
     """The rule for a split or slice."""
     if isinstance(value, str):
         return str(value)
@@ -269,7 +257,7 @@ def split(option: str, value: Any) -> Any:
     raise OptionError(expected, "give one split, and call FUNCTION once for each")
 
 
-def memory(option: str, value: Any) -> Any:
+def memory(option: str, value: object) -> object:
     """The rule for a size in bytes."""
     expected = "bytes, or a size such as '500M' or '4GiB'"
     if value is None:
@@ -285,9 +273,9 @@ def memory(option: str, value: Any) -> Any:
 
 
 def of_types(*types: type, expected: str, fix: str) -> Rule:
-    """Returns the rule for values of some types, or None."""
+    """Returns the rule for None, and values of these types."""
 
-    def rule(option: str, value: Any) -> Any:  # noqa: ARG001 - as all rules
+    def rule(option: str, value: object) -> object:  # noqa: ARG001 - as all rules
         if value is None or (isinstance(value, types) and not isinstance(value, bool)):
             return value
         raise OptionError(expected, fix)
@@ -295,19 +283,17 @@ def of_types(*types: type, expected: str, fix: str) -> Rule:
     return rule
 
 
-def state(option: str, value: Any) -> Any:
+def state(option: str, value: object) -> object:
     """The rule for a saved position."""
     if value is None or isinstance(value, State):
         return value
     if isinstance(value, str | bytes):
         return State.from_json(value.decode() if isinstance(value, bytes) else value)
-    raise OptionError(
-        "a State, or the text of one", f"give {option}=pipeline.state_after(steps)"
-    )  # fmt: skip
+    raise OptionError("a State, or the text of one", f"give {option}=pipeline.state_after(steps)")
 
 
-def augment(option: str, value: Any) -> Any:
-    """The rule for what changes images."""
+def augment(option: str, value: object) -> object:
+    """The rule for an augmentation."""
     if value is None or (callable(value) and hasattr(value, "numbers") and hasattr(value, "draws")):
         return value
     if hasattr(value, "draws"):
@@ -320,8 +306,8 @@ def augment(option: str, value: Any) -> Any:
     )  # fmt: skip
 
 
-def tokenizer(option: str, value: Any) -> Any:
-    """The rule for files of tokenizers."""
+def tokenizer(option: str, value: object) -> object:
+    """The rule for the files of tokenizers."""
     expected = "{feature: file of its tokenizer}"
     if isinstance(value, Mapping) and value:
         for name, path in value.items():
@@ -334,7 +320,7 @@ def tokenizer(option: str, value: Any) -> Any:
     raise OptionError(expected, f"give {option}={{'text': {path!r}}}")
 
 
-def reference(option: str, value: Any) -> Any:  # noqa: ARG001 - as all rules
+def reference(option: str, value: object) -> object:  # noqa: ARG001 - as all rules
     """The rule for a dataset."""
     if isinstance(value, str | os.PathLike | DatasetReference | Plan):
         return value
@@ -346,8 +332,8 @@ def reference(option: str, value: Any) -> Any:  # noqa: ARG001 - as all rules
     raise OptionError(expected, "give FUNCTION('digits'); my-datasets list shows what is prepared")
 
 
-def no_plan(option: str, value: Any) -> Any:
-    """The rule for a dataset where no plan will do."""
+def no_plan(option: str, value: object) -> object:
+    """The rule for a dataset where a plan is not accepted."""
     if isinstance(value, Plan):
         raise OptionError(
             "a dataset's name such as 'digits:1.*.*', or the directory of a prepared version",
@@ -356,8 +342,8 @@ def no_plan(option: str, value: Any) -> Any:
     return reference(option, value)
 
 
-def name_to_load(option: str, value: Any) -> Any:
-    """The rule for a dataset that TFDS loads, which is none by its directory."""
+def name_to_load(option: str, value: object) -> object:
+    """The rule for a dataset that TFDS loads, which needs a name."""
     if isinstance(value, os.PathLike):
         raise OptionError(
             "a dataset's name such as 'digits:1.*.*'",
@@ -367,8 +353,8 @@ def name_to_load(option: str, value: Any) -> Any:
     return no_plan(option, value)
 
 
-def parts(option: str, value: Any) -> Any:
-    """The rule for what is mixed."""
+def parts(option: str, value: object) -> object:
+    """The rule for the datasets of a mixture."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [reference(option, one) for one in value]
     raise OptionError("a list of datasets or plans", f"give FUNCTION([{shown(value)}, ...])")

@@ -1,4 +1,4 @@
-"""What the options of `pipeline`, `batches` and others may be: checked before anything is read."""
+"""Checks the options of `pipeline`, `batches` and others before any data is read."""
 
 import functools
 import inspect
@@ -20,7 +20,7 @@ from my_datasets.input_pipeline.plan.stages import CropKind, Remainder, Stop, Un
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _C = TypeVar("_C", bound=Callable[..., Any])
-# What others call it.
+# Names of other libraries for our options.
 _CALLED = {
     "batch": "batch_size", "bs": "batch_size", "num_epochs": "epochs", "repeat": "epochs",
     "num_workers": "workers", "num_threads": "workers", "num_parallel_calls": "workers",
@@ -38,12 +38,12 @@ _CALLED = {
 def checked(
     *more: type, called: str = "", also: Mapping[str, Rule] | None = None
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Returns a decorator: the function's options are checked first, and errors name the function.
+    """Returns a decorator that checks a function's options; errors name the function.
 
     Args:
-      *more: A `TypedDict` of the options that the function takes beside its own.
+      *more: `TypedDict`s of the options in the function's `**options`.
       called: The function's name, as users write it after `my_datasets.`; by default its own.
-      also: Rules for options that it alone has.
+      also: Rules for options of this function only.
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -72,7 +72,7 @@ def checked(
                 )
                 return function(*given, **found)
             except MyDatasetsError as error:
-                # The function that the user called, not those that it calls in turn.
+                # Name the function that the user called, not those that it calls in turn.
                 said = "Raised by my_datasets."
                 error.__notes__ = [
                     one for one in getattr(error, "__notes__", []) if not one.startswith(said)
@@ -86,12 +86,7 @@ def checked(
 
 
 def checked_call(called: str, **known: Rule) -> Callable[[_C], _C]:
-    """Returns a decorator of a function, or class, that takes no dataset: as `checked`.
-
-    Args:
-      called: Its name, as users write it after `my_datasets.`
-      **known: The rules for its arguments, by their names.
-    """
+    """As `checked`, for a function or class that takes no dataset, with the rules it needs."""
 
     def decorate(function: _C) -> _C:
         is_class = isinstance(function, type)
@@ -118,10 +113,10 @@ def checked_call(called: str, **known: Rule) -> Callable[[_C], _C]:
 
 
 def _misnamed(
-    called: str, names: Sequence[str], given: Mapping[str, Any], error: TypeError
+    called: str, names: Sequence[str], given: Mapping[str, object], error: TypeError
 ) -> UnknownOptionError:
     unknown = [name for name in given if name not in names]
-    problem = f"has no option {unknown[0]}=." if unknown else f"is called wrongly: {error}."
+    problem = f"has no option {unknown[0]}=." if unknown else f"has wrong arguments: {error}."
     return UnknownOptionError(
         explain(
             f"{called}(...) {problem}",
@@ -135,8 +130,8 @@ def _check_names(
     function: str,
     positional: Sequence[str],
     known: Sequence[str],
-    args: Sequence[Any],
-    given: Mapping[str, Any],
+    args: Sequence[object],
+    given: Mapping[str, object],
 ) -> None:
     first, names = positional[0], " and ".join(positional)
     if len(args) > len(positional):
@@ -148,26 +143,18 @@ def _check_names(
         before = before.removesuffix(f", {value}")
         raise UnknownOptionError(
             explain(
-                f"{function}(...) takes only the {names} by position, and {len(args)} are given.",
+                f"{function}(...) takes only the {names} by position, not {len(args)} arguments.",
                 fix="give them as a list: mix([...])" if function == "mix"
                 else f"name the others: {function}({before}, {option}={value})",
             )
         )  # fmt: skip
     if not args and first not in given:
-        raise UnknownOptionError(
-            explain(
-                f"{function}() needs a dataset.",
-                fix=f"name one that is prepared: {function}('digits')",
-            )
-        )
-    absent = [one for one in positional[len(args) :] if one not in given]
+        fix = f"name one that is prepared: {function}('digits')"
+        raise UnknownOptionError(explain(f"{function}() needs a dataset.", fix=fix))
+    see = f"see help(my_datasets.{function})"
+    absent = " and ".join(one for one in positional[len(args) :] if one not in given)
     if absent:
-        raise UnknownOptionError(
-            explain(
-                f"{function}(...) needs {' and '.join(absent)}, too.",
-                fix=f"see help(my_datasets.{function})",
-            )
-        )
+        raise UnknownOptionError(explain(f"{function}(...) also needs {absent}.", fix=see))
     for option in given:
         if option in known or option in positional:
             continue
@@ -180,27 +167,27 @@ def _check_names(
             explain(
                 f"{function}(...) has no option {option}=.",
                 elsewhere or meant or f"Its options: {', '.join(known)}",
-                fix=f"see help(my_datasets.{function})",
+                fix=see,
             )
         )
 
 
-def _check_beside_plan(function: str, more: Sequence[type], given: Mapping[str, Any]) -> None:
+def _check_beside_plan(function: str, more: Sequence[type], given: Mapping[str, object]) -> None:
     own = {option for one in more for option in one.__annotations__}
-    # A loader's processes are no part of a plan.
+    # A loader's processes are not part of a plan.
     own -= {"workers"} if function == "torch_loader" else set()
     taken = [option for option in given if option in own]
     if taken:
         raise UnknownOptionError(
             explain(
-                f"{function}(plan, ...): a plan has its options already; not taken: "
-                f"{', '.join(taken)}",
+                f"{function}(plan, ...): a plan already has its options; remove "
+                f"{', '.join(taken)}.",
                 fix=f"give them to plan(...), or give {function} the dataset's name",
             )
         )
 
 
-def _checked(function: str, option: str, value: Any, rule: Rule | None) -> Any:
+def _checked(function: str, option: str, value: object, rule: Rule | None) -> object:
     if rule is None:
         return value
     try:
@@ -263,11 +250,11 @@ _RULES: dict[str, Rule] = {
 }
 
 
-def _any(option: str, value: Any) -> Any:  # noqa: ARG001 - as all rules
+def _any(option: str, value: object) -> object:  # noqa: ARG001 - as all rules
     return value
 
 
-# `load` takes what `tfds.load` does.
+# `load` accepts the same as `tfds.load`.
 _RULES_OF: dict[str, dict[str, Rule]] = {
     "load": {
         "reference": rules.name_to_load,

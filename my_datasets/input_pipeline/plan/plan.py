@@ -1,4 +1,4 @@
-"""The plan of an input pipeline: what will be done, before anything is."""
+"""The plan of an input pipeline: an immutable list of stages."""
 
 import dataclasses
 import hashlib
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from my_datasets.core.value_types import Json
 from my_datasets.errors import PlanError, explain
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.stages import (
@@ -24,23 +25,19 @@ from my_datasets.records import shard_provider
 from my_datasets.storage import addresses
 
 _FORMAT = 1
-# Of a hash, in a saved position.
+# Digits of a hash in a saved position.
 _SHOWN = 12
 _S = TypeVar("_S", bound=Stage)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The stages of an input pipeline, in the order of the data's way.
-
-    Attributes:
-      stages: The stages.
-    """
+    """The stages of an input pipeline, in the order in which data flows through them."""
 
     stages: tuple[Stage, ...]
 
     def explain(self) -> str:
-        """Returns what each stage does, a line each."""
+        """Returns a description with one line per stage."""
         width = max(len(type(stage).__name__) for stage in self.stages)
         return "\n".join(
             f"{type(stage).__name__.lower():<{width}}  {stage.explain()}" for stage in self.stages
@@ -58,18 +55,18 @@ class Plan:
         found = self.get(kind)
         if found is None:
             raise PlanError(
-                explain(f"The plan has no stage {kind.__name__.lower()!r}.", fix="make it anew")
+                explain(f"The plan has no stage {kind.__name__.lower()!r}.", fix="make a new plan")
             )
         return found
 
     @property
     def beginning(self) -> State:
-        """The state before the first batch: it names all that decides the order of the examples."""
+        """The state before the first batch; it names all that determines the order of examples."""
         orders = [stage.order for stage in self.stages if stage.order]
         mix = self.get(Mix)
         if mix is not None:
             parts = [Plan(part).beginning for part in mix.parts]
-            # Short, of however many parts.
+            # A hash stays short for any number of parts.
             content = hashlib.sha256("\n".join(part.identity for part in parts).encode())
             names = f"{len(parts)} datasets, {parts[0].dataset} the first"
             return State(
@@ -77,7 +74,7 @@ class Plan:
             )
         read = self.the(Read)
         if self.get(Pack) or self.get(Bucket):
-            # Lengths in tokens decide what comes.
+            # Lengths in tokens determine the order.
             some = [stage for stage in self.stages if isinstance(stage, Tokenize)]
             orders += [f"tokens {stage.content[:_SHOWN]}" for stage in some]
         order = ", ".join(orders) or "as stored"
@@ -85,7 +82,7 @@ class Plan:
 
     @property
     def _seed(self) -> int | None:
-        """The seed of what is drawn; None if nothing is."""
+        """The seed; None if the plan draws nothing."""
         shuffle, bucket, decode = self.get(Shuffle), self.get(Bucket), self.get(Decode)
         if shuffle is not None and shuffle.seed is not None:
             return shuffle.seed
@@ -94,26 +91,26 @@ class Plan:
         return decode.seed if decode is not None and decode.crop == "random" else None
 
     def resumed(self, state: State) -> "Plan":
-        """Returns the plan with the seed of a saved position, if its own was drawn at random."""
+        """Returns the plan with a saved position's seed, if its own was drawn at random."""
         if state.seed is None or state.seed == self.beginning.seed:
             return self
         return Plan(_with_seed(self.stages, state.seed))
 
     @property
-    def attachments(self) -> dict[str, dict[str, Any]]:
-        """Where shards come from that are not in the directories of versions; see `on_demand`."""
+    def attachments(self) -> dict[str, dict[str, Json]]:
+        """The sources of shards that are fetched on demand; see `shard_provider.attachments`."""
         mix = self.get(Mix)
         parts = mix.parts if mix is not None else (self.stages,)
         reads = [stage for part in parts for stage in part if isinstance(stage, Read)]
         paths = [read.path for read in reads if read.held and not addresses.is_remote(read.path)]
         return shard_provider.attachments(paths)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Takes along what another process needs to read what this machine attached."""
+    def __reduce__(self) -> tuple[object, ...]:
+        """Includes what another process needs to read releases attached on this machine."""
         return _received, (self.stages, self.attachments)
 
     def to_json(self) -> str:
-        """Returns the plan as JSON, from which `from_json` makes it again."""
+        """Returns the plan as JSON, for `from_json`."""
         stages = [_written(stage) for stage in self.stages]
         return json.dumps({"format": _FORMAT, "stages": stages}, indent=2)
 
@@ -122,7 +119,7 @@ class Plan:
         """Returns the plan that `to_json` wrote.
 
         Raises:
-          PlanError: The text is none, or of a later version of this package.
+          PlanError: The text is not a plan, or a later version of this package wrote it.
         """
         try:
             given = json.loads(text)
@@ -132,18 +129,18 @@ class Plan:
         except (KeyError, TypeError, ValueError) as error:
             raise PlanError(
                 explain(
-                    f"The text is no plan: {error}",
+                    f"The text is not a plan: {error}",
                     f"Expected what Plan.to_json wrote, format {_FORMAT}",
-                    fix="make the plan anew",
+                    fix="make a new plan",
                 )
             ) from error
 
 
 def _with_seed(stages: tuple[Stage, ...], seed: int) -> tuple[Stage, ...]:
-    """Returns stages with another seed in place of one that was drawn at random."""
+    """Replaces a seed that was drawn at random."""
     mix = next((one for one in stages if isinstance(one, Mix)), None)
     if mix is not None:
-        # Parts that drew seeds of their own keep them: a saved position does not know those.
+        # Parts that drew seeds of their own keep them: a saved position does not contain those.
         parts = tuple(
             _with_seed(part, seed)
             if any(isinstance(one, Decode) and one.seed == mix.seed for one in part) else part
@@ -166,16 +163,15 @@ def _received(stages: tuple[Stage, ...], attachments: Mapping[str, Mapping[str, 
 
 
 def _written(value: Any) -> Any:
-    """Returns a stage, or a value of one, as JSON has it."""
+    """Returns a stage, or one of its values, as JSON."""
     if dataclasses.is_dataclass(value):
         fields = {one.name: _written(getattr(value, one.name)) for one in dataclasses.fields(value)}
         return {"stage": type(value).__name__.lower(), **fields}
     return [_written(one) for one in value] if isinstance(value, tuple) else value
 
 
-def _read(given: Any) -> Any:
-    """Returns what `_written` wrote."""
-    if isinstance(given, Mapping):
-        kind = KINDS[given["stage"]]
+def _read(given: Json) -> Any:
+    if isinstance(given, dict):
+        kind = KINDS[str(given["stage"])]
         return kind(**{name: _read(value) for name, value in given.items() if name != "stage"})
     return tuple(_read(one) for one in given) if isinstance(given, list) else given

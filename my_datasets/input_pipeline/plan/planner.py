@@ -37,9 +37,9 @@ from my_datasets.input_pipeline.transform import text
 from my_datasets.resolving.resolve_prepared import Reference
 from my_datasets.storage import addresses
 
-# Batches out of which those of similar length are made.
+# The default bucket_window, in batches.
 _WINDOW = 64
-# How the names of splits begin that are evaluated on.
+# Prefixes of the names of splits for evaluation.
 _NOT_SHUFFLED = ("test", "val", "dev", "eval")
 
 
@@ -81,64 +81,64 @@ def plan(
 
     Args:
       reference: For example `"digits"` or `"digits:1.*.*"`; or a prepared version's directory.
-      split: A split or slice such as `"train[:80%]"`, or TFDS's `ReadInstruction`, or one of what
-        `tfds.even_splits` returns.
-      batch_size: How many examples make a batch.
-      shuffle: Whether each epoch has an order of its own: a permutation of all examples. None to
-        shuffle unless each part of the split has a name that begins with `test`, `val`, `dev` or
+      split: A split or slice such as `"train[:80%]"`, a TFDS `ReadInstruction`, or an item of
+        `tfds.even_splits`.
+      batch_size: The number of examples in a batch.
+      shuffle: Whether to give each epoch an order of its own, a permutation of all examples. None
+        to shuffle unless the name of every part of the split begins with `test`, `val`, `dev` or
         `eval`.
-      shuffle_window: Permute the examples of so many shards at a time, the shards being in an order
-        of their own in each epoch; None for all at once, and for 4 if they come when they are read:
-        from an object store, or of a release that is attached.
-      seed: Makes another order, from 0 to 2^64 - 1; None for a random one, which the plan and saved
-        positions name.
-      epochs: How many epochs an iteration has; the next one is of those after them. None for ever.
-      as_supervised: Give `(input, target)` in place of a dict; None to do so if the dataset
-        declares them, and no columns are chosen.
-      columns: The features that are wanted, by their names; others are not decoded.
-      image_size: (height, width) to which images are resized; None to leave them.
-      image_dtype: `"float32"` for images from 0 to 1; None to leave them as they are stored.
-      crop: `"center"` to take the largest part in the middle of images that has the shape of
-        `image_size`, `"random"` for a part at random, which is another one in each epoch; None for
-        the whole image, whatever becomes of its shape.
-      crop_area: The least and the most that a random part has of an image's area, of 1.
-      undecodable: `"fail"` for an error if an image cannot be decoded, or a record does not fit its
-        checksum; `"skip"` for the next example of the split in its place, a warning, and a count.
-        The record index finds the next one, also where a length is damaged. A shard that is cut
-        off is an error.
-      missing: What stands for missing values of optional features: `"tfds"` for what TFDS gives
-        (the least number of the type, minus infinity for float64, 0 for unsigned numbers, False,
-        an empty text); `"mask"` for 0, False or an empty text, and beside each such feature
-        another one, `NAME_is_missing`, of bools; or what stands for them by the feature's name:
-        `{"age": -1}`.
-      tokenizer: The feature of texts that becomes the numbers of its tokens, and the file of a
-        tokenizer: `{"text": "words.json"}`. See `my_datasets.text.train_tokenizer`.
-      pack: Make rows of so many tokens of the only feature, which is one of lists; a batch then has
-        `segments` and `positions` beside them: see `packing.PackedSource`.
+      shuffle_window: Shuffle the shards, and the examples of this many shards at a time. None to
+        shuffle all examples at once; or 4 shards at a time if shards are fetched on demand, from
+        an object store or for an attached release.
+      seed: From 0 to 2^64 - 1; None for a random one, which the plan and saved positions contain.
+      epochs: The number of epochs in an iteration; the next iteration continues after them. None
+        for no end.
+      as_supervised: Yield `(input, target)` instead of a dict; None to do so if the dataset
+        declares them and no columns are chosen.
+      columns: The names of the features to decode; None for all.
+      image_size: (height, width) to resize images to; None to leave their size.
+      image_dtype: `"float32"` for images from 0 to 1; None to leave their type.
+      crop: `"center"` for the largest central part of an image with the aspect ratio of
+        `image_size`, `"random"` for a random part, which differs in each epoch; None to distort
+        images to `image_size`.
+      crop_area: The smallest and the largest area of a random part, as fractions of the image's.
+      undecodable: What to do if an image cannot be decoded, or a record does not match its
+        checksum: `"fail"`, or `"skip"` to yield the next example of the split in its place, warn
+        and count. The record index finds the next one even if a length is damaged. A truncated
+        shard is always an error.
+      missing: The value of missing optional features: `"tfds"` for that of TFDS (the smallest
+        number of the type, minus infinity for float64, 0 for unsigned numbers, False, an empty
+        text); `"mask"` for 0, False or an empty text, and an additional bool feature
+        `NAME_is_missing` for each; or values by feature: `{"age": -1}`.
+      tokenizer: The text feature to replace by token ids, and a tokenizer's file:
+        `{"text": "words.json"}`. See `my_datasets.text.train_tokenizer`.
+      pack: Pack the only feature, lists of tokens, into rows of this length; batches then also
+        have `segments` and `positions`: see `packing.PackedSource`.
       pack_split: Whether a list may begin in one row and end in the next.
-      bucket_by: A feature of lists or texts: batches are of examples that are about as long.
-      bucket_window: Out of how many of an epoch's examples, in its order, they are chosen; None for
-        64 batches. Fewer are more alike in length, more are more alike in all else.
-      cache: Keep decoded examples for later epochs: `"memory"`, `"disk"`, `"none"`, or `"auto"` for
-        in memory if there is more than one epoch and they fit.
-      cache_dir: Where those on disk lie.
-      shard: (index, count): take this part of count equal ones, each of other examples; `"auto"`
-        for this process's part, as PyTorch, JAX or the environment tell.
+      bucket_by: A feature of lists or texts; each batch has examples of similar length.
+      bucket_window: The number of consecutive examples of an epoch from which such batches are
+        formed; None for 64 batches. Smaller windows mix more, larger ones match lengths better.
+      cache: Keep decoded examples for later epochs: `"memory"`, `"disk"`, `"none"`, or `"auto"` to
+        keep them in memory if there is more than one epoch and they fit.
+      cache_dir: The directory for `cache="disk"`.
+      shard: (index, count): take this one of count equal, disjoint parts; `"auto"` for this
+        process's part according to PyTorch, JAX or the environment.
       remainder: See `stages.Shard`.
-      drop_remainder: Leave an epoch's last batch out if it is smaller.
-      workers: How many threads, or processes, make batches; None for one for each core if there
-        are images, else one.
-      prefetch: How many pieces (a batch, or several small ones) are held ready; 0 to make each when
-        it is asked for, without threads. None for two.
-      memory: How much the batches held ready and the cache may take, in bytes or as `"4GiB"`; None
-        for half of what is free.
+      drop_remainder: Drop an epoch's last batch if it is smaller.
+      workers: The number of threads, or processes, that make batches; None for one per core if
+        there are images, else one.
+      prefetch: The number of pieces (a batch, or several small ones) held ready; 0 to make each
+        when it is requested, without threads. None for two.
+      memory: The limit for prefetched batches and the cache, in bytes or such as `"4GiB"`; None
+        for half of the free memory.
       data_dir: The data directory, which may be in an object store; TFDS's default if None.
-      shards_dir: Where shards of an object store lie while they are read: those of three windows.
-        A folder of the user's cache if None.
+      shards_dir: The directory for shards fetched from an object store, those of three windows at
+        a time; a folder of the user's cache if None.
 
     Raises:
-      NotPreparedError, SplitNotFoundError, FeatureError: There is no such thing.
-      InvalidOptionError: A value makes no sense, or the memory is too little.
+      NotPreparedError, SplitNotFoundError, FeatureError: The version, split or feature does not
+        exist.
+      InvalidOptionError: An option is not valid, or there is too little memory.
     """
     check_form(as_supervised=as_supervised, columns=columns)
     cache_dir = None if cache_dir is None else addresses.local_path(cache_dir, "cache_dir")
@@ -149,24 +149,25 @@ def plan(
     if columns is None and pack is not None and tokenizer:
         columns = tuple({one.partition("/")[0]: None for one in tokenizer})
     if pack is not None and bucket_by is not None:
-        raise InvalidOptionError(
-            explain("Rows of tokens have one length.", fix="give pack, or bucket_by")
-        )
+        raise _conflict("bucket_by has no effect with pack: all rows have one length.",
+                        "give pack, or bucket_by")  # fmt: skip
+    if pack is not None and shuffle_window is not None:
+        raise _conflict("shuffle_window has no effect with pack: rows are not stored in shards.",
+                        "leave shuffle_window out")  # fmt: skip
     if bucket_window is not None and bucket_by is None:
-        raise InvalidOptionError(
-            explain(
-                f"bucket_window={bucket_window} has no effect without bucket_by.",
-                fix="give bucket_by, too",
-            )
-        )
+        raise _conflict(f"bucket_window={bucket_window} has no effect without bucket_by.",
+                        "give bucket_by, too")  # fmt: skip
     if cache_dir is not None and cache in ("none", "memory"):
-        raise InvalidOptionError(
-            explain(f"cache_dir has no effect with cache={cache!r}.", fix="give cache='disk'")
-        )
+        raise _conflict(f"cache_dir has no effect with cache={cache!r}.", "give cache='disk'")
     if pack_split and pack is None:
-        raise InvalidOptionError(
-            explain("pack_split=True splits rows that there are not.", fix="give pack, too")
-        )
+        raise _conflict("pack_split=True has no effect without pack.", "give pack, too")
+    if crop == "random":
+        if cache not in ("none", "auto"):
+            raise _conflict(
+                "Random crops differ in each epoch, so they cannot be cached.",
+                "leave cache out, or crop with my_datasets.augment, after the cache",
+            )
+        cache = "none"
     part = None if shard is None else host_part(shard, remainder)
     is_shuffled, reason = (shuffle, "") if shuffle is not None else by_default(split)
     is_drawn = seed is None and (is_shuffled or bucket_by is not None or crop == "random")
@@ -182,13 +183,14 @@ def plan(
         held = shuffle_window * WINDOWS_HELD
     records = len(found.records(split, held))
     if not records:
-        raise InvalidOptionError(
-            explain(f"{split!r} of {found.name} has no examples.", fix="choose another slice")
-        )
+        raise _conflict(f"{split!r} of {found.name} has no examples.", "choose another slice")
     read = Read(found.name, str(found.path), split, records, found.content)
     if origin is not None:
         if pack is not None or bucket_by is not None:
-            raise _far_away(origin.url)
+            raise _conflict(
+                f"pack and bucket_by would read all examples of {origin.url} for their lengths.",
+                "copy the version to this machine, and give that directory",
+            )
         read = dataclasses.replace(read, path=origin.address, held=held, held_at=origin.held_at)
     stages: list[Stage] = [
         read,
@@ -204,26 +206,17 @@ def plan(
     stages += [decode, *_tokenize(tokenizer)]
     budget = Budget.of(memory)
     source, _ = opened_for_inspection(stages)
-    if crop == "random":
-        cache = _uncached(cache)
     kept = sizing.cache(cache, cache_dir, source, epochs, budget, is_far=origin is not None)
     if kept is not None:
         stages.append(kept)
     if pack is not None:
-        if shuffle_window is not None:
-            raise InvalidOptionError(
-                explain(
-                    "Rows of tokens are no longer in shards: there are no windows of them.",
-                    fix="leave shuffle_window out",
-                )
-            )
         stages.append(Pack(_only_column(source, found.name), pack, pack_split))
     batch = Batch(batch_size, drop_remainder)
     return with_delivery(stages, batch, epochs, workers, prefetch, budget.without(kept))
 
 
 def by_default(split: str) -> tuple[bool, str]:
-    """Returns whether a split is shuffled if nobody says so, and why."""
+    """Returns whether a split is shuffled by default, and why."""
     names = [part.strip() for part in split.split("+")]
     is_shuffled = not all(name.lower().startswith(_NOT_SHUFFLED) for name in names)
     does, are = ("shuffles", "not all") if is_shuffled else ("does not shuffle", "all")
@@ -239,25 +232,8 @@ def _tokenize(tokenizer: Mapping[str, str | os.PathLike[str]] | None) -> list[St
     return found
 
 
-def _far_away(url: str) -> InvalidOptionError:
-    return InvalidOptionError(
-        explain(
-            f"{url} is far away: to go through it for the lengths of all examples takes long.",
-            fix="copy the version here, and give that directory",
-        )
-    )
-
-
-def _uncached(cache: str) -> str:
-    """Returns the cache of images of which random parts are taken: none."""
-    if cache not in ("none", "auto"):
-        raise InvalidOptionError(
-            explain(
-                "Random parts of images are others in each epoch: they cannot be kept.",
-                fix="leave cache out, or crop with my_datasets.augment, after the cache",
-            )
-        )
-    return "none"
+def _conflict(problem: str, fix: str) -> InvalidOptionError:
+    return InvalidOptionError(explain(problem, fix=fix))
 
 
 def _only_column(source: IndexedExamples, name: str) -> str:
@@ -266,7 +242,7 @@ def _only_column(source: IndexedExamples, name: str) -> str:
     if not is_one or leaves[0].name in ("segments", "positions"):
         raise InvalidOptionError(
             explain(
-                f"Only lists of numbers can be packed, one feature of {name} at a time.",
+                f"pack takes one feature of {name}, which must be lists of numbers.",
                 f"Found: {', '.join(leaf.name for leaf in leaves)}",
                 fix="choose one with columns=[...]; texts need a tokenizer",
             )

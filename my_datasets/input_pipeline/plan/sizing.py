@@ -1,4 +1,4 @@
-"""How many examples are made at once and held ready, and what is kept, within a memory budget."""
+"""Chooses piece sizes, prefetching and caching within a memory budget."""
 
 import os
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from my_datasets.input_pipeline.decode.pytree import available_memory, size_of
 from my_datasets.input_pipeline.plan.stages import Batch, Cache, Prefetch
 from my_datasets.input_pipeline.read.source import IndexedExamples
 
-# Examples of which the size of all is guessed.
+# Examples from which the mean size is estimated.
 _SAMPLE = 32
-# Pieces of work are of so many examples, which spreads the cost of a call, or of so many bytes.
+# The most examples and bytes in a piece: enough to spread the cost of a call.
 _ROWS, _PIECE_BYTES = 4096, 4 << 20
 _AHEAD = 2
-# One in the making, and one ready.
+# One piece in the making, and one ready.
 _LEAST_HELD = 2
-# The share of what is free that all may take, and the share of that which a cache may take.
+# The share of free memory that a pipeline may take, and the share of that for a cache.
 _OF_FREE, _FOR_CACHE = 0.5, 0.5
 # A byte of an image becomes a float32.
 _FLOAT = 4
@@ -28,51 +28,41 @@ _FLOAT = 4
 
 @dataclass(frozen=True)
 class Budget:
-    """How much memory a pipeline may take.
-
-    Attributes:
-      size: In bytes.
-      is_given: Whether somebody asked for it; else it is what is reasonable.
-    """
+    """How many bytes a pipeline may take; `is_given` if the user chose the size."""
 
     size: int
     is_given: bool
 
     @classmethod
     def of(cls, memory: int | str | None) -> "Budget":
-        """Returns a budget such as `4GiB`, or half of what is free.
+        """Returns a budget such as `4GiB`, or half of the free memory.
 
         Raises:
-          InvalidOptionError: It is no size.
+          InvalidOptionError: The text is not a size.
         """
         if memory is None:
             return cls(int(available_memory() * _OF_FREE), is_given=False)
         return cls(in_bytes(memory), is_given=True)
 
     def without(self, kept: Cache | None) -> "Budget":
-        """Returns what a cache leaves of it."""
+        """Returns what a cache leaves of the budget."""
         if kept is None or kept.kind != "memory":
             return self
         return Budget(self.size - kept.bytes_, self.is_given)
 
 
 def _bytes_per_example(source: IndexedExamples, *, is_far: bool) -> int:
-    """Returns how many bytes a decoded example has, about, from some of them.
-
-    Args:
-      source: The examples.
-      is_far: Whether they are fetched for it: then those that lie together are taken.
-    """
+    """Estimates the size of a decoded example; from neighbouring ones if they must be fetched."""
     count = min(_SAMPLE, len(source))
     numbers = np.arange(count) * (1 if is_far else len(source) // count)
     return max(1, size_of(source.columns(numbers, 0)) // count)
 
 
 def _threads(source: IndexedExamples) -> int:
-    """Returns how many threads are worth it.
+    """Returns how many threads pay off.
 
-    Images are decoded in parallel. All else is done by NumPy in many short steps, for which threads
-    would take turns: one alone is faster than two.
+    Images are decoded in parallel. Everything else is many short NumPy steps that hold the GIL:
+    one thread is faster than two.
     """
     return cores() if any(leaf.form == "image" for leaf in pytree.columns_of(source.tree)) else 1
 
@@ -87,28 +77,24 @@ def prefetch(
     images_become_floats: bool,
     most_rows: int | None,
 ) -> Prefetch:
-    """Returns how many examples are made at once, and held ready.
+    """Chooses the number of threads, pieces held ready, and examples in a piece.
 
     Args:
       source: The examples.
-      batch: How many make a batch.
-      workers: How many threads make them; None for as many as are worth it.
-      ahead: How many pieces are held ready; None for two.
-      budget: What all of them may take.
-      images_become_floats: Whether they take more in batches than before.
-      most_rows: How many examples may be made at once, where they are fetched for it; None for any.
+      batch: The batch size.
+      workers: The number of threads; None for as many as pay off.
+      ahead: The number of pieces held ready; None for two.
+      budget: The memory for all pieces.
+      images_become_floats: Whether images take more memory in batches than in the source.
+      most_rows: The largest piece, for examples that must be fetched; None for no limit.
 
     Raises:
-      InvalidOptionError: The budget is too little for two batches.
+      InvalidOptionError: Two batches do not fit into the budget.
     """
     example = _bytes_per_example(source, is_far=most_rows is not None) * (
         _FLOAT if images_become_floats else 1
     )
     threads = workers if workers is not None else _threads(source)
-    if threads < 1:
-        raise InvalidOptionError(explain(f"workers={workers} are none.", fix="give 1 or more"))
-    if ahead is not None and ahead < 0:
-        raise InvalidOptionError(explain(f"prefetch={ahead} is none.", fix="give 0 or more"))
     ahead = _AHEAD if ahead is None else ahead
     one = batch.size * example
     is_given = budget.is_given
@@ -122,8 +108,8 @@ def prefetch(
     if is_given and (threads + ahead) * piece > budget.size:
         raise InvalidOptionError(
             explain(
-                f"memory={budget.size:,} bytes are too little for this pipeline.",
-                f"A batch has about {piece:,}; one in the making and one ready take twice that",
+                f"memory={budget.size:,} bytes is too little for this pipeline.",
+                f"A batch takes about {piece:,}; one in the making and one ready take twice that",
                 fix=f"give memory={2 * piece:,} or more, or a smaller batch_size",
             )
         )
@@ -139,25 +125,13 @@ def cache(
     *,
     is_far: bool,
 ) -> Cache | None:
-    """Returns what is kept of some examples.
-
-    Args:
-      kind: `none`, `memory`, `disk`, or `auto`.
-      directory: Where those on disk lie.
-      source: The examples.
-      epochs: How often they are wanted.
-      budget: What the whole pipeline may take.
-      is_far: Whether examples are fetched to see how large they are.
+    """Chooses the cache; the arguments are options of `plan`, and whether examples are fetched.
 
     Raises:
-      InvalidOptionError: They do not fit, or an option makes no sense.
+      InvalidOptionError: The examples do not fit, or cache_dir is needed.
     """
     most = int(budget.size * _FOR_CACHE)
-    if kind not in ("none", "memory", "disk", "auto"):
-        raise InvalidOptionError(
-            explain(f"cache={kind!r} is unknown.", fix="use 'none', 'memory', 'disk' or 'auto'")
-        )
-    # Shuffled, each part sees all examples in the course of the epochs.
+    # Of all examples: with shuffling, each host sees all of them in the course of the epochs.
     size = _bytes_per_example(source, is_far=is_far) * len(source)
     if kind == "auto":
         kind = "memory" if epochs != 1 and size <= most else "none"
@@ -166,14 +140,14 @@ def cache(
     if kind == "memory" and size > most:
         raise InvalidOptionError(
             explain(
-                f"The decoded examples take about {size:,} bytes: too many for the memory.",
+                f"The decoded examples take about {size:,} bytes, which is too much to cache.",
                 f"The cache may take {most:,}, half of memory=",
                 fix="give more memory, or cache='disk'",
             )
         )
     if kind == "disk" and directory is None:
         raise InvalidOptionError(
-            explain("cache='disk' needs a place.", fix="give cache_dir='some/directory'")
+            explain("cache='disk' needs cache_dir=.", fix="give cache_dir='some/directory'")
         )
     if kind == "memory" or directory is None:
         return Cache("memory", None, size)

@@ -1,5 +1,6 @@
-"""The stages of an input pipeline, as values: what each does, and nothing that does it."""
+"""The stages of an input pipeline as values; they describe work, and do none."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -16,8 +17,12 @@ CacheKind = Literal["none", "memory", "disk"]
 class _Stage:
     @property
     def order(self) -> str:
-        """What it does to the order of the examples; empty if nothing."""
+        """The stage's effect on the order of the examples; empty if it has none."""
         return ""
+
+    def explain(self) -> str:
+        """Returns a description for `Plan.explain`."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -28,10 +33,10 @@ class Read(_Stage):
       dataset: The dataset's full name.
       path: The version's directory.
       split: The split or slice.
-      examples: How many examples it has.
-      content: Which data it is: a hash of the version's shards.
-      held: Of a version in an object store, how many shards lie on this machine at a time.
-      held_at: Where they lie.
+      examples: The number of examples in it.
+      content: A hash of the version's shards.
+      held: The number of shards kept on this machine at a time, for a version in an object store.
+      held_at: The directory for them.
     """
 
     dataset: str
@@ -43,7 +48,6 @@ class Read(_Stage):
     held_at: str | None = None
 
     def explain(self) -> str:
-        """Says what is done."""
         what = f"{self.examples:,} examples of {self.dataset}, {self.split!r}, by the record index"
         if self.held is None:
             return what
@@ -52,15 +56,13 @@ class Read(_Stage):
 
 @dataclass(frozen=True)
 class Shuffle(_Stage):
-    """Puts each epoch into an order of its own, a permutation of all examples.
+    """Gives each epoch an order of its own, a permutation of all examples.
 
     Attributes:
-      seed: Makes another order; None for that in which they are stored.
-      window: Of how many shards at a time the examples are permuted, the shards being in an order
-        of their own; None for all.
-      reason: Why it is so, if nobody asked for it.
-      is_drawn: Whether the seed, of whatever stage, was drawn at random: a saved position then
-        brings its own.
+      seed: The seed; None for the order of storage.
+      window: Shuffle the shards, and the examples of this many shards at a time; None for all.
+      reason: Why the split is shuffled or not, if the user did not say.
+      is_drawn: Whether the plan's seed was drawn at random; a saved position then replaces it.
     """
 
     seed: int | None
@@ -69,13 +71,9 @@ class Shuffle(_Stage):
     is_drawn: bool = False
 
     def __post_init__(self) -> None:
-        if self.window is not None and self.window < 1:
-            raise InvalidOptionError(
-                explain(f"shuffle_window={self.window} is none.", fix="give 1 or more")
-            )
+        _check_at_least_1("shuffle_window", self.window)
 
     def explain(self) -> str:
-        """Says what is done."""
         if self.seed is None:
             what = "nothing: examples come in the order in which they are stored"
         elif self.window is not None:
@@ -90,7 +88,6 @@ class Shuffle(_Stage):
 
     @property
     def order(self) -> str:
-        """The seed and the window."""
         if self.seed is None:
             return ""
         return f"seed {self.seed}{f', {self.window} shards' if self.window else ''}"
@@ -101,11 +98,10 @@ class Shard(_Stage):
     """Takes every count-th example, beginning with the index-th.
 
     Attributes:
-      index: Which of the parts, from 0.
-      count: How many there are.
-      remainder: What becomes of the examples that are too many for equal parts: some of the
-        epoch's first ones are given again (`pad`), they are left out (`drop`), or parts are
-        unequal (`keep`).
+      index: The number of this part, from 0.
+      count: The number of parts.
+      remainder: What happens to examples that are too many for equal parts: `pad` repeats some of
+        the epoch's first examples, `drop` leaves the surplus out, `keep` makes parts unequal.
     """
 
     index: int
@@ -121,15 +117,10 @@ class Shard(_Stage):
                     fix="count parts from 0",
                 )
             )
-        if self.remainder not in ("pad", "drop", "keep"):
-            raise InvalidOptionError(
-                explain(
-                    f"remainder={self.remainder!r} is unknown.", fix="use 'pad', 'drop' or 'keep'"
-                )
-            )
+        _check_choice("remainder", self.remainder, get_args(Remainder))
 
     def examples(self, size: int) -> int:
-        """Returns how many examples this part of so many has."""
+        """Returns how many of `size` examples this part has."""
         if self.remainder == "pad":
             return -(-size // self.count)
         if self.remainder == "drop":
@@ -137,7 +128,6 @@ class Shard(_Stage):
         return len(range(self.index, size, self.count))
 
     def explain(self) -> str:
-        """Says what is done."""
         what = {
             "pad": "parts made equal by the epoch's first examples",
             "drop": "examples too many for equal parts left out",
@@ -148,20 +138,7 @@ class Shard(_Stage):
 
 @dataclass(frozen=True)
 class Decode(_Stage):
-    """Parses records together, and decodes them.
-
-    Attributes:
-      columns: The features, by their names; None for all, or for input and target.
-      as_supervised: Whether input and target are given, and no dict.
-      image_size: (height, width) to which images are resized; None to leave them.
-      image_dtype: `float32` for images from 0 to 1; None to leave them as they are stored.
-      crop: Which part of images is taken before they are resized; None for all of them.
-      crop_area: The least and the most that a random part has of an image's area, of 1.
-      seed: Makes other random parts.
-      undecodable: What becomes of examples with images that cannot be decoded, or of damaged
-        records: they are an error, or they are skipped, and the next ones come in their place.
-      missing: What stands for missing values: TFDS's own, a mask beside them, or values by name.
-    """
+    """Parses and decodes records, many at once; `plan` documents the options."""
 
     columns: tuple[str, ...] | None
     as_supervised: bool
@@ -179,43 +156,27 @@ class Decode(_Stage):
         ):
             raise InvalidOptionError(
                 explain(
-                    f"image_size={self.image_size!r} is no size.",
+                    f"image_size={self.image_size!r} is not a size.",
                     fix="give (height, width) in pixels, such as (224, 224)",
                 )
             )
-        if self.image_dtype not in (None, "float32"):
-            raise InvalidOptionError(
-                explain(
-                    f"image_dtype={self.image_dtype!r} is unknown.",
-                    fix="use 'float32', or leave it out",
-                )
-            )
-        if self.crop not in (None, "center", "random"):
-            raise InvalidOptionError(
-                explain(f"crop={self.crop!r} is unknown.", fix="use 'center' or 'random'")
-            )
+        _check_choice("image_dtype", self.image_dtype, (None, "float32"))
+        _check_choice("crop", self.crop, (None, *get_args(CropKind)))
+        _check_choice("undecodable", self.undecodable, get_args(Undecodable))
         if self.crop is not None and self.image_size is None:
             raise InvalidOptionError(
-                explain(
-                    "A crop needs to know what shape is wanted.",
-                    fix="give image_size=(height, width)",
-                )
+                explain("crop= needs image_size=.", fix="give image_size=(height, width)")
             )
         if not 0 < self.crop_area[0] <= self.crop_area[1] <= 1:
             raise InvalidOptionError(
                 explain(
-                    f"crop_area={self.crop_area!r} makes no sense.",
+                    f"crop_area={self.crop_area!r} is not valid.",
                     "Expected (least, most), parts of an image's area, above 0 and up to 1",
                     fix="give such numbers, for example (0.08, 1.0)",
                 )
             )
-        if self.undecodable not in ("fail", "skip"):
-            raise InvalidOptionError(
-                explain(f"undecodable={self.undecodable!r} is unknown.", fix="use 'fail' or 'skip'")
-            )
 
     def explain(self) -> str:
-        """Says what is done."""
         if self.as_supervised:
             what = "input and target"
         else:
@@ -232,70 +193,42 @@ class Decode(_Stage):
 
 @dataclass(frozen=True)
 class Cache(_Stage):
-    """Keeps what was decoded, for later epochs in whatever order.
-
-    Attributes:
-      kind: In memory, or in files.
-      directory: Where the files lie.
-      bytes_: About how much it will hold.
-    """
+    """Keeps decoded examples for later epochs; `bytes_` estimates their size."""
 
     kind: CacheKind
     directory: str | None = None
     bytes_: int = 0
 
     def explain(self) -> str:
-        """Says what is done."""
         where = f" at {self.directory}" if self.directory else ""
         return f"decoded examples in {self.kind}{where}, about {self.bytes_ / 1e6:,.0f} MB"
 
 
 @dataclass(frozen=True)
 class Batch(_Stage):
-    """Puts examples together.
-
-    Attributes:
-      size: How many make a batch.
-      drop_remainder: Whether an epoch's last batch is left out if it is smaller.
-    """
+    """Puts `size` examples into each batch; `drop_remainder` drops an epoch's smaller last one."""
 
     size: int
     drop_remainder: bool = False
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise InvalidOptionError(
-                explain(f"batch_size={self.size} is none.", fix="give 1 or more")
-            )
+        _check_at_least_1("batch_size", self.size)
 
     def explain(self) -> str:
-        """Says what is done."""
-        last = (
-            "an epoch's last batch is left out if smaller"
-            if self.drop_remainder
-            else ("an epoch's last batch may be smaller")
-        )
-        return f"{self.size} examples; {last}"
+        last = "is left out if smaller" if self.drop_remainder else "may be smaller"
+        return f"{self.size} examples; an epoch's last batch {last}"
 
 
 @dataclass(frozen=True)
 class Repeat(_Stage):
-    """Begins again after each epoch.
-
-    Attributes:
-      epochs: How many epochs an iteration has; None for ever.
-    """
+    """Begins again after each epoch; without an end if `epochs` is None."""
 
     epochs: int | None = 1
 
     def __post_init__(self) -> None:
-        if self.epochs is not None and self.epochs < 1:
-            raise InvalidOptionError(
-                explain(f"epochs={self.epochs} is none.", fix="give 1 or more, or None for ever")
-            )
+        _check_at_least_1("epochs", self.epochs)
 
     def explain(self) -> str:
-        """Says what is done."""
         return "for ever" if self.epochs is None else f"{self.epochs} epochs"
 
 
@@ -304,10 +237,9 @@ class Prefetch(_Stage):
     """Works ahead while the model computes.
 
     Attributes:
-      workers: How many threads, or processes, make batches.
-      ahead: How many of the pieces that are made at once are held ready; with 0, each is made when
-        it is asked for.
-      rows: How many examples such a piece has.
+      workers: The number of threads, or processes, that make batches.
+      ahead: The number of pieces held ready; 0 to make each piece when it is requested.
+      rows: The number of examples in a piece.
     """
 
     workers: int
@@ -315,7 +247,6 @@ class Prefetch(_Stage):
     rows: int
 
     def explain(self) -> str:
-        """Says what is done."""
         if not self.ahead:
             return f"nothing: pieces of {self.rows:,} examples are made when they are asked for"
         return f"{self.workers} at work, {self.ahead} pieces of {self.rows:,} examples held ready"
@@ -323,32 +254,25 @@ class Prefetch(_Stage):
 
 @dataclass(frozen=True)
 class Tokenize(_Stage):
-    """Makes numbers of tokens of a text.
-
-    Attributes:
-      column: The feature.
-      path: The tokenizer's file.
-      content: A hash of it.
-    """
+    """Replaces a text by its token ids; `content` is a hash of the tokenizer's file."""
 
     column: str
     path: str
     content: str
 
     def explain(self) -> str:
-        """Says what is done."""
         return f"{self.column!r} to the numbers of its tokens, by {self.path}"
 
 
 @dataclass(frozen=True)
 class Bucket(_Stage):
-    """Puts examples of about the same length together.
+    """Groups examples of similar length.
 
     Attributes:
-      column: The feature whose length it is.
-      window: Of how many of an epoch's examples, in its order, those of similar length are grouped.
-      group: How many stay together.
-      seed: Makes another order of the groups.
+      column: The feature whose length counts.
+      window: The number of consecutive examples of an epoch within which groups are formed.
+      group: The number of examples in a group.
+      seed: The seed of the order of groups.
     """
 
     column: str
@@ -360,14 +284,14 @@ class Bucket(_Stage):
         if not 0 < self.group <= self.window or self.window % self.group:
             raise InvalidOptionError(
                 explain(
-                    f"Windows of {self.window} examples cannot be made of groups of {self.group}.",
+                    f"A bucket_window of {self.window} examples does not divide into groups of "
+                    f"{self.group}.",
                     "Expected a multiple of the group, which is a batch of all hosts",
                     fix="give such a bucket_window",
                 )
             )
 
     def explain(self) -> str:
-        """Says what is done."""
         return (
             f"{self.group:,} of similar length of {self.column!r} together, out of "
             f"{self.window:,} at a time"
@@ -375,18 +299,14 @@ class Bucket(_Stage):
 
     @property
     def order(self) -> str:
-        """All of it."""
         return f"by {self.column!r} in {self.window}/{self.group}, seed {self.seed}"
 
 
 @dataclass(frozen=True)
 class Pack(_Stage):
-    """Puts lists of tokens together into rows of one length, which are the examples from then on.
+    """Packs lists of tokens into rows of `length` tokens, which are the examples from then on.
 
-    Attributes:
-      column: The feature.
-      length: How many tokens a row has.
-      splits: Whether a list may begin in one row and end in the next.
+    With `splits`, a list may begin in one row and end in the next.
     """
 
     column: str
@@ -394,32 +314,27 @@ class Pack(_Stage):
     splits: bool
 
     def __post_init__(self) -> None:
-        if self.length < 1:
-            raise InvalidOptionError(
-                explain(f"Rows of {self.length} tokens are none.", fix="give 1 or more")
-            )
+        _check_at_least_1("pack", self.length)
 
     def explain(self) -> str:
-        """Says what is done."""
         how = "all tokens on end" if self.splits else "whole lists, so that they fit best"
         return f"rows of {self.length:,} of {self.column!r}: {how}"
 
     @property
     def order(self) -> str:
-        """All of it: rows are what is ordered."""
         return f"rows of {self.length} of {self.column!r}{', split' if self.splits else ''}"
 
 
 @dataclass(frozen=True)
 class Mix(_Stage):
-    """Takes examples of several plans, each with its share.
+    """Mixes the examples of several plans in fixed shares.
 
     Attributes:
-      parts: The stages of each plan, as far as they are about single examples.
-      shares: How many examples of each there are among as many as the sum of all.
-      stop: When an epoch ends: when all examples of the first plan were given, or of the last.
-      seed: Makes another order of the plans.
-      is_drawn: Whether it was drawn at random; see `Shuffle`.
+      parts: The stages of each plan that concern single examples.
+      shares: The number of examples of each plan among as many as the sum of all shares.
+      stop: Whether an epoch ends when the first plan, or the last, has yielded all its examples.
+      seed: The seed of the order in which plans take turns.
+      is_drawn: Whether the seed was drawn at random; see `Shuffle`.
     """
 
     parts: tuple[tuple["Stage", ...], ...]
@@ -429,13 +344,9 @@ class Mix(_Stage):
     is_drawn: bool = False
 
     def __post_init__(self) -> None:
-        if self.stop not in ("first", "all"):
-            raise InvalidOptionError(
-                explain(f"stop={self.stop!r} is unknown.", fix="use 'first' or 'all'")
-            )
+        _check_choice("stop", self.stop, get_args(Stop))
 
     def explain(self) -> str:
-        """Says what is done."""
         drawn = ", drawn at random" if self.is_drawn else ""
         lines = [f"an epoch ends with {self.stop}; seed {self.seed}{drawn}"]
         for share, part in zip(self.shares, self.parts, strict=True):
@@ -445,7 +356,6 @@ class Mix(_Stage):
 
     @property
     def order(self) -> str:
-        """The shares and the seed."""
         return f"mixed {'/'.join(map(str, self.shares))} until {self.stop}, seed {self.seed}"
 
 
@@ -454,3 +364,15 @@ Stage = (
     | Prefetch
 )  # fmt: skip
 KINDS: dict[str, type[Stage]] = {kind.__name__.lower(): kind for kind in get_args(Stage)}
+
+
+# Options are checked when the user gives them; plans also come from JSON and from other processes.
+def _check_at_least_1(option: str, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise InvalidOptionError(explain(f"{option}={value} is below 1.", fix="give 1 or more"))
+
+
+def _check_choice(option: str, value: object, choices: Sequence[object]) -> None:
+    if value not in choices:
+        names = " or ".join(map(repr, choices))
+        raise InvalidOptionError(explain(f"{option}={value!r} is unknown.", fix=f"use {names}"))

@@ -12,12 +12,7 @@ _PATTERN = re.compile(r"grpc://(?P<host>[A-Za-z0-9._-]+):(?P<port>\d{1,5})/?")
 
 @dataclass(frozen=True)
 class ServiceAddress:
-    """A host and a port.
-
-    Attributes:
-      host: A host name or an IP address.
-      port: The port.
-    """
+    """A host name or IP address, and a port."""
 
     host: str
     port: int
@@ -33,9 +28,9 @@ class ServiceAddress:
         if match is None or int(match["port"]) > 65535:
             raise InvalidOptionError(
                 explain(
-                    f"{url!r} is no address of a tf.data service.",
-                    fix="give one such as grpc://localhost:5050, as my-datasets serve "
-                    "dispatcher prints it",
+                    f"{url!r} is not the address of a tf.data service.",
+                    fix="give one such as grpc://localhost:5050, which my-datasets serve "
+                    "dispatcher prints",
                 )
             )
         return cls(match["host"], int(match["port"]))

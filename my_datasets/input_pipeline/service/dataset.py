@@ -3,10 +3,10 @@
 import math
 import weakref
 from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 
+from my_datasets.core.value_types import Array
 from my_datasets.errors import InvalidOptionError, PlanError, explain
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.tf_dataset import Iteration, Pipeline, counted, timed_by
@@ -27,12 +27,7 @@ from my_datasets.input_pipeline.transform.augment import Augmentation
 
 
 class ServicePipeline(Pipeline):
-    """A `tf.data.Dataset` of batches made by a tf.data service.
-
-    Attributes:
-      service: The service.
-      policy: The sharding policy, with what it guarantees.
-    """
+    """A `tf.data.Dataset` of batches made by a `service`, with the guarantees of a `policy`."""
 
     def __init__(
         self,
@@ -62,7 +57,7 @@ class ServicePipeline(Pipeline):
         """
         if not 0 < deadline < math.inf:
             raise InvalidOptionError(
-                explain(f"deadline={deadline} is none.", fix="give seconds, for example 60")
+                explain(f"deadline={deadline} is not valid.", fix="give seconds, for example 60")
             )
         self.policy = policy_of(sharding)
         self.service = Service(ServiceAddress.parse(service), deadline)
@@ -111,8 +106,8 @@ class ServicePipeline(Pipeline):
         if not self.policy.is_ordered:
             raise PlanError(
                 explain(
-                    f"With sharding={self.policy.sharding!r} batches come as they are made: there "
-                    "is no position to go on from.",
+                    f"With sharding={self.policy.sharding!r} batches are unordered: there is no "
+                    "position to resume from.",
                     fix="use sharding='exact' or 'static'",
                 )
             )
@@ -145,5 +140,5 @@ class _Pieces:
     def __iter__(self) -> "_Pieces":
         return self
 
-    def __next__(self) -> tuple[Any, ...]:
+    def __next__(self) -> tuple[Array, ...]:
         return next(self._receiver)

@@ -106,13 +106,6 @@ class Epoch:
     """
 
     def __init__(self, epoch: int, pieces: range, batching: Batching) -> None:
-        """Starts the account.
-
-        Args:
-          epoch: Counted from 0.
-          pieces: The numbers of its pieces.
-          batching: Maps pieces to their examples.
-        """
         self.pieces = pieces
         self.missing = set(pieces)
         self._epoch = epoch
@@ -148,10 +141,10 @@ class Epoch:
         if (lost and not policy.may_lose) or (repeated and not policy.may_repeat):
             raise LostExamplesError(
                 explain(
-                    f"Epoch {self._epoch} had {self._given:,} examples in place of {expected:,}.",
+                    f"Epoch {self._epoch} had {self._given:,} examples instead of {expected:,}.",
                     f"Lost: {_shown(lost)}; repeated: {_shown(repeated)}",
                     f"sharding={policy.sharding!r} promises each {policy.guarantee}",
-                    fix="go on from the last saved position, with sharding='exact'",
+                    fix="resume from the last saved position, with sharding='exact'",
                 )
             )
         return account

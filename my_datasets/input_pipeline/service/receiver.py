@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from my_datasets.core.logs import get_logger
+from my_datasets.core.value_types import Array
 from my_datasets.errors import ServiceError, explain
 from my_datasets.input_pipeline.frameworks.shutdown import calls
 from my_datasets.input_pipeline.order.state import State
@@ -38,7 +39,7 @@ class ReceivedPiece(NamedTuple):
     number: int
     maker: str
     skipped: int
-    arrays: tuple[Any, ...]
+    arrays: tuple[Array, ...]
 
 
 class PieceStream:
@@ -129,18 +130,13 @@ _LONGEST = 2000
 
 @dataclass(frozen=True)
 class Service:
-    """A tf.data service, and how long to wait for it.
-
-    Attributes:
-      address: The dispatcher's address.
-      deadline: Fail after this many seconds without anything new.
-    """
+    """The dispatcher of a tf.data service, and the longest wait for anything new in seconds."""
 
     address: ServiceAddress
     deadline: float
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, object]:
         """The options of TensorFlow's `distribute` for this service."""
         # Compression takes longer than sending data within one machine.
         return {"compression": None if self.address.is_here else "AUTO"}
@@ -170,11 +166,16 @@ class Receiver(ABC):
         self._streams: list[PieceStream] = []
         self._makers: set[str] = set()
         self._progress = time.monotonic()
+        self.prepare()
 
-    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+    @abstractmethod
+    def prepare(self) -> None:
+        """Initializes the attributes of a subclass."""
+
+    def __iter__(self) -> Iterator[tuple[Array, ...]]:
         return self
 
-    def __next__(self) -> tuple[Any, ...]:
+    def __next__(self) -> tuple[Array, ...]:
         """Returns the flat arrays of the next piece.
 
         Raises:
@@ -196,7 +197,7 @@ class Receiver(ABC):
             stream.close()
         self._streams.clear()
 
-    def begin(self, numbers: range | Sequence[int], **options: Any) -> PieceStream:
+    def begin(self, numbers: Sequence[int], **options: object) -> PieceStream:
         """Begins a new job; returns its stream."""
 
         def elements() -> Any:
@@ -212,7 +213,7 @@ class Receiver(ABC):
         """Returns a stream of pieces that this process makes itself."""
         return self._stream_of(lambda: self.work.made_here(self.batching.start, numbers))
 
-    def _stream_of(self, elements: Callable[[], Any]) -> PieceStream:
+    def _stream_of(self, elements: Callable[[], Iterable[Any]]) -> PieceStream:
         stream = PieceStream(elements, self._notify)
         self._streams.append(stream)
         return stream
@@ -255,11 +256,7 @@ class Receiver(ABC):
         return time.monotonic() - self._progress
 
     def check_deadline(self) -> None:
-        """Checks the deadline.
-
-        Raises:
-          ServiceError: Nothing new arrived within the deadline.
-        """
+        """Raises ServiceError if nothing new arrived within the deadline."""
         if self.quiet > self.service.deadline:
             raise self.overdue()
 
@@ -273,9 +270,9 @@ class Receiver(ABC):
                 f"Nothing new came from the service at {self.service.address.url} for "
                 f"{self.service.deadline:g} s.",
                 f"The dispatcher {answers[dispatcher]}; workers: "
-                f"{seen or 'none gave anything yet'}",
-                fix="start what does not answer (my-datasets serve worker --supervise starts it "
-                "again by itself), or give a longer deadline; then go on from the last state",
+                f"{seen or 'none has sent anything yet'}",
+                fix="start what does not answer (my-datasets serve worker --supervise restarts it "
+                "by itself), or give a longer deadline; then resume from the last state",
             )
         )
 
@@ -314,17 +311,15 @@ class Receiver(ABC):
             return ServiceError(
                 explain(
                     f"A worker of {self.service.address.url} does not know this kind of work.",
-                    "Expected workers that were started by my-datasets serve worker, of the same "
-                    "version as here",
-                    fix="start them so",
+                    "Expected workers started by my-datasets serve worker, of the same version",
+                    fix="start such workers",
                 )
             )
         return ServiceError(
             explain(
                 f"A worker of {self.service.address.url} cannot make a batch.",
                 text[:_LONGEST],
-                fix="see what the worker says; data must be at the same path, or in an object "
-                "store",
+                fix="read the worker's log; data must be at the same path, or in an object store",
             )
         )
 

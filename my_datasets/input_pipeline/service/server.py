@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import ServiceError, explain
@@ -28,14 +28,11 @@ _DESCRIPTORS = Path("/proc/self/fd")
 def restrict_to_loopback(port: int) -> None:
     """Makes a port that this process listens on unreachable from other machines.
 
-    Args:
-      port: The port.
-
     Raises:
       ServiceError: The system does not support or allow it, or this process does not listen there.
     """
     if not sys.platform.startswith("linux"):
-        raise _refused(port, "that is done on Linux only")
+        raise _refused(port, "this needs Linux")
     found = 0
     for descriptor in _DESCRIPTORS.iterdir():
         try:
@@ -73,12 +70,13 @@ def _refused(port: int, reason: str) -> ServiceError:
     return ServiceError(
         explain(
             f"Port {port} cannot be restricted to this machine: {reason}.",
-            "TensorFlow's servers listen on all interfaces; whoever reaches one can run code",
+            "TensorFlow's servers listen on all interfaces; anyone who reaches one can run code",
             fix="give --host with this machine's name in a network that you trust",
         )
     )
 
 
+_T = TypeVar("_T")
 # Seconds between checks whether to stop.
 _LOOK = 0.5
 # Milliseconds between a worker's heartbeats to the dispatcher. A heartbeat also fetches new work
@@ -91,13 +89,7 @@ _CONNECT = 2.0
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A running server.
-
-    Attributes:
-      role: `dispatcher` or `worker`.
-      address: The address under which others reach it.
-      pid: The process ID.
-    """
+    """A running `dispatcher` or `worker`: its address for others, and its process ID."""
 
     role: str
     address: ServiceAddress
@@ -108,11 +100,7 @@ class StopSignal:
     """Signals a server to stop."""
 
     def __init__(self, parent: int | None = None) -> None:
-        """Initializes the signal.
-
-        Args:
-          parent: The process ID of the parent, whose end also stops the server; None to ignore it.
-        """
+        """Takes the process ID of a parent whose end also stops the server, or None."""
         self._parent = parent
         self._asked = threading.Event()
 
@@ -203,12 +191,7 @@ def serve_worker(
     del server
 
 
-def _started(start: Callable[[], Any], address: ServiceAddress) -> Any:
-    """Starts a server and returns it.
-
-    Raises:
-      ServiceError: It cannot listen at this address.
-    """
+def _started(start: Callable[[], _T], address: ServiceAddress) -> _T:
     try:
         # Two TensorFlow servers would silently share a port, and get requests at random.
         socket.create_server(("", address.port)).close()
@@ -216,8 +199,8 @@ def _started(start: Callable[[], Any], address: ServiceAddress) -> Any:
     except (OSError, RuntimeError) as error:
         raise ServiceError(
             explain(
-                f"Nothing can be served at {address}: {error}",
-                fix="give another --port, or end who has it",
+                f"The server cannot listen at {address}: {error}",
+                fix="give another --port, or end the process that uses it",
             )
         ) from error
     if is_loopback(address.host):
@@ -226,11 +209,7 @@ def _started(start: Callable[[], Any], address: ServiceAddress) -> Any:
 
 
 def _is_there(dispatcher: ServiceAddress, patience: float, ending: StopSignal) -> bool:
-    """Waits for the dispatcher; returns False if asked to stop first.
-
-    Raises:
-      ServiceError: The dispatcher does not answer in time.
-    """
+    """Waits for the dispatcher; returns False if asked to stop first."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -241,7 +220,7 @@ def _is_there(dispatcher: ServiceAddress, patience: float, ending: StopSignal) -
                 raise ServiceError(
                     explain(
                         f"No dispatcher answers at {dispatcher.url}: {error}",
-                        fix="my-datasets serve dispatcher starts one, and prints where",
+                        fix="start one with my-datasets serve dispatcher, which prints its address",
                     )
                 ) from error
         if ending.comes():
@@ -261,11 +240,7 @@ class Supervisor:
     """Keeps one process running."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        """Initializes the supervisor.
-
-        Args:
-          command: The command to run; it must exit by itself when this process is gone.
-        """
+        """Takes the command to run, which must exit by itself when this process is gone."""
         self._command = list(command)
         self._ended = threading.Event()
 
@@ -294,10 +269,10 @@ class Supervisor:
                     explain(
                         f"The process died {_MOST} times within {_WITHIN:g} s.",
                         f"The last time: {_said(code)}",
-                        fix="see what it said above; run it without --supervise to try",
+                        fix="read its output above; run it without --supervise to debug it",
                     )
                 )
-            _log.warning("process %d died (%s); it is started again", process.pid, _said(code))
+            _log.warning("process %d died (%s); restarting it", process.pid, _said(code))
 
     def _wait(self, process: "subprocess.Popen[bytes]") -> int | None:
         """Returns the exit code of a process; None if it is to be stopped first."""

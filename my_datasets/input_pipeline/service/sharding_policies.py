@@ -6,16 +6,8 @@ import uuid
 from collections.abc import Iterator
 
 from my_datasets.core.logs import get_logger
-from my_datasets.input_pipeline.order.state import State
-from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, Epoch
-from my_datasets.input_pipeline.service.policies import Policy
-from my_datasets.input_pipeline.service.receiver import (
-    PieceStream,
-    ReceivedPiece,
-    Receiver,
-    Service,
-)
-from my_datasets.input_pipeline.service.work_graph import WorkGraph
+from my_datasets.input_pipeline.service.delivery_audit import Epoch
+from my_datasets.input_pipeline.service.receiver import PieceStream, ReceivedPiece, Receiver
 
 # Pieces that may arrive ahead of a late one.
 WINDOW = 32
@@ -31,10 +23,8 @@ class OrderedReceiver(Receiver):
       early: The pieces that arrived and are not delivered yet.
     """
 
-    def __init__(
-        self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
-    ) -> None:
-        super().__init__(work, policy, service, ledger, start)
+    def prepare(self) -> None:
+        """Begins with the first piece."""
         total = self.batching.total_pieces
         self.total = _ENDLESS if total is None else total
         self.following = 0
@@ -83,15 +73,14 @@ class ExactReceiver(OrderedReceiver):
     process.
     """
 
-    def __init__(
-        self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
-    ) -> None:
-        super().__init__(work, policy, service, ledger, start)
+    def prepare(self) -> None:
+        """Begins without streams."""
+        super().prepare()
         self._main: PieceStream | None = None
         self._again: PieceStream | None = None
         self._is_silent = False
         self._asked_again = 0.0
-        self._patience = min(_PATIENCE, service.deadline / 3)
+        self._patience = min(_PATIENCE, self.service.deadline / 3)
 
     def receive(self, epoch: Epoch) -> None:
         """Receives a piece, if one arrives, and requests late ones again."""
@@ -127,14 +116,15 @@ class ExactReceiver(OrderedReceiver):
             end = max(end, self.following + WINDOW)
         missing = [n for n in range(self.following, min(end, self.total)) if n not in self.early]
         _log.warning(
-            "%d pieces did not come, the first is %d; asked for again", len(missing), missing[0]
-        )
+            "%d pieces did not arrive, the first is %d; requesting them again",
+            len(missing), missing[0],
+        )  # fmt: skip
         if self._again is not None:
             # Once requests went unanswered, stop waiting for that worker each time.
             self._is_silent = self._is_silent or not self._again.has_given
             self.end(self._again)
         if self._is_silent and self._others_answer():
-            _log.warning("They are made here: a worker is gone without a word")
+            _log.warning("Making them in this process: a worker is unreachable")
             self._again = self.begin_here(missing)
         else:
             self._again = self.begin(missing)
@@ -161,10 +151,9 @@ class StaticReceiver(OrderedReceiver):
     back.
     """
 
-    def __init__(
-        self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
-    ) -> None:
-        super().__init__(work, policy, service, ledger, start)
+    def prepare(self) -> None:
+        """Begins without a job."""
+        super().prepare()
         self._last: dict[str, int] = {}
         self._job: PieceStream | None = None
         self._begun, self._pause = -math.inf, _PAUSE
@@ -190,8 +179,8 @@ class StaticReceiver(OrderedReceiver):
         epoch.drop(number)
         if began_anew or (number > self.following and number not in self.early):
             _log.warning(
-                "piece %d came in place of %d, as a worker began anew, or is not there; the job "
-                "is begun again from there", number, self.following,
+                "piece %d arrived instead of %d, because a worker restarted or is gone; "
+                "restarting the job from there", number, self.following,
             )  # fmt: skip
             self.end(self._job)
             self._job = None
@@ -223,10 +212,8 @@ class StaticReceiver(OrderedReceiver):
 class UnorderedReceiver(Receiver):
     """Delivers pieces in the order they arrive; each epoch is a job of its own."""
 
-    def __init__(
-        self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
-    ) -> None:
-        super().__init__(work, policy, service, ledger, start)
+    def prepare(self) -> None:
+        """Begins with the first epoch."""
         self._epochs: Iterator[Epoch] = self.epochs()
         self._epoch: Epoch | None = None
         self._job: PieceStream | None = None

@@ -16,10 +16,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.python.ops import script_ops
 
+from my_datasets.core.value_types import Array
 from my_datasets.errors import ServiceError, explain
+from my_datasets.input_pipeline.decode.pytree import Tree
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.tensors import (
     Draws,
@@ -44,26 +47,17 @@ TOKEN = "my_datasets.piece.2"  # noqa: S105
 CALLS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 # The registry keeps weak references only.
-_kept: list[Callable[..., Any]] = []
+_kept: list[Callable[..., object]] = []
 
 
-def register_function(function: Callable[..., Any]) -> None:
-    """Registers the function that answers calls in this process.
-
-    Args:
-      function: Takes NumPy arrays and returns a list of NumPy arrays.
-    """
+def register_function(function: Callable[..., object]) -> None:
+    """Registers the function that answers calls in this process, from arrays to arrays."""
     _kept[:] = [function]
     script_ops._py_funcs._funcs[TOKEN] = function
 
 
-def call_function(arguments: Sequence[Any], types: Sequence[Any]) -> list[Any]:
-    """Adds a call to the graph and returns its tensors; the executing process has the function.
-
-    Args:
-      arguments: Tensors.
-      types: The types of the returned tensors.
-    """
+def call_function(arguments: Sequence[tf.Tensor], types: Sequence[tf.DType]) -> list[tf.Tensor]:
+    """Adds a call to the graph and returns its tensors; the executing process has the function."""
     return list(tf.raw_ops.PyFuncStateless(input=arguments, token=TOKEN, Tout=types))
 
 
@@ -132,23 +126,15 @@ _MOST_OPEN = 16
 
 
 class PieceMaker:
-    """Makes pieces of any plan requested.
-
-    Attributes:
-      name: The worker's address, which is sent with each piece.
-    """
+    """Makes pieces of any plan requested; its name, the worker's address, is sent with them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._lock = threading.Lock()
         self._opened: OrderedDict[bytes, _Opened] = OrderedDict()
 
-    def __call__(self, request: bytes, place: Any) -> list[Any]:
-        """Returns a piece: its maker, the number of examples skipped so far, and its arrays.
-
-        Args:
-          request: A serialized `Request`.
-          place: Which piece; see `tensors.place_of`.
+    def __call__(self, request: bytes, place: npt.NDArray[np.int64]) -> list[Array | np.int64]:
+        """Returns the piece at a place: its maker, the number of examples skipped, its arrays.
 
         Raises:
           MyDatasetsError: Any error of `Engine`; TensorFlow carries its text to the trainer.
@@ -229,8 +215,13 @@ class WorkGraph:
         )
 
     def dataset(
-        self, start: State, numbers: Any, dealing: Dealing, service: str, **options: Any
-    ) -> Any:
+        self,
+        start: State,
+        numbers: Sequence[int],
+        dealing: Dealing,
+        service: str,
+        **options: object,
+    ) -> tf.data.Dataset:
         """Returns pieces made by a service, as flat tensors preceded by those of `BESIDE`.
 
         This waits only for the dispatcher, but forever if that does not answer.
@@ -259,7 +250,7 @@ class WorkGraph:
         }[dealing]
         return made.apply(_service.distribute(mode, service, **options))
 
-    def made_here(self, start: State, numbers: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+    def made_here(self, start: State, numbers: Sequence[int]) -> Iterator[tuple[object, ...]]:
         """Yields pieces made by this process, in the same form as those of `dataset`."""
         maker, request = PieceMaker(HERE), self._request.encode()
         for number in numbers:
@@ -268,26 +259,28 @@ class WorkGraph:
             piece = self._changed(*tensors)
             yield tuple(one.numpy() for one in tf.nest.flatten(piece, expand_composites=True))
 
-    def packed(self, flat: Any) -> Any:
+    def packed(self, flat: Sequence[tf.Tensor]) -> Tree[tf.Tensor]:
         """Packs the flat tensors of a piece into the structure of a batch."""
         return tf.nest.pack_sequence_as(self.spec, flat, expand_composites=True)
 
-    def _piece(self, place: Any) -> tuple[Any, ...]:
+    def _piece(self, place: tf.Tensor) -> tuple[Any, ...]:
         types = [*BESIDE[1:], *self._form.types]
         who, skipped, *arrays = call_function([tf.constant(self._request), place], types)
         who.set_shape(())
         skipped.set_shape(())
         return self._changed(place[2], who, skipped, *arrays)
 
-    def _changed(self, number: Any, who: Any, skipped: Any, *arrays: Any) -> tuple[Any, ...]:
+    def _changed(
+        self, number: tf.Tensor, who: tf.Tensor, skipped: tf.Tensor, *arrays: tf.Tensor
+    ) -> tuple[Any, ...]:
         batch, *draws = self._form.batch(arrays)
         return number, who, skipped, self._change(batch, *draws) if self._change else batch
 
-    def _flat(self, place: Any) -> tuple[Any, ...]:
+    def _flat(self, place: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return tuple(tf.nest.flatten(self._piece(place), expand_composites=True))
 
 
-def _refuse_what_cannot_cross(graph: Any) -> None:
+def _refuse_what_cannot_cross(graph: tf.Graph) -> None:
     """Refuses Python functions, and state of this process.
 
     Raises:
@@ -304,16 +297,18 @@ def _refuse_what_cannot_cross(graph: Any) -> None:
             f"{foreign[0].name!r}), which exists in this process only."
         )
     if any(tensor.dtype == tf.resource for tensor in graph.inputs):
-        raise _refused("The augmentation uses a tf.Variable or a table, which is in this process.")
+        raise _refused(
+            "The augmentation uses a tf.Variable or a table, which exists in this process only."
+        )
 
 
 def _refused(reason: str) -> ServiceError:
     return ServiceError(
         explain(
             reason,
-            "A worker of the service executes TensorFlow's operations, and our own reading and "
+            "Workers of the service execute only TensorFlow operations, and our reading and "
             "decoding",
-            fix="write it in TensorFlow's operations, or use .map(...) on the pipeline, which is "
-            "done here; or leave service out",
+            fix="use TensorFlow operations, or .map(...) on the pipeline, which runs in this "
+            "process; or leave service out",
         )
     )

@@ -21,13 +21,16 @@ from my_datasets.input_pipeline.plan.options import checked_call
 if TYPE_CHECKING:
     import tensorflow as tf
 
+    # Images and targets.
+    _Changed = tuple[tf.Tensor, tf.Tensor]
+
 # The luma and chroma of Y'IQ (ITU-R BT.470, NTSC): hue rotates the chroma, saturation scales it.
 _YIQ = ((0.299, 0.587, 0.114), (0.596, -0.274, -0.322), (0.211, -0.523, 0.312))
 _SHARE, _TURN = rules.real(0, 1), rules.real(0, 0.5)
 _SEED = rules.whole(0, 2**64 - 1)
 
 
-def _changes(option: str, value: Any) -> Any:
+def _changes(option: str, value: object) -> object:
     expected = "a list of changes, such as [RandomFlip(), RandomCrop(0.2)]"
     if not isinstance(value, Sequence) or isinstance(value, str):
         raise rules.OptionError(expected, f"give {option}=[{rules.shown(value)}]")
@@ -54,7 +57,7 @@ class ImageChange(Protocol):
     def draws(self) -> int:
         """The number of random numbers it needs for each example."""
 
-    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
+    def __call__(self, images: "tf.Tensor", targets: "tf.Tensor", draws: "tf.Tensor") -> "_Changed":
         """Returns changed images and targets.
 
         Args:
@@ -66,12 +69,7 @@ class ImageChange(Protocol):
 
 @dataclass(frozen=True)
 class Augmentation:
-    """A sequence of changes, applied in order.
-
-    Attributes:
-      changes: The changes.
-      seed: The seed of their random numbers.
-    """
+    """A sequence of changes, applied in order, with the seed of their random numbers."""
 
     changes: tuple[ImageChange, ...]
     seed: int = 0
@@ -87,11 +85,7 @@ class Augmentation:
         return sum(getattr(change, "partners", 0) for change in self.changes)
 
     def check(self, channels: int | None, labels: int | None = None) -> None:
-        """Checks that the changes apply to images with these channels and labels.
-
-        Args:
-          channels: The number of channels; None if unknown.
-          labels: The number of classes of the labels; None if unknown.
+        """Checks the changes against the numbers of channels and of labels; None if unknown.
 
         Raises:
           FeatureError: A change does not apply to them.
@@ -113,7 +107,7 @@ class Augmentation:
         """Returns the random numbers of the given examples; shape [n, draws]."""
         return uniform(self.seed, epoch, examples, self.draws)
 
-    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
+    def __call__(self, images: "tf.Tensor", targets: "tf.Tensor", draws: "tf.Tensor") -> "_Changed":
         """Returns changed images, float32 from 0 to 1, and targets; integers are scaled first."""
         import tensorflow as tf
 
@@ -166,12 +160,7 @@ def standard_image(
 
 @checked_call("augment.compose", changes=_changes, seed=_SEED)
 def compose(changes: Sequence[ImageChange], *, seed: int = 0) -> Augmentation:
-    """Returns an augmentation of the given changes, applied in order.
-
-    Args:
-      changes: The changes.
-      seed: The seed of their random numbers.
-    """
+    """Returns an augmentation of the given changes, applied in order."""
     return Augmentation(tuple(changes), seed)
 
 
@@ -182,8 +171,7 @@ class RandomFlip:
 
     draws: int = 1
 
-    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
-        """Returns the images and targets; see `Change`."""
+    def __call__(self, images: "tf.Tensor", targets: "tf.Tensor", draws: "tf.Tensor") -> "_Changed":
         import tensorflow as tf
 
         return tf.where(_wide(draws[:, 0]) < 0.5, images[:, :, ::-1], images), targets
@@ -201,8 +189,7 @@ class RandomCrop:
     part: float
     draws: int = 3
 
-    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
-        """Returns the images and targets; see `Change`."""
+    def __call__(self, images: "tf.Tensor", targets: "tf.Tensor", draws: "tf.Tensor") -> "_Changed":
         import tensorflow as tf
 
         kept = 1 - self.part * draws[:, 0]
@@ -226,8 +213,7 @@ class RandomBrightness:
     most: float
     draws: int = 1
 
-    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
-        """Returns the images and targets; see `Change`."""
+    def __call__(self, images: "tf.Tensor", targets: "tf.Tensor", draws: "tf.Tensor") -> "_Changed":
         return _clipped(images + _wide(2 * draws[:, 0] - 1) * self.most), targets
 
 
@@ -243,8 +229,7 @@ class RandomContrast:
     most: float
     draws: int = 1
 
-    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
-        """Returns the images and targets; see `Change`."""
+    def __call__(self, images: "tf.Tensor", targets: "tf.Tensor", draws: "tf.Tensor") -> "_Changed":
         import tensorflow as tf
 
         mean = tf.reduce_mean(images, axis=(1, 2), keepdims=True)
@@ -267,8 +252,7 @@ class RandomColour:
     draws: int = 2
     channels: int = 3
 
-    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
-        """Returns the images and targets; see `Change`."""
+    def __call__(self, images: "tf.Tensor", targets: "tf.Tensor", draws: "tf.Tensor") -> "_Changed":
         import tensorflow as tf
 
         _check_channels(self, images.shape[-1])
@@ -302,8 +286,7 @@ class MixUp:
     draws: int = 1
     partners: int = 1
 
-    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
-        """Returns the images and targets; see `Change`."""
+    def __call__(self, images: "tf.Tensor", targets: "tf.Tensor", draws: "tf.Tensor") -> "_Changed":
         import tensorflow as tf
 
         share = 1 - 0.5 * draws[:, 0] ** (1 / self.alpha)
@@ -327,15 +310,14 @@ class CutMix:
     draws: int = 3
     partners: int = 1
 
-    def __call__(self, images: "tf.Tensor", targets: Any, draws: "tf.Tensor") -> tuple[Any, Any]:
-        """Returns the images and targets; see `Change`."""
+    def __call__(self, images: "tf.Tensor", targets: "tf.Tensor", draws: "tf.Tensor") -> "_Changed":
         import tensorflow as tf
 
         shape = tf.shape(images)
         height, width = shape[1], shape[2]
         side = tf.sqrt(draws[:, 0])
 
-        def inside(length: Any, place: Any) -> Any:
+        def inside(length: "tf.Tensor", place: "tf.Tensor") -> "tf.Tensor":
             size = tf.cast(length, tf.float32)
             centre, half = place * size, side * size / 2
             at = tf.range(size)[None]
@@ -352,24 +334,24 @@ def _check_channels(change: Any, channels: int) -> None:
     if change.channels != channels:
         raise FeatureError(
             explain(
-                f"Images of {channels} channels have no colours: augment cannot change those.",
+                f"Images of {channels} channels have no colours for augment to change.",
                 fix="use augment=my_datasets.augment.standard_image(saturation=0, hue=0)",
             )
         )
 
 
-def _one_hot(targets: Any, classes: int) -> Any:
+def _one_hot(targets: "tf.Tensor", classes: int) -> "tf.Tensor":
     import tensorflow as tf
 
     return targets if targets.dtype.is_floating else tf.one_hot(targets, classes)
 
 
-def _wide(numbers: Any) -> Any:
+def _wide(numbers: "tf.Tensor") -> "tf.Tensor":
     """Reshapes one number per image so that it broadcasts over images."""
     return numbers[:, None, None, None]
 
 
-def _clipped(images: Any) -> Any:
+def _clipped(images: "tf.Tensor") -> "tf.Tensor":
     import tensorflow as tf
 
     return tf.clip_by_value(images, 0.0, 1.0)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from my_datasets.core.reference import DatasetReference
+from my_datasets.core.value_types import Array
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import FeatureError, InvalidOptionError, explain
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.pytree import Ragged
+from my_datasets.input_pipeline.decode.pytree import Column, Columns, Leaves, Ragged
 from my_datasets.input_pipeline.order import length_batching
 from my_datasets.input_pipeline.order.permutation import Places
 from my_datasets.input_pipeline.plan import option_rules as rules
@@ -80,7 +81,7 @@ def train_tokenizer(
     if UNKNOWN not in special or size <= len(special):
         raise InvalidOptionError(
             explain(
-                f"A vocabulary of size={size} with special={list(special)} cannot be.",
+                f"A vocabulary of size={size} with special={list(special)} is not possible.",
                 f"Expected {UNKNOWN!r} among the special entries, and room for others",
                 fix=f"give special=({PADDING!r}, {UNKNOWN!r}) and a larger size",
             )
@@ -90,10 +91,6 @@ def train_tokenizer(
         "bpe": (models.BPE, trainers.BpeTrainer),
         "wordpiece": (models.WordPiece, trainers.WordPieceTrainer),
     }
-    if kind not in kinds:
-        raise InvalidOptionError(
-            explain(f"kind={kind!r} is unknown.", fix=f"use {', '.join(map(repr, kinds))}")
-        )
     texts = source(reference, split=split, data_dir=data_dir, columns=[column.partition("/")[0]])
     leaf = length_batching.leaf_of(texts.tree, column)
     if not length_batching.is_text(leaf):
@@ -117,13 +114,7 @@ def _batches(texts: IndexedExamples, leaf: Leaf) -> Iterator[list[str]]:
 
 @dataclass(frozen=True)
 class TokenizedSource:
-    """Examples with one text replaced by its token ids, int32.
-
-    Attributes:
-      source: The examples.
-      column: The text feature to tokenize.
-      path: The tokenizer's file.
-    """
+    """Examples with one text replaced by its token ids, int32, by the tokenizer in a file."""
 
     source: IndexedExamples
     column: str
@@ -134,7 +125,7 @@ class TokenizedSource:
             raise _no_text(self.column)
 
     @functools.cached_property
-    def tree(self) -> Any:
+    def tree(self) -> Leaves:
         """The leaves of an example, nested like its columns."""
 
         def changed(leaf: Leaf) -> Leaf:
@@ -152,17 +143,17 @@ class TokenizedSource:
     def __len__(self) -> int:
         return len(self.source)
 
-    def columns(self, numbers: Places, epoch: int) -> Any:
+    def columns(self, numbers: Places, epoch: int) -> Columns:
         """Returns the examples with these numbers as columns, with the text tokenized."""
 
-        def changed(leaf: Leaf, column: Any) -> Any:
+        def changed(leaf: Leaf, column: Any) -> Column:
             return self._encoded(column) if leaf.name == self.column else column
 
         columns = self.source.columns(numbers, epoch)
         with timed("tokenize"):
             return pytree.map_columns(changed, self.source.tree, columns)
 
-    def _encoded(self, texts: Any) -> Ragged:
+    def _encoded(self, texts: Array) -> Ragged:
         decoded = [text.decode("utf-8", "replace") for text in texts]
         ids = [one.ids for one in self._tokenizer.encode_batch_fast(decoded)]
         counts = np.fromiter(map(len, ids), np.int64, len(ids))
@@ -210,7 +201,7 @@ def content_of(path: str) -> str:
 def _no_tokenizer(path: str, error: Exception) -> InvalidOptionError:
     return InvalidOptionError(
         explain(
-            f"{path} holds no tokenizer: {error}",
+            f"{path} is not a tokenizer: {error}",
             "Expected the JSON of Hugging Face's tokenizers",
             fix="write one with my_datasets.text.train_tokenizer(...).save(path)",
         )
@@ -219,5 +210,5 @@ def _no_tokenizer(path: str, error: Exception) -> InvalidOptionError:
 
 def _no_text(column: str) -> FeatureError:
     return FeatureError(
-        explain(f"The feature {column!r} is no text.", fix="choose one that is a single text")
+        explain(f"The feature {column!r} is not a text.", fix="choose one that is a single text")
     )

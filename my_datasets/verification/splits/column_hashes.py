@@ -83,7 +83,7 @@ class ColumnHashes:
     def value(self, shards: Sequence[ObservedShard], number: int) -> str:
         """Returns the value of a split's example, for a message."""
         shard, row = observer.place(shards, number)
-        values = Decoder({self.leaf.name: self.leaf})(RecordBatch.of([shard.record(row)]))
+        values: Any = Decoder({self.leaf.name: self.leaf})(RecordBatch.of([shard.record(row)]))
         (text,) = texts_of(self.leaf, values[self.leaf.name]).to_pylist()
         is_text = self.leaf.form == "bytes" or self.leaf.labels
         return repr(text.decode("utf-8", "backslashreplace")) if is_text else str(text, "ascii")

@@ -151,7 +151,7 @@ def test_python_cannot_cross(cluster, rows_dir):
 
 @pytest.mark.parametrize("url", ["localhost:5050", "http://localhost:5050", "grpc://localhost"])
 def test_what_is_no_service_is_refused(rows_dir, url):
-    with pytest.raises(InvalidOptionError, match="is no address of a"):
+    with pytest.raises(InvalidOptionError, match="is not the address of a"):
         my_datasets.pipeline("served_rows", service=url, data_dir=rows_dir, **IMAGES)
 
 

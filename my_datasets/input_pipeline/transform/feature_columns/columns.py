@@ -47,13 +47,13 @@ class FeatureColumns:
     embeddings: Mapping[str, int]
     sizes: Mapping[str, int]
     target: str | None = None
-    _layers: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    _layers: dict[str, keras.layers.Layer] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         # Built now, because it cannot build itself within `Dataset.map`.
         self.space.get_inputs()
 
-    def __call__(self, batch: Mapping[str, Any]) -> Any:
+    def __call__(self, batch: Mapping[str, tf.Tensor]) -> Any:
         """Encodes the features of a batch, for `pipeline(...).map(columns)`.
 
         Args:
@@ -72,25 +72,25 @@ class FeatureColumns:
         return encoded, batch[self.target]
 
     @property
-    def inputs(self) -> dict[str, Any]:
+    def inputs(self) -> dict[str, keras.KerasTensor]:
         """Keras inputs for the raw features: use these to apply the columns in the model."""
-        found: dict[str, Any] = self.space.get_inputs()
+        found: dict[str, keras.KerasTensor] = self.space.get_inputs()
         return found
 
     @property
-    def encoded(self) -> dict[str, Any]:
+    def encoded(self) -> dict[str, keras.KerasTensor]:
         """The encoded features of `inputs`."""
-        found: dict[str, Any] = self.space.get_encoded_features()
+        found: dict[str, keras.KerasTensor] = self.space.get_encoded_features()
         return found
 
-    def encoded_inputs(self) -> dict[str, Any]:
+    def encoded_inputs(self) -> dict[str, keras.KerasTensor]:
         """Returns Keras inputs for what `__call__` returns: for columns applied in the pipeline."""
         return {
             name: keras.Input(one.shape[1:], dtype=one.dtype, name=name)
             for name, one in self.encoded.items()
         }
 
-    def dense(self, encoded: Mapping[str, Any]) -> Any:
+    def dense(self, encoded: Mapping[str, keras.KerasTensor]) -> keras.KerasTensor:
         """Concatenates all columns into the input of a model; shape [n, width].
 
         Categories with an embedding go through it. Repeated calls share its weights.
@@ -142,7 +142,7 @@ def load(directory: str | os.PathLike[str]) -> FeatureColumns:
     return FeatureColumns(keras.models.load_model(str(folder / _SPACE)), **names)
 
 
-def _declared(option: str, value: Any) -> Any:
+def _declared(option: str, value: object) -> object:
     expected = "a dict: what becomes of each feature, by its name"
     if not isinstance(value, Mapping) or not value:
         raise OptionError(expected, f"give {option}={{'age': feature_columns.numeric()}}")
@@ -154,7 +154,7 @@ def _declared(option: str, value: Any) -> Any:
     return dict(value)
 
 
-def _crossings(option: str, value: Any) -> Any:
+def _crossings(option: str, value: object) -> object:
     if isinstance(value, Sequence) and all(isinstance(one, Crossed) for one in value):
         return value
     given = "crossed(...)" if isinstance(value, Crossed) else "crossed('a', 'b', size=9)"
@@ -237,7 +237,7 @@ def _cross(column: Crossed, columns: Mapping[str, Column]) -> Any:
         if not isinstance(columns.get(one), Categorical):
             raise InvalidOptionError(
                 explain(
-                    f"The cross {column.name!r} is of {one!r}, which is no column of categories.",
+                    f"The cross {column.name!r} uses {one!r}, which is not a categorical column.",
                     f"Found: {[n for n, c in columns.items() if isinstance(c, Categorical)]}",
                     fix="declare that column, or cross others",
                 )

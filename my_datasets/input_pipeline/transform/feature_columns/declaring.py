@@ -30,7 +30,7 @@ class Categorical:
 
     kind: Literal["bucketised", "identity", "vocabulary", "hashed"]
     size: int | None = None
-    values: tuple[Any, ...] | None = None
+    values: tuple[object, ...] | None = None
     file: str | None = None
     embedding: Embedding = None
 
@@ -56,10 +56,10 @@ _SIZE = rules.whole(1)
 _EMBEDDING = rules.whole(1, none="a one among zeros", words=["auto"])
 
 
-def _boundaries(option: str, value: Any) -> Any:
+def _boundaries(option: str, value: Any) -> object:
     if np.ndim(value) == 0:
         return rules.whole(2)(option, value)
-    expected = "numbers that increase, or how many ranges there are to be"
+    expected = "increasing numbers, or the number of ranges"
     try:
         found = tuple(map(float, value))
     except (TypeError, ValueError):
@@ -71,7 +71,7 @@ def _boundaries(option: str, value: Any) -> Any:
     return found
 
 
-def _categories(option: str, value: Any) -> Any:
+def _categories(option: str, value: Any) -> object:
     if value is None:
         return None
     expected = "a list of texts, or of whole numbers, each once"
@@ -84,7 +84,7 @@ def _categories(option: str, value: Any) -> Any:
     return found
 
 
-def _features(option: str, value: Any) -> Any:  # noqa: ARG001 - as all rules
+def _features(option: str, value: Any) -> object:  # noqa: ARG001 - as all rules
     wrong = [one for one in value if not isinstance(one, str)]
     if wrong and isinstance(wrong[0], Sequence):
         raise rules.OptionError(
@@ -151,7 +151,7 @@ def identity(size: int, *, embedding: Embedding = None) -> Categorical:
     size=rules.whole(1, none="all that there are"), embedding=_EMBEDDING,
 )  # fmt: skip
 def vocabulary(
-    values: Sequence[Any] | None = None,
+    values: Sequence[object] | None = None,
     *,
     file: str | os.PathLike[str] | None = None,
     size: int | None = None,

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from my_datasets.core.value_types import Array
 from my_datasets.errors import FeatureError, explain
 from my_datasets.input_pipeline.decode.missing import given_by_tfds
 from my_datasets.input_pipeline.transform.feature_columns.declaring import (
@@ -38,8 +39,8 @@ class ColumnMaker:
         if not isinstance(leaf, Leaf):
             raise FeatureError(
                 explain(
-                    f"The column {name!r} cannot be made of its feature, which holds others.",
-                    fix="put what it holds on the top of the dataset's features",
+                    f"The column {name!r} cannot use its feature, which holds other features.",
+                    fix="move those to the top level of the dataset's features",
                 )
             )
         if leaf.form == "image" or leaf.shape or leaf.sequence:
@@ -48,7 +49,7 @@ class ColumnMaker:
         if leaf.is_optional and not is_text and np.dtype(leaf.dtype).kind in "ub":
             raise FeatureError(
                 explain(
-                    f"The column {name!r} cannot tell what is missing in its feature.",
+                    f"The column {name!r} cannot recognize missing values of its feature.",
                     f"Found: an optional {leaf.dtype}, which TFDS gives as "
                     f"{'False' if leaf.dtype == 'bool' else '0'} where it is missing",
                     fix="make the feature a signed integer, a float or a text",
@@ -67,7 +68,7 @@ class ColumnMaker:
         ):  # fmt: skip
             raise FeatureError(
                 explain(
-                    f"The column {name!r} has a vocabulary of other values than its feature.",
+                    f"The column {name!r} has a vocabulary of another type than its feature.",
                     f"Expected: {'texts' if is_text else 'whole numbers'}",
                     f"Found: {column.values[0]!r}",
                     fix="give such values, or leave them out to learn them",
@@ -91,7 +92,7 @@ class ColumnMaker:
             "bucketised", "vocabulary"
         )  # fmt: skip
 
-    def see(self, values: npt.NDArray[Any]) -> None:
+    def see(self, values: Array) -> None:
         """Learns from a batch of values."""
         there = values[~self._missing(values)]
         if not len(there):
@@ -149,7 +150,7 @@ class ColumnMaker:
         """The value TFDS returns for missing numbers; minus infinity if none can be missing."""
         return _least(self._leaf.dtype) if self._leaf.is_optional else -math.inf
 
-    def _ranges(self, boundaries: Sequence[float]) -> Any:
+    def _ranges(self, boundaries: Sequence[object]) -> keras.layers.Layer:
         """Returns the layer of the ranges, with a category for missing values if needed."""
         if not self._leaf.is_optional and np.dtype(self._leaf.dtype).kind != "f":
             # `num_bins` makes the layer look adapted: a FeatureSpace asks for the number of bins,
@@ -161,7 +162,7 @@ class ColumnMaker:
         layer.bin_boundaries = list(boundaries)
         return layer
 
-    def _missing(self, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    def _missing(self, values: Array) -> npt.NDArray[np.bool_]:
         found = np.zeros(len(values), np.bool_)
         if values.dtype.kind == "f":
             found = np.isnan(values)
@@ -173,7 +174,7 @@ class ColumnMaker:
         least = _least(str(values.dtype))
         return found | (values <= least)
 
-    def _categories(self, column: Categorical) -> Any:
+    def _categories(self, column: Categorical) -> keras.layers.Layer | None:
         if column.kind == "bucketised":
             return None if column.values is None else self._ranges(column.values)
         if column.kind == "hashed" and self._leaf.is_optional:
@@ -191,8 +192,8 @@ class ColumnMaker:
         if column.file is not None and not Path(column.file).is_file():
             raise FeatureError(
                 explain(
-                    f"The vocabulary of {self.name!r} is not there: {column.file}",
-                    fix="give a file with a category in each line",
+                    f"The vocabulary of {self.name!r} does not exist: {column.file}",
+                    fix="give a file with one category per line",
                 )
             )
         return lookup(vocabulary=column.file or list(column.values or ()))
@@ -261,7 +262,7 @@ class RangesOrMissing(keras.layers.Discretization):
     Run `from my_datasets import feature_columns` before loading a model with this layer.
     """
 
-    def __init__(self, missing: float | None, **options: Any) -> None:
+    def __init__(self, missing: float | None, **options: object) -> None:
         """Initializes the layer.
 
         Args:
@@ -271,7 +272,7 @@ class RangesOrMissing(keras.layers.Discretization):
         super().__init__(**options)
         self.missing = missing
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns the index of each number's category; same shape as the input."""
         ops = self.backend.numpy
         inputs = self.backend.convert_to_tensor(inputs)
@@ -281,10 +282,9 @@ class RangesOrMissing(keras.layers.Discretization):
         found = super().call(inputs)
         return ops.where(is_missing, ops.full_like(found, len(self.bin_boundaries) + 1), found)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """Returns the arguments of the constructor."""
-        config: dict[str, Any] = super().get_config()
-        return {**config, "missing": self.missing}
+        return {**super().get_config(), "missing": self.missing}
 
 
 @keras.saving.register_keras_serializable(package="my_datasets")
@@ -294,7 +294,7 @@ class HashesOrMissing(keras.layers.Hashing):
     Run `from my_datasets import feature_columns` before loading a model with this layer.
     """
 
-    def __init__(self, missing: str | int, **options: Any) -> None:
+    def __init__(self, missing: str | int, **options: object) -> None:
         """Initializes the layer.
 
         Args:
@@ -305,16 +305,15 @@ class HashesOrMissing(keras.layers.Hashing):
         super().__init__(**options)
         self.missing = missing
 
-    def _hash_values_to_bins(self, values: Any) -> Any:
+    def _hash_values_to_bins(self, values: tf.Tensor) -> tf.Tensor:
         is_missing = tf.equal(values, tf.cast(self.missing, values.dtype))
         text = values if values.dtype == tf.string else tf.as_string(values)
         found = tf.strings.to_hash_bucket_fast(text, self.num_bins - 1)
         return tf.where(is_missing, tf.constant(self.num_bins - 1, found.dtype), found)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """Returns the arguments of the constructor."""
-        config: dict[str, Any] = super().get_config()
-        return {**config, "missing": self.missing}
+        return {**super().get_config(), "missing": self.missing}
 
 
 @keras.saving.register_keras_serializable(package="my_datasets")
@@ -325,7 +324,7 @@ class FilledNormalization(keras.layers.Layer):
     """
 
     def __init__(
-        self, mean: float, scale: float, fill: float, missing: float, **options: Any
+        self, mean: float, scale: float, fill: float, missing: float, **options: object
     ) -> None:
         """Initializes the layer.
 
@@ -339,26 +338,20 @@ class FilledNormalization(keras.layers.Layer):
         super().__init__(**options)
         self.mean, self.scale, self.fill, self.missing = mean, scale, fill, missing
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns the normalised numbers; same shape as the input."""
         is_there = keras.ops.logical_and(inputs > self.missing, keras.ops.logical_not(
             keras.ops.isnan(inputs)))  # fmt: skip
         return (keras.ops.where(is_there, inputs, self.fill) - self.mean) * self.scale
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Returns the input's shape."""
         return input_shape
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """Returns the arguments of the constructor."""
-        config: dict[str, Any] = super().get_config()
-        return {
-            **config,
-            "mean": self.mean,
-            "scale": self.scale,
-            "fill": self.fill,
-            "missing": self.missing,
-        }
+        names = ("mean", "scale", "fill", "missing")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def _least(dtype: str) -> float:
@@ -370,7 +363,7 @@ def _unfit(name: str, expected: str, leaf: Leaf) -> FeatureError:
     sequence = f" in sequences of {leaf.sequence}" if leaf.sequence else ""
     return FeatureError(
         explain(
-            f"The column {name!r} cannot be made of its feature.",
+            f"The column {name!r} does not support its feature.",
             f"Expected: {expected}",
             f"Found: {leaf.form} {leaf.dtype} of shape {leaf.shape}{sequence}",
             fix="declare another kind of column",
