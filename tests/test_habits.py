@@ -105,9 +105,8 @@ def test_every_import_is_declared(root):
         assert re.search(rf'"{distribution}(\[\w+\])?[><]', where), module
 
 
-def test_no_asserts_and_no_vague_names(root):
+def test_no_asserts(root):
     for source in (root / "my_datasets").rglob("*.py"):
-        assert source.stem not in {"utils", "util", "helpers", "common", "misc", "manager"}
         assert not re.search(r"^\s+assert ", source.read_text(), re.MULTILINE), source
 
 
