@@ -100,8 +100,8 @@ class Plan:
         return Plan(_with_seed(self.stages, state.seed))
 
     @property
-    def attachments(self) -> dict[str, dict[str, Any]]:
-        """Where shards come from that are not in the directories of versions; see `on_demand`."""
+    def attachments(self) -> dict[str, dict[str, str | int]]:
+        """Where shards come from that are in a store; see `shard_provider.attachments`."""
         mix = self.get(Mix)
         parts = mix.parts if mix is not None else (self.stages,)
         reads = [stage for part in parts for stage in part if isinstance(stage, Read)]
@@ -160,7 +160,9 @@ def _with_seed(stages: tuple[Stage, ...], seed: int) -> tuple[Stage, ...]:
     )  # fmt: skip
 
 
-def _received(stages: tuple[Stage, ...], attachments: Mapping[str, Mapping[str, Any]]) -> Plan:
+def _received(
+    stages: tuple[Stage, ...], attachments: Mapping[str, Mapping[str, str | int]]
+) -> Plan:
     shard_provider.receive(attachments)
     return Plan(stages)
 

@@ -23,10 +23,13 @@ from my_datasets.core.reference import DatasetReference
 from my_datasets.metadata import layout
 from my_datasets.resolving.blocked import reason_in_metadata
 from my_datasets.storage import addresses
+from my_datasets.storage.user_folders import user_folders
+
+_REFERENCE = "NAME[/CONFIG][:VERSION]"
 
 
 @click.command("info")
-@click.argument("reference", metavar="NAME[/CONFIG][:VERSION]")
+@click.argument("reference", metavar=_REFERENCE, required=False)
 @data_dir_option_of(PathOrAddress("gs"))
 @click.option("--imports", metavar="MODULES", help="Modules to import first, comma-separated.")
 @click.option(
@@ -34,14 +37,16 @@ from my_datasets.storage import addresses
     is_flag=True,
     help="Show which source code counts: if it changes, prepared data are stale.",
 )
+@click.option("--paths", is_flag=True, help="Show where this user's state, cache and settings are.")
 @store_option("--from", reads=True, required=False)
 @trusted_keys_option
 @json_option
 def command(
-    reference: str,
+    reference: str | None,
     data_dir: str | None,
     imports: str | None,
     fingerprint: bool,
+    paths: bool,
     store: str | None,
     trusted_keys: Path | None,
     as_json: bool,
@@ -56,12 +61,25 @@ def command(
     With --fingerprint, it shows of each module of the builder's package which names count for the
     builder's data, and which do not; modules that are not listed do not count.
 
+    With --paths, no dataset is named: it shows the folders in which this package keeps what it
+    verified or decided (state), what it can make or download again (cache), and what you wrote
+    (settings).
+
     Example: my-datasets info digits:1.*.*
 
     Example: my-datasets info digits --fingerprint
 
     Example: my-datasets info digits:1.*.* --from https://data.example.org/datasets
+
+    Example: my-datasets info --paths
     """
+    if paths:
+        if reference or store or data_dir or imports or fingerprint:
+            raise click.UsageError("--paths takes no dataset, and no option but --json.")
+        _show_paths(as_json=as_json)
+        return
+    if reference is None:
+        raise click.UsageError(f"Missing argument {_REFERENCE!r}.")
     if store is not None:
         if data_dir or imports or fingerprint:
             raise click.UsageError(
@@ -90,6 +108,15 @@ def command(
         print_json(facts)
     else:
         _show(facts)
+
+
+def _show_paths(*, as_json: bool) -> None:
+    folders = {kind: str(path) for kind, path in user_folders().items()}
+    if as_json:
+        print_json(folders)
+    else:
+        for kind, path in folders.items():
+            echo(f"{kind:<10}{path}")
 
 
 def _show_release(reference: str, store: str, trusted_keys: Path | None, *, as_json: bool) -> None:
