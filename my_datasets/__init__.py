@@ -6,7 +6,6 @@ registration runs when TFDS itself is imported, and the names below are loaded o
 """
 
 import importlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from my_datasets import errors
@@ -14,7 +13,6 @@ from my_datasets._version import __version__
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import MyDatasetsError
 from my_datasets.metadata.feature_classes import register_feature
-from my_datasets.records import shard_provider
 from my_datasets.resolving.registry import register, register_with_tfds
 
 if TYPE_CHECKING:
@@ -100,16 +98,6 @@ _LAZY = {
 }
 
 register_with_tfds()
-
-
-def _origin_of(version_dir: Path) -> Any:
-    """Returns the remote origin of an attached release's shards; `records` imports no stores."""
-    return importlib.import_module("my_datasets.publishing.stream.remote_shards").AttachedOrigin(
-        version_dir
-    )
-
-
-shard_provider.register(_origin_of)
 
 
 def __getattr__(name: str) -> Any:

@@ -305,6 +305,23 @@ def missing_shard(path: str | os.PathLike[str]) -> CorruptShardError:
     )
 
 
+def damaged_release(source: str, found: str) -> CorruptReleaseError:
+    """Returns the error for a file that is another one than was published.
+
+    Args:
+      source: The file, and the store in which it is.
+      found: What came.
+    """
+    return CorruptReleaseError(
+        explain(
+            f"{source} is not what was published.",
+            f"Found: {found}",
+            fix="ask who publishes there to look at it: publishing the same version again puts "
+            "back what is missing; nothing of it is used here",
+        )
+    )
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns a "Did you mean ..." fact for `explain`, or "" if no known name is similar."""
     named = {one.lower(): one for one in known}

@@ -12,6 +12,8 @@ from my_datasets.storage.json_files import MalformedJsonError, read_json
 
 # The two files without which TFDS (>= 4) does not take a directory for a prepared version.
 METADATA_FILES = ("dataset_info.json", "features.json")
+# The record of the release that was pulled or attached there.
+RELEASE_RECORD = "my_datasets_release.json"
 # Its note in the directory of a dataset, of the config that is meant if none is named.
 DEFAULT_CONFIG = ".config/metadata.json"
 

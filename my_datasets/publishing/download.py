@@ -17,7 +17,7 @@ from my_datasets.errors import (
     CorruptReleaseError,
     MyDatasetsError,
     NotInStoreError,
-    explain,
+    damaged_release,
 )
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.catalog_client import CatalogClient
@@ -144,18 +144,20 @@ def _append(
             for data in ledger.store.read(path, begin, one.bytes) if begin < one.bytes else ():
                 size += len(data)
                 if size > one.bytes:
-                    raise damaged(source, f"more than {one.bytes:,} bytes")
+                    raise damaged_release(source, f"more than {one.bytes:,} bytes")
                 file.write(data)
                 found.update(data)
                 transfer(len(data))
         except NotInStoreError as error:
-            raise damaged(source, "it is not there") from error
+            raise damaged_release(source, "it is not there") from error
         file.flush()
         os.fsync(file.fileno())
         if size != one.bytes:
-            raise damaged(source, f"{size:,} bytes; published were {one.bytes:,}")
+            raise damaged_release(source, f"{size:,} bytes; published were {one.bytes:,}")
         if found.hexdigest() != one.sha256:
-            raise damaged(source, f"SHA-256 {found.hexdigest()}; published was {one.sha256}")
+            raise damaged_release(
+                source, f"SHA-256 {found.hexdigest()}; published was {one.sha256}"
+            )
         partial.rename(partial.with_name(one.name))
         verified_files().remember(file.fileno(), one.sha256)
 
@@ -234,20 +236,3 @@ _NOT_CLONED = frozenset({
 def _no_link(path: Any, flags: int) -> int:
     """Opens a file that is none elsewhere."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
-
-def damaged(source: str, found: str) -> CorruptReleaseError:
-    """Returns the error for a file that is another one than was published.
-
-    Args:
-      source: The file, and the store in which it is.
-      found: What came.
-    """
-    return CorruptReleaseError(
-        explain(
-            f"{source} is not what was published.",
-            f"Found: {found}",
-            fix="ask who publishes there to look at it: publishing the same version again puts "
-            "back what is missing; nothing of it is used here",
-        )
-    )

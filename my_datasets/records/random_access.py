@@ -8,12 +8,12 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.per_process import PerProcess
 from my_datasets.errors import CorruptShardError, explain, missing_shard
 from my_datasets.records import index, tfrecord
 from my_datasets.records.shard_provider import Bringer, hold
@@ -97,7 +97,7 @@ class RecordReader:
     def __len__(self) -> int:
         return sum(end - begin for begin, end in self.ranges)
 
-    def __reduce__(self) -> tuple[type["RecordReader"], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[type["RecordReader"], tuple[object, ...]]:
         return type(self), (self.shards, self.ranges, self.fetch, self.most_open)
 
     def runs(self) -> list[tuple[Path, int]]:
@@ -193,7 +193,7 @@ class DamagedRecordsError(CorruptShardError):
 
 
 class _Files:
-    """The open files of some shards, per process."""
+    """The open files of some shards."""
 
     def __init__(
         self,
@@ -204,7 +204,7 @@ class _Files:
         self._shards = shards
         self._fetch, self._most_open = fetch, _MOST_OPEN if most_open is None else most_open
         self._ends = np.cumsum([shard.length for shard in shards], dtype=np.int64)
-        self._opened: dict[tuple[int, int], _Opened] = {}
+        self._opened = PerProcess[dict[int, _Opened]](keeps_inherited=False)
 
     def place(self, number: int) -> tuple[RecordShard, int]:
         which = int(np.searchsorted(self._ends, number, side="right"))
@@ -276,8 +276,8 @@ class _Files:
             raise DamagedRecordsError.of(np.flatnonzero(~found).tolist(), places)
 
     def _open(self, shard: int) -> "_Opened":
-        key = (os.getpid(), shard)
-        opened = self._opened.get(key)
+        files = self._opened.get(dict)
+        opened = files.get(shard)
         if opened is not None:
             return opened
         # No lock, because a fork could copy it while locked: if two threads open a shard, one file
@@ -287,10 +287,10 @@ class _Files:
             opened = self._newly(self._shards[shard])
         except FileNotFoundError as error:
             raise missing_shard(path) from error
-        kept = self._opened.setdefault(key, opened)
+        kept = files.setdefault(shard, opened)
         if self._most_open:
-            for old in list(self._opened)[: -self._most_open]:
-                self._opened.pop(old, None)
+            for old in list(files)[: -self._most_open]:
+                files.pop(old, None)
         return kept
 
     def _newly(self, shard: RecordShard) -> "_Opened":
@@ -311,8 +311,8 @@ class _Files:
         except FileNotFoundError:
             offsets = _scanned(path, size, state.st_mtime_ns)
         file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # else a pipe blocks
-        if self._fetch is not None:
-            hold(file)
+        if self._fetch is not None and not self._most_open:
+            hold(file)  # one that stays open is readable even if it is evicted
         if len(offsets) - 1 != length:
             os.close(file)
             raise _changed(path, f"it has {len(offsets) - 1:,} records; expected {length:,}")

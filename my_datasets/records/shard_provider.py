@@ -1,4 +1,4 @@
-"""Versions whose shards are fetched on demand, and the interface to the code that fetches them.
+"""Versions whose shards are fetched on demand, and the interface to what fetches them.
 
 The origin of a directory's shards and the location of their cache come from the state folder of
 this machine's user, or from the process that sent the work; never from the directory itself, which
@@ -10,12 +10,11 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from my_datasets.errors import NotPreparedError, explain
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.user_folders import state_folder
@@ -73,7 +72,7 @@ class Attachment:
             return None
 
     @classmethod
-    def from_json(cls, whole: Mapping[str, Any]) -> "Attachment":
+    def from_json(cls, whole: Mapping[str, str | int]) -> "Attachment":
         """Returns the attachment from the result of `dataclasses.asdict`."""
         return cls(
             str(whole["store"]), str(whole["cache"]), int(whole["most"]), str(whole["record"])
@@ -84,13 +83,13 @@ class Attachment:
 _received: dict[str, Attachment] = {}
 
 
-def attachments(version_dirs: Iterable[str]) -> dict[str, dict[str, Any]]:
+def attachments(version_dirs: Iterable[str]) -> dict[str, dict[str, str | int]]:
     """Returns what another process needs to read attached directories, for `receive` there."""
     found = {one: Attachment.find(Path(one)) for one in version_dirs if is_attached(Path(one))}
     return {one: asdict(what) for one, what in found.items() if what is not None}
 
 
-def receive(given: Mapping[str, Mapping[str, Any]]) -> None:
+def receive(given: Mapping[str, Mapping[str, str | int]]) -> None:
     """Accepts the result of `attachments` from the process that sends this one its work."""
     for version_dir, what in given.items():
         _received[os.path.realpath(version_dir)] = Attachment.from_json(what)
@@ -155,29 +154,6 @@ class ShardProvider(Protocol):
         Raises:
           InvalidOptionError: They do not fit.
         """
-
-
-_openers: list[Callable[[Path], ShardProvider]] = []
-
-
-def register(opener: Callable[[Path], ShardProvider]) -> None:
-    """Registers the function that opens a version's origin, given its directory."""
-    _openers[:] = [opener]
-
-
-def origin_of(version_dir: Path) -> ShardProvider | None:
-    """Returns the origin of a version's shards, or None if they are in its directory.
-
-    Raises:
-      NotPreparedError: The directory was not attached on this machine.
-    """
-    if not is_attached(version_dir):
-        return None
-    if not _openers:
-        raise NotPreparedError(
-            explain(f"The shards of {version_dir} are in a store.", fix="import my_datasets first")
-        )
-    return _openers[0](version_dir)
 
 
 def _state_of(version_dir: Path) -> Path:

@@ -1,14 +1,17 @@
 """The file systems that paths and URLs mean: this machine's, or those of object stores."""
 
-import functools
 import io
 import os
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from my_datasets.core.per_process import cached_per_process
 from my_datasets.errors import SourceError, explain
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 # Bytes that are asked for at once, where a reader asks for few.
 _BUFFER = 1 << 16
@@ -29,7 +32,7 @@ class _Positioned(io.RawIOBase):
     where zip files and others begin to read.
     """
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: pa.NativeFile) -> None:
         """Reads from the beginning; the file is closed with it."""
         self._file = file
         self._size = file.size()
@@ -49,10 +52,11 @@ class _Positioned(io.RawIOBase):
         self._position = max(0, origin + offset)
         return self._position
 
-    def readinto(self, buffer: Any) -> int:
-        wanted = min(len(buffer), max(0, self._size - self._position))
+    def readinto(self, buffer: "Buffer") -> int:
+        view = memoryview(buffer)
+        wanted = min(len(view), max(0, self._size - self._position))
         data = self._file.read_at(wanted, self._position) if wanted else b""
-        buffer[: len(data)] = data
+        view[: len(data)] = data
         self._position += len(data)
         return len(data)
 
@@ -61,7 +65,7 @@ class _Positioned(io.RawIOBase):
         super().close()
 
 
-def file_system(location: str) -> tuple[Any, str]:
+def file_system(location: str) -> tuple[pafs.FileSystem, str]:
     """Returns the file system of a location, and the path in it.
 
     Raises:
@@ -74,8 +78,7 @@ def file_system(location: str) -> tuple[Any, str]:
         return pafs.LocalFileSystem(), rest
     try:
         if scheme in _BY_PYARROW:
-            # Connections do not survive a fork: each process makes its own.
-            system = _by_pyarrow(f"{scheme}://{rest.partition('/')[0]}", os.getpid())
+            system = _by_pyarrow(f"{scheme}://{rest.partition('/')[0]}")
             # Before an `@` stand credentials, or gs://anonymous@bucket that there are none.
             bucket, slash, path = rest.partition("/")
             return system, bucket.rpartition("@")[2] + slash + path
@@ -92,6 +95,6 @@ def file_system(location: str) -> tuple[Any, str]:
         ) from error
 
 
-@functools.lru_cache(maxsize=32)
-def _by_pyarrow(url: str, process: int) -> Any:  # noqa: ARG001
+@cached_per_process(maxsize=32)
+def _by_pyarrow(url: str) -> pafs.FileSystem:
     return pafs.FileSystem.from_uri(url)[0]

@@ -17,6 +17,22 @@ from pathlib import Path
 from my_datasets.errors import DataDirError, InvalidOptionError, explain
 
 HOME_VARIABLE = "MY_DATASETS_HOME"
+# The variable of the XDG specification, and where a folder is if that is not set.
+_XDG = {
+    "state": ("XDG_STATE_HOME", ".local/state"),
+    "cache": ("XDG_CACHE_HOME", ".cache"),
+    "settings": ("XDG_CONFIG_HOME", ".config"),
+}
+
+
+def user_folders() -> dict[str, Path]:
+    """Returns the folders for `state`, `cache` and `settings`; none of them is made.
+
+    Raises:
+      DataDirError: There is no home folder.
+      InvalidOptionError: `MY_DATASETS_HOME` is a relative path.
+    """
+    return {kind: _root(kind) for kind in _XDG}
 
 
 def state_folder(*names: str) -> Path:
@@ -31,12 +47,13 @@ def state_folder(*names: str) -> Path:
       DataDirError: There is no home folder, or others could write there.
       InvalidOptionError: `MY_DATASETS_HOME` is a relative path.
     """
-    root = _root("state", "XDG_STATE_HOME", ".local/state")
+    root = _root("state")
     folder = root.joinpath(*names)
     with contextlib.suppress(OSError):
-        root.parent.mkdir(parents=True, exist_ok=True)
-        root.mkdir(mode=stat.S_IRWXU, exist_ok=True)
-        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.is_dir():
+            root.parent.mkdir(parents=True, exist_ok=True)
+            root.mkdir(mode=stat.S_IRWXU, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
     _require_private(root)
     return folder
 
@@ -51,7 +68,7 @@ def cache_folder(*names: str) -> Path:
       DataDirError: There is no home folder.
       InvalidOptionError: `MY_DATASETS_HOME` is a relative path.
     """
-    return _root("cache", "XDG_CACHE_HOME", ".cache").joinpath(*names)
+    return _root("cache").joinpath(*names)
 
 
 def settings_folder(*names: str) -> Path:
@@ -64,10 +81,11 @@ def settings_folder(*names: str) -> Path:
       DataDirError: There is no home folder.
       InvalidOptionError: `MY_DATASETS_HOME` is a relative path.
     """
-    return _root("settings", "XDG_CONFIG_HOME", ".config").joinpath(*names)
+    return _root("settings").joinpath(*names)
 
 
-def _root(kind: str, variable: str, otherwise: str) -> Path:
+def _root(kind: str) -> Path:
+    variable, otherwise = _XDG[kind]
     if given := os.environ.get(HOME_VARIABLE):
         home = Path(given).expanduser()
         if not home.is_absolute():

@@ -24,6 +24,25 @@ def run():
     tfds.enable_progress_bar()
 
 
+def test_info_shows_the_folders_of_the_user(run, monkeypatch):
+    monkeypatch.setenv("MY_DATASETS_HOME", "/no/such/home")
+    folders = {kind: f"/no/such/home/{kind}" for kind in ("state", "cache", "settings")}
+    assert json.loads(run("info", "--paths", "--json").stdout) == folders
+    lines = run("info", "--paths").stdout.splitlines()
+    assert [tuple(line.split()) for line in lines] == list(folders.items())
+
+
+@pytest.mark.parametrize(("args", "said"), [
+    ((), "Missing argument 'NAME[/CONFIG][:VERSION]'"),
+    (("digits", "--paths"), "--paths takes no dataset"),
+    (("--paths", "--fingerprint"), "--paths takes no dataset"),
+])  # fmt: skip
+def test_info_takes_a_dataset_or_shows_folders(failing, args, said):
+    code, output = failing("info", *args)
+    assert code == 2
+    assert said in output
+
+
 @pytest.fixture
 def failing(monkeypatch, capsys):
     """Runs a command line that fails, as the console script does; returns (exit code, stderr)."""

@@ -35,10 +35,10 @@ from my_datasets.publishing.model.signing import TrustedKeys
 from my_datasets.publishing.model.trust import check_signed
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
-from my_datasets.publishing.stream.shard_cache import ShardCache
 from my_datasets.records import index, shard_provider
 from my_datasets.resolving.lock import Lock
 from my_datasets.storage.backends.local import LocalStore
+from my_datasets.storage.cache.shard_cache import RemoteFile, ShardCache
 from my_datasets.storage.json_files import MOST_BYTES, MOST_MANIFEST_BYTES
 from my_datasets.storage.regular_files import replaced, write_whole
 from my_datasets.storage.retry import RetryingStore
@@ -293,7 +293,7 @@ def test_names_that_no_release_may_have(built, name):
     one = {"name": name, "bytes": 1, "sha256": "0" * 64}
     whole["files"] = sorted([*whole["files"], one], key=lambda file: file["name"])
     with pytest.raises(CorruptReleaseError, match="cannot be used"):
-        Record.parse(json.dumps(whole).encode(), "somewhere")
+        Record.parse(json.dumps(whole).encode(), AssertionError)
 
 
 @pytest.mark.parametrize("other", ["Straße", "STRASSE", "caf\u00e9", "CAFE\u0301"])
@@ -304,7 +304,7 @@ def test_no_two_files_have_one_name_on_any_system(built, other):
         whole["files"] = [file for file in whole["files"] if file["name"] != name] + [one]
     whole["files"].sort(key=lambda file: file["name"])
     with pytest.raises(CorruptReleaseError, match="one name"):
-        Record.parse(json.dumps(whole).encode(), "somewhere")
+        Record.parse(json.dumps(whole).encode(), AssertionError)
 
 
 @pytest.mark.parametrize("name", record.FIRST)
@@ -313,10 +313,10 @@ def test_no_record_names_metadata_that_nobody_reads(built, name):
     whole = json.loads(Record.of(built()).data)
     (one,) = [file for file in whole["files"] if file["name"] == name]
     one["bytes"] = MOST_MANIFEST_BYTES if name == manifest.FILE_NAME else MOST_BYTES
-    Record.parse(json.dumps(whole).encode(), "somewhere")
+    Record.parse(json.dumps(whole).encode(), AssertionError)
     one["bytes"] += 1
     with pytest.raises(CorruptReleaseError, match=f"{name} is larger than"):
-        Record.parse(json.dumps(whole).encode(), "somewhere")
+        Record.parse(json.dumps(whole).encode(), AssertionError)
 
 
 def test_a_record_of_any_size_is_not_read_into_memory(store, built, tmp_path):
@@ -341,7 +341,7 @@ def test_such_files_are_not_published(built, tmp_path):
 def shelf_file(number, size=1000):
     data = bytes([number]) * size
     name = hashlib.sha256(data).hexdigest()
-    return record.ReleasedFile(f"file{number}", size, name), data
+    return RemoteFile.of(name, size), data
 
 
 def test_a_cache_is_made_in_no_folder_that_has_files(victim):
@@ -359,7 +359,7 @@ def test_a_cache_removes_only_what_it_made(tmp_path):
     (shelf.directory / ("d" * 64)).mkdir()
     for number in range(5):
         wanted, data = shelf_file(number)
-        shelf.bring(wanted, lambda data=data: [data], "somewhere")
+        shelf.bring(wanted, lambda data=data: [data], AssertionError)
     assert all((shelf.directory / name).read_text() == "mine" for name in names)
     assert target.read_text() == "precious"
     assert (shelf.directory / ("d" * 64)).is_dir()
@@ -370,11 +370,11 @@ def test_a_cache_removes_only_what_it_made(tmp_path):
 def test_a_cache_writes_and_removes_nothing_through_links(tmp_path, victim):
     shelf = ShardCache(tmp_path / "cache", 1500)
     wanted, data = shelf_file(1)
-    partial = shelf.path_of(wanted.sha256 + ".partial")
+    partial = shelf.path_of(wanted.key + ".partial")
     partial.hardlink_to(victim / "thesis.txt")
-    (shelf.directory / ".used" / wanted.sha256).symlink_to(victim / "new")
-    shelf.bring(wanted, lambda: [data], "somewhere")
-    assert shelf.path_of(wanted.sha256).read_bytes() == data
+    (shelf.directory / ".used" / wanted.key).symlink_to(victim / "new")
+    shelf.bring(wanted, lambda: [data], AssertionError)
+    assert shelf.path_of(wanted.key).read_bytes() == data
     shutil.rmtree(shelf.directory / ".used")
     (shelf.directory / ".used").symlink_to(victim)
     with pytest.raises(DataDirError, match="is no link"):
@@ -385,13 +385,13 @@ def test_a_cache_writes_and_removes_nothing_through_links(tmp_path, victim):
 def test_a_planted_file_in_a_cache_is_not_given(tmp_path, kind):
     shelf = ShardCache(tmp_path / "cache", 10_000)
     wanted, data = shelf_file(1)
-    path, elsewhere = shelf.path_of(wanted.sha256), tmp_path / "elsewhere"
+    path, elsewhere = shelf.path_of(wanted.key), tmp_path / "elsewhere"
     elsewhere.write_bytes(data if "right" in kind else bytes(1000))
     if kind == "other bytes":
         shutil.copy(elsewhere, path)
     else:
         path.symlink_to(elsewhere)
-    shelf.bring(wanted, lambda: [data], "somewhere")
+    shelf.bring(wanted, lambda: [data], AssertionError)
     assert path.read_bytes() == data
     assert not path.is_symlink()
 
@@ -399,13 +399,13 @@ def test_a_planted_file_in_a_cache_is_not_given(tmp_path, kind):
 def test_a_cached_file_that_was_changed_is_not_given(tmp_path):
     shelf = ShardCache(tmp_path / "cache", 10_000)
     wanted, data = shelf_file(1)
-    shelf.bring(wanted, lambda: [data], "somewhere")
-    path = shelf.path_of(wanted.sha256)
+    shelf.bring(wanted, lambda: [data], AssertionError)
+    path = shelf.path_of(wanted.key)
     before = path.stat()
     while path.stat().st_ctime_ns == before.st_ctime_ns:  # its clock stands still for a while
         path.write_bytes(bytes(1000))
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    shelf.bring(wanted, lambda: [data], "somewhere")
+    shelf.bring(wanted, lambda: [data], AssertionError)
     assert path.read_bytes() == data
 
 
@@ -424,20 +424,20 @@ def no_hashing(monkeypatch):
 def test_a_cached_file_is_hashed_once_by_each_machine(tmp_path, monkeypatch):
     shelf = ShardCache(tmp_path / "cache", 10_000)
     wanted, data = shelf_file(1)
-    shelf.bring(wanted, lambda: [data], "somewhere")
+    shelf.bring(wanted, lambda: [data], AssertionError)
 
     def unwanted():
         raise AssertionError("it was fetched")
 
     with no_hashing(monkeypatch):
         for _ in range(3):
-            shelf.bring(wanted, unwanted, "somewhere")
+            shelf.bring(wanted, unwanted, AssertionError)
     monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path / "other"))
     with no_hashing(monkeypatch), pytest.raises(AssertionError, match="hashed"):
-        shelf.bring(wanted, unwanted, "somewhere")
-    shelf.bring(wanted, unwanted, "somewhere")
+        shelf.bring(wanted, unwanted, AssertionError)
+    shelf.bring(wanted, unwanted, AssertionError)
     with no_hashing(monkeypatch):
-        shelf.bring(wanted, unwanted, "somewhere")
+        shelf.bring(wanted, unwanted, AssertionError)
 
 
 # Pulled versions.

@@ -11,10 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from my_datasets.errors import CorruptReleaseError, DiskFullError
-from my_datasets.publishing.model.record import ReleasedFile
-from my_datasets.publishing.stream.shard_cache import ShardCache
+from my_datasets.errors import CorruptReleaseError, DiskFullError, damaged_release
 from my_datasets.records.shard_provider import hold
+from my_datasets.storage.cache.shard_cache import RemoteFile, ShardCache
 
 SIZE = 1000
 
@@ -24,16 +23,18 @@ def data_of(number, size=SIZE):
 
 
 def file_of(number, size=SIZE):
-    return ReleasedFile(
-        f"file{number}", size, hashlib.sha256(data_of(number, size)).hexdigest()
-    )  # fmt: skip
+    return RemoteFile.of(hashlib.sha256(data_of(number, size)).hexdigest(), size)
+
+
+def damaged(found):
+    return damaged_release("file1", found)
 
 
 def brought(shelf, number, size=SIZE, **how):
     """Brings a file; returns where it is."""
     data = data_of(number, size)
-    shelf.bring(file_of(number, size), lambda: [data[:300], data[300:]], f"file{number}", **how)
-    return shelf.path_of(file_of(number, size).sha256)
+    shelf.bring(file_of(number, size), lambda: [data[:300], data[300:]], damaged, **how)
+    return shelf.path_of(file_of(number, size).key)
 
 
 def numbers_on(shelf):
@@ -64,7 +65,7 @@ def test_what_comes_is_there_and_comes_once(shelf):
     def unwanted():
         raise AssertionError
 
-    shelf.bring(file_of(1), unwanted, "file1")
+    shelf.bring(file_of(1), unwanted, damaged)
     assert numbers_on(shelf) == [1]
 
 
@@ -80,6 +81,17 @@ def test_what_was_not_wanted_for_the_longest_time_goes(shelf):
     assert len(numbers_on(shelf)) == 2
 
 
+def test_what_others_look_after_is_left_alone(shelf):
+    ignored = {file_of(number).key for number in (1, 2)}
+    mine = ShardCache(shelf.directory, 2 * SIZE, ignored)
+    for number in (1, 2, 3):
+        brought(shelf, number)
+        used_at(shelf, number, number)
+    for number in (4, 5):
+        brought(mine, number)
+    assert numbers_on(shelf) == [1, 2, 4, 5]
+
+
 def test_what_is_read_stays(shelf, caplog):
     paths = [brought(shelf, number) for number in (1, 2, 3)]
     for number in (1, 2, 3):
@@ -88,7 +100,7 @@ def test_what_is_read_stays(shelf, caplog):
         hold(first.fileno())
         brought(shelf, 4)
         assert numbers_on(shelf) == [1, 3, 4]
-        with paths[2].open("rb") as third, shelf.path_of(file_of(4).sha256).open("rb") as fourth:
+        with paths[2].open("rb") as third, shelf.path_of(file_of(4).key).open("rb") as fourth:
             hold(third.fileno())
             hold(fourth.fileno())
             brought(shelf, 5, is_optional=True)
@@ -117,7 +129,7 @@ def test_nobody_sees_a_byte_of_anything_else(shelf, pieces):
             seen.extend(p.name for p in shelf.directory.iterdir() if p.suffix != ".partial")
 
     with pytest.raises(CorruptReleaseError, match="file1 is not what was published"):
-        shelf.bring(file_of(1), given, "file1")
+        shelf.bring(file_of(1), given, damaged)
     assert set(seen) <= {".lock", ".used", ".my_datasets_cache"}
     assert numbers_on(shelf) == []
     assert brought(shelf, 1).read_bytes() == data_of(1)
@@ -141,8 +153,8 @@ def test_threads_bring_a_file_once(shelf):
 
     def bring(_):
         began.wait()
-        shelf.bring(file_of(1), given, "file1")
-        return shelf.path_of(file_of(1).sha256).read_bytes()
+        shelf.bring(file_of(1), given, damaged)
+        return shelf.path_of(file_of(1).key).read_bytes()
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(bring, range(8))) == {data_of(1)}
@@ -164,15 +176,15 @@ def test_threads_share_too_little_room(tmp_path):
 _KILLED = """
 import sys
 from pathlib import Path
-from my_datasets.publishing.stream.shard_cache import Shelf
-from tests.publishing.test_shelf import data_of, file_of
+from my_datasets.storage.cache.shard_cache import ShardCache
+from tests.publishing.test_shelf import damaged, data_of, file_of
 
 def given():
     yield data_of(int(sys.argv[2]))[:600]
     print("begun", flush=True)
     sys.stdin.read()
 
-Shelf(Path(sys.argv[1]), 3000).bring(file_of(int(sys.argv[2])), given, "file")
+ShardCache(Path(sys.argv[1]), 3000).bring(file_of(int(sys.argv[2])), given, damaged)
 """
 
 
@@ -205,11 +217,11 @@ _BUSY = """
 import random
 import sys
 from pathlib import Path
-from my_datasets.publishing.stream.shard_cache import Shelf
+from my_datasets.storage.cache.shard_cache import ShardCache
 from my_datasets.records.shard_provider import hold
 from tests.publishing.test_shelf import brought, data_of
 
-shelf = Shelf(Path(sys.argv[1]), 3000)
+shelf = ShardCache(Path(sys.argv[1]), 3000)
 print("ready", flush=True)
 for _ in range(int(sys.argv[2])):
     number = random.randrange(9)
@@ -252,7 +264,7 @@ def test_a_full_disk(tmpfs):
     brought(shelf, 1, size=size)
     brought(shelf, 2, size=size)
     (disk / "filler").write_bytes(bytes(350 << 10))
-    with shelf.path_of(file_of(2, size).sha256).open("rb") as second:
+    with shelf.path_of(file_of(2, size).key).open("rb") as second:
         hold(second.fileno())
         brought(shelf, 3, size=size)  # another one goes
         assert numbers_on(shelf) == [2, 3]

@@ -172,7 +172,7 @@ from my_datasets.records import random_access
 
 records = random_access.RecordReader([random_access.RecordShard(Path(sys.argv[1]), 3)], [(0, 3)])
 records.read(np.arange(3))
-kept = next(iter(records._files._opened.values()))
+kept = next(iter(records._files._opened.get(dict).values()))
 # When Python ends, what a module has is gone before what it made.
 vars(random_access)["os"] = None
 """

@@ -7,7 +7,7 @@ examples in the same order.
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from my_datasets.errors import (
     explain,
     missing_shard,
 )
-from my_datasets.records.shard_provider import Bringer, ShardProvider, hold, origin_of
+from my_datasets.input_pipeline.read.attached_release import origin_of
+from my_datasets.records.shard_provider import Bringer, ShardProvider, hold
 from my_datasets.storage import addresses
 
 # TFDS's own defaults: files interleaved if their order need not be kept; bytes read at once.
@@ -143,10 +144,10 @@ class OnDemandBuilder:
         if isinstance(decoders, tfds.decode.PartialDecoding):
             features, decoders = decoders.extract_features(features), decoders.decoders
 
-        def decoded(record: Any) -> Any:
+        def decoded(record: tf.Tensor) -> Any:
             return features.deserialize_example(record, decoders=decoders)
 
-        def with_id(identifier: Any, record: Any) -> Any:
+        def with_id(identifier: tf.Tensor, record: tf.Tensor) -> dict[str, Any]:
             return {**decoded(record), "tfds_id": identifier}
 
         return with_id if config.add_tfds_id else decoded
@@ -176,7 +177,7 @@ class OnDemandBuilder:
         return tf.data.experimental.get_single_element(examples) if is_whole else examples
 
 
-def _mapped(read: Any, splits: Any) -> Any:
+def _mapped(read: Callable[[Any], Any], splits: Any) -> Any:
     if isinstance(splits, Mapping):
         return {name: _mapped(read, one) for name, one in splits.items()}
     if isinstance(splits, (list, tuple)):
@@ -185,7 +186,10 @@ def _mapped(read: Any, splits: Any) -> Any:
 
 
 def _chosen(
-    files: Sequence[Any], config: tfds.ReadConfig, *, shuffle_files: bool
+    files: Sequence[tfds.core.utils.shard_utils.FileInstruction],
+    config: tfds.ReadConfig,
+    *,
+    shuffle_files: bool,
 ) -> tf.data.Dataset:
     """Returns the shards to open, in order, with the records to read from each."""
     shards = tf.data.Dataset.from_tensor_slices({
@@ -211,10 +215,10 @@ def _chosen(
     return shards.repeat() if config.repeat_filenames else shards
 
 
-def _coming(bringer: Bringer, path: Any) -> Any:
+def _coming(bringer: Bringer, path: tf.Tensor) -> tf.Tensor:
     """Returns a shard's path, after prefetching the shard if the cache has room."""
 
-    def come(name: Any) -> Any:
+    def come(name: tf.Tensor) -> tf.Tensor:
         bringer.try_to_bring(Path(name.numpy().decode()))
         return name
 
@@ -225,7 +229,7 @@ def _coming(bringer: Bringer, path: Any) -> Any:
 
 @tf.autograph.experimental.do_not_convert
 def _records(
-    bringer: Bringer, shard: Mapping[str, Any], config: tfds.ReadConfig, *, is_cut: bool
+    bringer: Bringer, shard: Mapping[str, tf.Tensor], config: tfds.ReadConfig, *, is_cut: bool
 ) -> tf.data.Dataset:
     """Returns the records of a shard, which stays on disk while it is read; with ids if requested.
 
@@ -321,7 +325,7 @@ def as_dataset(
     return (dataset, builder.info) if with_info else dataset
 
 
-def _require_shards(builder: tfds.core.DatasetBuilder, split: Any) -> None:
+def _require_shards(builder: tfds.core.DatasetBuilder, split: object) -> None:
     """Sees that the files of splits are there: TensorFlow says so later, and not what to do.
 
     Raises:
@@ -335,7 +339,7 @@ def _require_shards(builder: tfds.core.DatasetBuilder, split: Any) -> None:
                 raise missing_shard(file.filename)
 
 
-def _flat(splits: Any) -> Iterator[Any]:
+def _flat(splits: object) -> Iterator[object]:
     """Yields splits, however they are nested."""
     if isinstance(splits, Mapping):
         splits = list(splits.values())
@@ -347,7 +351,7 @@ def _flat(splits: Any) -> Iterator[Any]:
 
 
 def _split_not_found(
-    builder: tfds.core.DatasetBuilder | OnDemandBuilder, split: Any
+    builder: tfds.core.DatasetBuilder | OnDemandBuilder, split: object
 ) -> SplitNotFoundError:
     return SplitNotFoundError(
         explain(

@@ -3,13 +3,13 @@
 import contextlib
 import dataclasses
 import itertools
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch.utils.data
 
+from my_datasets.core.per_process import PerProcess
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Column, Columns, Ragged, Tree
@@ -33,7 +33,7 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
         self.plan = plan
         self._state = state
         self._iterations = Iterations(state or plan.beginning, plan.the(Repeat).epochs)
-        self._engines: dict[tuple[int, bool], Engine] = {}
+        self._engines = PerProcess[dict[bool, Engine]]()
         # State for worker processes: the start of the iteration they are launched for; the start of
         # the latest iteration in this process; and what persistent workers read from shared memory:
         # the number of iterations begun, and the epoch and position at which the last one begins.
@@ -114,13 +114,10 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
 
     def _engine(self, *, single: bool) -> Engine:
         """Returns the engine of this process, which keeps its open files and its cache."""
-        key = (os.getpid(), single)
-        if key not in self._engines:
-            self._engines[key] = Engine(self.plan, self._state, single=single)
-        return self._engines[key]
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_engines": {}}
+        engines = self._engines.get(dict)
+        if single not in engines:
+            engines[single] = Engine(self.plan, self._state, single=single)
+        return engines[single]
 
 
 class TorchLoader(torch.utils.data.DataLoader[Any]):

@@ -97,7 +97,7 @@ class Plan:
         return Plan(_with_seed(self.stages, state.seed))
 
     @property
-    def attachments(self) -> dict[str, dict[str, Json]]:
+    def attachments(self) -> dict[str, dict[str, str | int]]:
         """The sources of shards that are fetched on demand; see `shard_provider.attachments`."""
         mix = self.get(Mix)
         parts = mix.parts if mix is not None else (self.stages,)
@@ -157,7 +157,9 @@ def _with_seed(stages: tuple[Stage, ...], seed: int) -> tuple[Stage, ...]:
     )  # fmt: skip
 
 
-def _received(stages: tuple[Stage, ...], attachments: Mapping[str, Mapping[str, Any]]) -> Plan:
+def _received(
+    stages: tuple[Stage, ...], attachments: Mapping[str, Mapping[str, str | int]]
+) -> Plan:
     shard_provider.receive(attachments)
     return Plan(stages)
 

@@ -14,13 +14,14 @@ from my_datasets.errors import (
     NotPreparedError,
     explain,
 )
+from my_datasets.input_pipeline.read.attached_release import origin_of
 from my_datasets.input_pipeline.read.bucket_cache import BucketFile, ObjectStore, mirror
 from my_datasets.metadata import features, layout, subsplits
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.features import Schema
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.records.random_access import RecordReader, RecordShard
-from my_datasets.records.shard_provider import ShardProvider, origin_of
+from my_datasets.records.shard_provider import ShardProvider
 from my_datasets.resolving import resolve_prepared
 from my_datasets.resolving.request import Request
 from my_datasets.resolving.resolve_prepared import Reference, root_of

@@ -16,16 +16,15 @@ from my_datasets.core.version import VersionNumber
 from my_datasets.errors import CorruptReleaseError, PublishError, explain
 from my_datasets.metadata import manifest, sidecars
 from my_datasets.metadata.dataset_info import MALFORMED, Declared, is_plain_name
-from my_datasets.metadata.layout import METADATA_FILES
+from my_datasets.metadata.layout import METADATA_FILES, RELEASE_RECORD
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.sidecars import Sidecar
 from my_datasets.printable import clipped, reason
 from my_datasets.storage import json_files
 from my_datasets.storage.json_files import parse_json
-from my_datasets.storage.regular_files import open_regular, read_regular
-from my_datasets.storage.store import BLOCK
+from my_datasets.storage.regular_files import read_regular, sha256_of
 
-FILE_NAME = "my_datasets_release.json"
+FILE_NAME = RELEASE_RECORD
 # The signatures of a release that was pulled, beside its record.
 SIGNATURES = "my_datasets_release_signatures.json"
 # No record is larger: 100,000 files have 15 MB.
@@ -141,7 +140,7 @@ class Record:
         # With other bytes, the upload fails, and nothing has to be read twice.
         known |= {name: one["sha256"] for name, one in made.files.items()}
         files = tuple(
-            ReleasedFile(path.name, path.stat().st_size, known.get(path.name) or _sha256(path))
+            ReleasedFile(path.name, path.stat().st_size, known.get(path.name) or sha256_of(path))
             for path in _files(version_dir)
         )
         found = cls(reference.name, reference.config, version, made.content.digest, files)
@@ -267,14 +266,6 @@ def _files(version_dir: Path) -> Iterator[Path]:
         if not os.access(path, os.R_OK):
             raise _unfit(version_dir, f"{path.name} cannot be read")
         yield path
-
-
-def _sha256(path: Path) -> str:
-    found = hashlib.sha256()
-    with open_regular(path) as file:
-        while block := file.read(BLOCK):
-            found.update(block)
-    return found.hexdigest()
 
 
 def _unfit(version_dir: Path, found: str) -> PublishError:

@@ -44,8 +44,8 @@ from my_datasets.publishing.model.signed_json import Signature, Trusts
 from my_datasets.resolving.lock import Lock, TrustedKey, trusted_key
 from my_datasets.storage.json_files import read_json
 from my_datasets.storage.opening import open_store
-from my_datasets.storage.regular_files import open_regular, read_regular, write_whole
-from my_datasets.storage.store import BLOCK, Store
+from my_datasets.storage.regular_files import read_regular, sha256_of, write_whole
+from my_datasets.storage.store import Store
 from my_datasets.storage.user_folders import settings_folder
 
 # What the signatures of a release are made for.
@@ -315,15 +315,9 @@ def _may_differ(path: Path, declared: Declared) -> bool:
 
 def _is_same(path: Path, one: ReleasedFile) -> bool:
     try:
-        if path.stat().st_size != one.bytes:
-            return False
-        found = hashlib.sha256()
-        with open_regular(path) as file:
-            while block := file.read(BLOCK):
-                found.update(block)
+        return path.stat().st_size == one.bytes and sha256_of(path) == one.sha256
     except OSError:
         return False
-    return found.hexdigest() == one.sha256
 
 
 def _issue(code: str, node: str, problem: str, found: str = "") -> Issue:

@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from my_datasets.building import staging
 from my_datasets.building.disk_space import explained
@@ -22,6 +21,7 @@ from my_datasets.errors import (
     UnregisteredFeatureError,
     explain,
 )
+from my_datasets.input_pipeline.read.attached_release import AttachedRelease
 from my_datasets.publishing.download import discard, fetch
 from my_datasets.publishing.install import begin, finish
 from my_datasets.publishing.model.release_metadata import (
@@ -34,17 +34,14 @@ from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.trust import keep_signatures
 from my_datasets.publishing.resolve_release import ResolvedRelease, resolve_release
-from my_datasets.publishing.stream.remote_shards import AttachedOrigin
 from my_datasets.publishing.transfer import TransferProgress
 from my_datasets.records import shard_provider
 from my_datasets.records.shard_provider import Attachment
 from my_datasets.storage import addresses
+from my_datasets.storage.cache.shard_cache import ShardCache
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.retry import RetryPolicy
 from my_datasets.storage.user_folders import cache_folder
-
-if TYPE_CHECKING:
-    from my_datasets.publishing.stream.shard_cache import ShardCache
 
 CACHE_BYTES = "10GiB"
 _RELEASES = "releases"
@@ -124,9 +121,6 @@ def attach(
       InvalidOptionError: The cache has no room for the largest shard.
       DataDirError: It has no TFRecords.
     """
-    # Only here: it needs locks that not every system has, which is not to be felt elsewhere.
-    from my_datasets.publishing.stream.shard_cache import ShardCache
-
     cache = addresses.local_path(cache_dir or cache_folder("attached"), "cache_dir").absolute()
     most = in_bytes(cache_bytes)
     found = resolve_release(
@@ -139,14 +133,14 @@ def attach(
     key = hashlib.sha256(told.encode()).hexdigest()[:_SHOWN]
     version_dir = cache / _RELEASES / key / found.record.name / found.key
     with explained(cache):
-        shelf = ShardCache(cache / _SHARDS, most)
-        links = os.path.relpath(shelf.directory, version_dir)
+        shards = ShardCache(cache / _SHARDS, most)
+        links = os.path.relpath(shards.directory, version_dir)
         wanted = Attachment(address, links, most, found.record.identity)
         if Attachment.find(version_dir) != wanted or not _is_whole(version_dir, wanted):
             with staging.exclusive(version_dir):
                 # Another machine, or another user, may have made it in a cache that they share.
                 if not _is_whole(version_dir, wanted):
-                    _bring_metadata(found, version_dir, shelf, report)
+                    _bring_metadata(found, version_dir, shards, report)
                 wanted.write(version_dir)
         found.request.check(version_dir, has_shards=False)
         keep_signatures(version_dir, found.record, found.release, found.ledger.store.url)
@@ -161,18 +155,18 @@ def attach(
 def _is_whole(version_dir: Path, wanted: Attachment) -> bool:
     """Returns whether a directory has the metadata of a release, and links to its shards."""
     try:
-        shards = AttachedOrigin(version_dir, wanted).shards.values()
-        links = {one.name: (version_dir / one.name).readlink() for one in shards}
+        shards = AttachedRelease(version_dir, wanted).files
+        links = {name: (version_dir / name).readlink() for name in shards}
     except (NotPreparedError, OSError):
         return False
-    expected = {one.name: Path(wanted.cache, one.sha256) for one in shards}
+    expected = {name: Path(wanted.cache, one.key) for name, one in shards.items()}
     return links == expected and shard_provider.is_attached(version_dir)
 
 
 def _bring_metadata(
     found: ResolvedRelease,
     version_dir: Path,
-    shelf: "ShardCache",
+    cache: ShardCache,
     report: Callable[[TransferProgress], None],
 ) -> None:
     """Makes the directory of an attached release; it is there whole or not at all."""
@@ -194,13 +188,13 @@ def _bring_metadata(
             )
         )
     shards = [one for one in found.record.files if one.name in shards_of(declared)]
-    _require_room(found, max((one.bytes for one in shards), default=0), shelf)
+    _require_room(found, max((one.bytes for one in shards), default=0), cache)
     metadata = read_with(found.record, declared)
     fetch(found.ledger, found.record, work, metadata, report=report)
     finish(work, {one.name for one in metadata})
     for one in shards:
         # Readers open a shard by its name here; it lies elsewhere, for all releases that have it.
-        there = os.path.relpath(shelf.path_of(one.sha256), version_dir)
+        there = os.path.relpath(cache.path_of(one.sha256), version_dir)
         (work / one.name).symlink_to(there)
     write_whole(work / shard_provider.FILE_NAME, _IN_THE_STATE)
     if os.path.lexists(version_dir):
@@ -210,12 +204,12 @@ def _bring_metadata(
         work.rename(version_dir)
 
 
-def _require_room(found: ResolvedRelease, largest: int, shelf: "ShardCache") -> None:
-    if largest > shelf.most:
+def _require_room(found: ResolvedRelease, largest: int, cache: ShardCache) -> None:
+    if largest > cache.most:
         raise InvalidOptionError(
             explain(
                 f"A shard of {found.url} has {human_size(largest)}.",
-                f"The cache may have {human_size(shelf.most)}",
+                f"The cache may have {human_size(cache.most)}",
                 fix=f"give cache_bytes={largest} or more",
             )
         )

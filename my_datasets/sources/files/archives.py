@@ -5,11 +5,9 @@ that exhaust memory) are refused when its file list is read.
 """
 
 import bz2
-import functools
 import gzip
 import io
 import lzma
-import os
 import posixpath
 import tarfile
 import zipfile
@@ -20,6 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from my_datasets.core.per_process import cached_per_process
 from my_datasets.errors import SourceError
 from my_datasets.sources.files.file import SourceFile
 from my_datasets.storage.file_systems import buffered, file_system
@@ -84,7 +83,7 @@ class Member(SourceFile):
         return pa.CompressedInputStream(found, self.codec) if self.codec else found
 
     def _raw(self) -> "_Bytes":
-        opened = _opened(self.archive, os.getpid())
+        opened = _opened(self.archive)
         if isinstance(opened, zipfile.ZipFile):
             return _Bytes(opened.open(self.entry), None, self)
         return _Bytes(opened, self.at, self)
@@ -161,7 +160,7 @@ def members(archive: str) -> list[Member]:
 
 
 def _in_zip(archive: str) -> Iterator[Member]:
-    infos = _opened(archive, os.getpid()).infolist()
+    infos = _opened(archive).infolist()
     _check_count(archive, len(infos))
     for info in infos:
         if info.is_dir():
@@ -228,8 +227,8 @@ def _check_count(archive: str, count: int) -> None:
         raise SourceError(f"{archive} contains more than {_MOST_FILES:,} files.", fix=_UNPACK)
 
 
-@functools.lru_cache(maxsize=8)
-def _opened(archive: str, process: int) -> Any:  # noqa: ARG001 - a file's position is its process's
+@cached_per_process(maxsize=8)  # which shares no file's position with others
+def _opened(archive: str) -> Any:
     """Returns a `ZipFile`, or the decompressed bytes of a tar, which are read in archive order."""
     return _decompressed(archive) if _is_tar(archive) else zipfile.ZipFile(buffered(archive))
 

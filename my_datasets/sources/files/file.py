@@ -7,7 +7,6 @@ way. The index is kept for processes forked from this one; a process without the
 import atexit
 import importlib.util
 import io
-import os
 import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from my_datasets.core.machine import cores
+from my_datasets.core.per_process import PerProcess
 from my_datasets.storage.file_systems import buffered, file_system
 
 if TYPE_CHECKING:
@@ -52,18 +52,9 @@ class FileState:
     modified: int | None
 
 
-@dataclass
-class _Opened:
-    snapshot: FileState
-    process: int
-    stream: "Decompressed"
-
-
 _notes: dict[FileState, Notes] = {}
 # One file stays open: loading an index takes as long as reading many parts.
-_opened: _Opened | None = None
-# Files opened by the process this one was forked from: closing them would wait for its threads.
-_inherited: list[_Opened] = []
+_opened = PerProcess[dict[FileState, "Decompressed"]]()
 
 
 def supports_random_access(codec: str | None, size: int) -> bool:
@@ -89,27 +80,26 @@ def read_all(snapshot: FileState, codec: str, raw: Callable[[], io.IOBase | str]
 def open_random_access(
     snapshot: FileState, codec: str, raw: Callable[[], io.IOBase | str]
 ) -> io.RawIOBase:
-    """Returns the decompressed file for random access; the caller must not close it."""
-    global _opened
-    if _opened is not None and (_opened.snapshot, _opened.process) != (snapshot, os.getpid()):
+    """Returns the decompressed file for random access; the caller must not close it.
+
+    The arguments are those of `read_all`.
+    """
+    files = _opened.get(dict)
+    if snapshot not in files:
         close()
-    if _opened is None:
         stream = _decompressed(codec, raw(), 1)
         if snapshot in _notes:
             _take_notes(stream, codec, _notes[snapshot])
-        _opened = _Opened(snapshot, os.getpid(), stream)
-    found: io.RawIOBase = _opened.stream
+        files[snapshot] = stream
+    found: io.RawIOBase = files[snapshot]
     return found
 
 
 def close() -> None:
     """Closes the open file: rapidgzip aborts the process if its threads outlive Python."""
-    global _opened
-    if _opened is not None and _opened.process == os.getpid():
-        _opened.stream.close()
-    elif _opened is not None:
-        _inherited.append(_opened)
-    _opened = None
+    files = _opened.get(dict)
+    while files:
+        files.popitem()[1].close()
 
 
 atexit.register(close)

@@ -1,6 +1,5 @@
 """Places where workers and the building process exchange files: usually a shared directory."""
 
-import functools
 import hashlib
 import os
 import secrets
@@ -15,6 +14,7 @@ from typing import Protocol
 from my_datasets.building import disk_space, staging
 from my_datasets.building.journal import link, sync_directory
 from my_datasets.core import ordered_pool
+from my_datasets.core.per_process import cached_per_process
 from my_datasets.errors import NotInStoreError, StoreError
 from my_datasets.storage import regular_files, upsert
 from my_datasets.storage.opening import open_store
@@ -206,9 +206,8 @@ _MARK = "place"
 _AT_ONCE = 16
 
 
-@functools.lru_cache(maxsize=32)
-def _opened(url: str, process: int) -> RetryingStore:  # noqa: ARG001
-    # Connections do not survive a fork, so each process opens its own.
+@cached_per_process(maxsize=32)
+def _opened(url: str) -> RetryingStore:
     return RetryingStore(open_store(url))
 
 
@@ -234,7 +233,7 @@ class BucketWorkspace:
 
     @property
     def _store(self) -> RetryingStore:
-        return _opened(self.url, os.getpid())
+        return _opened(self.url)
 
     def is_there(self) -> bool:
         return self.read(_MARK) is not None

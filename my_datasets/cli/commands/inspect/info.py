@@ -30,13 +30,16 @@ from my_datasets.core.value_types import JsonObject
 from my_datasets.metadata import layout
 from my_datasets.resolving.blocked import reason_in_metadata
 from my_datasets.storage import addresses
+from my_datasets.storage.user_folders import user_folders
+
+_REFERENCE = "NAME[/CONFIG][:VERSION]"
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
 
 @click.command("info")
-@click.argument("reference", metavar="NAME[/CONFIG][:VERSION]")
+@click.argument("reference", metavar=_REFERENCE, required=False)
 @data_dir_option_of(PathOrAddress("gs"))
 @imports_option
 @click.option(
@@ -44,14 +47,16 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Show which source code the fingerprint covers.",
 )
+@click.option("--paths", is_flag=True, help="Show where this user's state, cache and settings are.")
 @store_option("--from", reads=True, required=False)
 @trusted_keys_option
 @json_option
 def command(
-    reference: str,
+    reference: str | None,
     data_dir: str | None,
     imports: str | None,
     fingerprint: bool,
+    paths: bool,
     store: str | None,
     trusted_keys: Path | None,
     as_json: bool,
@@ -66,12 +71,25 @@ def command(
     With --fingerprint, shows which names in each module of the builder's package affect its
     fingerprint: prepared data becomes stale when they change. Other modules have no effect.
 
+    With --paths, no dataset is named: it shows the folders in which this package keeps what it
+    verified or decided (state), what it can make or download again (cache), and what you wrote
+    (settings).
+
     Example: my-datasets info digits:1.*.*
 
     Example: my-datasets info digits --fingerprint
 
     Example: my-datasets info digits:1.*.* --from https://data.example.org/datasets
+
+    Example: my-datasets info --paths
     """
+    if paths:
+        if reference or store or data_dir or imports or fingerprint:
+            raise click.UsageError("--paths takes no dataset, and no option but --json.")
+        _show_paths(as_json=as_json)
+        return
+    if reference is None:
+        raise click.UsageError(f"Missing argument {_REFERENCE!r}.")
     if store is not None:
         if data_dir or imports or fingerprint:
             raise click.UsageError(
@@ -100,6 +118,15 @@ def command(
         print_json(facts)
     else:
         _show(facts)
+
+
+def _show_paths(*, as_json: bool) -> None:
+    folders = {kind: str(path) for kind, path in user_folders().items()}
+    if as_json:
+        print_json(folders)
+    else:
+        for kind, path in folders.items():
+            echo(f"{kind:<10}{path}")
 
 
 def _show_release(reference: str, store: str, trusted_keys: Path | None, *, as_json: bool) -> None:

@@ -1,34 +1,36 @@
-"""A directory with room for so many bytes of verified files: what releases are streamed through.
+"""A directory with room for so many bytes of verified files: what remote shards are read through.
 
-Files lie there by their SHA-256. A file counts if this machine has verified it and it did not
-change since; any other is hashed first. Of those that nobody reads, the one that was not wanted for
-the longest time goes first; `.used` has an empty file for each, whose time says when that was. The
-directory has a marker: a directory without it is refused if it has files. Files with other names
-are left alone.
- Any number of threads and processes share a directory: while a file comes,
-its `.partial` is locked, so that it comes once; a file that is read is locked by who reads it
+A file lies there by its SHA-256, or by what stands for it where the store says none. It counts if
+this machine has verified it and it did not change since; any other is hashed first. Of those that
+nobody has locked, the least recently requested goes first; `.used` has an empty file for each,
+whose time says when that was. The directory has a marker: a directory without it is refused if it
+has files. Files with other names are left alone.
+
+Any number of threads and processes share a directory: while a file comes, its `.partial` is locked,
+so that it comes once; who reads a file may lock it against eviction
 (`my_datasets.records.shard_provider.hold`). Such locks end with their process.
 """
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import filelock
 
 from my_datasets.core.logs import get_logger
 from my_datasets.core.sizes import human_size
-from my_datasets.errors import DataDirError, DiskFullError, explain
-from my_datasets.publishing.download import damaged
-from my_datasets.publishing.model.record import ReleasedFile
+from my_datasets.errors import DataDirError, DiskFullError, MyDatasetsError, explain
 from my_datasets.storage.verified_files import verified_files
+
+with contextlib.suppress(ModuleNotFoundError):  # Windows, where nothing is cached
+    import fcntl
 
 _LOGGER = get_logger(__name__)
 _PARTIAL = ".partial"
@@ -36,10 +38,37 @@ _PARTIAL = ".partial"
 _MARKER = ".my_datasets_cache"
 _USED = ".used"
 _LOCK = ".lock"
-_OURS = re.compile(rf"[0-9a-f]{{64}}({re.escape(_PARTIAL)})?")
+_KEY = re.compile("[0-9a-f]{64}")
 _PAUSE_SECONDS = 0.01
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file of a store, as a cache holds it.
+
+    Attributes:
+      bytes: Its size.
+      sha256: Of its contents, in hexadecimal; None if nothing says it.
+      key: Its name in a cache: its SHA-256, or what stands for it.
+    """
+
+    bytes: int
+    sha256: str | None
+    key: str
+
+    @classmethod
+    def of(cls, sha256: str, size: int) -> "RemoteFile":
+        """Returns a file whose SHA-256 is known."""
+        return cls(size, sha256, sha256)
+
+    def is_at(self, path: Path) -> bool:
+        """Returns whether a file on this machine is a verified copy; links are not followed."""
+        verified = verified_files()
+        if self.sha256 is None:  # only this machine's own copies count
+            return verified.knows(path, self.key, self.bytes)
+        return verified.has(path, self.sha256, self.bytes)
 
 
 class ShardCache:
@@ -50,19 +79,21 @@ class ShardCache:
       most: How many bytes they may have.
     """
 
-    def __init__(self, directory: Path, most: int) -> None:
+    def __init__(self, directory: Path, most: int, ignored: Collection[str] = ()) -> None:
         """Takes a directory, which is made if need be.
 
         Args:
           directory: The directory.
-          most: How many bytes the files in it may have. Only if those that are being read at one
+          most: How many bytes the files in it may have. Only if those that are locked at one
             moment have more, it has so many.
+          ignored: The keys of files that do not count and are left alone: others look after them.
 
         Raises:
           DataDirError: It has files, and was not made as a cache.
         """
         self.directory = directory
         self.most = most
+        self._ignored = ignored
         self._used = directory / _USED
         directory.mkdir(parents=True, exist_ok=True)
         if not (directory / _MARKER).is_file():
@@ -77,45 +108,56 @@ class ShardCache:
             raise _no_cache(directory)
         self._used.mkdir(exist_ok=True)
 
-    def path_of(self, sha256: str) -> Path:
+    def __reduce__(self) -> tuple[type["ShardCache"], tuple[object, ...]]:
+        return type(self), (self.directory, self.most, self._ignored)
+
+    def path_of(self, key: str) -> Path:
         """Returns where a file lies, if it is there."""
-        return self.directory / sha256
+        return self.directory / key
 
     def bring(
-        self, wanted: ReleasedFile, read: Callable[[], Iterable[bytes]], source: str,
-        *, is_optional: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        wanted: RemoteFile,
+        read: Callable[[], Iterable[bytes]],
+        damaged: Callable[[str], MyDatasetsError],
+        *,
+        is_optional: bool = False,
+    ) -> Path:
         """Sees that a file is there: whole, and the one that is wanted.
 
         Args:
           wanted: The file.
           read: Gives its contents, piece by piece.
-          source: Where they come from, for messages.
-          is_optional: Whether to leave it if it has room only where something is read.
+          damaged: Returns the error for other contents, given what was found.
+          is_optional: Whether to leave it if it has room only where something is locked.
+
+        Returns:
+          Where it is, or would be if it was left.
 
         Raises:
-          CorruptReleaseError: They are other contents. Nobody sees a byte of them.
+          MyDatasetsError: They are other contents. Nobody sees a byte of them.
           DiskFullError: The disk has no room for it.
           StoreError: They cannot be read.
         """
-        path, known = self.path_of(wanted.sha256), verified_files()
-        if known.has(path, wanted.sha256, wanted.bytes):
+        path = self.path_of(wanted.key)
+        if wanted.is_at(path):
             self._note_wanted(wanted)
-            return
+            return path
         partial = path.with_name(path.name + _PARTIAL)
         with _alone(partial) as file:
-            if known.has(path, wanted.sha256, wanted.bytes):  # somebody else brought it
+            if wanted.is_at(path):  # somebody else brought it
                 self._note_wanted(wanted)
-                return
+                return path
             path.unlink(missing_ok=True)  # changed by somebody, or never verified
             if not self._reserve(partial, wanted.bytes, is_optional=is_optional):
-                return
-            _write(partial, wanted, read(), source)
+                return path
+            _write(partial, wanted, read(), damaged)
             self._note_wanted(wanted)
             with self._counting():
                 partial.rename(path)
-                known.remember(file, wanted.sha256)
+                verified_files().remember(file, wanted.key)
                 fcntl.flock(file, fcntl.LOCK_UN)  # so that who counts does not take it for read
+        return path
 
     def _reserve(self, partial: Path, size: int, *, is_optional: bool) -> bool:
         """Takes room for a file, so that others see it taken; returns whether there is."""
@@ -136,13 +178,13 @@ class ShardCache:
             )  # fmt: skip
         return True
 
-    def _note_wanted(self, wanted: ReleasedFile) -> None:
+    def _note_wanted(self, wanted: RemoteFile) -> None:
         # Not by the time of the file itself, which says that nobody changed it. The file system's
         # own clock may stand still for some milliseconds.
         now = time.time_ns()
         with contextlib.suppress(OSError):  # another user's: the order is not worth an error
             flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-            file = os.open(self._used / wanted.sha256, flags, 0o666)
+            file = os.open(self._used / wanted.key, flags, 0o666)
             try:
                 os.utime(file, ns=(now, now))
             finally:
@@ -180,10 +222,14 @@ class ShardCache:
         for entry in os.scandir(self.directory):
             with contextlib.suppress(FileNotFoundError):
                 state = entry.stat(follow_symlinks=False)
-                if _OURS.fullmatch(entry.name) and stat.S_ISREG(state.st_mode):
+                if self._counts(entry.name) and stat.S_ISREG(state.st_mode):
                     path = Path(entry.path)
                     found.append((self._wanted_at(path, state), path, state.st_size))
         return [(path, size) for _, path, size in sorted(found)]
+
+    def _counts(self, name: str) -> bool:
+        key = name.removesuffix(_PARTIAL)
+        return _KEY.fullmatch(key) is not None and key not in self._ignored
 
     def _wanted_at(self, path: Path, state: os.stat_result) -> int:
         try:
@@ -203,7 +249,8 @@ class ShardCache:
             explain(
                 f"The disk is full: {self.directory} has no room for a shard.",
                 f"It has {human_size(size)}, and all others there are being read",
-                fix="free some space, or name another cache_dir, then run the same again",
+                fix="free some space, or name another cache_dir (shards_dir, if it is read from a "
+                "bucket), then run the same again",
             )
         )
 
@@ -276,10 +323,13 @@ def _removed(path: Path) -> bool:
 
 def _allocated(path: Path, size: int) -> bool:
     """Gives a file its size, and its place on the disk; returns whether there is such a place."""
+    allocate = getattr(os, "posix_fallocate", None)  # macOS has none
     with path.open("r+b") as file:
         try:
-            if size:
-                os.posix_fallocate(file.fileno(), 0, size)
+            if size and allocate is not None:
+                allocate(file.fileno(), 0, size)
+            else:
+                os.ftruncate(file.fileno(), size)
         except OSError as error:
             if error.errno in _FULL:
                 os.ftruncate(file.fileno(), 0)
@@ -290,7 +340,12 @@ def _allocated(path: Path, size: int) -> bool:
     return True
 
 
-def _write(partial: Path, wanted: ReleasedFile, data: Iterable[bytes], source: str) -> None:
+def _write(
+    partial: Path,
+    wanted: RemoteFile,
+    data: Iterable[bytes],
+    damaged: Callable[[str], MyDatasetsError],
+) -> None:
     """Fills a file that has its size already, and compares what came with what is wanted."""
     found = hashlib.sha256()
     came = 0
@@ -299,12 +354,12 @@ def _write(partial: Path, wanted: ReleasedFile, data: Iterable[bytes], source: s
             came += len(block)
             # Never more than there should be, whatever the store gives.
             if came > wanted.bytes:
-                raise damaged(source, f"more than {wanted.bytes:,} bytes")
+                raise damaged(f"more than {wanted.bytes:,} bytes")
             file.write(block)
             found.update(block)
         file.flush()
         os.fsync(file.fileno())
     if came != wanted.bytes:
-        raise damaged(source, f"{came:,} bytes; published were {wanted.bytes:,}")
-    if found.hexdigest() != wanted.sha256:
-        raise damaged(source, f"SHA-256 {found.hexdigest()}; published was {wanted.sha256}")
+        raise damaged(f"{came:,} bytes; expected {wanted.bytes:,}")
+    if wanted.sha256 not in (None, found.hexdigest()):
+        raise damaged(f"SHA-256 {found.hexdigest()}; expected {wanted.sha256}")

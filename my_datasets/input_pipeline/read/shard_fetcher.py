@@ -1,0 +1,150 @@
+"""Fetches shards into a cache when they are needed, or before."""
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Generic, Protocol, TypeVar
+
+from my_datasets.building.disk_space import explained
+from my_datasets.core.per_process import PerProcess
+from my_datasets.errors import CorruptShardError, MyDatasetsError, explain
+from my_datasets.metadata import sidecars
+from my_datasets.storage.cache.shard_cache import RemoteFile, ShardCache
+from my_datasets.storage.verified_files import verified_files
+
+_Job = TypeVar("_Job")
+# Shards fetched at the same time before they are needed: more than one connection gives.
+_AT_ONCE = 4
+
+
+class ShardSource(Protocol):
+    """Where shards come from; it can be sent to other processes."""
+
+    @property
+    def url(self) -> str:
+        """The URL of the version's folder there, for display."""
+
+    @property
+    def files(self) -> Mapping[str, RemoteFile]:
+        """The files that may be fetched, by name."""
+
+    def beside(self, name: str) -> Iterable[str]:
+        """Returns the names of files that are fetched together with a shard."""
+
+    def read(self, name: str) -> Iterator[bytes]:
+        """Yields the contents of a file, piece by piece."""
+
+    def damaged(self, name: str, found: str) -> MyDatasetsError:
+        """Returns the error for a file with other contents than expected."""
+
+    def place(self, name: str, cached: Path) -> None:
+        """Sees that readers find a cached file by its name in the version's directory."""
+
+
+class ShardFetcher:
+    """Fetches shards of a source into a cache; can be sent to other processes.
+
+    Attributes:
+      most: How many shards may stay open between reads; 0 if they must be closed for eviction.
+      spare: How many more shards fit in the cache than were requested to fit.
+    """
+
+    def __init__(
+        self, source: ShardSource, cache: ShardCache, *, most: int = 0, spare: int = 0
+    ) -> None:
+        self.most = most
+        self.spare = spare
+        self._source = source
+        self._cache = cache
+        self._pool = PerProcess[BackgroundPool[Path]]()
+
+    def __call__(self, path: Path) -> None:
+        """Fetches a shard that is about to be opened, unless it is already here.
+
+        Raises:
+          CorruptReleaseError, CorruptShardError: The store has another file than expected, or the
+            shard's record index is another shard's.
+          DiskFullError: The disk has no room for it.
+          StoreError: The store cannot be read.
+        """
+        self._bring(path.name)
+        sha256 = self._source.files[path.name].sha256
+        # Other processes may have evicted it meanwhile: who opens it asks again.
+        with contextlib.suppress(FileNotFoundError):
+            if sha256 is not None:
+                sidecars.check_index(path, sha256, verified_files())
+
+    def ahead(self, paths: Iterable[Path]) -> None:
+        """Starts fetching shards that will be needed, as far as the cache has room."""
+        pool = self._pool.get(lambda: BackgroundPool(self.try_to_bring, _AT_ONCE))
+        for path in paths:
+            pool.give(path)
+
+    def try_to_bring(self, path: Path) -> None:
+        """Fetches a shard if it fits in the cache; who needs it asks again, and gets the error."""
+        with contextlib.suppress(Exception):
+            self._bring(path.name, is_optional=True)
+
+    def _bring(self, shard: str, *, is_optional: bool = False) -> None:
+        for name in (*self._source.beside(shard), shard):
+            self._bring_one(name, is_optional=is_optional)
+
+    def _bring_one(self, name: str, *, is_optional: bool) -> None:
+        source = self._source
+        wanted = source.files.get(name)
+        if wanted is None:
+            raise CorruptShardError(
+                explain(f"{source.url} has no shard {name}.", fix="make the plan anew")
+            )
+        with explained(self._cache.directory):
+            path = self._cache.bring(
+                wanted, lambda: source.read(name), lambda found: source.damaged(name, found),
+                is_optional=is_optional,
+            )  # fmt: skip
+        source.place(name, path)
+
+
+class BackgroundPool(Generic[_Job]):
+    """Does jobs in the order in which they are given, several at the same time.
+
+    Threads of `concurrent.futures` are waited for when a process ends, with all that they have
+    still to do. These end with it, and with this object.
+    """
+
+    def __init__(self, work: Callable[[_Job], None], threads: int) -> None:
+        """Starts the threads.
+
+        Args:
+          work: A method that does a job, and never fails; its object may go before this one.
+          threads: How many jobs are done at the same time.
+        """
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        doing = weakref.WeakMethod(work)
+        for _ in range(threads):
+            threading.Thread(
+                target=_do, args=(self._jobs, doing), name="my_datasets_shards", daemon=True
+            ).start()
+        weakref.finalize(self, _end, self._jobs, threads)
+
+    def give(self, job: _Job) -> None:
+        """Takes a job, to be done when a thread is free."""
+        self._jobs.put(job)
+
+
+def _do(
+    jobs: "SimpleQueue[_Job | None]", doing: "weakref.WeakMethod[Callable[[_Job], None]]"
+) -> None:
+    while (job := jobs.get()) is not None:
+        work = doing()
+        if work is None:
+            return
+        work(job)
+        del work  # or it would be kept as long as nothing is to be done
+
+
+def _end(jobs: "SimpleQueue[_Job | None]", threads: int) -> None:
+    for _ in range(threads):
+        jobs.put(None)

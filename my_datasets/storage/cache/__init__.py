@@ -1,0 +1,1 @@
+"""The one cache of remote shards."""
