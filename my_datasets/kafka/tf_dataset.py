@@ -2,17 +2,20 @@
 
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
+from my_datasets.core.value_types import Array
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.input_pipeline.frameworks.shutdown import calls
 from my_datasets.kafka.batches import MessageBatches, Recipe
 from my_datasets.kafka.consumer.consumer_thread import Counts
 from my_datasets.kafka.consumer.offsets import TopicPosition
+
+Column: TypeAlias = Array | Ragged
 
 
 class MessageDataset(tf.data.Dataset):
@@ -24,12 +27,7 @@ class MessageDataset(tf.data.Dataset):
     """
 
     def __init__(self, recipe: Recipe, position: TopicPosition | None = None) -> None:
-        """Builds the dataset; it connects to the cluster when the first batch is requested.
-
-        Args:
-          recipe: What to read, and how.
-          position: Where to begin; None for the group's offsets, or the configured start.
-        """
+        """Builds the dataset; it connects to the cluster when the first batch is requested."""
         self._recipe, self._position = recipe, position
         self._running: weakref.ref[MessageBatches] | None = None
         self._dataset = self._built()
@@ -39,16 +37,12 @@ class MessageDataset(tf.data.Dataset):
         return [self._dataset]
 
     @property
-    def element_spec(self) -> Any:
+    def element_spec(self) -> tf.TypeSpec:
         """The structure, types and shapes of a batch."""
         return self._dataset.element_spec
 
     def batches(self, state: TopicPosition | None = None) -> MessageBatches:
-        """Returns an iterator over the batches as NumPy arrays; ends the running iteration.
-
-        Args:
-          state: Where to begin; None for where this dataset does.
-        """
+        """Returns an iterator over the batches as NumPy arrays; ends the running iteration."""
         self.close()
         found = MessageBatches(self._recipe, state or self._position)
         self._running = weakref.ref(found)
@@ -59,11 +53,7 @@ class MessageDataset(tf.data.Dataset):
         return MessageIterator(self)
 
     def state(self) -> TopicPosition:
-        """Returns the position of the latest iteration, after its last returned batch.
-
-        Raises:
-          RuntimeError: No iteration is running.
-        """
+        """Returns the position after the last batch; raises `RuntimeError` before an iteration."""
         running = self._iteration()
         if running is None:
             raise RuntimeError("no iteration of this stream is running")
@@ -100,7 +90,7 @@ class MessageDataset(tf.data.Dataset):
             spec for column in pytree.columns_of(template) for spec in _specs(column, size)
         )
 
-        def arrays() -> Iterator[Any]:
+        def arrays() -> Iterator[tuple[Array, ...]]:
             batches = self.batches()
             try:
                 while True:
@@ -113,7 +103,7 @@ class MessageDataset(tf.data.Dataset):
             finally:
                 batches.close()
 
-        def nested(*tensors: Any) -> Any:
+        def nested(*tensors: tf.Tensor) -> object:
             rest = iter(tensors)
             return pytree.map_columns(lambda column: tensor_of(column, rest), template)
 
@@ -140,8 +130,8 @@ class MessageIterator(tf.train.experimental.PythonState):
     def __iter__(self) -> "MessageIterator":
         return self
 
-    def __next__(self) -> Any:
-        def tensor(column: Any) -> Any:
+    def __next__(self) -> object:
+        def tensor(column: Column) -> tf.Tensor:
             return tensor_of(column, map(tf.constant, _arrays(column)))
 
         return pytree.map_columns(tensor, next(self._batches))
@@ -162,23 +152,14 @@ class MessageIterator(tf.train.experimental.PythonState):
         """Returns the state as text."""
         return self.state().to_json()
 
-    def deserialize(self, serialized: Any) -> None:
-        """Restores a serialized position, regardless of the batches returned so far.
-
-        Raises:
-          PlanError: The text is not a position.
-        """
+    def deserialize(self, serialized: str | bytes) -> None:
+        """Restores a serialized position; raises `PlanError` if the text is not one."""
         text = serialized.decode() if isinstance(serialized, bytes) else str(serialized)
         self._batches = self._stream.batches(TopicPosition.from_json(text))
 
 
-def _specs(column: Any, size: int | None) -> list[tf.TensorSpec]:
-    """Returns the specs of a column's arrays.
-
-    Args:
-      column: The column, without examples.
-      size: The number of examples in every batch; None if it varies.
-    """
+def _specs(column: Column, size: int | None) -> list[tf.TensorSpec]:
+    """Returns the specs of a column's arrays; `size` is None if batches differ."""
     if isinstance(column, Ragged):
         values = tf.TensorSpec((None, *column.values.shape[1:]), _type(column.values))
         _, *inner = column.lengths
@@ -190,11 +171,11 @@ def _specs(column: Any, size: int | None) -> list[tf.TensorSpec]:
     return [tf.TensorSpec((size, *column.shape[1:]), _type(column))]
 
 
-def _type(values: Any) -> tf.DType:
+def _type(values: Array) -> tf.DType:
     return tf.string if values.dtype == object else tf.as_dtype(values.dtype)
 
 
-def _arrays(column: Any) -> list[Any]:
+def _arrays(column: Column) -> list[Array]:
     """Returns a column as arrays that TensorFlow accepts."""
     if isinstance(column, Ragged):
         return [*_arrays(column.values), *column.lengths]
@@ -202,13 +183,8 @@ def _arrays(column: Any) -> list[Any]:
     return [np.ascontiguousarray(values)]
 
 
-def tensor_of(column: Any, tensors: Iterator[Any]) -> Any:
-    """Assembles a column's tensor from those of its arrays.
-
-    Args:
-      column: A column of the same form.
-      tensors: The tensors; the column's own are consumed.
-    """
+def tensor_of(column: Column, tensors: Iterator[tf.Tensor]) -> tf.Tensor:
+    """Assembles the tensor of a column from those of its arrays, which are consumed."""
     values = next(tensors)
     if not isinstance(column, Ragged):
         return values

@@ -108,7 +108,7 @@ def test_signatures(data_dir, store, tmp_path, monkeypatch):
     assert run("sign", "--to", store).exit_code == 2
     done = good("sign", "--to", store, "--sign-key", key, "--require")
     assert "released:1.0.0 is signed by SHA256:" in done.stdout
-    assert "takes only what is signed" in done.stdout
+    assert "requires signatures" in done.stdout
     pull = ("pull", "released", "--from", store, "--data-dir", tmp_path / "here")
     for wrong in ((), ("--trusted-keys", f"{other}.pub")):
         assert isinstance(run(*pull, *wrong).exception, errors.SignatureError)
