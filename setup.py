@@ -57,6 +57,7 @@ setup(
         "fsspec>=2024.2",
         "google-crc32c>=1.5",
         "keras>=3.5",
+        "msgspec>=0.19",
         "numpy>=1.26",
         "protobuf>=4.21",
         "pyarrow>=16",

@@ -306,18 +306,13 @@ def missing_shard(path: str | os.PathLike[str]) -> CorruptShardError:
 
 
 def damaged_release(source: str, found: str) -> CorruptReleaseError:
-    """Returns the error for a file that is another one than was published.
-
-    Args:
-      source: The file, and the store in which it is.
-      found: What came.
-    """
+    """Returns the error for a file that differs from what was published."""
     return CorruptReleaseError(
         explain(
             f"{source} is not what was published.",
             f"Found: {found}",
-            fix="ask who publishes there to look at it: publishing the same version again puts "
-            "back what is missing; nothing of it is used here",
+            fix="ask the publisher to check it: publishing the same version again restores missing "
+            "files; this machine uses nothing of it",
         )
     )
 

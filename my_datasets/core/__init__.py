@@ -1,1 +1,1 @@
-"""Pure ideas, no input or output: references, versions, issues, sizes, hashes."""
+"""Basic types without I/O: references, versions, issues, sizes, hashes."""

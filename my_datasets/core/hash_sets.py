@@ -1,6 +1,6 @@
-"""Hashes of many examples, of which a part at a time is looked at: those between two numbers.
+"""Processes many hashes in parts by range, with bounded memory.
 
-They are spread evenly, so parts of them are of about one size, whatever the examples are.
+Hashes are evenly distributed, so the parts have about the same size.
 """
 
 import heapq
@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 Hashes = npt.NDArray[np.uint8]
 Places = npt.NDArray[np.int64]
-# As texts, which NumPy compares byte by byte, as unsigned numbers.
+# As byte strings, which NumPy compares like unsigned numbers.
 Texts = npt.NDArray[np.bytes_]
 
-# Of a SHA-256, in bytes.
+# Size of a SHA-256, in bytes.
 SIZE = 32
-# What is looked at at once, in bytes.
+# Maximum size of a part, in bytes.
 AT_ONCE = 256 << 20
 
 
@@ -28,8 +28,8 @@ def pieces(*all_parts: Sequence[Hashes], at_once: int = AT_ONCE) -> Iterator[lis
     """Yields pieces of some collections of hashes, each with the same range of all of them.
 
     Args:
-      all_parts: The collections: arrays of shape [n, 32] that follow each other; or `Parts`.
-      at_once: How many bytes a piece of all collections has, about.
+      all_parts: The collections: sequences of arrays of shape [n, 32], or `Parts`.
+      at_once: The approximate size of a piece of all collections, in bytes.
     """
     total = sum(part.nbytes for parts in all_parts for part in parts)
     count = max(1, math.ceil(total / at_once))
@@ -40,19 +40,19 @@ def pieces(*all_parts: Sequence[Hashes], at_once: int = AT_ONCE) -> Iterator[lis
 
 def map_hashes(path: Path) -> Hashes:
     """Returns the hashes in a file; shape [n, 32]."""
-    if not path.stat().st_size:  # of which there is nothing to map
+    if not path.stat().st_size:  # an empty file cannot be mapped
         return np.zeros((0, SIZE), np.uint8)
     return np.memmap(path, np.uint8, "r").reshape(-1, SIZE)
 
 
 @dataclass
 class DuplicateHashes:
-    """Hashes that are there more than once.
+    """Duplicate hashes.
 
     Attributes:
-      different: How many such hashes there are.
-      copies: How many come after the first of each.
-      places: Of the first few: the places of the first and of its first copy, ascending.
+      different: The number of distinct hashes that have duplicates.
+      copies: The number of duplicates, without the first of each.
+      places: For the first few, the indices of the first and of its first duplicate, ascending.
     """
 
     different: int = 0
@@ -61,12 +61,7 @@ class DuplicateHashes:
 
     @classmethod
     def of(cls, parts: Sequence[Hashes], most: int) -> "DuplicateHashes":
-        """Looks for them.
-
-        Args:
-          parts: The hashes; shape [n, 32] each.
-          most: Of how many the places are told.
-        """
+        """Finds the duplicates in hashes of shape [n, 32], with at most `most` places."""
         found = cls()
         for (piece,) in pieces(parts):
             order = np.argsort(piece.texts, kind="stable")
@@ -84,16 +79,14 @@ class DuplicateHashes:
 
 
 class HashFiles(Sequence[Hashes]):
-    """The hashes in some files that follow each other, of which each is open only while it is used.
+    """The hashes in several files, each of which is open only while it is used.
 
-    A mapped file holds a descriptor, and there may be more parts than a process may have of those.
-
-    Attributes:
-      paths: The files; they stay as they are as long as this is used.
+    A mapped file needs a descriptor, and there may be more parts than a process may have of those.
+    The files must not change.
     """
 
     def __init__(self, paths: Iterable[Path] = ()) -> None:
-        """Takes the attributes."""
+        """Uses some files."""
         self.paths = list(paths)
 
     def append(self, path: Path) -> None:
@@ -114,7 +107,7 @@ class HashFiles(Sequence[Hashes]):
 
     @property
     def hashes(self) -> int:
-        """How many hashes there are."""
+        """The number of hashes."""
         return sum(path.stat().st_size for path in self.paths) // SIZE
 
 
@@ -123,7 +116,7 @@ class HashPart:
 
     Attributes:
       texts: The hashes; shape [n].
-      places: The number of each in the collection, int64; shape [n].
+      places: The index of each in the collection, int64; shape [n].
     """
 
     def __init__(self, texts: Texts, places: Places) -> None:
@@ -133,7 +126,7 @@ class HashPart:
 
     @classmethod
     def of(cls, parts: Sequence[Hashes], low: int, high: int) -> "HashPart":
-        """Returns the hashes whose first four bytes are a number in a range."""
+        """Returns the hashes whose first four bytes, as a number, are in a range."""
         found, places, begin = [np.zeros((0, SIZE), np.uint8)], [np.zeros(0, np.int64)], 0
         for part in parts:
             leading = np.ascontiguousarray(part[:, :4]).view(">u4").reshape(-1)

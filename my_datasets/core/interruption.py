@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: work is put down in order, and whoever began it learns what is kept."""
+"""Handles Ctrl-C and SIGTERM: cleans up, and reports what is kept."""
 
 import os
 import signal
@@ -6,14 +6,17 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn, TypeAlias
 
-# What a shell reports of a process that a signal has ended: 128 and the signal's number.
+# Exit status of a process ended by a signal, as in shells: 128 plus the signal's number.
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 
+_Handler: TypeAlias = Callable[[int, FrameType | None], object] | int | None
+
+
 class Terminated(SystemExit):
-    """SIGTERM came. Ends the process with 143 when nothing is left to be put down."""
+    """SIGTERM arrived. Ends the process with status 143 after cleanup."""
 
     def __init__(self) -> None:
         super().__init__(TERMINATED)
@@ -21,20 +24,20 @@ class Terminated(SystemExit):
 
 @contextmanager
 def raising(*, also_ctrl_c: bool = False) -> Iterator[None]:
-    """Raises `Terminated` in the main thread when SIGTERM comes; a second one ends at once.
+    """Raises `Terminated` in the main thread on SIGTERM; a second one ends the process at once.
 
-    Does nothing in other threads, or where the program handles SIGTERM itself. A forked child keeps
-    the default: it ends.
+    Does nothing in other threads, or if the program handles SIGTERM itself. Forked children keep
+    the default: they end.
 
     Args:
       also_ctrl_c: Whether a second Ctrl-C ends the process at once, too; the first raises
-        `KeyboardInterrupt` as ever.
+        `KeyboardInterrupt` as usual.
     """
     handled = {signal.SIGTERM: signal.SIG_DFL}
     if also_ctrl_c:
         handled[signal.SIGINT] = signal.default_int_handler  # type: ignore[assignment]
     is_main = threading.current_thread() is threading.main_thread()
-    before: dict[signal.Signals, Any] = {}
+    before: dict[signal.Signals, _Handler] = {}
     process = os.getpid()
 
     def handle(number: int, _: FrameType | None) -> None:
@@ -58,7 +61,7 @@ def raising(*, also_ctrl_c: bool = False) -> Iterator[None]:
 
 
 class _Postponed:
-    """What the main thread does now that is not to be interrupted, and the signal that waits."""
+    """The depth of blocks not to interrupt in the main thread, and the pending signal."""
 
     depth = 0
     number: int | None = None
@@ -71,10 +74,10 @@ _postponed = _Postponed()
 def postponed() -> Iterator[None]:
     """Holds back what `raising` raises until the block is done.
 
-    For short work, such as a small file that is written and then gets its name: an exception in the
-    middle of its `finally` would leave half of it behind. What takes longer calls
-    `raise_postponed` now and then. A second signal still ends the process at once. Does nothing in
-    other threads, where no signal raises.
+    For short work, such as writing and renaming a small file: an exception in the middle of its
+    `finally` would leave half of it behind. Longer work calls `raise_postponed` now and then. A
+    second signal still ends the process at once. Does nothing in other threads, where no signal
+    raises.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -89,7 +92,7 @@ def postponed() -> Iterator[None]:
 
 
 def raise_postponed() -> None:
-    """Raises what `postponed` holds back, at a point of the block where it does no harm."""
+    """Raises what `postponed` holds back, at a safe point of the block."""
     if threading.current_thread() is threading.main_thread() and _postponed.number is not None:
         number, _postponed.number = _postponed.number, None
         _raise(number)
@@ -103,10 +106,11 @@ def _raise(number: int) -> NoReturn:
 
 @contextmanager
 def with_note(kept: str | Callable[[], str]) -> Iterator[None]:
-    """Adds what is kept to a `KeyboardInterrupt` or `Terminated` that passes, as its note.
+    """Adds a note about what is kept to a `KeyboardInterrupt` or `Terminated` that passes.
 
     Args:
-      kept: What of the work is kept, in a sentence; or what says so when all was put down.
+      kept: A sentence that says what of the work is kept; or a function that returns it, called
+        after cleanup.
     """
     try:
         yield
@@ -117,12 +121,12 @@ def with_note(kept: str | Callable[[], str]) -> Iterator[None]:
 
 
 def interruption_of(error: BaseException | None) -> BaseException | None:
-    """Returns the `KeyboardInterrupt` or `Terminated` that an error was made of; None if none."""
+    """Returns the `KeyboardInterrupt` or `Terminated` that caused an error, if any."""
     while error is not None and not isinstance(error, (KeyboardInterrupt, Terminated)):
         error = error.__cause__ or error.__context__
     return error
 
 
 def notes(error: BaseException) -> list[str]:
-    """Returns what was noted of an error on its way."""
+    """Returns the notes of an error."""
     return list(getattr(error, "__notes__", ()))

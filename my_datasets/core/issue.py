@@ -1,14 +1,15 @@
-"""What a check finds: issues, each about one thing, with what was expected and how to fix it."""
+"""Issues: the findings of checks, with what was expected and how to fix it."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
 
+from my_datasets.core.value_types import Json
 from my_datasets.errors import explain
 
 
 class Severity(StrEnum):
-    """How bad an issue is."""
+    """The severity of an issue."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -21,11 +22,11 @@ class Issue:
     Attributes:
       code: A short name for its kind, the same in all releases.
       node: What it is about: a file with a line, a split with an example, a feature.
-      problem: What is wrong, one sentence.
+      problem: What is wrong, in one sentence.
       fix: What to do.
-      expected: What was expected, if that is not plain.
-      found: What was found, if the problem does not say it.
-      severity: How bad it is.
+      expected: What was expected, if that is not obvious.
+      found: What was found, if `problem` does not say.
+      severity: The severity.
     """
 
     code: str
@@ -36,17 +37,17 @@ class Issue:
     found: str = ""
     severity: Severity = Severity.ERROR
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns it for scripts."""
+    def to_json(self) -> dict[str, Json]:
+        """Returns a form for scripts."""
         return {**asdict(self), "severity": self.severity.value}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Issue":
-        """Returns what `to_json` wrote."""
-        if "mend" in value:  # its former name, in checkpoints of older versions
-            value = {**value, "fix": value["mend"]}
-            del value["mend"]
-        return cls(**{**value, "severity": Severity(value["severity"])})
+    def from_json(cls, value: Mapping[str, str]) -> "Issue":
+        """Converts what `to_json` returned."""
+        if "mend" in value:  # the former name, in checkpoints of older versions
+            value = {"fix" if name == "mend" else name: one for name, one in value.items()}
+        texts = {name: one for name, one in value.items() if name != "severity"}
+        return cls(**texts, severity=Severity(value["severity"]))
 
     def __str__(self) -> str:
         """Returns a few lines for people."""

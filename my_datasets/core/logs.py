@@ -1,14 +1,13 @@
-"""What this package logs, in any program: nothing in it is obeyed by a terminal, or hidden."""
+"""Logging of texts that are safe to print in a terminal."""
 
 import logging
 from numbers import Number
-from typing import Any
 
 from my_datasets.printable import folded, printable
 
 
 class _Printable(logging.Filter):
-    """Makes the texts of a record printable; further lines of one are marked, as in errors."""
+    """Makes the texts of a record printable; marks their further lines, as in errors."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg = printable(str(record.msg))
@@ -17,7 +16,7 @@ class _Printable(logging.Filter):
         elif record.args:
             record.args = {name: _shown(given) for name, given in record.args.items()}
         if record.exc_info and not record.exc_text:
-            # Formatters take it in place of what they would make of the exception.
+            # Formatters use it instead of formatting the exception.
             record.exc_text = printable(logging.Formatter().formatException(record.exc_info))
         return True
 
@@ -26,14 +25,14 @@ _PRINTABLE = _Printable()
 
 
 def get_logger(name: str) -> logging.Logger:
-    """Returns the logger of one of our modules, which makes what is logged printable.
+    """Returns the logger of one of our modules, which makes messages printable.
 
-    Give texts of others as arguments of a message, not as a part of it.
+    Pass untrusted texts as arguments of a message, not as a part of it.
     """
     logger = logging.getLogger(name)
     logger.addFilter(_PRINTABLE)
     return logger
 
 
-def _shown(given: Any) -> Any:
+def _shown(given: object) -> object:
     return given if isinstance(given, Number) else folded(str(given))

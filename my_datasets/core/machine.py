@@ -1,29 +1,25 @@
-"""What the machine gives to this process."""
+"""Resources of this process."""
 
 import errno
 import os
 
 
 def cores() -> int:
-    """Returns how many cores this process may use."""
-    # A batch system or a container often lends a few of those that the machine has.
+    """Returns the number of cores that this process may use."""
+    # Batch systems and containers often grant only some of the machine's cores.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Returns whether an error says that the system gives this process no more memory."""
+    """Returns whether an error means that the system refuses memory to this process."""
     return isinstance(error, MemoryError) or (
         isinstance(error, OSError) and error.errno == errno.ENOMEM
     )
 
 
 def unless_out_of_memory(error: BaseException) -> None:
-    """Does nothing for an error that tells of a file, as one that cannot be read or is damaged.
-
-    Raises:
-      MemoryError: It tells of this process, which has no more memory.
-    """
+    """Raises `MemoryError` if an error is about this process's memory, not about a file."""
     if is_out_of_memory(error):
         raise MemoryError(str(error)) from error

@@ -1,4 +1,4 @@
-"""Work that waits for a network or a disk, of several things at the same time."""
+"""Runs I/O-bound work in parallel, and yields results in order."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -8,25 +8,25 @@ from typing import TypeVar
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-# Things that are begun and not taken, for each thread: one that takes long holds up no others.
+# Maximum pending items per thread, so that a slow one does not block the others.
 _AHEAD = 4
 
 
 def results(
     work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int
 ) -> Iterator[_Result]:
-    """Yields what work makes of each thing, in their order.
+    """Yields the results of work on items, in their order.
 
-    `Executor.map` begins with all of them, and holds what comes until it is taken: of millions,
-    gigabytes.
+    Unlike `Executor.map`, it does not start all of them at once, and so does not hold gigabytes of
+    results of millions of items.
 
     Args:
-      work: Is given one thing.
-      items: The things; no more are taken than are soon begun.
-      threads: How many are worked on at the same time.
+      work: The function.
+      items: The items, taken shortly before they are worked on.
+      threads: The number of threads.
 
     Raises:
-      Exception: What `work` raised, of the first thing of which it did. None is begun after that.
+      Exception: What `work` raised for the first item that failed; no others are started then.
     """
     pending: deque[Future[_Result]] = deque()
     with ThreadPoolExecutor(threads) as pool:

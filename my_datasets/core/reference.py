@@ -1,11 +1,14 @@
-"""`name[/config][:version]`: how a dataset is named everywhere in this package."""
+"""References to datasets: `name[/config][:version]`."""
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from my_datasets.core.version import VersionPattern
 from my_datasets.errors import InvalidReferenceError, explain
+
+if TYPE_CHECKING:
+    from tensorflow_datasets.core import DatasetBuilder
 
 # TFDS's own alphabets (tensorflow_datasets/core/naming.py), less its namespaces and its keyword
 # arguments: this package's datasets have neither.
@@ -17,12 +20,12 @@ _FORM = "a reference has the form name[/config][:version], with version as 1.2.3
 
 @dataclass(frozen=True)
 class DatasetReference:
-    """A dataset, optionally narrowed to one config and to the versions that match a pattern.
+    """A dataset, optionally with one config and a pattern of versions.
 
     Attributes:
       name: The dataset's name in snake case.
       config: The builder config's name, or None for the default one.
-      version: The versions meant, or None for the builder's current one.
+      version: The matching versions, or None for the builder's current one.
     """
 
     name: str
@@ -31,23 +34,20 @@ class DatasetReference:
 
     @classmethod
     def of(cls, reference: "str | DatasetReference") -> "DatasetReference":
-        """Returns a reference, given as such or as a text.
+        """Returns a reference, given as such or as text.
 
         Raises:
-          InvalidReferenceError: As `parse` does.
+          InvalidReferenceError: As `parse`.
         """
         return reference if isinstance(reference, DatasetReference) else cls.parse(reference)
 
     @classmethod
     def parse(cls, text: str) -> "DatasetReference":
-        """Returns the reference that `text` spells.
-
-        Args:
-          text: For example `digits`, `digits:1.*.*` or `cats_and_dogs/full:1.0.0`.
+        """Parses a reference such as `digits`, `digits:1.*.*` or `cats_and_dogs/full:1.0.0`.
 
         Raises:
-          InvalidReferenceError: `text` is not of that form; the message names the part that is
-            wrong and, where it can be guessed, what was meant.
+          InvalidReferenceError: `text` is not a reference; the message names the part that is wrong
+            and, if it can be guessed, what was meant.
         """
         if not text.strip():
             raise _invalid(text, "it is empty", "name a dataset, for example 'digits'")
@@ -81,8 +81,8 @@ class DatasetReference:
         return f"{self.name}{config}{version}"
 
 
-def reference_to(builder: Any) -> str:
-    """Returns the exact reference to what a builder builds, such as `name/config:1.0.0`."""
+def reference_to(builder: "DatasetBuilder") -> str:
+    """Returns the exact reference of a builder, such as `name/config:1.0.0`."""
     config = f"/{builder.builder_config.name}" if builder.builder_config else ""
     return f"{builder.name}{config}:{builder.version}"
 
@@ -94,7 +94,7 @@ def _invalid(text: str, fact: str, fix: str) -> InvalidReferenceError:
 
 
 def _guess_version(text: str) -> str:
-    """Returns the well-formed pattern nearest to `text`: numbers kept, the rest wildcards."""
+    """Returns the nearest well-formed pattern: numbers kept, the rest wildcards."""
     parts = [part if part.isdecimal() else "*" for part in text.lstrip("vV").split(".")[:3]]
     parts += ["*"] * (3 - len(parts))
     return ".".join(str(int(part)) if part != "*" else part for part in parts)

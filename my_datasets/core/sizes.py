@@ -1,4 +1,4 @@
-"""Sizes in bytes, as people write them."""
+"""Parses and formats sizes in bytes."""
 
 import re
 from fractions import Fraction
@@ -13,21 +13,21 @@ def in_bytes(size: int | str) -> int:
     """Returns a size such as `500M`, `4 GiB` or `1000` in bytes.
 
     Args:
-      size: A number of bytes, or a text: a number, and K, M, G, T or nothing after it. They are
-        powers of 1024, with or without `i` and `B`, in capitals or not.
+      size: A number of bytes, or a text: a number, optionally followed by K, M, G or T, which are
+        powers of 1024, with or without `i` and `B`, in either case.
 
     Raises:
-      InvalidOptionError: It is none.
+      InvalidOptionError: It is not a size.
     """
     match = _SIZE.fullmatch(str(size).strip())
     if match is None:
         raise InvalidOptionError(
             explain(
-                f"{size!r} is no size; write 500M or 4G.",
+                f"{size!r} is not a size; write 500M or 4G.",
                 fix="give a number of bytes, or one with K, M, G or T: powers of 1024",
             )
         )
-    # Exact: a float holds no more than 53 bits of a number.
+    # Exact, unlike a float.
     return int(Fraction(match[1]) * 1024 ** " KMGT".index((match[2] or " ").upper()))
 
 

@@ -1,15 +1,15 @@
 """Versions `1.2.3` and patterns `1.*.*`, with TFDS's meaning and without importing TFDS.
 
-TFDS's meaning of the numbers (tensorflow.org/datasets/datasets_versioning): MAJOR if existing data
-or what its slices give change; MINOR if existing data is the same, and there is more; PATCH if
-only the serialisation on disk changed.
+The rules are TFDS's (tensorflow.org/datasets/datasets_versioning): MAJOR if existing data or its
+slices change; MINOR if data was only added; PATCH if only the serialisation on disk changed.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import Any
+
+from my_datasets.core.value_types import Json
 
 _PART = r"(?:0|[1-9][0-9]*)"
 _VERSION = re.compile(rf"({_PART})\.({_PART})\.({_PART})")
@@ -26,7 +26,7 @@ class VersionNumber:
 
     @classmethod
     def parse(cls, text: str) -> "VersionNumber | None":
-        """Returns the version that `text` spells, or None if it spells none."""
+        """Parses a version; returns None if the text is not one."""
         match = _VERSION.fullmatch(text)
         return cls(*(int(part) for part in match.groups())) if match else None
 
@@ -44,7 +44,7 @@ class VersionPattern:
 
     @classmethod
     def parse(cls, text: str) -> "VersionPattern | None":
-        """Returns the pattern that `text` spells, or None if it spells none."""
+        """Parses a pattern; returns None if the text is not one."""
         match = _PATTERN.fullmatch(text)
         if not match:
             return None
@@ -52,12 +52,12 @@ class VersionPattern:
 
     @classmethod
     def of(cls, version: VersionNumber) -> "VersionPattern":
-        """Returns the pattern that matches one version only."""
+        """Returns the pattern that matches only one version."""
         return cls(version.major, version.minor, version.patch)
 
     @property
     def is_exact(self) -> bool:
-        """Whether there is no wildcard in it."""
+        """Whether it has no wildcard."""
         return None not in (self.major, self.minor, self.patch)
 
     def __str__(self) -> str:
@@ -66,14 +66,14 @@ class VersionPattern:
         )
 
     def matches(self, version: VersionNumber) -> bool:
-        """Returns whether a version has the same numbers where there is no wildcard."""
+        """Returns whether a version has the same numbers, except at wildcards."""
         given = (version.major, version.minor, version.patch)
         wanted = (self.major, self.minor, self.patch)
         return all(part in (None, number) for part, number in zip(wanted, given, strict=True))
 
 
 class Bump(IntEnum):
-    """By which number a version is to be raised, at least."""
+    """The part of a version number that must be raised, at least."""
 
     NONE = 0
     PATCH = 1
@@ -118,28 +118,28 @@ class ChangeKind(StrEnum):
     BYTES = "bytes"
 
 
-# What each kind of change asks for, and why.
+# The required bump for each kind of change, and why.
 RULES: dict[ChangeKind, tuple[Bump, str]] = {
     ChangeKind.EXAMPLES_ADDED: (Bump.MAJOR, "slices such as train[:10%] give other examples"),
     ChangeKind.EXAMPLES_REMOVED: (Bump.MAJOR, "existing examples are gone"),
     ChangeKind.EXAMPLES_CHANGED: (Bump.MAJOR, "existing examples have other values"),
     ChangeKind.EXAMPLES_MOVED: (Bump.MAJOR, "an example that was held out may now be trained on"),
     ChangeKind.EXAMPLES_REORDERED: (Bump.MAJOR, "slices such as train[:10%] give other examples"),
-    ChangeKind.FEATURE_ADDED: (Bump.MINOR, "what was there is the same, and there is more"),
+    ChangeKind.FEATURE_ADDED: (Bump.MINOR, "existing data is the same, and there is more"),
     ChangeKind.FEATURE_REMOVED: (Bump.MAJOR, "code that reads it fails"),
     ChangeKind.FEATURE_KIND: (Bump.MAJOR, "its values are of another kind"),
     ChangeKind.FEATURE_TYPE: (Bump.MAJOR, "its values are of another type"),
     ChangeKind.FEATURE_TYPE_WIDENED: (Bump.MAJOR, "code written for arrays of that type fails"),
     ChangeKind.FEATURE_SHAPE: (Bump.MAJOR, "batches and models that rely on the shape fail"),
-    ChangeKind.FEATURE_SHAPE_NARROWED: (Bump.MINOR, "all values had that shape; now it is said"),
+    ChangeKind.FEATURE_SHAPE_NARROWED: (Bump.MINOR, "all values had that shape already"),
     ChangeKind.FEATURE_OPTIONAL: (Bump.MAJOR, "code that relies on a value may find none"),
     ChangeKind.FEATURE_REQUIRED: (Bump.MINOR, "there is always a value now, as was allowed before"),
-    ChangeKind.FEATURE_ENCODING: (Bump.PATCH, "the same values are stored in another way"),
-    ChangeKind.FEATURE_OTHERWISE: (Bump.MAJOR, "it is declared in another way, of unknown effect"),
+    ChangeKind.FEATURE_ENCODING: (Bump.PATCH, "the same values are stored differently"),
+    ChangeKind.FEATURE_OTHERWISE: (Bump.MAJOR, "it is declared differently, with unknown effect"),
     ChangeKind.LABELS_APPENDED: (Bump.MINOR, "the numbers of all classes are as before"),
     ChangeKind.LABELS_CHANGED: (Bump.MAJOR, "a number means another class"),
-    ChangeKind.LABELS_NAMED: (Bump.MINOR, "the numbers are as before, and have names now"),
-    ChangeKind.SUPERVISED_CHANGED: (Bump.MAJOR, "as_supervised=True gives something else"),
+    ChangeKind.LABELS_NAMED: (Bump.MINOR, "the numbers are as before, and now have names"),
+    ChangeKind.SUPERVISED_CHANGED: (Bump.MAJOR, "as_supervised=True returns something else"),
     ChangeKind.SUPERVISED_ADDED: (Bump.MINOR, "as_supervised=True failed before"),
     ChangeKind.SPLIT_ADDED: (Bump.MINOR, "the splits that were there are as before"),
     ChangeKind.SPLIT_REMOVED: (Bump.MAJOR, "code that loads it fails"),
@@ -154,13 +154,13 @@ RULES: dict[ChangeKind, tuple[Bump, str]] = {
 
 @dataclass(frozen=True)
 class VersionChange:
-    """Something that is different in another version.
+    """A difference between two versions.
 
     Attributes:
-      kind: What kind of change it is.
+      kind: The kind of change.
       node: What it is about: a feature, a split, a shard.
-      before: What it was.
-      after: What it is now.
+      before: The old state.
+      after: The new state.
     """
 
     kind: ChangeKind
@@ -170,16 +170,16 @@ class VersionChange:
 
     @property
     def bump(self) -> Bump:
-        """What it asks for."""
+        """The required bump."""
         return RULES[self.kind][0]
 
     @property
     def reason(self) -> str:
-        """Why."""
+        """Why it is required."""
         return RULES[self.kind][1]
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns it for scripts."""
+    def to_json(self) -> dict[str, Json]:
+        """Returns a form for scripts."""
         return {
             "kind": self.kind.value,
             "node": self.node,
@@ -191,12 +191,12 @@ class VersionChange:
 
 
 def required(changes: Iterable[VersionChange]) -> Bump:
-    """Returns what changes ask for together: as much as the one that asks for most."""
+    """Returns the largest bump that any of the changes requires."""
     return max((change.bump for change in changes), default=Bump.NONE)
 
 
 def between(old: VersionNumber, new: VersionNumber) -> Bump | None:
-    """Returns by which number a version was raised; None if it is lower than the old one."""
+    """Returns the bump between two versions; None if the new one is lower."""
     if new < old:
         return None
     if new.major > old.major:
@@ -207,7 +207,7 @@ def between(old: VersionNumber, new: VersionNumber) -> Bump | None:
 
 
 def least(old: VersionNumber, bump: Bump) -> VersionNumber:
-    """Returns the lowest version that is raised by as much."""
+    """Returns the lowest version with a bump over the old one."""
     if bump is Bump.MAJOR:
         return VersionNumber(old.major + 1, 0, 0)
     if bump is Bump.MINOR:

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from my_datasets.kafka.consumer.offsets import TopicPosition
 from my_datasets.kafka.consumer.partitions import Offsets
 from my_datasets.kafka.decode.decoder import Decoded, Decoding
 from my_datasets.kafka.decode.quarantine import Quarantine
+from my_datasets.kafka.decode.values import Columns
 from my_datasets.kafka.decode_queue import MessageBlock
 from my_datasets.kafka.options import TopicRange
 
@@ -41,16 +41,7 @@ class MessageForm:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that defines an iteration.
-
-    Attributes:
-      connection: The connection to the topic.
-      reading: What to read.
-      decoding: Decodes messages.
-      form: The shape of batches.
-      quarantine: The file for messages that cannot be decoded; None to raise an error for them.
-      max_quarantined: The fraction of messages that may be quarantined.
-    """
+    """Everything that defines an iteration. Without a quarantine file, bad messages are errors."""
 
     connection: Connection
     reading: TopicRange
@@ -62,14 +53,7 @@ class Recipe:
 
 @dataclass
 class _Part:
-    """A block, and how much of it has been returned already.
-
-    Attributes:
-      block: The block.
-      decoded: Its decoded messages.
-      begin: The first example not returned yet.
-      gone: The number of the block's messages that were returned or cannot be decoded.
-    """
+    """A block, the first example not returned yet, and the number of messages that are done."""
 
     block: MessageBlock
     decoded: Decoded
@@ -99,7 +83,7 @@ class _Part:
         return dict(zip(partitions[ends].tolist(), nexts.tolist(), strict=True))
 
 
-class MessageBatches(Iterator[Any]):
+class MessageBatches(Iterator[Columns]):
     """The batches of a topic: an iterator, and a context manager that closes it.
 
     A batch counts as consumed when the next one is requested, or on `commit`.
@@ -107,10 +91,6 @@ class MessageBatches(Iterator[Any]):
 
     def __init__(self, recipe: Recipe, position: TopicPosition | None = None) -> None:
         """Initializes the iterator; it connects to the cluster when the first batch is requested.
-
-        Args:
-          recipe: What to read, and how.
-          position: Where to begin; None for the group's offsets, or the configured start.
 
         Raises:
           InvalidOptionError: The quarantine options are invalid, or its file cannot be written.
@@ -125,12 +105,12 @@ class MessageBatches(Iterator[Any]):
         self._in_hand: tuple[int, Offsets] | None = None
         self._waits_since = 0.0
         self._is_done = self._is_closed = False
-        self._closing: weakref.finalize[..., Any] | None = None
+        self._closing: weakref.finalize[[], MessageBatches] | None = None
 
     def __iter__(self) -> "MessageBatches":
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Columns:
         """Returns the next batch: columns nested like the features.
 
         Raises:
@@ -246,7 +226,7 @@ class MessageBatches(Iterator[Any]):
         wait = self._recipe.form.max_wait
         return wait is not None and time.monotonic() >= self._waits_since + wait
 
-    def _batch(self, feed: ConsumerThread, least: int) -> Any:
+    def _batch(self, feed: ConsumerThread, least: int) -> "Columns | None":
         """Returns a batch if there are at least `least` examples; otherwise None."""
         if self._rows < least or not self._rows:
             return None
@@ -265,7 +245,7 @@ class MessageBatches(Iterator[Any]):
         self._waits_since = time.monotonic()
         return self._given(feed, pieces)
 
-    def _given(self, feed: ConsumerThread, pieces: list[Any]) -> Any:
+    def _given(self, feed: ConsumerThread, pieces: list[Columns]) -> "Columns | None":
         """Returns pieces as a batch; None if they may no longer be delivered."""
         after, self._after = self._after, {}
         if not feed.ledger.give(self._epoch, after):
@@ -273,9 +253,10 @@ class MessageBatches(Iterator[Any]):
             self._rows = 0
             return None
         self._in_hand = (self._epoch, after)
-        return pytree.concatenated(pieces)
+        batch: Columns = pytree.concatenated(pieces)
+        return batch
 
-    def _last(self, feed: ConsumerThread) -> Any:
+    def _last(self, feed: ConsumerThread) -> Columns:
         """Returns the examples left at the end.
 
         Raises:

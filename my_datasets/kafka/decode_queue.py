@@ -4,7 +4,6 @@ import queue
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +12,7 @@ from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.kafka.decode.decoder import Decoded, Decoding
 from my_datasets.kafka.decode.quarantine import Poison, Quarantine
-from my_datasets.kafka.decode.values import MessageValues, Pieces
+from my_datasets.kafka.decode.values import Columns, MessageValues, Pieces
 
 Numbers = npt.NDArray[np.int64]
 
@@ -32,8 +31,6 @@ class MessageBlock:
       offsets: The offset of each message; shape [n].
       seen: The number of messages read so far, including these.
       cost: Their approximate size in bytes.
-      decoded: The decoded messages; None before decoding.
-      failure: Why they could not be decoded.
     """
 
     epoch: int
@@ -57,15 +54,7 @@ class DecodeQueue:
     def __init__(
         self, topic: str, decoding: Decoding, quarantine: Quarantine, *, memory: int, workers: int
     ) -> None:
-        """Starts the threads.
-
-        Args:
-          topic: The topic's name.
-          decoding: Decodes messages.
-          quarantine: Receives messages that cannot be decoded.
-          memory: The maximum size of the waiting blocks, in bytes.
-          workers: The number of decoding threads.
-        """
+        """Starts the decoding threads; `memory` is the maximum size of waiting blocks in bytes."""
         self._topic, self._decoding, self._quarantine = topic, decoding, quarantine
         self._memory = memory
         self._changed = threading.Condition()
@@ -132,11 +121,7 @@ class DecodeQueue:
             self._changed.notify_all()
 
     def end(self, failure: BaseException | None = None) -> None:
-        """Marks the end of the queue, after the blocks that are waiting.
-
-        Args:
-          failure: The error that ended it, if any.
-        """
+        """Marks the end of the queue after the waiting blocks, or the error that ended it."""
         with self._changed:
             self._ends = True
             self._failure = self._failure or failure
@@ -192,7 +177,7 @@ class DecodeQueue:
         ]  # fmt: skip
 
 
-def _size(columns: Any) -> int:
+def _size(columns: Columns) -> int:
     """Returns the approximate bytes of columns, without texts, which count as message bytes."""
     total = 0
     for column in pytree.columns_of(columns):

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,10 @@ from my_datasets.kafka.consumer import offsets
 from my_datasets.kafka.consumer.connection import Connection, kafka, name_of
 from my_datasets.kafka.decode.decoder import Decoding
 from my_datasets.kafka.decode.payloads import PayloadParser
-from my_datasets.kafka.decode.values import MessageValues
+from my_datasets.kafka.decode.values import Columns, MessageValues
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
 
 # Messages to read at once, and seconds to wait for them at a time.
 _AT_ONCE, _WAIT = 1000, 1.0
@@ -28,13 +31,7 @@ _OFFSET_BITS = 44
 class OffsetRange:
     """Consecutive messages of a partition: a unit of a build.
 
-    Attributes:
-      cluster: The cluster's ID.
-      topic: The topic's name.
-      partition: The partition's number.
-      begin: The first offset.
-      end: The one after the last.
-      payload: The messages' format, and everything else that determines how they are read.
+    `payload` has the format, and everything else that determines how messages are read.
     """
 
     cluster: str
@@ -55,15 +52,7 @@ def cut(
     payload: str,
     size: int = 100_000,
 ) -> list[OffsetRange]:
-    """Splits ranges into units.
-
-    Args:
-      cluster: The cluster's ID.
-      topic: The topic's name.
-      ends: The first offset and the one after the last, by partition.
-      payload: As in `Range`.
-      size: The maximum number of offsets in a unit.
-    """
+    """Splits ranges of offsets into units of at most `size` offsets."""
     return [
         OffsetRange(cluster, topic, partition, at, min(at + size, end), payload)
         for partition, (begin, end) in sorted(ends.items())
@@ -88,7 +77,7 @@ class RangeReader:
     decoding: Decoding | None
     allow_gaps: bool
 
-    def __call__(self, unit: OffsetRange) -> Iterator[tuple[int, Any]]:
+    def __call__(self, unit: OffsetRange) -> Iterator[tuple[int, object]]:
         """Yields the examples of a range with their keys, made of partition and offset.
 
         Raises:
@@ -105,7 +94,7 @@ class RangeReader:
         if count < unit.end - unit.begin and not self.allow_gaps:
             raise _gaps(unit, count)
 
-    def _examples(self, values: Sequence[bytes]) -> Iterator[Any]:
+    def _examples(self, values: Sequence[bytes]) -> Iterator[object]:
         """Yields examples, and a `Misfit` in place of each message that cannot be decoded."""
         if self.decoding is None:
             for value in values:
@@ -115,7 +104,7 @@ class RangeReader:
                     yield misfit
             return
         decoded = self.decoding(MessageValues.of(values))
-        found: list[Any] = [None] * len(values)
+        found: list[object] = [None] * len(values)
         for row, example in zip(
             decoded.rows.tolist(), _rows(decoded.columns, len(decoded.rows)), strict=True
         ):
@@ -135,7 +124,7 @@ class RangeReader:
             consumer.assign([module.TopicPartition(unit.topic, unit.partition, unit.begin)])
             at, last = unit.begin, time.monotonic()
             while at < unit.end:
-                found = consumer.consume(_AT_ONCE, _WAIT)
+                found: list[Any] = consumer.consume(_AT_ONCE, _WAIT)
                 messages = []
                 for one in found:
                     if one.error() is None:
@@ -151,7 +140,7 @@ class RangeReader:
         finally:
             consumer.close()
 
-    def _after(self, message: Any, unit: OffsetRange, consumer: Any) -> int:
+    def _after(self, message: Any, unit: OffsetRange, consumer: "Consumer") -> int:
         """Returns the offset of the log's end, if that is what the message reports; 0 to retry.
 
         Raises:
@@ -169,20 +158,14 @@ class RangeReader:
 
 
 def lost(unit: OffsetRange, low: int, high: int) -> LostMessagesError:
-    """Returns the error for a range that is not completely available.
-
-    Args:
-      unit: The range.
-      low: The first available offset.
-      high: The one after the last.
-    """
+    """Returns the error for a range of which only the offsets from `low` to before `high` exist."""
     return LostMessagesError(
         explain(
-            f"A range of {unit.topic} is not there as a whole.",
-            f"Wanted: partition {unit.partition}, offsets {unit.begin} to before {unit.end}",
-            f"There are: {low} to before {high}",
-            "Retention, or somebody, removed what was before" if unit.begin < low else "",
-            fix="freeze what is there: --from-offsets earliest; and raise the topic's retention",
+            f"A range of {unit.topic} is not completely available.",
+            f"Requested: partition {unit.partition}, offsets {unit.begin} to before {unit.end}",
+            f"Available: {low} to before {high}",
+            "Earlier messages were removed by retention or by hand" if unit.begin < low else "",
+            fix="freeze what is available: --from-offsets earliest; raise the topic's retention",
         )
     )
 
@@ -192,9 +175,9 @@ def _gaps(unit: OffsetRange, count: int) -> LostMessagesError:
         explain(
             f"{unit.end - unit.begin - count:,} messages of {unit.topic} are missing.",
             f"Range: partition {unit.partition}, offsets {unit.begin} to before {unit.end}",
-            "The topic is compacted: what was replaced is removed, at times that nobody knows",
-            fix="freeze a topic with cleanup.policy=delete; or what is there now, which nobody "
-            "can make again: --allow-gaps",
+            "The topic is compacted: replaced messages are removed at unknown times",
+            fix="freeze a topic with cleanup.policy=delete; or freeze what is available, which "
+            "cannot be reproduced: --allow-gaps",
         )
     )
 
@@ -202,24 +185,26 @@ def _gaps(unit: OffsetRange, count: int) -> LostMessagesError:
 def _silent(connection: Connection, unit: OffsetRange, at: int) -> StreamUnavailableError:
     return StreamUnavailableError(
         explain(
-            f"{connection.address} gave nothing for {_PATIENCE:.0f} seconds.",
+            f"{connection.address} returned nothing for {_PATIENCE:.0f} seconds.",
             f"At {unit}, offset {at}",
-            fix="see that the brokers run; then run the same again, which goes on",
+            fix="check that the brokers run; then run the command again, which resumes",
         )
     )
 
 
-def _rows(columns: Any, n: int) -> list[Any]:
+def _rows(columns: Columns, n: int) -> list[object]:
     """Returns the rows of columns, in the form that `_generate_examples` yields."""
     if isinstance(columns, Mapping):
         split = {name: _rows(values, n) for name, values in columns.items()}
         return [dict(zip(split, row, strict=True)) for row in zip(*split.values(), strict=True)]
     if isinstance(columns, Ragged):
         return [_plain(one) for one in columns.rows()]
-    return [_plain(one) for one in columns] if columns.ndim > 1 else columns.tolist()
+    if isinstance(columns, tuple) or columns.ndim > 1:
+        return [_plain(one) for one in columns]
+    return list(columns.tolist())
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Returns a value in a form that TFDS accepts: lists of texts, not arrays of them."""
     if isinstance(value, list):
         return [_plain(one) for one in value]

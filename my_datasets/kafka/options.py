@@ -1,7 +1,7 @@
 """Options for reading a topic."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.kafka.consumer.offsets import When
@@ -53,11 +53,7 @@ class TopicRange:
     workers: int
 
     def __post_init__(self) -> None:
-        """Checks the values.
-
-        Raises:
-          InvalidOptionError: One of them is invalid.
-        """
+        """Raises `InvalidOptionError` for an invalid value."""
         _require(self.batch_size >= 1, "batch_size", self.batch_size, "1 or more")
         _require(self.group is None or bool(self.group), "group", self.group, "a name, or None")
         _require(self.until in (None, "end"), "until", self.until, "None or 'end'")
@@ -80,10 +76,10 @@ class TopicRange:
         return self.until is None and self.idle_timeout is None
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """The librdkafka options for these values."""
         fetched = self.memory // 2
-        found: dict[str, Any] = {
+        found: dict[str, object] = {
             "partition.assignment.strategy": "cooperative-sticky",
             "queued.max.messages.kbytes": fetched >> 10,
             "fetch.max.bytes": min(_LARGEST_ANSWER, fetched // _ANSWERS),
@@ -98,12 +94,7 @@ class TopicRange:
         return min(_FIRST, self._most_rows)
 
     def rows_of(self, size: float, before: int) -> int:
-        """Returns the number of messages to read at once.
-
-        Args:
-          size: The approximate size of a message in bytes.
-          before: The number read at once so far.
-        """
+        """Returns the number of messages to read at once, given their mean size in bytes."""
         each = max(1.0, size)
         quick = max(_LEAST_AT_ONCE, int(_BYTES_AT_ONCE / each))
         fitting = int(self.memory / 2 / _PARTS / each)

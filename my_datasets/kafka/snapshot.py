@@ -31,7 +31,8 @@ from my_datasets.kafka.consumer.connection import (
 from my_datasets.kafka.consumer.offsets import When
 from my_datasets.kafka.decode import payloads
 from my_datasets.kafka.decode.decoder import Decoding
-from my_datasets.kafka.decode.features import DecodedFeatures, described
+from my_datasets.kafka.decode.features import DecodedFeatures, Features, described
+from my_datasets.kafka.decode.values import Leaves
 from my_datasets.kafka.stream import parser_of
 from my_datasets.metadata import layout
 from my_datasets.metadata.features import Leaf
@@ -42,17 +43,12 @@ from my_datasets.storage import addresses
 
 @dataclass(frozen=True)
 class Frozen:
-    """The range of a snapshot.
-
-    Attributes:
-      topic: The topic.
-      ends: The first offset and the one after the last, by partition.
-    """
+    """A topic, and by partition the first offset and the one after the last."""
 
     topic: Topic
     ends: Mapping[int, tuple[int, int]]
 
-    def sources(self, address: TopicAddress) -> list[dict[str, Any]]:
+    def sources(self, address: TopicAddress) -> list[dict[str, str | None]]:
         """Returns the sources of the messages for the manifest: an entry for each partition."""
         return [
             {"url": self._url(address, partition), "bytes": None, "sha256": None}
@@ -92,9 +88,8 @@ class SnapshotBuilder(Builder, skip_registration=True):
 
     def _info(self) -> tfds.core.DatasetInfo:
         supervised = self.DESCRIBED.supervised
-        keys = None
-        if supervised is not None and all(isinstance(one, Leaf) for one in supervised):
-            keys = tuple(one.path[0] for one in supervised)
+        leaves = [one for one in supervised or () if isinstance(one, Leaf)]
+        keys = tuple(one.path[0] for one in leaves) if len(leaves) == 2 else None
         return tfds.core.DatasetInfo(
             builder=self,
             description=f"Messages of the Kafka topic {self.FROZEN.topic.name}.",
@@ -103,7 +98,7 @@ class SnapshotBuilder(Builder, skip_registration=True):
             disable_shuffling=self.IN_ORDER,
         )
 
-    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, Any]:  # noqa: ARG002
+    def _split_generators(self, dl_manager: tfds.download.DownloadManager) -> dict[str, object]:  # noqa: ARG002
         return {self.SPLIT: self.units(self.READER, self.UNITS)}
 
     def _download_and_prepare(
@@ -118,7 +113,7 @@ class SnapshotBuilder(Builder, skip_registration=True):
         if manifest is None:
             return
         sources = self.FROZEN.sources(self.CONNECTION.address)
-        noted = [one["url"].partition("/")[2].partition("/")[2] for one in sources]
+        noted = [str(one["url"]).partition("/")[2].partition("/")[2] for one in sources]
         whole = hashlib.sha256(
             json.dumps([noted, self.UNITS[0].payload if self.UNITS else ""]).encode()
         )
@@ -158,15 +153,15 @@ def snapshot(
     url: str,
     reference: str,
     *,
-    features: Any,
+    features: Features,
     payload: str = "example",
-    schema: Any = None,
+    schema: payloads.AvroSchema | None = None,
     begin: When = "earliest",
     end: When = "latest",
     split: str = "train",
     in_order: bool = False,
     allow_gaps: bool = False,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     data_dir: str | os.PathLike[str] | None = None,
     build_options: BuildOptions | None = None,
 ) -> TopicSnapshot:
@@ -266,7 +261,7 @@ def _named(reference: str) -> tuple[str, str]:
     return parsed.name, version
 
 
-def _as_files(tree: Any) -> Decoding:
+def _as_files(tree: Leaves) -> Decoding:
     """Returns a decoding of `tf.Example`s that leaves images encoded."""
 
     def as_file(leaf: Leaf) -> Leaf:
@@ -285,7 +280,7 @@ def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, 
       LostMessagesError: The range is not completely available.
       InvalidOptionError: The range of a partition ends before it begins.
     """
-    reported: list[Any] = []
+    reported: list[object] = []
     consumer = connection.consumer({}, reported.append)
     try:
         topic = connection.describe(consumer, reported)
@@ -301,7 +296,7 @@ def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, 
                     explain(
                         f"The range of partition {one} ends before it begins.",
                         f"From {first[one]} until {last[one]}",
-                        fix="exchange them",
+                        fix="swap them",
                     )
                 )
             if first[one] < last[one] and (first[one] < low or last[one] > high):
@@ -311,7 +306,7 @@ def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, 
     if first == last:
         raise StreamError(
             explain(
-                f"There is no message in this range of {topic.name}.",
+                f"This range of {topic.name} has no messages.",
                 fix="give a later --until, or an earlier --from-offsets",
             )
         )
@@ -345,9 +340,9 @@ def _refuse_another(version_dir: Path, frozen: Frozen) -> None:
     said = manifest.provenance.get("reproduce", "") if manifest else ""
     raise StaleDataError(
         explain(
-            f"{version_dir} is there already, and is not of these messages.",
+            f"{version_dir} exists and was made of other messages.",
             f"It was made by: {said}" if said else "",
-            f"Now asked for: {frozen.topic.name}, from {frozen.given(0)} until {frozen.given(1)}",
+            f"Requested: {frozen.topic.name}, from {frozen.given(0)} until {frozen.given(1)}",
             fix="raise the version, or name the same offsets",
         )
     )

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from my_datasets.core.sizes import in_bytes
 from my_datasets.errors import InvalidOptionError, explain
@@ -12,7 +12,8 @@ from my_datasets.kafka.consumer.connection import Connection, TopicAddress
 from my_datasets.kafka.consumer.offsets import TopicPosition, When
 from my_datasets.kafka.decode import payloads
 from my_datasets.kafka.decode.decoder import Decoding
-from my_datasets.kafka.decode.features import DecodedFeatures, check_shapes, described
+from my_datasets.kafka.decode.features import DecodedFeatures, Features, check_shapes, described
+from my_datasets.kafka.decode.values import Leaves
 from my_datasets.kafka.options import TopicRange
 
 if TYPE_CHECKING:
@@ -24,11 +25,11 @@ PayloadName = Literal["example", "json", "avro"]
 class StreamOptions(TypedDict, total=False):
     """The options of `stream`; see there."""
 
-    features: Any
+    features: Features
     group: str | None
     batch_size: int
     payload: PayloadName
-    schema: Any
+    schema: payloads.AvroSchema | None
     start: When
     until: Literal["end"] | None
     state: TopicPosition | str | None
@@ -46,7 +47,7 @@ class StreamOptions(TypedDict, total=False):
     commit_seconds: float
     memory: int | str
     workers: int
-    options: Mapping[str, Any] | None
+    options: Mapping[str, object] | None
     data_dir: str | os.PathLike[str] | None
 
 
@@ -117,8 +118,8 @@ def stream(
     if "features" not in options:
         raise InvalidOptionError(
             explain(
-                "It is not said what an example is.",
-                fix="give features=tfds.features.FeaturesDict({...}), or a prepared dataset's name",
+                "stream requires features.",
+                fix="pass features=tfds.features.FeaturesDict({...}), or a prepared dataset's name",
             )
         )
     recipe, state = _recipe(url, options)
@@ -130,7 +131,9 @@ def stream(
     return MessageDataset(recipe, state)
 
 
-def _payload(name: str, features: DecodedFeatures, schema: Any) -> payloads.Payload:
+def _payload(
+    name: str, features: DecodedFeatures, schema: payloads.AvroSchema | None
+) -> payloads.Payload:
     parser = parser_of(name, features.tree, schema)
     if parser is None:
         return payloads.ExamplePayloads()
@@ -140,7 +143,9 @@ def _payload(name: str, features: DecodedFeatures, schema: Any) -> payloads.Payl
     return payloads.Objects(parser, ExampleEncoder(features.loaded()))
 
 
-def parser_of(name: str, tree: Any, schema: Any = None) -> payloads.PayloadParser | None:
+def parser_of(
+    name: str, tree: Leaves, schema: payloads.AvroSchema | None = None
+) -> payloads.PayloadParser | None:
     """Returns the parser of messages; None if they are `tf.Example`s.
 
     Args:
@@ -163,9 +168,9 @@ def parser_of(name: str, tree: Any, schema: Any = None) -> payloads.PayloadParse
                 fix="give schema= with payload='avro', and only with that",
             )
         )
-    if name == "example":
-        return None
-    return payloads.Json(tree) if name == "json" else payloads.Avro(tree, schema)
+    if schema is not None:
+        return payloads.Avro(tree, schema)
+    return payloads.Json(tree) if name == "json" else None
 
 
 def _recipe(url: str, options: StreamOptions) -> tuple[Recipe, TopicPosition | None]:

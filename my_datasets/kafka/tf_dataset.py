@@ -2,10 +2,11 @@
 
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import TypeAlias
 
 import tensorflow as tf
 
+from my_datasets.core.value_types import Array
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Column
 from my_datasets.input_pipeline.frameworks.shutdown import calls
@@ -19,6 +20,8 @@ from my_datasets.kafka.batches import MessageBatches, Recipe
 from my_datasets.kafka.consumer.consumer_thread import Counts
 from my_datasets.kafka.consumer.offsets import TopicPosition
 
+Column: TypeAlias = Array | Ragged
+
 
 class MessageDataset(tf.data.Dataset):
     """A `tf.data.Dataset` of batches of a topic, unbounded unless an end was requested.
@@ -29,12 +32,7 @@ class MessageDataset(tf.data.Dataset):
     """
 
     def __init__(self, recipe: Recipe, position: TopicPosition | None = None) -> None:
-        """Builds the dataset; it connects to the cluster when the first batch is requested.
-
-        Args:
-          recipe: What to read, and how.
-          position: Where to begin; None for the group's offsets, or the configured start.
-        """
+        """Builds the dataset; it connects to the cluster when the first batch is requested."""
         self._recipe, self._position = recipe, position
         self._running: weakref.ref[MessageBatches] | None = None
         self._dataset = self._built()
@@ -44,16 +42,12 @@ class MessageDataset(tf.data.Dataset):
         return [self._dataset]
 
     @property
-    def element_spec(self) -> Any:
+    def element_spec(self) -> tf.TypeSpec:
         """The structure, types and shapes of a batch."""
         return self._dataset.element_spec
 
     def batches(self, state: TopicPosition | None = None) -> MessageBatches:
-        """Returns an iterator over the batches as NumPy arrays; ends the running iteration.
-
-        Args:
-          state: Where to begin; None for where this dataset does.
-        """
+        """Returns an iterator over the batches as NumPy arrays; ends the running iteration."""
         self.close()
         found = MessageBatches(self._recipe, state or self._position)
         self._running = weakref.ref(found)
@@ -64,11 +58,7 @@ class MessageDataset(tf.data.Dataset):
         return MessageIterator(self)
 
     def state(self) -> TopicPosition:
-        """Returns the position of the latest iteration, after its last returned batch.
-
-        Raises:
-          RuntimeError: No iteration is running.
-        """
+        """Returns the position after the last batch; raises `RuntimeError` before an iteration."""
         running = self._iteration()
         if running is None:
             raise RuntimeError("no iteration of this stream is running")
@@ -107,7 +97,7 @@ class MessageDataset(tf.data.Dataset):
             for spec in map(tf.TensorSpec, shapes_of(column, size), types_of(column))
         )
 
-        def arrays() -> Iterator[Any]:
+        def arrays() -> Iterator[tuple[Array, ...]]:
             batches = self.batches()
             try:
                 while True:
@@ -120,7 +110,7 @@ class MessageDataset(tf.data.Dataset):
             finally:
                 batches.close()
 
-        def nested(*tensors: Any) -> Any:
+        def nested(*tensors: tf.Tensor) -> object:
             rest = iter(tensors)
             return pytree.map_columns(lambda column: tensor_of(column, rest), template)
 
@@ -147,7 +137,7 @@ class MessageIterator(tf.train.experimental.PythonState):
     def __iter__(self) -> "MessageIterator":
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> object:
         def tensor(column: Column) -> tf.Tensor | tf.RaggedTensor:
             return tensor_of(column, map(tf.constant, arrays_of(column)))
 
@@ -169,11 +159,7 @@ class MessageIterator(tf.train.experimental.PythonState):
         """Returns the state as text."""
         return self.state().to_json()
 
-    def deserialize(self, serialized: Any) -> None:
-        """Restores a serialized position, regardless of the batches returned so far.
-
-        Raises:
-          PlanError: The text is not a position.
-        """
+    def deserialize(self, serialized: str | bytes) -> None:
+        """Restores a serialized position; raises `PlanError` if the text is not one."""
         text = serialized.decode() if isinstance(serialized, bytes) else str(serialized)
         self._batches = self._stream.batches(TopicPosition.from_json(text))

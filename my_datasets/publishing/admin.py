@@ -1,12 +1,12 @@
-"""`gc`: what nobody needs any more, deleted from a store."""
+"""`gc`: deletes from a store what no release needs."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from my_datasets.core.reference import DatasetReference
+from my_datasets.core.value_types import Json
 from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     InvalidReferenceError,
@@ -23,30 +23,23 @@ from my_datasets.publishing.model.store_layout import Settings
 from my_datasets.resolving.lock import Lock
 from my_datasets.storage.store import HALF_WRITTEN, Store, StoredFile
 
-# An upload that nobody went on with for so long is given up.
+# Age after which an unfinished upload counts as abandoned.
 ABANDONED_SECONDS = 7 * 24 * 3600.0
-# Whose absence hides the others: it is deleted first.
+# Deleted first, because TFDS does not find a version without it.
 _FIRST = "features.json"
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """Something that is not needed.
-
-    Attributes:
-      folder: Where it is.
-      reason: Why it is not needed.
-      files: How many files it has.
-      bytes: Their size.
-    """
+    """A folder that is not needed, with the reason, the number of its files and their size."""
 
     folder: str
     reason: str
     files: int
     bytes: int
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns it for scripts."""
+    def to_json(self) -> dict[str, Json]:
+        """Returns a form for scripts."""
         return dict(vars(self))
 
 
@@ -59,19 +52,19 @@ def collect_garbage(
     older_than: float = ABANDONED_SECONDS,
     report: Callable[[Garbage], None] = lambda _: None,
 ) -> list[Garbage]:
-    """Finds what no release needs, and deletes it if asked to.
+    """Finds what no release needs, and optionally deletes it.
 
-    That is: uploads that were never finished, the remains of a deletion, and, if asked for,
-    releases that were withdrawn and are in no lock. Their versions stay used up: other bytes are
-    refused under them for ever. What is no upload and no release of ours is never touched.
+    That is: abandoned uploads, the remains of a deletion, and optionally yanked releases that are
+    in no lock. Their versions cannot be published again with other bytes. Anything that is neither
+    an upload nor a release is never touched.
 
     Args:
-      ledger: Of the store.
-      delete: Whether to delete; otherwise it is only looked for.
-      yanked: Whether releases that were withdrawn count.
-      locks: Whose releases are kept.
-      older_than: Seconds after which an upload that nobody went on with counts.
-      report: Told of each thing before it is deleted.
+      ledger: The client of the store.
+      delete: Whether to delete what is found.
+      yanked: Whether to include yanked releases.
+      locks: Locks whose releases are kept.
+      older_than: Seconds without a write after which an upload is abandoned.
+      report: Called with each item before it is deleted.
 
     Returns:
       What was found.
@@ -91,13 +84,13 @@ def collect_garbage(
     }
     for folder, files in _abandoned(ledger.store, older_than):
         if folder not in wanted:
-            note(folder, "an upload that was never finished", files)
+            note(folder, "an abandoned upload", files)
             _delete(ledger.store, files, delete=delete)
     locked = {digest for lock in locks for digest in _locked(lock)}
     for one in listed:
         is_unwanted = yanked and one.release.state is ReleaseState.YANKED
         if is_unwanted and (one.dataset, one.key, one.release.digest) not in locked:
-            reason = f"withdrawn: {one.release.message}"
+            reason = f"yanked: {one.release.message}"
         elif one.release.state is ReleaseState.DELETED:
             reason = "the remains of a deletion"
         else:
@@ -108,20 +101,20 @@ def collect_garbage(
             continue
         note(folder, reason, files)
         if delete and not _is_marked_deleted(ledger, one.dataset, one.key, one.release):
-            continue  # somebody took it back in the meantime
+            continue  # its state was changed concurrently
         _delete(ledger.store, files, delete=delete)
     return found
 
 
 def _abandoned(store: Store, older_than: float) -> Iterator[tuple[str, list[StoredFile]]]:
-    """Yields folders of files of which none was written for some time."""
+    """Yields folders without a recently written file."""
     folders: dict[str, list[StoredFile]] = {}
     for root in (store_layout.UPLOADS, HALF_WRITTEN):
         for one in store.list(root):
             folders.setdefault(one.path.rpartition("/")[0], []).append(one)
     for folder, files in sorted(folders.items()):
         groups: Iterable[list[StoredFile]] = [files]
-        if folder == HALF_WRITTEN:  # of many writers
+        if folder == HALF_WRITTEN:  # its files have different writers
             groups = [[one] for one in files]
         for group in groups:
             if time.time() - max(one.modified for one in group) > older_than:
@@ -136,7 +129,7 @@ def _locked(lock: Lock) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_marked_deleted(ledger: CatalogClient, dataset: str, key: str, seen: Release) -> bool:
-    """Says first that a release is gone, so that nobody finds half of it; returns if that holds."""
+    """Marks a release as deleted before its files are; returns False if it has changed."""
 
     def deleted(index: Index) -> Index:
         one = index.releases[key]
@@ -160,13 +153,7 @@ _AT_ONCE = 16
 
 @dataclass(frozen=True)
 class Listed:
-    """A release in a list.
-
-    Attributes:
-      dataset: The dataset.
-      key: The release: `1.0.0`, or `config/1.0.0`.
-      release: What the index says of it.
-    """
+    """A release, by dataset and key, with its entry in the index."""
 
     dataset: str
     key: str
@@ -174,24 +161,20 @@ class Listed:
 
     @property
     def name(self) -> str:
-        """Its full name."""
-        config, _, version = self.key.rpartition("/")
-        return f"{self.dataset}/{config}:{version}" if config else f"{self.dataset}:{version}"
+        """The full name of the release."""
+        config, slash, version = self.key.rpartition("/")
+        return f"{self.dataset}{slash}{config}:{version}"
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns it for scripts."""
+    def to_json(self) -> dict[str, Json]:
+        """Returns a form for scripts."""
         return {"name": self.name, **asdict(self.release), "state": self.release.state.value}
 
 
 def releases(ledger: CatalogClient, dataset: str | None = None) -> list[Listed]:
-    """Returns the releases in a store: by dataset and config, lowest version first.
-
-    Args:
-      ledger: Of the store.
-      dataset: Only those of one; None for all.
+    """Returns the releases in a store, by dataset and config, lowest version first.
 
     Raises:
-      ReleaseNotFoundError: The dataset has none.
+      ReleaseNotFoundError: The dataset has no releases.
     """
     names = ledger.required().datasets
     if dataset is not None:
@@ -209,10 +192,10 @@ def releases(ledger: CatalogClient, dataset: str | None = None) -> list[Listed]:
 
 
 def history(ledger: CatalogClient, dataset: str) -> tuple[Event, ...]:
-    """Returns all that happened to the releases of a dataset, oldest first.
+    """Returns the history of a dataset's releases, oldest first.
 
     Raises:
-      ReleaseNotFoundError: It has none.
+      ReleaseNotFoundError: The dataset has no releases.
     """
     names = ledger.required().datasets
     if dataset not in names:
@@ -221,22 +204,22 @@ def history(ledger: CatalogClient, dataset: str) -> tuple[Event, ...]:
 
 
 def yank(ledger: CatalogClient, reference: str, message: str) -> Listed:
-    """Withdraws a release: wildcards pass it over, who asks for it is told why. The bytes stay.
+    """Withdraws a release: wildcards skip it, and exact references fail. The bytes stay.
 
     Args:
-      ledger: Of the store.
+      ledger: The client of the store.
       reference: The release, with its exact version.
-      message: Why, and what to use in its place.
+      message: Why, and what to use instead; errors show it.
 
     Raises:
-      InvalidReferenceError: It is no exact version.
+      InvalidReferenceError: The version is not exact.
       ReleaseNotFoundError: There is no such release.
     """
     if not message.strip():
         raise PublishError(
             explain(
-                "There is no reason given.",
-                fix="say what is wrong, and what to use in its place; loaders show it",
+                "yank requires a reason.",
+                fix="say what is wrong, and what to use instead; errors show it",
             )
         )
 
@@ -247,7 +230,7 @@ def yank(ledger: CatalogClient, reference: str, message: str) -> Listed:
 
 
 def unyank(ledger: CatalogClient, reference: str) -> Listed:
-    """Takes back that a release was withdrawn; see `yank`."""
+    """Undoes `yank`."""
 
     def published(one: Release) -> Release:
         return replace(one, state=ReleaseState.PUBLISHED, message="")
@@ -256,16 +239,12 @@ def unyank(ledger: CatalogClient, reference: str) -> Listed:
 
 
 def sign(ledger: CatalogClient, dataset: str | None = None) -> list[Listed]:
-    """Signs the releases of a dataset, or of all, as the ledger's signer.
+    """Signs the releases of a dataset, or of all datasets.
 
-    Whoever signs says that these bytes are those releases: pull and verify them first.
-
-    Args:
-      ledger: Of the store, with a signer.
-      dataset: The dataset; None for all.
+    A signature asserts that these bytes are those releases: pull and verify them first.
 
     Raises:
-      ReleaseNotFoundError: It has no releases.
+      ReleaseNotFoundError: The dataset has no releases.
     """
     ledger.set()  # which signs the list of datasets
     found = []
@@ -286,44 +265,30 @@ def sign(ledger: CatalogClient, dataset: str | None = None) -> list[Listed]:
 
 
 def set_validity(ledger: CatalogClient, seconds: int) -> None:
-    """Says for how long what is signed in a store counts, and signs all of it anew.
-
-    Args:
-      ledger: Of the store, with a signer.
-      seconds: For how long, from each time it is signed; 0 for ever.
-    """
+    """Sets for how many seconds signatures are valid, 0 for ever, and renews them."""
     ledger.set(valid_seconds=seconds)
     for name in ledger.required().datasets:
         ledger.change(name, lambda index: index, anew=True)
 
 
 def add_key(ledger: CatalogClient, key: str) -> Settings:
-    """Says that another key signs for a store, too: whoever trusts the ledger's signer trusts it.
-
-    Args:
-      ledger: Of the store, with a signer.
-      key: The public key, `ssh-ed25519 KEY`.
-    """
+    """Adds a public key to a store, which is trusted by everyone who trusts the signer."""
     return ledger.change_key("add", key)
 
 
 def revoke_key(ledger: CatalogClient, key: str) -> Settings:
-    """Says that a key does not count any more; what it signed is signed anew before.
-
-    Args:
-      ledger: Of the store, with a signer whose key is another one.
-      key: The public key, `ssh-ed25519 KEY`.
+    """Revokes a public key, after signing again what it signed.
 
     Raises:
-      SignatureError: It is the key that signs.
+      SignatureError: It is the signer's own key.
     """
     from my_datasets.publishing.model.signing import TrustedKeys
 
     if ledger.by in TrustedKeys.of([key], "the key to revoke").fingerprints:
         raise SignatureError(
             explain(
-                "A key does not revoke itself: nothing could be signed by it any more.",
-                fix="add another key, then revoke this one by that: --sign-key NEW",
+                "A key cannot revoke itself: it could not sign anything any more.",
+                fix="add another key, then use that to revoke this one: --sign-key NEW",
             )
         )
     sign(ledger)
@@ -331,7 +296,7 @@ def revoke_key(ledger: CatalogClient, key: str) -> Settings:
 
 
 def require_signatures(ledger: CatalogClient, *, required: bool) -> Settings:
-    """Says whether a store takes only what is signed; it is made if there is none."""
+    """Sets whether a store requires signatures; creates the store if it does not exist."""
     return ledger.set(requires_signatures=required)
 
 
@@ -345,11 +310,13 @@ def _changed(
     if exact is None:
         raise InvalidReferenceError(
             explain(
-                f"{reference!r} names no exact version.",
-                fix="write it as digits:1.0.0; my-datasets ls shows what there is",
+                f"{reference!r} does not name an exact version.",
+                fix="write it as digits:1.0.0; my-datasets ls shows the releases",
             )
         )
-    ledger.required()
+    there = ledger.required().datasets
+    if parsed.name not in there:
+        raise _unknown(ledger, reference, there)
 
     def changed(index: Index) -> Index:
         key = key_of(parsed.config or index.default_config, exact)
@@ -359,22 +326,16 @@ def _changed(
         new = change(one)
         return index if new == one else index.with_release(key, new, action, ledger.by, note)
 
-    index = ledger.change(parsed.name, changed) if _has(ledger, parsed.name) else Index(parsed.name)
+    index = ledger.change(parsed.name, changed)
     key = key_of(parsed.config or index.default_config, exact)
-    if key not in index.releases:
-        raise _unknown(ledger, reference, ledger.required().datasets)
     return Listed(parsed.name, key, index.releases[key])
 
 
-def _has(ledger: CatalogClient, dataset: str) -> bool:
-    return dataset in ledger.required().datasets
-
-
-def _unknown(ledger: CatalogClient, wanted: str, there: Any) -> ReleaseNotFoundError:
+def _unknown(ledger: CatalogClient, wanted: str, there: Iterable[str]) -> ReleaseNotFoundError:
     return ReleaseNotFoundError(
         explain(
             f"{ledger.store.url} has no release of {wanted!r}.",
-            f"There: {', '.join(list(there)[:20]) or 'nothing'}",
-            fix="ask for one of those; my-datasets ls shows all",
+            f"Found: {', '.join(list(there)[:20]) or 'nothing'}",
+            fix="choose one of those; my-datasets ls shows all",
         )
     )

@@ -1,4 +1,4 @@
-"""What a store has: its indexes, read with all that must be checked, and changed in one step."""
+"""Reads a store's settings and indexes with all checks, and changes them atomically."""
 
 import base64
 import contextlib
@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal, Unpack
 
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import (
@@ -26,7 +26,7 @@ from my_datasets.publishing.model import index as indexes
 from my_datasets.publishing.model import record, store_layout
 from my_datasets.publishing.model.index import Index, Release
 from my_datasets.publishing.model.record import Record
-from my_datasets.publishing.model.rollback_state import RollbackState, SeenDocument
+from my_datasets.publishing.model.rollback_state import Facts, RollbackState, SeenDocument
 from my_datasets.publishing.model.signed_json import (
     KEY_PURPOSE,
     KeyChange,
@@ -41,18 +41,18 @@ from my_datasets.publishing.model.trust import RELEASE_PURPOSE, configured
 from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.store import read_only
 
-# What signatures are made for: one of an index says nothing of a release.
+# Purposes of signatures: one of an index is not valid for a release.
 STORE_PURPOSE = "my-datasets-store"
 INDEX_PURPOSE = "my-datasets-index"
 _SIGNATURE_BYTES = 64
 _LOGGER = get_logger(__name__)
-# How often somebody else may come first.
+# Attempts when other publishers change the same document.
 _TURNS = 100
 _LONGEST_TURN_SECONDS = 0.5
 
 
 class CatalogClient:
-    """The indexes of a store."""
+    """A store's settings and indexes."""
 
     def __init__(
         self,
@@ -63,20 +63,20 @@ class CatalogClient:
         memory: RollbackState | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Reads nothing of the store yet.
+        """Initializes the client without reading from the store.
 
         Args:
           store: The store.
-          keys: Whose signatures count; with them, what is not signed is refused. None for those
-            that the project's lock or the user's settings name for this store; if they name none,
-            for the signer's own, where the store requires signatures.
-          signer: By what changes are signed; None if they are not.
-          memory: What was seen of stores before; with keys, an older state is refused.
+          keys: The trusted keys; with them, unsigned documents are refused. None for those that
+            the project's lock or the user's settings name for this store; if they name none, for
+            the signer's own, if the store requires signatures.
+          signer: Signs changes; None to leave them unsigned.
+          memory: What this machine has seen of stores; with keys, an older state is refused.
           clock: Returns the time, in seconds since 1970.
 
         Raises:
           LockError, InvalidOptionError: The lock or the settings cannot be read.
-          SignatureError: A key in them is none.
+          SignatureError: A key in them is invalid.
         """
         self.store = store
         self._signer = signer
@@ -85,44 +85,44 @@ class CatalogClient:
         named = configured(store.url) if keys is None else None
         self._keys = named.keys if named is not None else keys
         self._ids = named.store_ids if named is not None else frozenset()
-        # Those that count once the store has said which it added and revoked.
+        # The trusted keys after the store's key changes.
         self._current = self._keys
         self._warned: set[str] = set()
 
     @property
     def keys(self) -> Trusts | None:
-        """Whose signatures count; None if nothing is checked."""
+        """The trusted keys; None if signatures are not checked."""
         return self._current
 
     def settings(self) -> Settings | None:
-        """Returns what holds for the store; None if it is none yet.
+        """Returns the store's settings; None if it does not exist yet.
 
         Raises:
-          StoreError: It cannot be read, or is no store.
-          SignatureError: It is not signed as it should be, or older than it was.
+          StoreError: They cannot be read, or are invalid.
+          SignatureError: A signature is missing or invalid, or they are older than before.
         """
         found = self._settings()
         return found[0] if found else None
 
     def required(self) -> Settings:
-        """Returns what holds for the store.
+        """Returns the store's settings.
 
         Raises:
-          StoreError: There is none.
+          StoreError: The store does not exist.
         """
         found = self.settings()
         if found is None:
             raise StoreError(
                 explain(
                     f"There is no store at {self.store.url}.",
-                    fix="correct its address, or make it: my-datasets publish NAME --to "
+                    fix="correct its address, or create it: my-datasets publish NAME --to "
                     f"{self.store.url}",
                 )
             )
         return found
 
     def index(self, dataset: str) -> Index:
-        """Returns the index of a dataset; an empty one if it has none.
+        """Returns the index of a dataset; an empty one if there is none.
 
         Raises:
           StoreError, SignatureError: As `settings`.
@@ -132,12 +132,8 @@ class CatalogClient:
             return Index(dataset)
         return self._index(dataset, settings)[0]
 
-    def change_key(self, action: str, key: str) -> Settings:
-        """Says that another key signs for the store from now on, or does not any more.
-
-        Args:
-          action: `add` or `revoke`.
-          key: The public key, `ssh-ed25519 KEY`.
+    def change_key(self, action: Literal["add", "revoke"], key: str) -> Settings:
+        """Adds or revokes a public key of the store, `ssh-ed25519 KEY`.
 
         Raises:
           StoreError, SignatureError: As `change`.
@@ -157,20 +153,17 @@ class CatalogClient:
     def change(
         self, dataset: str, update: Callable[[Index], Index], *, anew: bool = False
     ) -> Index:
-        """Changes the index of a dataset in one step; who else does comes before or after.
+        """Changes the index of a dataset atomically; returns the current one.
 
         Args:
           dataset: The dataset.
-          update: Given the index, returns the next one, or the same for no change; may be called
-            several times, and raise.
-          anew: Whether it is written, and signed, also if nothing changes.
-
-        Returns:
-          The index that is there now.
+          update: Returns the next index, given the current one; the same one for no change. It may
+            be called several times, and raise.
+          anew: Whether to write and sign the index even if it does not change.
 
         Raises:
-          StoreError: It cannot be written.
-          SignatureError: The store wants signatures, and there is nothing to sign by.
+          StoreError: The store cannot be written.
+          SignatureError: The store requires signatures, and there is no signer.
         """
         settings = self._with(dataset)
         for turn in range(_TURNS):
@@ -188,14 +181,11 @@ class CatalogClient:
             if self._replaced(store_layout.index_of(dataset), data, tag):
                 self._note(f"index of {dataset}", SeenDocument(), after.serial, data)
                 return after
-            time.sleep(random.uniform(0, min(_LONGEST_TURN_SECONDS, 0.01 * 2**turn)))  # noqa: S311
+            _back_off(turn)
         raise self._crowded()
 
     def set(self, **changes: Any) -> Settings:
-        """Changes what holds for the store, and signs it anew; it is made if there is none.
-
-        Args:
-          changes: Fields of `Settings`.
+        """Changes fields of the settings and signs them; creates the store if it does not exist.
 
         Raises:
           StoreError, SignatureError: As `change`.
@@ -203,18 +193,12 @@ class CatalogClient:
         return self._set(lambda found: replace(found, **changes), anew=True)
 
     def record(self, dataset: str, key: str, release: Release, folder: str | None = None) -> Record:
-        """Returns the record of a release.
-
-        Args:
-          dataset: The dataset.
-          key: The release.
-          release: What the index says of it.
-          folder: Where it lies, if that is not its place.
+        """Returns the record of a release; `folder` is where it is if it is not placed yet.
 
         Raises:
-          NotInStoreError: It is not there.
-          CorruptReleaseError: It is not the one that the index names.
-          SignatureError: It is not signed as it should be.
+          NotInStoreError: The record is missing.
+          CorruptReleaseError: It is not the record that the index names.
+          SignatureError: A signature is missing or invalid.
         """
         if self._current is not None:
             message = indexes.claim(dataset, key, release.record)
@@ -224,14 +208,14 @@ class CatalogClient:
         data, _ = self.store.state(path, record.MOST_BYTES)
         found = hashlib.sha256(data).hexdigest()
         if found != release.record:
-            raise _damaged(self.store.url, path, f"SHA-256 {found}; published was {release.record}")
+            raise _damaged(self.store.url, path, f"SHA-256 {found}, not {release.record}")
         parsed = Record.parse(data, f"{self.store.url}/{path}")
         if (parsed.name, parsed.key) != (dataset, key) or parsed.data != data:
             raise _damaged(self.store.url, path, f"the record of {parsed.name}:{parsed.key}")
         return parsed
 
     def signed(self, dataset: str, key: str, release: Release) -> Release:
-        """Returns a release, signed if there is anything to sign by."""
+        """Returns an entry with the signer's signature, if there is a signer."""
         if self._signer is None:
             return release
         message = indexes.claim(dataset, key, release.record)
@@ -241,11 +225,11 @@ class CatalogClient:
 
     @property
     def by(self) -> str:
-        """Who makes changes: the fingerprint of the key; empty if there is none."""
+        """The fingerprint of the signer; empty if there is none."""
         return self._signer.fingerprint if self._signer is not None else ""
 
     def _with(self, dataset: str) -> Settings:
-        """Returns the settings of the store, which know the dataset from then on."""
+        """Adds a dataset to the settings, and returns them."""
 
         def known(found: Settings) -> Settings:
             if dataset in found.datasets:
@@ -271,7 +255,7 @@ class CatalogClient:
             if self._replaced(store_layout.STORE, data, tag):
                 self._note("store", SeenDocument(), after.serial, data)
                 return after
-            time.sleep(random.uniform(0, min(_LONGEST_TURN_SECONDS, 0.01 * 2**turn)))  # noqa: S311
+            _back_off(turn)
         raise self._crowded()
 
     def _settings(self) -> tuple[Settings, str] | None:
@@ -309,7 +293,7 @@ class CatalogClient:
             value, message, signatures = unsealed(data)
             found = Index.from_json(value, dataset)
         if found.store_serial > settings.serial and is_first:
-            # Both may just have been changed; if not, the check below refuses it.
+            # Both may just have changed; if they have not, `_check_same_store` refuses it.
             return self._index(dataset, self.required(), is_first=False)
         what = f"The index of {dataset}"
         self._check(INDEX_PURPOSE, message, signatures, settings, what)
@@ -320,7 +304,12 @@ class CatalogClient:
         return found, tag
 
     def _check(
-        self, purpose: str, message: bytes, signatures: Any, settings: Settings, what: str
+        self,
+        purpose: str,
+        message: bytes,
+        signatures: tuple[Signature, ...],
+        settings: Settings,
+        what: str,
     ) -> None:
         keys = self._current
         if keys is None and settings.requires_signatures and self._signer is not None:
@@ -333,27 +322,27 @@ class CatalogClient:
             self._note_facts(requires_signatures=True)
             raise SignatureError(
                 explain(
-                    f"{self.store.url} has signed releases, and nobody said whose keys to trust.",
+                    f"{self.store.url} requires signatures, and no trusted keys are configured.",
                     fix="name a file of public keys: --trusted-keys FILE, or for the whole "
-                    f"project: my-datasets lock --trust FILE --from {self.store.url}; ask who "
-                    "publishes there for theirs",
+                    f"project: my-datasets lock --trust FILE --from {self.store.url}; ask the "
+                    "publisher for theirs",
                 )
             )
         if known.get("requires_signatures"):
             raise SignatureError(
                 explain(
-                    f"{self.store.url} required signatures before, and does not now.",
-                    "Whoever removes signatures removes this, too",
-                    fix="name the keys that you trust: --trusted-keys FILE; if the publishers "
+                    f"{self.store.url} no longer requires signatures.",
+                    "An attacker who removes signatures also removes this requirement",
+                    fix="name the keys that you trust: --trusted-keys FILE; if the publisher "
                     f"changed it on purpose, delete {self._memory.path(self.store.url)}",
                 )
             )
 
     def _take_keys(self, settings: Settings) -> None:
-        """Finds which keys count now, by what keys that counted have signed.
+        """Applies the store's key changes to the trusted keys.
 
         Raises:
-          SignatureError: The store takes back a change of keys that it had.
+          SignatureError: A change of keys that this machine has seen is missing.
         """
         if self._keys is None:
             return
@@ -362,18 +351,18 @@ class CatalogClient:
         if now[: len(known)] != known:
             raise SignatureError(
                 explain(
-                    f"{self.store.url} takes back which keys were added or revoked.",
-                    f"Expected: the {len(known)} changes of keys that this machine has seen",
-                    f"Found: {len(now)} changes, others",
-                    fix="ask who publishes there: whoever has a key that was revoked would do "
-                    "this. If the store was put back on purpose, delete "
+                    f"{self.store.url} lacks changes of keys that it had before.",
+                    f"Expected: the {len(known)} changes that this machine has seen",
+                    f"Found: {len(now)} other changes",
+                    fix="ask the publisher: the holder of a revoked key could have done this. If "
+                    "the store was restored on purpose, delete "
                     f"{self._memory.path(self.store.url)}",
                 )
             )
         self._current = self._keys.after(settings.key_changes, settings.store)
 
     def _check_store(self, settings: Settings) -> None:
-        """Refuses another store at an address than the one that was there, or that is named."""
+        """Checks that the store at the address is the configured or previously seen one."""
         if self._keys is None:
             return
         known = self._facts().get("id")
@@ -381,82 +370,81 @@ class CatalogClient:
         if expected and settings.store not in expected:
             raise SignatureError(
                 explain(
-                    f"{self.store.url} is another store than the one that you trust.",
+                    f"{self.store.url} is not the store that you trust.",
                     f"Expected: the store with the id {' or '.join(sorted(expected))}",
                     f"Found: {settings.store}",
-                    fix="ask who publishes there. If the store was made anew on purpose: "
+                    fix="ask the publisher. If the store was recreated on purpose: "
                     f"my-datasets lock --trust FILE --from {self.store.url}"
                     if self._ids
-                    else "ask who publishes there. If the store was made anew on purpose, delete "
+                    else "ask the publisher. If the store was recreated on purpose, delete "
                     f"{self._memory.path(self.store.url)}",
                 )
             )
 
     def _check_same_store(self, index: Index, settings: Settings, what: str) -> None:
-        """Refuses a signed index of another store, or one that is newer than the list of keys."""
+        """Checks that an index belongs to this store, and is not newer than its settings."""
         if self._keys is None:
             return
-        renew = f"my-datasets sign --to {self.store.url} --sign-key FILE signs all of it anew"
+        renew = f"my-datasets sign --to {self.store.url} --sign-key FILE signs everything again"
         if index.store != settings.store and (index.store or settings.names_store):
             raise SignatureError(
                 explain(
                     f"{what} in {self.store.url} is signed for another store.",
                     f"Expected: the store with the id {settings.store}",
-                    f"Found: {index.store or 'no store is named'}",
-                    fix="ask who publishes there to look at it"
-                    + ("" if index.store else f"; {renew}"),
+                    f"Found: {index.store or 'no store'}",
+                    fix="ask the publisher to check it" + ("" if index.store else f"; {renew}"),
                 )
             )
         if index.store_serial > settings.serial:
             raise SignatureError(
                 explain(
-                    f"{self.store.url} gives an older state of its list of datasets and keys.",
-                    f"Expected: serial {index.store_serial} or higher, as {what.lower()} says",
+                    f"{self.store.url} returns an older state of its list of datasets and keys.",
+                    f"Expected: serial {index.store_serial} or higher, according to {what.lower()}",
                     f"Found: serial {settings.serial}",
-                    fix="ask who publishes there to look at it",
+                    fix="ask the publisher to check it",
                 )
             )
         if not index.store:
             self._warn(
-                f"{what} in {self.store.url} does not say which store it is of, so that a signed "
-                f"index of another store would be taken for it. {renew}."
+                f"{what} in {self.store.url} does not name its store, so a signed index of another "
+                f"store could replace it. {renew}."
             )
 
     def _check_expiry(self, expires: str, settings: Settings, what: str) -> None:
-        # Whoever signs renews it.
+        # A signer renews it.
         if self._keys is None or self._signer is not None:
             return
         renew = f"my-datasets sign --to {self.store.url} --sign-key FILE renews it"
         if not expires and settings.valid_seconds:
             raise SignatureError(
                 explain(
-                    f"{what} in {self.store.url} does not say when it expires, and should.",
-                    fix=f"ask who publishes there to look at it; {renew}",
+                    f"{what} in {self.store.url} has no expiry time, which this store requires.",
+                    fix=f"ask the publisher to check it; {renew}",
                 )
             )
         if expires and datetime.fromisoformat(expires).timestamp() < self._clock():
             raise SignatureError(
                 explain(
                     f"{what} in {self.store.url} has expired.",
-                    "There may be a newer one, which this address does not give",
+                    "This address may be withholding a newer one",
                     f"It was valid until: {expires}",
-                    f"By this machine's clock it is: {self._time()}",
-                    fix=f"ask who publishes there to renew it: {renew}",
+                    f"This machine's clock says: {self._time()}",
+                    fix=f"ask the publisher to renew it: {renew}",
                 )
             )
 
     def _expiry(self, settings: Settings) -> str:
-        """Returns until when what is signed now counts; empty if for ever."""
+        """Returns when a signature made now expires; empty for never."""
         if self._signer is None or not settings.valid_seconds:
             return ""
         return self._time(settings.valid_seconds)
 
     def _check_signer(self, settings: Settings) -> None:
-        """Refuses to sign by a key that was revoked: readers would refuse all of the store then."""
+        """Refuses to sign with a revoked key, because readers would refuse the store."""
         signer = self._signer
         if signer is None:
             return
-        # Its own word counts against it: it may have added the key that revoked it.
+        # Also from the signer's own view: it may have added the key that revoked it.
         for keys in (self._keys, signer.public):
             if keys is None:
                 continue
@@ -465,13 +453,13 @@ class CatalogClient:
             raise SignatureError(
                 explain(
                     f"The key {signer.fingerprint} was revoked for {self.store.url}.",
-                    "Readers would refuse what it signs",
-                    fix="sign by a key that was added in its place: --sign-key NEW",
+                    "Readers refuse what it signs",
+                    fix="sign with a key that replaces it: --sign-key NEW",
                 )
             )
 
     def _is_due(self, settings: Settings) -> bool:
-        """Returns whether more than half of the time is over for which signatures count."""
+        """Returns whether more than half of the signatures' validity has passed."""
         if self._signer is None or not settings.valid_seconds:
             return False
         left = self._clock() + settings.valid_seconds / 2
@@ -484,21 +472,21 @@ class CatalogClient:
     def _note_signatures(
         self, document: str, signatures: tuple[Signature, ...], settings: Settings
     ) -> None:
-        """Remembers that a document was signed; warns of signatures that nobody checks."""
+        """Remembers that a document was signed; warns of unverified or removed signatures."""
         url = self.store.url
         signed = {one for one in self._facts().get("signed", ()) if isinstance(one, str)}
         if self._keys is None and self._signer is None:
             if signatures:
                 by = ", ".join(sorted({_shown(one) for one in signatures}))
                 self._warn(
-                    f"{url} has signatures of {by}, which were not checked, as no trusted keys are "
-                    "configured. Ask who publishes there for their public keys, then: my-datasets "
+                    f"{url} has signatures of {by}, which were not checked, because no trusted "
+                    "keys are configured. Ask the publisher for the public keys, then: my-datasets "
                     f"lock --trust FILE --from {url}"
                 )
             elif document in signed:
                 self._warn(
-                    f"The {document} in {url} was signed when this machine read it before, and is "
-                    "not signed now. Ask who publishes there; --trusted-keys FILE refuses it."
+                    f"The {document} in {url} was signed when this machine last read it, and is "
+                    "not signed now. Ask the publisher; --trusted-keys FILE refuses it."
                 )
         if signatures and document not in signed:
             self._note_facts(signed=sorted({*signed, document}))
@@ -510,23 +498,19 @@ class CatalogClient:
                 revoked=sorted(self._current.revoked if self._current is not None else ()),
             )  # fmt: skip
 
-    def _facts(self) -> dict[str, Any]:
-        # Who has no folder for state can read a store without keys, as before.
-        with (
-            contextlib.nullcontext()
-            if self._keys is not None
-            else contextlib.suppress(DataDirError)
-        ):
+    def _facts(self) -> Facts:
+        with self._optional_state():
             return self._memory.facts(self.store.url)
         return {}
 
-    def _note_facts(self, **facts: Any) -> None:
-        with (
-            contextlib.nullcontext()
-            if self._keys is not None
-            else contextlib.suppress(DataDirError)
-        ):
+    def _note_facts(self, **facts: Unpack[Facts]) -> None:
+        with self._optional_state():
             self._memory.note_facts(self.store.url, **facts)
+
+    def _optional_state(self) -> contextlib.suppress:
+        # Users without a state folder can read stores without keys.
+        ignored = (DataDirError,) if self._keys is None else ()
+        return contextlib.suppress(*ignored)
 
     def _warn(self, text: str) -> None:
         if text not in self._warned:
@@ -534,7 +518,7 @@ class CatalogClient:
             _LOGGER.warning("%s", text)
 
     def _seen(self, document: str) -> SeenDocument:
-        # Who trusts nobody in particular can be given anything, of any serial.
+        # Without trusted keys, serials prove nothing.
         return (
             self._memory.seen(self.store.url, document)
             if self._keys is not None
@@ -548,12 +532,12 @@ class CatalogClient:
         self._memory.note(self.store.url, document, before, now)
 
     def _replaced(self, path: str, data: bytes, tag: str | None) -> bool:
-        """Returns whether a document is there now; False if somebody else came first."""
+        """Replaces a document; returns False if another publisher changed it first."""
         try:
             self.store.replace(path, data, tag)
         except ChangedInStoreError:
             try:
-                # An answer may have been lost that said so.
+                # Our write may have succeeded, with a lost response.
                 return self.store.state(path, len(data))[0] == data
             except StoreError:
                 return False
@@ -561,12 +545,16 @@ class CatalogClient:
 
     def _crowded(self) -> StoreError:
         return StoreError(
-            explain(f"{self.store.url} is changed by others all the time.", fix="try again later")
+            explain(f"Other publishers keep changing {self.store.url}.", fix="try again later")
         )
 
 
+def _back_off(turn: int) -> None:
+    time.sleep(random.uniform(0, min(_LONGEST_TURN_SECONDS, 0.01 * 2**turn)))  # noqa: S311
+
+
 def _shown(one: Signature) -> str:
-    """Returns the key of a signature; says so if it cannot be one."""
+    """Returns the key of a signature for display."""
     try:
         is_whole = len(base64.b64decode(one.value, validate=True)) == _SIGNATURE_BYTES
     except ValueError:
@@ -575,12 +563,8 @@ def _shown(one: Signature) -> str:
 
 
 def _nothing_to_sign_by(url: str) -> SignatureError:
-    return SignatureError(
-        explain(
-            f"{url} takes only what is signed.",
-            fix="name the private key to sign by: --sign-key ~/.ssh/id_ed25519",
-        )
-    )
+    fix = "name the private key to sign with: --sign-key ~/.ssh/id_ed25519"
+    return SignatureError(explain(f"{url} requires signatures.", fix=fix))
 
 
 @contextlib.contextmanager
@@ -589,7 +573,7 @@ def _understood(url: str, path: str) -> Iterator[None]:
         yield
     except MALFORMED as error:
         said = f"{type(error).__name__}: {str(error)[:200]}"
-        raise _damaged(url, path, f"nothing that can be understood: {said}") from error
+        raise _damaged(url, path, f"an invalid document: {said}") from error
 
 
 def _damaged(url: str, path: str, found: str) -> CorruptReleaseError:
@@ -597,6 +581,6 @@ def _damaged(url: str, path: str, found: str) -> CorruptReleaseError:
         explain(
             f"{path} in {url} is not what was published.",
             f"Found: {found}",
-            fix="ask who publishes there to look at it; nothing of it is used",
+            fix="ask the publisher to check it; nothing of it is used",
         )
     )

@@ -1,12 +1,12 @@
-"""What is known of a release before it is pulled: from its metadata, which are verified."""
+"""Describes a release from its verified metadata, without pulling it."""
 
 import os
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from my_datasets.core.reference import DatasetReference
+from my_datasets.core.value_types import Json
 from my_datasets.errors import CorruptReleaseError, MyDatasetsError, explain, problem_of
 from my_datasets.exporting.version_summary import About
 from my_datasets.metadata.dataset_info import MALFORMED
@@ -20,19 +20,13 @@ from my_datasets.publishing.resolve_release import ResolvedRelease, resolve_rele
 from my_datasets.storage.retry import RetryPolicy
 from my_datasets.storage.store import Store
 
-# Names of classes are small, or are left out.
+# Larger files of class names are skipped.
 _MOST_LABELS = 16 << 20
 
 
 @dataclass(frozen=True)
 class DescribedSplit:
-    """A split of a release.
-
-    Attributes:
-      examples: How many it has.
-      shards: In how many files.
-      bytes: The size of those.
-    """
+    """The number of examples and shards of a split, and the size of its shards."""
 
     examples: int
     shards: int
@@ -41,16 +35,16 @@ class DescribedSplit:
 
 @dataclass(frozen=True)
 class ReleaseDescription:
-    """A release, as its metadata describe it.
+    """A description of a release.
 
     Attributes:
-      name: Its full name.
-      store: Where it is.
-      release: What the index says of it.
-      is_trusted: Whether it is signed by somebody who is trusted; False if nobody said who is.
-      splits: By name.
-      about: What it is.
-      versions: What the index says of all versions of its config, by version, lowest first.
+      name: The full name.
+      store: The address of the store.
+      release: The index's entry of the release.
+      is_trusted: Whether a trusted key signed it; False if no keys are configured.
+      splits: The splits by name.
+      about: The description from its metadata.
+      versions: The index's entries of all versions of its config, lowest first.
     """
 
     name: str
@@ -61,13 +55,13 @@ class ReleaseDescription:
     about: About
     versions: dict[str, Release]
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns it for scripts."""
+    def to_json(self) -> dict[str, Json]:
+        """Returns a form for scripts."""
         about, release = self.about, self.release
         return {
             "name": self.name,
             "store": self.store,
-            **_told(release),
+            **_entry(release),
             "files": release.files,
             "signed_by": [one.key for one in release.signatures],
             "is_trusted": self.is_trusted,
@@ -80,7 +74,7 @@ class ReleaseDescription:
             "splits": {name: asdict(one) for name, one in self.splits.items()},
             "features": [asdict(one) for one in about.features],
             "versions": [
-                {"version": version, **_told(one)} for version, one in self.versions.items()
+                {"version": version, **_entry(one)} for version, one in self.versions.items()
             ],
         }
 
@@ -93,29 +87,19 @@ def describe(
     patience: RetryPolicy | None = None,
     memory: RollbackState | None = None,
 ) -> ReleaseDescription:
-    """Returns what is known of a release. Only its metadata come from the store.
+    """Describes a release; downloads only its metadata.
 
-    Args:
-      reference: For example `digits:1.*.*`: the release that `pull` would bring.
-      store: Where it is, as `open_store` takes it.
-      keys: Whose signatures count; with them, what is not signed is refused.
-      patience: How long the store is given where it does not answer well.
-      memory: What this machine has seen of stores.
-
-    Raises:
-      InvalidReferenceError, ReleaseNotFoundError, YankedError, LockError, CorruptReleaseError,
-      SignatureError, StoreError: As `pull`.
+    The arguments and errors are those of `pull`.
     """
     found = resolve_release(
         DatasetReference.of(reference), store, keys=keys, patience=patience, memory=memory
     )
     mine = found.record
-    config = f"/{mine.config}" if mine.config else ""
     with tempfile.TemporaryDirectory(prefix="my_datasets-") as directory:
         splits, about = _read(found, Path(directory))
     versions = found.index.versions(mine.config)
     return ReleaseDescription(
-        f"{mine.name}{config}:{mine.version}", found.ledger.store.url, found.release,
+        mine.full_name, found.ledger.store.url, found.release,
         found.ledger.keys is not None, splits, about,
         {str(version): one for version, one in versions.items()},
     )  # fmt: skip
@@ -144,14 +128,14 @@ def _read(found: ResolvedRelease, directory: Path) -> tuple[dict[str, DescribedS
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         raise CorruptReleaseError(
             explain(
-                f"The metadata of {found.url} cannot be understood.",
+                f"The metadata of {found.url} is invalid.",
                 f"Found: {problem_of(error)[:200]}",
-                fix="ask who publishes there to look at it",
+                fix="ask the publisher to check it",
             )
         ) from error
 
 
-def _told(release: Release) -> dict[str, Any]:
+def _entry(release: Release) -> dict[str, Json]:
     return {
         "state": release.state.value,
         "message": release.message,

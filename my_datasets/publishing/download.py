@@ -1,4 +1,4 @@
-"""Files of a release, brought to a directory: in parallel, from where they were left, verified."""
+"""Downloads files of a release in parallel; resumes, and verifies them."""
 
 import contextlib
 import errno
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from my_datasets.building import disk_space
 from my_datasets.errors import (
@@ -29,20 +28,15 @@ from my_datasets.storage.verified_files import verified_files
 
 _AT_ONCE = 8
 _PARTIAL = ".partial"
-# linux/fs.h: the file shares the blocks of another one, until one of them is written.
+# linux/fs.h: makes a file share the blocks of another one until either is written.
 _FICLONE = 0x40049409
-# Metadata, and what else is written beside the files themselves.
+# Free space to leave for metadata.
 _SPARE = 1 << 20
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """What was done.
-
-    Attributes:
-      downloaded: Bytes that came from the store.
-      linked: Bytes that were on this machine already.
-    """
+    """The bytes downloaded from the store, and those linked from files on this machine."""
 
     downloaded: int
     linked: int
@@ -58,24 +52,24 @@ def fetch(
     workers: int = _AT_ONCE,
     report: Callable[[TransferProgress], None] = lambda _: None,
 ) -> Fetched:
-    """Brings files of a release to a directory. Each has its name there once it is verified.
+    """Downloads files of a release to a directory; each gets its name once it is verified.
 
-    What is in the directory already is used if it is verified: this machine knows it, or it is
-    hashed. Nobody else may write there.
+    Files in the directory are used if they are known to be verified, or after hashing. Nobody else
+    may write to the directory.
 
     Args:
-      ledger: Of the store.
+      ledger: The client of the store.
       wanted: The record of the release.
-      directory: Where to; made if need be.
-      files: Which ones; None for all.
-      known: Files on this machine that may have the contents wanted, by SHA-256.
-      workers: Files that are downloaded at the same time.
-      report: Told how far it is.
+      directory: The directory; created if it does not exist.
+      files: The files to download; None for all.
+      known: Files on this machine that may have the same content, by SHA-256.
+      workers: The number of parallel downloads.
+      report: Called with the progress.
 
     Raises:
-      DiskFullError: There is no room for them.
-      CorruptReleaseError: The store gives something else than was published.
-      StoreUnavailableError: The store does not answer. What came is kept.
+      DiskFullError: There is not enough space.
+      CorruptReleaseError: The store returns data that differs from what was published.
+      StoreUnavailableError: The store does not respond. Downloaded data is kept.
     """
     directory.mkdir(parents=True, exist_ok=True)
     verified = verified_files()
@@ -104,7 +98,7 @@ def fetch(
 
 
 def known_files(version_dirs: Iterable[Path]) -> dict[str, Path]:
-    """Returns the shards of versions on this machine, by the SHA-256 that their manifests say."""
+    """Returns the shards of local versions, by the SHA-256 in their manifests."""
     found: dict[str, Path] = {}
     for version_dir in version_dirs:
         with contextlib.suppress(MyDatasetsError, OSError):
@@ -117,7 +111,7 @@ def known_files(version_dirs: Iterable[Path]) -> dict[str, Path]:
 def _download(
     ledger: CatalogClient, path: str, directory: Path, one: ReleasedFile, transfer: OnBytes
 ) -> None:
-    """Downloads a file; if what was there is no beginning of it, from its beginning."""
+    """Downloads or resumes a file; starts over if the partial file is wrong."""
     partial = directory / f"{one.name}{_PARTIAL}"
     resumed = _came(partial, one)
     try:
@@ -140,7 +134,7 @@ def _append(
             found.update(block)
         size = begin = file.tell()
         try:
-            # Never more than there should be, whatever the store gives.
+            # Never write more than the expected size, whatever the store returns.
             for data in ledger.store.read(path, begin, one.bytes) if begin < one.bytes else ():
                 size += len(data)
                 if size > one.bytes:
@@ -149,21 +143,19 @@ def _append(
                 found.update(data)
                 transfer(len(data))
         except NotInStoreError as error:
-            raise damaged_release(source, "it is not there") from error
+            raise damaged_release(source, "it is missing") from error
         file.flush()
         os.fsync(file.fileno())
         if size != one.bytes:
-            raise damaged_release(source, f"{size:,} bytes; published were {one.bytes:,}")
+            raise damaged_release(source, f"{size:,} bytes, not {one.bytes:,}")
         if found.hexdigest() != one.sha256:
-            raise damaged_release(
-                source, f"SHA-256 {found.hexdigest()}; published was {one.sha256}"
-            )
+            raise damaged_release(source, f"SHA-256 {found.hexdigest()}, not {one.sha256}")
         partial.rename(partial.with_name(one.name))
         verified_files().remember(file.fileno(), one.sha256)
 
 
 def _came(partial: Path, one: ReleasedFile) -> int:
-    """Returns how many bytes of a file are there; what is no beginning of it is discarded."""
+    """Returns the size of a partial file; deletes one that is too large."""
     try:
         size = partial.lstat().st_size
     except FileNotFoundError:
@@ -175,7 +167,7 @@ def _came(partial: Path, one: ReleasedFile) -> int:
 
 
 def discard(path: Path) -> None:
-    """Removes a file, a link, or a directory with all that is in it; links are not followed."""
+    """Deletes a file, a link, or a directory tree; does not follow links."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -183,9 +175,9 @@ def discard(path: Path) -> None:
 
 
 def keep_only_files(directory: Path) -> None:
-    """Removes what nobody who downloads leaves in a directory: links, pipes, directories.
+    """Deletes everything but regular files: links, pipes, directories.
 
-    Also beginnings of files that have another name elsewhere: to write there would change that.
+    Also deletes partial files that are hard-linked elsewhere, because writing would change those.
     """
     for path in directory.iterdir():
         found = path.lstat()
@@ -195,7 +187,7 @@ def keep_only_files(directory: Path) -> None:
 
 
 def _linked(path: Path, one: ReleasedFile, known: Mapping[str, Path]) -> bool:
-    """Returns whether a file is there now, with the blocks of another one on this machine."""
+    """Clones or links a known file; returns whether that succeeded."""
     source, verified = known.get(one.sha256), verified_files()
     try:
         if source is None or not verified.has(source, one.sha256, one.bytes):
@@ -205,12 +197,12 @@ def _linked(path: Path, one: ReleasedFile, known: Mapping[str, Path]) -> bool:
             os.link(source, path)
         verified.remember(path, one.sha256)
     except OSError:
-        return False  # another file system, or one without links: then it is downloaded
+        return False  # another file system, or no links: download instead
     return True
 
 
 def _cloned(source: Path, target: Path) -> bool:
-    """Copies a file without copying its blocks, where the file system can do that."""
+    """Clones a file without copying its blocks, if the file system can."""
     try:
         import fcntl
     except ModuleNotFoundError:
@@ -233,6 +225,6 @@ _NOT_CLONED = frozenset({
 })  # fmt: skip
 
 
-def _no_link(path: Any, flags: int) -> int:
-    """Opens a file that is none elsewhere."""
+def _no_link(path: str, flags: int) -> int:
+    """Opens a file without following links."""
     return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)

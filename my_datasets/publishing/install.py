@@ -1,4 +1,4 @@
-"""A release on its way here: beside the others, until it is whole and verified."""
+"""Installs a release in the data directory, once it is complete and verified."""
 
 import os
 import shutil
@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from my_datasets.building import staging
+from my_datasets.core.value_types import Json
 from my_datasets.errors import (
     CorruptReleaseError,
     CorruptShardError,
@@ -25,7 +25,7 @@ from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.file_hashes import check_indexes
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.catalog_client import CatalogClient
-from my_datasets.publishing.download import discard, fetch, keep_only_files, known_files
+from my_datasets.publishing.download import Fetched, discard, fetch, keep_only_files, known_files
 from my_datasets.publishing.model import record
 from my_datasets.publishing.model.record import Record, ReleasedFile
 from my_datasets.publishing.model.release_metadata import (
@@ -46,17 +46,17 @@ _WORK = ".pull"
 
 @dataclass(frozen=True)
 class Pulled:
-    """What was done; stands for the version's directory.
+    """The result of `pull`; usable as a path to the version's directory.
 
     Attributes:
-      name: The release's full name.
-      path: Where it is now.
-      store: Where it came from.
-      digest: That of the content of the whole release.
-      splits: Those that are there now; None for all.
-      downloaded: Bytes that came from the store.
-      linked: Bytes that were on this machine already, in other versions.
-      was_there: Whether there was nothing to do.
+      name: The full name of the release.
+      path: The version's directory.
+      store: The address of the store.
+      digest: The content digest of the whole release.
+      splits: The splits on this machine; None for all.
+      downloaded: Bytes downloaded from the store.
+      linked: Bytes linked from other versions on this machine.
+      was_there: Whether the release existed already.
     """
 
     name: str
@@ -71,29 +71,22 @@ class Pulled:
     def __fspath__(self) -> str:
         return str(self.path)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns it for scripts."""
+    def to_json(self) -> dict[str, Json]:
+        """Returns a form for scripts."""
         return {**vars(self), "path": str(self.path)}
 
 
 class ReleaseInstall:
-    """One release, on its way to this machine."""
+    """The installation of one release."""
 
     def __init__(
         self, ledger: CatalogClient, wanted: Record, version_dir: Path, overwrite: bool = False,
         workers: int = 8, report: Callable[[TransferProgress], None] = lambda _: None,
         check: Callable[[Path], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        """Asks nothing of the store yet.
+        """Initializes without contacting the store.
 
-        Args:
-          ledger: Of the store.
-          wanted: The record of the release.
-          version_dir: Where it will be.
-          overwrite: Whether other data there is replaced.
-          workers: Files that are downloaded at the same time.
-          report: Told how far it is.
-          check: Refuses, by an error, a directory with the metadata of a whole release.
+        `check` raises an error if it refuses a directory with the metadata of the whole release.
         """
         self._ledger = ledger
         self._record = wanted
@@ -106,23 +99,20 @@ class ReleaseInstall:
         self._found: _Here | None = None
 
     def run(self, splits: Sequence[str] | None) -> Pulled:
-        """Brings it here, unless it is here."""
+        """Installs the release, unless it is installed."""
         if (found := self.there(splits)) is not None:
             return found
         staging.require_inside(self._dir, self._root)
         with staging.exclusive(self._dir):
             if (found := self.there(splits)) is not None:
-                return found  # somebody else brought it
+                return found  # another process installed it
             return self._bring(splits)
 
     def there(self, splits: Sequence[str] | None) -> Pulled | None:
-        """Returns what there is to say if there is nothing to do; None if there is something.
-
-        Args:
-          splits: The splits that are wanted; None for all.
+        """Returns the result if nothing is left to do; otherwise None.
 
         Raises:
-          OverwriteError: There are other data under that version.
+          OverwriteError: Other data exists under that version.
         """
         here = self._found = self._here()
         if here is None or (here.is_other and self._overwrite):
@@ -136,7 +126,7 @@ class ReleaseInstall:
         return None
 
     def _here(self) -> "_Here | None":
-        """Returns what there is under that version; None for nothing, or an empty directory."""
+        """Inspects the version's directory; returns None if it is missing or empty."""
         if not layout.is_prepared(self._dir):
             return _Here(is_other=True) if _has_anything(self._dir) else None
         try:
@@ -154,10 +144,7 @@ class ReleaseInstall:
         return _Here(is_other=True)
 
     def _are_verified(self, files: Iterable[ReleasedFile]) -> bool:
-        """Returns whether files under that version are the published ones.
-
-        Those that this machine has not verified yet, or that changed since, are hashed.
-        """
+        """Returns whether files are the published ones; hashes those not known as verified."""
         verified = verified_files()
 
         def is_right(one: ReleasedFile) -> bool:
@@ -180,7 +167,7 @@ class ReleaseInstall:
         return True
 
     def _is_verified_part(self, splits: tuple[str, ...]) -> bool:
-        """Returns whether what is there of some splits is what this machine pulled."""
+        """Returns whether a partial version is what this machine pulled."""
         if not is_part_made_here(self._dir, self._record, splits):
             return False
         files = {one.name: one for one in self._record.files if one.name not in REWRITTEN}
@@ -191,10 +178,10 @@ class ReleaseInstall:
     def _other_data(self) -> OverwriteError:
         return OverwriteError(
             explain(
-                f"{self._dir} holds other data than the release, or damaged ones.",
+                f"{self._dir} has other data than the release, or is damaged.",
                 f"Expected: digest {self._record.digest[:16]}, as in {self._ledger.store.url}",
-                fix="pull into another --data-dir; or --overwrite, which replaces it once the "
-                "release is whole",
+                fix="pull into another --data-dir; or use --overwrite, which replaces it once the "
+                "download is complete",
             )
         )
 
@@ -218,7 +205,7 @@ class ReleaseInstall:
         self._require_own_indexes(work)
         if os.path.lexists(self._dir):
             if self._found is None and not self._overwrite and _has_anything(self._dir):
-                raise self._other_data()  # it came while the release was downloaded
+                raise self._other_data()  # it appeared during the download
             staging.swap(work, self._dir)
             discard(work)
         else:
@@ -228,12 +215,12 @@ class ReleaseInstall:
         )
 
     def _shards_in(self, version_dir: Path) -> dict[str, str]:
-        """Returns the SHA-256 of each shard that a directory declares, by name."""
+        """Returns the SHA-256 of each shard that a directory declares."""
         names = shards_of(Declared.read(version_dir))
         return {one.name: one.sha256 for one in self._record.files if one.name in names}
 
     def _require_own_indexes(self, work: Path) -> None:
-        """Refuses a release whose record indexes are not those of its shards."""
+        """Refuses a release whose record indexes do not match its shards."""
         try:
             check_indexes(work, self._shards_in(work))
         except CorruptShardError as error:
@@ -242,15 +229,15 @@ class ReleaseInstall:
                 explain(
                     f"{self._ledger.store.url} has a wrong record index in this release.",
                     error.problem,
-                    fix="ask who publishes there to look at it; nothing of it is used here",
+                    fix="ask the publisher to check it; this machine uses nothing of it",
                 )
             ) from error
 
     def _require_same_shards(self, work: Path, declared: Declared) -> None:
-        """Refuses to replace a version that says to be the release, and has other shards.
+        """Refuses to replace a version that claims to be the release but has other shards.
 
         Raises:
-          OverwriteError: It has.
+          OverwriteError: It has other shards.
         """
         here = self._found
         if here is None or self._overwrite:
@@ -262,7 +249,7 @@ class ReleaseInstall:
             raise self._other_data()
 
     def _wanted(self, splits: Sequence[str] | None, declared: Declared) -> tuple[str, ...] | None:
-        """Returns the splits that will be here: those that are stay. None for all."""
+        """Returns the splits to install, including existing ones; None for all."""
         if splits is None:
             return None
         unknown = [name for name in splits if name not in declared.splits]
@@ -280,7 +267,7 @@ class ReleaseInstall:
         found = tuple(sorted({*splits, *here.splits}))
         return found if set(found) != set(declared.splits) else None
 
-    def _fetch(self, work: Path, files: list[ReleasedFile]) -> Any:
+    def _fetch(self, work: Path, files: list[ReleasedFile]) -> Fetched:
         known = known_files(
             path
             for path in self._dir.parent.iterdir()
@@ -292,7 +279,7 @@ class ReleaseInstall:
         )  # fmt: skip
 
     def _understood(self, work: Path) -> tuple[Declared, Content]:
-        """Returns what the metadata say; if they do not fit the record, they are not kept."""
+        """Reads the downloaded metadata; deletes it if it does not match the record."""
         try:
             found = parse_metadata(self._record, work, self._ledger.store.url)
             self._check(work)
@@ -302,25 +289,23 @@ class ReleaseInstall:
         return found
 
     def _pulled(
-        self, splits: Any, downloaded: int, linked: int, *, was_there: bool = False
+        self,
+        splits: tuple[str, ...] | None,
+        downloaded: int,
+        linked: int,
+        *,
+        was_there: bool = False,
     ) -> Pulled:
         mine = self._record
-        config = f"/{mine.config}" if mine.config else ""
         return Pulled(
-            f"{mine.name}{config}:{mine.version}", self._dir, self._ledger.store.url, mine.digest,
+            mine.full_name, self._dir, self._ledger.store.url, mine.digest,
             splits, downloaded, linked, was_there,
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Here:
-    """What there is under a version.
-
-    Attributes:
-      splits: The splits of the release that are there; None for all.
-      is_other: Whether it is something else.
-      is_verified: Whether each file is known to be the published one.
-    """
+    """The content of a version's directory; `splits` is None for all splits of the release."""
 
     splits: tuple[str, ...] | None = None
     is_other: bool = False
@@ -328,7 +313,7 @@ class _Here:
 
 
 def _has_anything(path: Path) -> bool:
-    """Returns whether there is something at a path that may be somebody's."""
+    """Returns whether a path has anything that could be user data."""
     if path.is_symlink() or not path.is_dir():
         return os.path.lexists(path)
     return any(path.iterdir())
@@ -340,7 +325,7 @@ def _files_of(declared: Declared, splits: Collection[str]) -> set[str]:
 
 
 def begin(work: Path, wanted: Record) -> None:
-    """Makes the directory in which a release is put together; that of another one is emptied."""
+    """Creates the work directory, or empties the one of another release."""
     marker = work / record.FILE_NAME
     if work.is_symlink() or (os.path.lexists(work) and not wanted.read_from(work)):
         discard(work)
@@ -350,7 +335,7 @@ def begin(work: Path, wanted: Record) -> None:
 
 
 def finish(work: Path, names: set[str]) -> None:
-    """Removes what does not belong there, and makes the rest durable."""
+    """Deletes files that do not belong to the release, and syncs the directory."""
     for path in work.iterdir():
         if path.name not in {*names, record.FILE_NAME}:
             discard(path)

@@ -1,4 +1,4 @@
-"""`publish`: a prepared version becomes a release, by one atomic step, for good."""
+"""`publish`: makes a prepared version an immutable release, atomically."""
 
 import os
 import tempfile
@@ -36,20 +36,13 @@ from my_datasets.verification.verifier import verify
 def check_release_gate(
     version_dir: Path, wanted: Record, index: Index, ledger: CatalogClient
 ) -> None:
-    """Compares a version with the releases next to it: the one below, and the one above.
+    """Compares a version with the next lower and the next higher release.
 
-    Where a version with the same content lies beside it on this machine, or the store is a
-    directory, that is read; otherwise the release is downloaded, and deleted again: its metadata
-    only, if they prove what changed.
-
-    Args:
-      version_dir: The version that is to be published.
-      wanted: Its record.
-      index: The releases of its dataset.
-      ledger: Of the store.
+    Reads the release from a directory store, or from a version with the same content on this
+    machine. Otherwise downloads it temporarily: only its metadata, if that proves what changed.
 
     Raises:
-      VersionGateError: A number was raised by too little for what changed.
+      VersionGateError: A version number was not raised enough for what changed.
     """
     there = {
         version: one
@@ -58,7 +51,7 @@ def check_release_gate(
     }
     below = [version for version in there if version < wanted.version]
     above = [version for version in there if version > wanted.version]
-    # Any change may come with a new major version.
+    # A new major version permits any change.
     neighbours = [
         one
         for one in (*below[-1:], *above[:1])
@@ -66,7 +59,7 @@ def check_release_gate(
     ]
     if not neighbours:
         return
-    # Beside it, as that is where there is room for data.
+    # On the same file system, because it has room for data.
     with tempfile.TemporaryDirectory(
         prefix=f".{version_dir.name}.gate-", dir=_writable(version_dir.parent)
     ) as directory:
@@ -82,7 +75,7 @@ def check_release_gate(
 
 
 def _here(version_dir: Path, version: VersionNumber, release: Release) -> Path | None:
-    """Returns a directory on this machine that has the content of a release."""
+    """Returns a version on this machine with the content of a release, if there is one."""
     path = version_dir.resolve().parent / str(version)
     try:
         made = Manifest.read(path)
@@ -101,7 +94,7 @@ def _there(
     new: Path,
     target: Path,
 ) -> Path:
-    """Returns a directory with as much of a release as is needed to compare it with another."""
+    """Returns a directory with enough of a release to compare it with `new`."""
     key = key_of(wanted.config, version)
     store = ledger.store.origin
     if isinstance(store, LocalStore):
@@ -109,7 +102,7 @@ def _there(
     found = ledger.record(wanted.name, key, release)
     fetch(ledger, found, target, [one for one in found.files if one.name in FIRST])
     shards = {one.name for some in Declared.read(target).splits.values() for one in some}
-    # What lies beside a shard, for readers, ends so.
+    # Without the sidecars of shards, which are `.npy` files.
     metadata = [
         one for one in found.files if one.name not in shards and not one.name.endswith(".npy")
     ]
@@ -120,7 +113,7 @@ def _there(
 
 
 def _are_proved_same(one: Path, other: Path) -> bool:
-    """Returns whether manifests prove that two versions have the same examples in common splits."""
+    """Returns whether manifests prove that common splits have the same examples."""
     made = Manifest.read(one), Manifest.read(other)
     splits = [each.content.splits if each and each.content else {} for each in made]
     common = [name for name in splits[0] if name in splits[1]]
@@ -129,7 +122,7 @@ def _are_proved_same(one: Path, other: Path) -> bool:
 
 
 def _writable(directory: Path) -> Path | None:
-    """Returns a directory if files can be made there; None for the system's own."""
+    """Returns a directory if it is writable; otherwise None, for the system's default."""
     try:
         with tempfile.TemporaryDirectory(dir=directory):
             return directory
@@ -159,42 +152,39 @@ def publish(
     memory: RollbackState | None = None,
     report: Callable[[TransferProgress], None] = lambda _: None,
 ) -> Published:
-    """Makes a prepared version a release: verified, whole, and never changed again.
+    """Verifies a prepared version and makes it an immutable release.
 
-    Killed at any instant, nothing is visible, or all; the next call goes on where it was. Of
-    several that publish other bytes under one version, one succeeds.
+    A killed call leaves either nothing or a whole release visible, and the next call resumes. If
+    several publishers publish different bytes under one version, one succeeds.
 
     Args:
-      reference: For example `digits:1.0.0`; or the directory of a version, or what stands for it.
-      store: Where to, as `open_store` takes it.
-      data_dir: Where prepared data is; TFDS's default if None.
-      level: How much is verified, `BYTES` while they are uploaded, `DEEP` before.
-      version_gate: Whether a version is refused whose number says less than what changed since
-        the release before it.
-      dry_run: Only look what would be done; nothing is written.
-      signer: By which key it is signed; a store may require it.
-      keys: Whose signatures count; None for the signer's own, where the store requires them.
-      note: For the store's log.
-      read_back: Whether every byte is read again where it lies, and compared; of a release that is
-        published already, too: what is damaged there is put back.
-      valid_for: For how many seconds signatures of the store's documents count from now on, each
-        time they are made; 0 for ever. None to leave it as the store says.
-      workers: Files that are uploaded at the same time.
-      patience: How long the store is given where it does not answer well.
+      reference: For example `digits:1.0.0`; or the directory of a version, or an object for one.
+      store: The store, as for `open_store`.
+      data_dir: The data directory; TFDS's default if None.
+      level: How thoroughly to verify: `BYTES` during the upload, `DEEP` before it.
+      version_gate: Whether to refuse a version number that was not raised enough for what changed
+        since the previous release.
+      dry_run: Only report what would be done, and write nothing.
+      signer: The key to sign with; a store may require one.
+      keys: The trusted keys; None for the signer's own, if the store requires signatures.
+      note: A comment for the store's log.
+      read_back: Whether to read every byte back from the store. Damaged files of an existing
+        release are replaced.
+      valid_for: Seconds for which signatures of the store's documents are valid from each signing;
+        0 for ever, None to leave it unchanged.
+      workers: The number of parallel uploads.
+      patience: How often to retry when the store fails.
       memory: What this machine has seen of stores.
-      report: Told how far it is.
-
-    Returns:
-      What was done.
+      report: Called with the progress.
 
     Raises:
-      NotPreparedError: There is no such version here.
-      PublishError: It is damaged, a sample, or has no manifest.
-      VersionGateError: Its number says less than what changed.
+      NotPreparedError: There is no such version on this machine.
+      PublishError: It is damaged, incomplete, or has no manifest.
+      VersionGateError: Its version number was not raised enough for what changed.
       ReleaseConflictError: Other bytes are published under this version.
-      CorruptReleaseError: The store does not give what was written to it.
-      StoreError: The store cannot be used, or does not answer.
-      SignatureError: The store wants signatures, or has wrong ones.
+      CorruptReleaseError: The store does not return what was written to it.
+      StoreError: The store cannot be used, or does not respond.
+      SignatureError: The store requires a signature, or has invalid ones.
     """
     version_dir = resolve_prepared.version_dir(reference, data_dir)
     wanted = Record.of(version_dir)
@@ -213,7 +203,7 @@ def publish(
         if valid_for is not None and not dry_run:
             admin.set_validity(ledger, int(valid_for))
         return done
-    # The stores hash every byte on its way, so nothing need be read twice for that.
+    # Stores hash every uploaded byte, so those need no separate pass.
     on_the_way = level is Level.BYTES and not dry_run
     _verify(version_dir, Level.FAST if on_the_way else level, report)
     if version_gate and found is None:
@@ -226,7 +216,7 @@ def publish(
     try:
         job.upload(missing)
     except ChecksumError:
-        _verify(version_dir, Level.BYTES, report)  # which tells what is wrong, and where
+        _verify(version_dir, Level.BYTES, report)  # raises an error with the details
         raise
     done = job.commit(sum(one.bytes for one in missing), note)
     if valid_for is not None:
@@ -243,9 +233,9 @@ def _verify(version_dir: Path, level: Level, report: Callable[[TransferProgress]
     if not found.is_good:
         raise PublishError(
             explain(
-                f"{version_dir} is not what it should be, and cannot be published.",
+                f"{version_dir} does not pass verification, and cannot be published.",
                 *(f"{one.node}: {one.problem}" for one in found.issues[:_SHOWN]),
-                fix=f"my-datasets verify {version_dir} says all of it; build the version anew",
+                fix=f"see all issues with my-datasets verify {version_dir}; rebuild the version",
             )
         )
 
@@ -256,8 +246,7 @@ def _refuse_unfit(version_dir: Path) -> None:
         raise PublishError(
             explain(
                 f"{version_dir} must not be used: {blocked}",
-                fix="publish another version; one that is published is withdrawn by my-datasets "
-                "yank",
+                fix="publish another version; withdraw a published one with my-datasets yank",
             )
         )
     made = Manifest.read(version_dir)

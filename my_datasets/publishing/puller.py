@@ -1,4 +1,4 @@
-"""`pull`: a release becomes a prepared version on this machine, whole and verified."""
+"""`pull`: downloads a release as a prepared version."""
 
 import json
 import os
@@ -50,40 +50,40 @@ def pull(
     memory: RollbackState | None = None,
     report: Callable[[TransferProgress], None] = lambda _: None,
 ) -> Pulled:
-    """Brings a release to this machine, as a prepared version that any TFDS reads.
+    """Downloads a release as a prepared version, which any TFDS can read.
 
-    Every byte is verified before the version is there; it is there whole or not at all. Killed at
-    any instant, the next call goes on where it was. Several at the same time do the work once.
+    The version appears whole, after every byte is verified. A killed call can be resumed, and
+    concurrent calls do the work once.
 
     Args:
-      reference: For example `digits:1.*.*`: the highest release that was not withdrawn.
-      store: Where from, as `open_store` takes it.
-      data_dir: Where to; TFDS's default if None.
-      splits: Only these; those that are here already stay.
-      overwrite: Replace other data under that version, once the new ones are whole.
-      use_lock: Whether the project's lock says what the reference means.
-      keys: Whose signatures count; with them, what is not signed is refused.
-      workers: Files that are downloaded at the same time.
-      patience: How long the store is given where it does not answer well.
+      reference: For example `digits:1.*.*`: the highest release that is not yanked.
+      store: The store, as for `open_store`.
+      data_dir: The data directory; TFDS's default if None.
+      splits: The splits to download, in addition to existing ones; None for all.
+      overwrite: Whether to replace other data of that version, once the download is complete.
+      use_lock: Whether to apply the project's lock.
+      keys: The trusted keys; with them, unsigned releases are refused.
+      workers: The number of parallel downloads.
+      patience: How often to retry when the store fails.
       memory: What this machine has seen of stores.
-      report: Told how far it is.
+      report: Called with the progress.
 
     Raises:
       InvalidReferenceError: `reference` is malformed.
       ReleaseNotFoundError: There is no such release.
-      YankedError: It was withdrawn.
-      LockError: It is another one than the project's lock says.
+      YankedError: It is yanked.
+      LockError: It is not the release in the project's lock.
       SplitNotFoundError: It has no such split.
-      OverwriteError: There is something else under that version here, or the dataset's folder is a
-        link that leads out of the data directory.
-      CorruptReleaseError: The store gives something else than was published.
-      SignatureError: A signature is missing or wrong, or the store's state is an older one.
-      DiskFullError: There is no room.
+      OverwriteError: Other data exists under that version, or the dataset's folder is a link out of
+        the data directory.
+      CorruptReleaseError: The store returns data that differs from what was published.
+      SignatureError: A signature is missing or invalid, or the store's state is older than before.
+      DiskFullError: There is not enough space.
       InvalidOptionError: The data directory is not on this machine.
-      StoreError: The store cannot be used, or does not answer.
+      StoreError: The store cannot be used, or does not respond.
     """
     parsed = DatasetReference.of(reference)
-    addresses.local_path(root_of(data_dir), "The data directory")  # before the store is asked
+    addresses.local_path(root_of(data_dir), "The data directory")  # before contacting the store
     found = resolve_release(
         parsed, store, use_lock=use_lock, keys=keys, patience=patience, memory=memory
     )  # fmt: skip
@@ -103,7 +103,7 @@ def pull(
 
 
 def version_dir_of(found: ResolvedRelease, data_dir: str | os.PathLike[str] | None) -> Path:
-    """Returns the directory that a release has on this machine.
+    """Returns the directory of a release on this machine.
 
     Raises:
       InvalidOptionError: The data directory is not on this machine.
@@ -113,17 +113,17 @@ def version_dir_of(found: ResolvedRelease, data_dir: str | os.PathLike[str] | No
 
 
 def _note_default_config(dataset_dir: Path, name: str) -> None:
-    """Notes the config that is meant if none is named, where TFDS looks for it."""
+    """Records the default config where TFDS looks for it."""
     path = dataset_dir / Path(store_layout.default_config_of("")).relative_to("/")
     if not path.exists() and not leads_outside(path, dataset_dir.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Others may note it at the same time: they pull the same, or another config.
+        # Concurrent pulls of the same or another config may write it too.
         write_whole(path, json.dumps({"default_config_name": name}))
 
 
 _LOGGER = get_logger(__name__)
 
-# Where there is a copy already, nobody waits long for a store that cannot be reached.
+# With a local copy, do not wait long for an unreachable store.
 _LITTLE_PATIENCE = RetryPolicy(tries=2)
 
 
@@ -137,20 +137,10 @@ def fetch_or_stream(
     cache_bytes: int | str = CACHE_BYTES,
     keys: Trusts | None = None,
 ) -> Path:
-    """Returns a directory by which a release can be read: it is here, or comes as it is read.
+    """Returns a directory from which a release can be read, pulled or streamed.
 
-    Args:
-      reference: As for `pull`.
-      store: The address of the store.
-      data_dir: As for `pull`.
-      stream: Whether to bring only what is read, unless all of it is here; None to do so if the
-        disk has no room for it.
-      cache_dir: As for `attach`.
-      cache_bytes: As for `attach`.
-      keys: As for `pull`.
-
-    Raises:
-      MyDatasetsError: As `pull` and `attach`.
+    The arguments and errors are those of `pull` and `attach`. With `stream`, downloads only what is
+    read, unless all of it is on this machine; None does so if the disk has no room for all.
     """
 
     def attached() -> Attached:
@@ -165,7 +155,7 @@ def fetch_or_stream(
             raise
         found = attached()
         _LOGGER.warning(
-            "%s is streamed from %s, as there is no room for it (%s); at most %s of it lie in %s.",
+            "Streaming %s from %s, because there is no room for it (%s); caching at most %s in %s.",
             found.name, found.store, error.problem,
             human_size(found.cache_bytes), found.cache_dir,
         )  # fmt: skip
@@ -181,12 +171,10 @@ def fetch(
     patience: RetryPolicy | None = None,
     memory: RollbackState | None = None,
 ) -> Path:
-    """Returns the directory of a release on this machine.
+    """Returns the directory of a release on this machine; pulls it if necessary.
 
-    The store says which release is meant, and whether it was withdrawn. Where it does not answer,
-    the copy that is here is taken, with a warning.
-
-    The arguments and errors are those of `pull`.
+    If the store does not respond, uses the local copy, with a warning. The arguments and errors are
+    those of `pull`.
     """
     request = Request.of(reference)
     here = _here(request, data_dir)
@@ -204,7 +192,7 @@ def fetch(
         if trusted is not None:
             require_signed(here, trusted, memory, open_store(store).url)
         _LOGGER.warning(
-            "%s does not answer; taken is what is here: %s. Whether it was withdrawn is not known.",
+            "%s does not respond; using the local copy %s. It may have been yanked since.",
             store if isinstance(store, (str, os.PathLike)) else store.url, here,
         )  # fmt: skip
         return here

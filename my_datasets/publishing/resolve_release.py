@@ -1,4 +1,4 @@
-"""From a reference to the record of the release that is meant, with all that must be checked."""
+"""Resolves a reference to the record of a release, with all checks."""
 
 import os
 from dataclasses import dataclass
@@ -21,19 +21,11 @@ _SHOWN = 10
 
 
 def select_version(index: Index, reference: DatasetReference, url: str) -> tuple[str, Release]:
-    """Returns the release that a reference means: the highest one that was not withdrawn.
-
-    Args:
-      index: The releases of the dataset.
-      reference: What is wanted; without a config, the default one.
-      url: The store's, for messages.
-
-    Returns:
-      Its name in the index, and what the index says of it.
+    """Returns the key and entry of the highest matching release that is not yanked.
 
     Raises:
-      ReleaseNotFoundError: There is none.
-      YankedError: It was withdrawn.
+      ReleaseNotFoundError: No release matches.
+      YankedError: All that match are yanked.
     """
     config = reference.config or index.default_config
     versions = index.versions(config)
@@ -55,9 +47,9 @@ def _yanked(
     told = [f"{name}:{version}: {one.message}" for version, one in sorted(yanked.items())]
     return YankedError(
         explain(
-            f"What is meant was withdrawn from {url}.",
+            f"Every matching release in {url} was yanked.",
             *told[-_SHOWN:],
-            fix="ask for another version; my-datasets ls shows them",
+            fix="choose another version; my-datasets ls shows them",
         )
     )
 
@@ -76,26 +68,24 @@ def _missing(
     return ReleaseNotFoundError(
         explain(
             f"{url} has no release of {str(reference)!r}.",
-            f"Its versions there: {', '.join(there[-_SHOWN:]) or 'none'}",
-            f"Being published right now: {', '.join(placing)}" if placing else "",
-            f"Its configs there: {', '.join(configs[:_SHOWN])}"
-            if configs and config not in configs
-            else "",
-            fix="ask for one of those; my-datasets ls shows what there is",
+            f"Versions: {', '.join(there[-_SHOWN:]) or 'none'}",
+            f"Being published now: {', '.join(placing)}" if placing else "",
+            f"Configs: {', '.join(configs[:_SHOWN])}" if configs and config not in configs else "",
+            fix="choose one of those; my-datasets ls shows the releases",
         )
     )
 
 
 @dataclass(frozen=True)
 class ResolvedRelease:
-    """A release that is meant.
+    """A resolved release.
 
     Attributes:
-      ledger: Of its store.
-      index: The releases of its dataset.
-      key: Its name among them.
-      release: What the index says of it.
-      record: Its files.
+      ledger: The client of its store.
+      index: The index of its dataset.
+      key: Its key in the index.
+      release: Its entry in the index.
+      record: Its record.
       request: The requested dataset, with the lock that applies to it.
     """
 
@@ -108,7 +98,7 @@ class ResolvedRelease:
 
     @property
     def url(self) -> str:
-        """Where its files are, for people."""
+        """The address of its folder, for display."""
         return f"{self.ledger.store.url}/{store_layout.release_of(self.record.name, self.key)}"
 
 
@@ -121,23 +111,9 @@ def resolve_release(
     patience: RetryPolicy | None = None,
     memory: RollbackState | None = None,
 ) -> ResolvedRelease:
-    """Returns the release that a reference means.
+    """Resolves a reference to the highest matching release that is not yanked.
 
-    Args:
-      reference: Which one: the highest that fits and was not withdrawn.
-      store: Where it is, as `open_store` takes it.
-      use_lock: Whether the project's lock says what the reference means.
-      keys: Whose signatures count; with them, what is not signed is refused.
-      patience: How long the store is given where it does not answer well.
-      memory: What this machine has seen of stores.
-
-    Raises:
-      ReleaseNotFoundError: There is no such release.
-      YankedError: It was withdrawn.
-      LockError: It is another one than the project's lock says.
-      CorruptReleaseError: The store gives something else than was published.
-      SignatureError: A signature is missing or wrong, or the store's state is an older one.
-      StoreError: The store cannot be used, or does not answer.
+    The arguments and errors are those of `pull`.
     """
     request = Request.of(reference, use_lock=use_lock)
     exact = request.exact

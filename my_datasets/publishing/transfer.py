@@ -1,4 +1,4 @@
-"""How far bytes are on their way."""
+"""Progress and parallelism of transfers."""
 
 import contextlib
 import threading
@@ -14,7 +14,7 @@ from my_datasets.errors import StoreError, explain
 
 _Item = TypeVar("_Item")
 
-# Seconds after which a signal is looked for.
+# Seconds between checks for a signal.
 _SIGNALS_EVERY = 0.1
 
 
@@ -26,13 +26,7 @@ class Transfer:
     """Counts the bytes of many threads."""
 
     def __init__(self, stage: str, total: int, report: Callable[[TransferProgress], None]) -> None:
-        """Tells that it begins.
-
-        Args:
-          stage: What is done.
-          total: Bytes in all.
-          report: Is told.
-        """
+        """Reports the start."""
         self._stage = stage
         self._total = total
         self._report = report
@@ -43,20 +37,15 @@ class Transfer:
         self(0)
 
     def each(self, work: Callable[[_Item], None], items: Iterable[_Item], threads: int) -> None:
-        """Moves several files at the same time; none is on its way any more when this ends.
-
-        Args:
-          work: Moves one, and tells of its bytes here.
-          items: What is to be moved.
-          threads: How many at the same time.
+        """Runs transfers in parallel, and waits until all have ended.
 
         Raises:
-          Exception: What `work` raised first; the others end as soon as they tell of more bytes.
+          Exception: The first error of `work`; the others stop when they report more bytes.
         """
         done: SimpleQueue[Future[None]] = SimpleQueue()
         pool = ThreadPoolExecutor(threads)
-        # A signal that came at the wrong line of the pool's own code would leave a thread that the
-        # pool does not know of, or a lock that is released twice.
+        # A signal inside the pool's own code could leave a thread that the pool does not know of,
+        # or release a lock twice.
         with interruption.postponed():
             try:
                 futures = [pool.submit(work, one) for one in items]
@@ -71,24 +60,19 @@ class Transfer:
                 pool.shutdown(cancel_futures=True)
 
     def __call__(self, count: int) -> None:
-        """Tells of bytes that moved; of a negative number where they must move again."""
+        """Reports transferred bytes; a negative number if they must be transferred again."""
         if self._is_stopped and count > 0:
             raise StoreError(
-                explain("It was stopped, as another one failed.", fix="see why that one failed")
+                explain("Stopped because another transfer failed.", fix="see that transfer's error")
             )
         with self._lock:
             self._done += count
             seconds = time.monotonic() - self._begin
             self._report(TransferProgress(self._stage, self._done, self._total, seconds))
 
-    @property
-    def done(self) -> int:
-        """Bytes so far."""
-        return self._done
-
 
 def _next(done: "SimpleQueue[Future[None]]") -> "Future[None]":
-    """Waits for what is done next, or for a signal."""
+    """Returns the next finished future; raises if a signal arrives."""
     while True:
         interruption.raise_postponed()
         with contextlib.suppress(Empty):

@@ -1,6 +1,6 @@
-"""A version on its way to be a release: what is missing is uploaded, then one step decides.
+"""Uploads the missing files of a version, and commits it as a release.
 
-It can be interrupted anywhere, and completed by anybody who may write to the store.
+This can be interrupted at any point, and completed by anyone who may write to the store.
 """
 
 import hashlib
@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
+from my_datasets.core.value_types import Json
 from my_datasets.errors import (
     AlreadyInStoreError,
     CorruptReleaseError,
@@ -32,24 +32,18 @@ from my_datasets.storage.regular_files import open_regular
 from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.store import BLOCK, OnBytes, Store, ignore_bytes
 
-# TFDS takes a directory for a dataset from features.json on: as long as that is missing it finds
-# nothing there, and with it, all.
+# Moved last, because TFDS takes a directory for a dataset once it has features.json.
 LAST = tuple(sorted(METADATA_FILES))
 
 
 def finalize(ledger: CatalogClient, dataset: str, key: str) -> Index:
-    """Puts the files of a release in their place, and then makes it visible.
-
-    Args:
-      ledger: Of the store.
-      dataset: The dataset.
-      key: The release, which is being placed; otherwise nothing happens.
+    """Moves a release in state `PLACING` to its final place, and makes it visible.
 
     Returns:
-      The index that is there then.
+      The resulting index.
 
     Raises:
-      CorruptReleaseError: Files of it are not in the store.
+      CorruptReleaseError: Files of the release are missing from the store.
     """
     index = ledger.index(dataset)
     found = index.releases[key]
@@ -68,9 +62,9 @@ def finalize(ledger: CatalogClient, dataset: str, key: str) -> Index:
         raise CorruptReleaseError(
             explain(
                 f"{dataset}:{key} cannot be completed in {ledger.store.url}.",
-                f"Not there, or of another size: {', '.join(missing[:5])}",
-                fix="publish the same version again: what is missing is uploaded; what is of "
-                f"another size in {target} must be deleted there first",
+                f"Missing, or of another size: {', '.join(missing[:5])}",
+                fix="publish the same version again to upload missing files; first delete files of "
+                f"another size in {target}",
             )
         )
 
@@ -86,14 +80,9 @@ def finalize(ledger: CatalogClient, dataset: str, key: str) -> Index:
 
 
 def is_same(store: Store, path: str, one: ReleasedFile, on_bytes: OnBytes | None = None) -> bool:
-    """Returns whether a file in a store is one of a release.
+    """Returns whether a file in a store has the content of a released file.
 
-    Args:
-      store: The store.
-      path: The file.
-      one: What it should be.
-      on_bytes: If given, it is read, and this is told of the bytes; otherwise it is read only if
-        the store does not know its SHA-256.
+    Without `on_bytes`, the file is read only if the store does not know its SHA-256.
     """
     stored = store.stat(path)
     if stored.bytes != one.bytes:
@@ -108,7 +97,7 @@ def is_same(store: Store, path: str, one: ReleasedFile, on_bytes: OnBytes | None
 
 
 def _refuse_others(store: Store, wanted: Record, folder: str) -> None:
-    """Sees that what lies where a release is to lie is a part of it: who began was interrupted."""
+    """Checks that files at the final place belong to the release, from an interrupted move."""
     files = {one.name: one for one in wanted.files}
     files[record.FILE_NAME] = ReleasedFile(record.FILE_NAME, len(wanted.data), wanted.identity)
     for there in list(store.list(folder)):
@@ -116,15 +105,14 @@ def _refuse_others(store: Store, wanted: Record, folder: str) -> None:
         if one is None or not is_same(store, there.path, one):
             raise CorruptReleaseError(
                 explain(
-                    f"{there.path} in {store.url} is in the way: it is no part of the release that "
-                    "is to lie there.",
-                    fix="delete it there, and run the same again",
+                    f"{there.path} in {store.url} does not belong to the release.",
+                    fix="delete it there, and run the command again",
                 )
             )
 
 
 def missing_files(store: Store, wanted: Record) -> list[str]:
-    """Returns the names of files of a release that are not in their place, as far as sizes tell."""
+    """Returns the names of a release's files that are missing or have another size."""
     folder = store_layout.release_of(wanted.name, wanted.key)
     there = {one.path.rpartition("/")[2]: one.bytes for one in store.list(folder)}
     expected = {one.name: one.bytes for one in wanted.files} | {record.FILE_NAME: len(wanted.data)}
@@ -135,7 +123,7 @@ _SHOWN = 5
 
 
 class Outcome(StrEnum):
-    """What became of a version that was to be published."""
+    """The outcome of `publish`."""
 
     PUBLISHED = "published"
     ALREADY = "already published"
@@ -144,18 +132,18 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Published:
-    """What was done.
+    """The result of `publish`.
 
     Attributes:
-      name: The release's full name.
-      store: Where it is.
-      outcome: What became of it.
-      identity: The SHA-256 of its record.
-      digest: That of its content.
-      bytes: The size of its files.
-      files: Their number.
-      uploaded: Bytes that went to the store, or would: what was there is not uploaded again.
-      note: What else is to be said.
+      name: The full name of the release.
+      store: The address of the store.
+      outcome: The outcome.
+      identity: The SHA-256 of the record.
+      digest: The content digest.
+      bytes: The total size of the files.
+      files: The number of files.
+      uploaded: The bytes that were uploaded, or would be; existing files are not uploaded again.
+      note: A remark.
     """
 
     name: str
@@ -168,13 +156,13 @@ class Published:
     uploaded: int
     note: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns it for scripts."""
+    def to_json(self) -> dict[str, Json]:
+        """Returns a form for scripts."""
         return {**vars(self), "outcome": self.outcome.value}
 
 
 class ReleaseUpload:
-    """One version, on its way to be a release."""
+    """The publication of one version."""
 
     def __init__(
         self, version_dir: Path, wanted: Record, store: RetryingStore, ledger: CatalogClient,
@@ -192,10 +180,10 @@ class ReleaseUpload:
         self._folder = store_layout.release_of(wanted.name, wanted.key)
 
     def settled(self, found: Release) -> Published | None:
-        """Returns what there is to say where the version is published; None if it must go on.
+        """Returns the result if the version is published already; None if work is left.
 
         Raises:
-          ReleaseConflictError: It is published, or about to be, with other bytes.
+          ReleaseConflictError: It is published, or being published, with other bytes.
         """
         mine = self._record
         if found.record == mine.identity:
@@ -204,25 +192,25 @@ class ReleaseUpload:
             if found.state in (ReleaseState.PUBLISHED, ReleaseState.PLACING):
                 return None
         elif found.state is ReleaseState.PLACING:
-            # Whoever began is helped, so that nobody waits for one that died.
+            # Complete the other publication, whose publisher may have died.
             finalize(self._ledger, mine.name, mine.key)
         if found.data == mine.identity_of_data and found.state in (
             ReleaseState.PUBLISHED,
             ReleaseState.PLACING,
         ):
-            note = "the same data; only what the manifest says of its making differs"
+            note = "the same data; only build details in the manifest differ"
             return self.published(Outcome.ALREADY, 0, note)
         raise self._conflict(found)
 
     def _lacks(self) -> bool:
-        """Returns whether files of the published release are lost, or damaged if those are read."""
+        """Returns whether published files are missing or, with read-back, damaged."""
         if missing_files(self._store, self._record):
             return True
         self._damaged = self._read_back()
         return bool(self._damaged)
 
     def _read_back(self) -> set[str]:
-        """Returns the names of files that are damaged where they lie."""
+        """Returns the names of damaged files in the store; none without read-back."""
         if not self._reads_back:
             return set()
         transfer = Transfer("reading back", self._record.size, self._report)
@@ -236,13 +224,10 @@ class ReleaseUpload:
         }
 
     def check_here(self, files: Sequence[ReleasedFile]) -> None:
-        """Reads files of the version on this machine, and compares them with its record.
-
-        Args:
-          files: Those that are not uploaded, on which way their bytes would be compared.
+        """Compares local files that are not uploaded with the record.
 
         Raises:
-          PublishError: Some of them are not as the record says.
+          PublishError: Some of them differ.
         """
         if not files:
             return
@@ -263,22 +248,21 @@ class ReleaseUpload:
             more = [f"... and {len(other) - _SHOWN} more"] if len(other) > _SHOWN else []
             raise PublishError(
                 explain(
-                    f"{self._dir} is not what its manifest says, though {self._store.url} has what "
-                    "should be there.",
-                    *(f"{name}: other bytes than when it was made" for name in other[:_SHOWN]),
+                    f"{self._dir} does not match its manifest, unlike {self._store.url}.",
+                    *(f"{name}: changed since it was built" for name in other[:_SHOWN]),
                     *more,
-                    fix=f"my-datasets verify {self._dir} says all of it; build or pull the "
-                    "version anew",
+                    fix=f"see all issues with my-datasets verify {self._dir}; rebuild or pull the "
+                    "version again",
                 )
             )
 
     def missing(self) -> list[ReleasedFile]:
-        """Returns the files that are not in the store yet, the largest first."""
+        """Returns the files that are not in the store yet, largest first."""
         uploaded = {one.path: one.bytes for one in self._store.list(self._upload_folder)}
         placed = {one.path for one in self._store.list(self._folder)}
 
         def is_there(one: ReleasedFile) -> bool:
-            # The folder is for these bytes only, and files get their names there when verified.
+            # The folder is specific to these bytes, and its files were verified.
             if uploaded.get(f"{self._upload_folder}/{one.name}") == one.bytes:
                 return True
             path = f"{self._folder}/{one.name}"
@@ -291,7 +275,7 @@ class ReleaseUpload:
         return [one for one, known in zip(files, found, strict=True) if not known]
 
     def upload(self, missing: list[ReleasedFile]) -> None:
-        """Brings files into the store, where nobody looks for them."""
+        """Uploads files and the record to the upload folder."""
         transfer = Transfer("uploading", sum(one.bytes for one in missing), self._report)
         transfer.each(lambda one: self._upload(one, transfer), missing, self._workers)
         with suppress(AlreadyInStoreError):
@@ -304,7 +288,7 @@ class ReleaseUpload:
         """Makes the version a release.
 
         Raises:
-          ReleaseConflictError: Somebody else was first, with other bytes.
+          ReleaseConflictError: Another publisher was first, with other bytes.
         """
         mine = self._record
         is_first = False
@@ -345,22 +329,21 @@ class ReleaseUpload:
         if damaged:
             raise CorruptReleaseError(
                 explain(
-                    f"{self._store.url} does not give what was written to it.",
-                    f"Of {self._folder}: {', '.join(sorted(damaged)[:_SHOWN])}",
-                    fix="look at the disks there; then publish again, with --read-back",
+                    f"{self._store.url} does not return what was written to it.",
+                    f"In {self._folder}: {', '.join(sorted(damaged)[:_SHOWN])}",
+                    fix="check the store's disks; then publish again with --read-back",
                 )
             )
         if is_first:
             return self.published(Outcome.PUBLISHED, uploaded)
-        note = "the same bytes" if not uploaded or not was_visible else "files were put back"
+        note = "the same bytes" if not uploaded or not was_visible else "files were restored"
         return self.published(Outcome.ALREADY if was_visible else Outcome.PUBLISHED, uploaded, note)
 
     def published(self, outcome: Outcome, uploaded: int, note: str = "") -> Published:
-        """Returns what was done."""
+        """Returns the result."""
         mine = self._record
-        config = f"/{mine.config}" if mine.config else ""
         return Published(
-            f"{mine.name}{config}:{mine.version}", self._store.url, outcome, mine.identity,
+            mine.full_name, self._store.url, outcome, mine.identity,
             mine.digest, mine.size, len(mine.files), uploaded, note,
         )  # fmt: skip
 
@@ -373,43 +356,42 @@ class ReleaseUpload:
             except AlreadyInStoreError:
                 if is_last:
                     raise
-            # Of a NotInStoreError: who publishes the same was quicker, and has placed it.
+            # NotInStoreError: another publisher of the same bytes has placed it.
             with suppress(NotInStoreError):
                 if is_same(self._store, path, one):
                     transfer(one.bytes)
                     return
-                # It is damaged, and of use to nobody.
+                # It is damaged.
                 self._store.delete(path)
 
     def _refuse_others(self) -> None:
-        """Sees that there is nothing where the release is to lie."""
+        """Checks that the final folder is empty."""
         found = [one.path for one in self._store.list(self._folder)]
         if found:
             raise ReleaseConflictError(
                 explain(
-                    f"There is something at {self._folder} in {self._store.url} that is no "
-                    "release.",
+                    f"{self._folder} in {self._store.url} exists and is not a release.",
                     f"Found: {', '.join(found[:_SHOWN])}",
-                    fix="move it away, and publish it from there, so that it is verified",
+                    fix="move it elsewhere, and publish it from there",
                 )
             )
 
     def _put_back(self) -> None:
-        """Completes a release of which files were lost or damaged."""
+        """Restores missing or damaged files of a release."""
         for name in self._damaged:
             self._store.delete(f"{self._folder}/{name}")
         self._store.move(self._upload_folder, self._folder, LAST)
 
     def _discard_upload(self) -> None:
-        """Deletes what lies where releases lie before they are placed."""
+        """Deletes the upload folder."""
         for one in self._store.list(self._upload_folder):
             self._store.delete(one.path)
 
     def _conflict(self, found: Release) -> ReleaseConflictError:
         mine = self._record
         what = {
-            ReleaseState.YANKED: f"was published, and withdrawn: {found.message}",
-            ReleaseState.DELETED: "was published, and deleted",
+            ReleaseState.YANKED: f"was published and yanked: {found.message}",
+            ReleaseState.DELETED: "was published and deleted",
         }.get(found.state, "is published with other bytes")
         return ReleaseConflictError(
             explain(
@@ -417,14 +399,14 @@ class ReleaseUpload:
                 f"In {self._store.url}, {found.published}: record {found.record[:16]}, digest "
                 f"{found.digest[:16]}",
                 f"Here: record {mine.identity[:16]}, digest {mine.digest[:16]}",
-                fix="a published version is never changed: build the data under a higher version"
+                fix="build the data under a higher version: a published version never changes"
                 + ("; or my-datasets yank --undo" if found.state is ReleaseState.YANKED else ""),
             )
         )
 
 
 def _default_config(version_dir: Path, wanted: Record) -> str | None:
-    """Returns the config that is meant if none is named, as TFDS noted it beside the configs."""
+    """Returns the default config that TFDS recorded beside the configs."""
     if wanted.config is None:
         return None
     path = version_dir.resolve().parents[1] / ".config" / "metadata.json"

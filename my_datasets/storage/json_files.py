@@ -10,7 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
 
 from my_datasets.printable import PrintableError, clipped
 from my_datasets.storage.regular_files import open_regular, read_beginning
@@ -30,6 +32,8 @@ _QUOTED = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 MOST_LEVELS = 100
 # Wider ones have no place in an array, and are beyond what a float can be told to hold.
 _MOST_BITS = 128
+
+_Document = TypeVar("_Document")
 
 
 class MalformedJsonError(PrintableError, ValueError):
@@ -85,6 +89,22 @@ def parse_json(data: str | bytes, most_values: int = MOST_VALUES) -> Any:
     except ValueError as error:
         raise MalformedJsonError(f"it is not JSON: {error}") from error
     return value
+
+
+def convert_json(value: object, into: type[_Document]) -> _Document:
+    """Returns a parsed JSON document as an instance of a dataclass; unknown members are ignored.
+
+    Args:
+      value: What `parse_json` returned.
+      into: The type, whose fields may be `Annotated` with `msgspec.Meta`.
+
+    Raises:
+      MalformedJsonError: It does not match the type; the message names the member.
+    """
+    try:
+        return msgspec.convert(value, into)
+    except msgspec.ValidationError as error:
+        raise MalformedJsonError(str(error)) from error
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -229,7 +229,7 @@ def test_signatures_of_others_are_refused(published, tmp_path):
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     other = Signer(Ed25519PrivateKey.generate())
-    with pytest.raises(errors.SignatureError, match="not signed by anybody who is trusted"):
+    with pytest.raises(errors.SignatureError, match="not signed by a trusted key"):
         collect(published.store, keys=other.public, memory=RollbackState(tmp_path))
 
 

@@ -12,12 +12,12 @@ from my_datasets.cli.output import size
 
 def test_what_is_no_size_is_an_error_of_the_command_line():
     assert size("4G") == 4 << 30
-    with pytest.raises(click.BadParameter, match="is no size; write 500M or 4G"):
+    with pytest.raises(click.BadParameter, match="is not a size; write 500M or 4G"):
         size("4 apples")
     result = CliRunner().invoke(cli, ["build", "digits", "--max-memory", "many"])
     assert result.exit_code == 2
     assert "--max-memory" in result.output
-    assert "is no size" in result.output
+    assert "is not a size" in result.output
 
 
 @pytest.mark.parametrize(

@@ -75,5 +75,5 @@ def test_a_password_on_the_command_line_is_refused_and_not_repeated(tmp_path):
     result = CliRunner().invoke(
         cli, ["snapshot", url, "--as", "clicks:1.0.0", "--features", str(tmp_path)]
     )
-    assert "has a user or a password in it" in str(result.exception)
+    assert "contains a user or a password" in str(result.exception)
     assert "hunter2" not in result.output + str(result.exception)

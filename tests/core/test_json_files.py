@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from my_datasets.publishing.model.record import ReleasedFile
 from my_datasets.storage.json_files import (
     MOST_MANIFEST_BYTES,
     MalformedJsonError,
+    convert_json,
     parse_json,
     read_json,
 )
@@ -107,3 +109,22 @@ documents = st.recursive(
 @given(documents)
 def test_what_json_writes_is_read(value):
     assert parse_json(json.dumps(value)) == value
+
+
+WRONG_FILES = {
+    "null": ({"sha256": None}, r"got `null` - at `\$\.sha256`"),
+    "a line feed after a hash": ({"sha256": "0" * 64 + "\n"}, r"regex .* at `\$\.sha256`"),
+    "true for a number": ({"bytes": True}, r"got `bool` - at `\$\.bytes`"),
+    "a float": ({"bytes": 1.0}, r"got `float` - at `\$\.bytes`"),
+    "too large": ({"bytes": 1 << 64}, r"`int` .* at `\$\.bytes`"),
+    "negative": ({"bytes": -1}, r"`int` >= 0 - at `\$\.bytes`"),
+    "a list": ({"name": ["a"]}, r"got `array` - at `\$\.name`"),
+}
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG_FILES.values(), ids=WRONG_FILES)
+def test_a_document_of_another_type_is_refused_by_its_member(wrong, message):
+    good = {"name": "a", "bytes": 1, "sha256": "0" * 64, "unknown": 1}
+    assert convert_json(good, ReleasedFile) == ReleasedFile("a", 1, "0" * 64)
+    with pytest.raises(MalformedJsonError, match=message):
+        convert_json({**good, **wrong}, ReleasedFile)

@@ -18,5 +18,5 @@ def test_sizes(size, expected):
 
 @pytest.mark.parametrize("size", ["", "M", "-1G", -1, "4 apples", "1e9", "4iB", "1.M", "many"])
 def test_what_is_no_size(size):
-    with pytest.raises(InvalidOptionError, match="is no size; write 500M or 4G"):
+    with pytest.raises(InvalidOptionError, match="is not a size; write 500M or 4G"):
         in_bytes(size)

@@ -122,9 +122,9 @@ def test_what_is_no_avro_is_told_apart():
     for value in (b"", good[:-1], good + b"x", b"\xff" * 30):
         found = decoding("avro", schema=SCHEMA)([good, value])
         assert [one.row for one in found.misfitting] == [1]
-    with pytest.raises(InvalidOptionError, match="no Avro schema"):
+    with pytest.raises(InvalidOptionError, match="The Avro schema is invalid"):
         decoding("avro", schema="{}")
-    with pytest.raises(InvalidOptionError, match="no Avro schema"):
+    with pytest.raises(InvalidOptionError, match="The Avro schema is invalid"):
         decoding("avro", schema={"type": "no such type"})
 
 

@@ -89,7 +89,7 @@ def test_a_store_that_does_not_answer(store, here, caplog, tmp_path, monkeypatch
         fetch("released:1.*.*", silent, here, patience=NO_PATIENCE)
     path = fetch("released:1.0.0", store, here)
     assert fetch("released:1.*.*", silent, here, patience=NO_PATIENCE) == path
-    assert "does not answer; taken is what is here" in caplog.text
+    assert "does not respond; using the local copy" in caplog.text
     monkeypatch.setenv("MY_DATASETS_LOCK", str(tmp_path / "lock"))
     Lock(tmp_path / "lock", {"released": Locked(None, VersionNumber(1, 0, 0), "0" * 64)}).write()
     with pytest.raises(LockError):

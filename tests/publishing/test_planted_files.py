@@ -133,7 +133,7 @@ def test_a_release_that_says_where_its_shards_are(
             options = {"cache_dir": tmp_path / "cache", "stream": call == "stream"}
             list(my_datasets.load("released", split="test", store=store, data_dir=here, **options))
 
-    with pytest.raises(CorruptReleaseError, match=rf"no release may have a file .* {ATTACHED}"):
+    with pytest.raises(CorruptReleaseError, match=rf"reserved file name: {ATTACHED}"):
         read()
     assert not (here / "released" / "1.0.0").exists()
 
@@ -292,8 +292,8 @@ def test_names_that_no_release_may_have(built, name):
     whole = json.loads(Record.of(built()).data)
     one = {"name": name, "bytes": 1, "sha256": "0" * 64}
     whole["files"] = sorted([*whole["files"], one], key=lambda file: file["name"])
-    with pytest.raises(CorruptReleaseError, match="cannot be used"):
-        Record.parse(json.dumps(whole).encode(), AssertionError)
+    with pytest.raises(CorruptReleaseError, match=r"release record at .* is invalid"):
+        Record.parse(json.dumps(whole).encode(), "somewhere")
 
 
 @pytest.mark.parametrize("other", ["Straße", "STRASSE", "caf\u00e9", "CAFE\u0301"])
@@ -303,8 +303,8 @@ def test_no_two_files_have_one_name_on_any_system(built, other):
         one = {"name": name, "bytes": 1, "sha256": "0" * 64}
         whole["files"] = [file for file in whole["files"] if file["name"] != name] + [one]
     whole["files"].sort(key=lambda file: file["name"])
-    with pytest.raises(CorruptReleaseError, match="one name"):
-        Record.parse(json.dumps(whole).encode(), AssertionError)
+    with pytest.raises(CorruptReleaseError, match="have the same name"):
+        Record.parse(json.dumps(whole).encode(), "somewhere")
 
 
 @pytest.mark.parametrize("name", record.FIRST)
@@ -486,7 +486,7 @@ def test_a_planted_version_with_other_shards_is_not_the_release(store, tmp_path,
     version = planted(tmp_path, built, lambda path: alter(path / SHARD))
     before = made.contents(version)
     for _ in range(2):  # what is wrong is not remembered as right
-        with pytest.raises(OverwriteError, match="holds other data than the release"):
+        with pytest.raises(OverwriteError, match="has other data than the release"):
             pull("released", store, tmp_path / "here")
     assert made.contents(version) == before
     assert sorted(path.name for path in version.parent.iterdir()) == [".1.0.0.lock", "1.0.0"]

@@ -157,7 +157,7 @@ def test_what_is_not_fit_is_refused(store, built, tmp_path):
     shutil.copytree(built(), version)
     (version / "features.json").rename(version / "moved")
     (version / "features.json").symlink_to("moved")
-    refused("is a link")
+    refused("not a regular file")
     shutil.copytree(built(), version)
     manifest = Manifest.read(version)
     manifest.options["max_examples_per_split"] = 3
@@ -165,7 +165,7 @@ def test_what_is_not_fit_is_refused(store, built, tmp_path):
     refused("not the whole dataset")
     shutil.copytree(built(), version)
     (version / "a:b.txt").write_text("")
-    refused(r"nobody could pull it\. Found: ValueError: no name of a file: 'a:b\.txt'")
+    refused(r"no reader accepts it\. Found: ValueError: not a file name: 'a:b\.txt'")
     shutil.copytree(built(), version)
     info = json.loads((version / "dataset_info.json").read_text())
     (version / "dataset_info.json").write_text(json.dumps({**info, "isBlocked": "Wrong."}))
@@ -181,7 +181,7 @@ def test_what_is_damaged_is_told_and_comes_to_no_store(store, built, tmp_path, d
     data = bytearray(shard.read_bytes())
     data[1000] ^= 1
     shard.write_bytes(data)
-    with pytest.raises(PublishError, match=r"is not what it should be(.|\n)*00002-of"):
+    with pytest.raises(PublishError, match=r"does not pass verification(.|\n)*00002-of"):
         publish(str(version), store, dry_run=dry_run)
     assert release(store) is None
     # Where nobody looks lie files of it that are right, which need not be uploaded again.
@@ -224,9 +224,11 @@ def test_a_damaged_copy_of_a_release_is_not_called_the_same(store, built, tmp_pa
         overwritten(version)
         for other, data in good.items():
             (version / other).write_bytes(data)
-        with pytest.raises(PublishError, match=f"{keep.name}: other bytes") as raised:
+        with pytest.raises(
+            PublishError, match=f"{keep.name}: changed since it was built"
+        ) as raised:
             publish(str(version), store, **options)
-        assert str(raised.value).count("other bytes than") == 1
+        assert str(raised.value).count("changed since it was built") == 1
     assert publish(str(built()), store, **options).outcome is Outcome.ALREADY
 
 
@@ -236,7 +238,7 @@ def test_each_file_of_a_damaged_copy_is_named(store, built, tmp_path):
     names = overwritten(version)
     with pytest.raises(PublishError) as raised:
         publish(str(version), store)
-    told = [name for name in names if f"{name}: other bytes" in str(raised.value)]
+    told = [name for name in names if f"{name}: changed since it was built" in str(raised.value)]
     assert len(told) == 5
     assert f"and {len(names) - 5} more" in str(raised.value)
 
@@ -253,7 +255,7 @@ def test_a_damaged_copy_of_which_all_is_uploaded_is_not_published(store, built, 
     for path in built().iterdir():
         if path.name != damaged:
             shutil.copy(path, version / path.name)
-    with pytest.raises(PublishError, match=f"{damaged}: other bytes"):
+    with pytest.raises(PublishError, match=f"{damaged}: changed since it was built"):
         publish(str(version), store)
     assert release(store) is None
 
@@ -261,7 +263,7 @@ def test_a_damaged_copy_of_which_all_is_uploaded_is_not_published(store, built, 
 def test_what_lies_there_and_is_no_release(store, built):
     data = b"by somebody else"
     store.create("released/1.0.0/notes.txt", data, hashlib.sha256(data).hexdigest())
-    with pytest.raises(ReleaseConflictError, match="that is no release"):
+    with pytest.raises(ReleaseConflictError, match="is not a release"):
         publish(str(built()), store)
     assert files(store, "released") == {"notes.txt": data}
 
@@ -396,7 +398,7 @@ def test_what_gets_in_the_way_while_it_is_placed(address, store, built):
                 store.create(path, wrong, hashlib.sha256(wrong).hexdigest())
             return found
 
-    with pytest.raises(CorruptReleaseError, match="is in the way"):
+    with pytest.raises(CorruptReleaseError, match="does not belong to the release"):
         publish(str(built()), Crossed())
     assert release(store).state is ReleaseState.PLACING
     store.delete(f"released/1.0.0/{shard.name}")
@@ -412,7 +414,7 @@ def test_what_was_lost_is_put_back(store, built):
     for path in [*lost, "released/1.0.0/features.json"]:
         store.delete(path)
     done = publish(str(built()), store)
-    assert (done.outcome, done.note) == (Outcome.ALREADY, "files were put back")
+    assert (done.outcome, done.note) == (Outcome.ALREADY, "files were restored")
     there = files(store, "released/1.0.0")
     del there[record.FILE_NAME]
     assert there == made.contents(built())
@@ -445,13 +447,13 @@ def test_what_was_damaged_is_put_back(address, store, built):
         assert publish(str(built()), Lies()).note == "the same bytes"
     told = []
     done = publish(str(built()), Lies(), read_back=True, report=told.append)
-    assert (done.note, done.uploaded) == ("files were put back", len(data))
+    assert (done.note, done.uploaded) == ("files were restored", len(data))
     assert not damaged
     assert "reading back" in {one.stage for one in told}
     assert publish(str(built()), store, read_back=True).note == "the same bytes"
     damaged = {path}
     store.delete(path)  # and what is written again is damaged, too
-    with pytest.raises(CorruptReleaseError, match="does not give what was written"):
+    with pytest.raises(CorruptReleaseError, match="does not return what was written"):
         publish(str(built()), Lies(), read_back=True)
 
 

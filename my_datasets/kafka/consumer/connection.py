@@ -7,11 +7,16 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from my_datasets.core.logs import get_logger
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import InvalidOptionError, StreamError, StreamUnavailableError, explain
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError
+    from confluent_kafka.admin import AdminClient
 
 # The topic names that Kafka allows (org.apache.kafka.common.internals.Topic).
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -21,12 +26,7 @@ _SCHEME = "kafka://"
 
 @dataclass(frozen=True)
 class TopicAddress:
-    """The address of a topic.
-
-    Attributes:
-      brokers: Some of the cluster's brokers, comma-separated; any of them knows the others.
-      topic: The topic's name.
-    """
+    """The address of a topic: some of the cluster's brokers, comma-separated; and its name."""
 
     brokers: str
     topic: str
@@ -48,8 +48,8 @@ class TopicAddress:
             # Do not show the URL: it may contain a password.
             raise InvalidOptionError(
                 explain(
-                    "The address of the topic has a user or a password in it.",
-                    fix="give them as options: sasl.username, sasl.password",
+                    "The address of the topic contains a user or a password.",
+                    fix="pass them as options: sasl.username, sasl.password",
                 )
             )
         brokers, slash, topic = url.removeprefix(_SCHEME).partition("/")
@@ -57,7 +57,7 @@ class TopicAddress:
         if not url.startswith(_SCHEME) or not slash or not fits or not _is_name(topic):
             raise InvalidOptionError(
                 explain(
-                    f"{url!r} is no address of a topic.",
+                    f"{url!r} is not the address of a topic.",
                     "Expected: kafka://BROKER[:PORT][,BROKER[:PORT]...]/TOPIC",
                     fix="write it as kafka://localhost:9092/clicks",
                 )
@@ -83,12 +83,8 @@ def is_secret(option: str) -> bool:
 class Redactor:
     """Removes the values of secret options from texts."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        """Collects the secrets.
-
-        Args:
-          options: librdkafka's options.
-        """
+    def __init__(self, options: Mapping[str, object]) -> None:
+        """Collects the secrets among librdkafka's options."""
         values = {str(value) for name, value in options.items() if is_secret(name) and value}
         # Longest first, because one secret may be part of another.
         self._values = sorted(values, key=len, reverse=True)
@@ -130,12 +126,8 @@ _FULL_MS = 20
 _QUIET = logging.DEBUG
 
 
-def kafka() -> Any:
-    """Imports and returns the module `confluent_kafka`.
-
-    Raises:
-      MissingDependencyError: It is not installed.
-    """
+def kafka() -> ModuleType:
+    """Imports and returns `confluent_kafka`; raises `MissingDependencyError` if not installed."""
     try:
         import confluent_kafka
     except ModuleNotFoundError as error:
@@ -153,14 +145,10 @@ class Connection:
     """
 
     address: TopicAddress
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        """Checks the options.
-
-        Raises:
-          InvalidOptionError: One of them is set by this package.
-        """
+        """Raises `InvalidOptionError` for an option that this package sets."""
         for name in self.options:
             if name in _OURS:
                 raise InvalidOptionError(
@@ -180,8 +168,8 @@ class Connection:
         return {k: HIDDEN if is_secret(k) else str(v) for k, v in sorted(self.options.items())}
 
     def consumer(
-        self, settings: Mapping[str, Any], on_error: Callable[[Any], None] | None = None
-    ) -> Any:
+        self, settings: Mapping[str, object], on_error: Callable[["KafkaError"], None] | None = None
+    ) -> "Consumer":
         """Returns a consumer that commits nothing automatically.
 
         Args:
@@ -208,47 +196,44 @@ class Connection:
             **settings,
         }
         try:
-            return module.Consumer(given)
+            found: Consumer = module.Consumer(given)
         except (module.KafkaException, TypeError, ValueError) as error:
             raise InvalidOptionError(
                 explain(
-                    "Kafka's client does not take these options.",
+                    "Kafka's client rejects these options.",
                     f"It says: {self.redact(message_of(error))}",
                     fix="correct them; their names are librdkafka's, such as security.protocol",
                 )
             ) from None
+        return found
 
-    def admin(self) -> Any:
+    def admin(self) -> "AdminClient":
         """Returns an admin client, to query topics."""
         given = {
             **self.options,
             "bootstrap.servers": self.address.brokers,
             "logger": _Logger(self.redact),
         }
-        return self.admin_module().AdminClient(given)
+        found: AdminClient = self.admin_module().AdminClient(given)
+        return found
 
     @staticmethod
-    def admin_module() -> Any:
+    def admin_module() -> ModuleType:
         """Returns the module `confluent_kafka.admin`."""
         return importlib.import_module("confluent_kafka.admin")
 
-    def failed(self, error: Any, *facts: str) -> StreamError:
-        """Returns the exception for an error of librdkafka.
-
-        Args:
-          error: A `KafkaError`, or an exception that contains one.
-          *facts: Where it occurred.
-        """
+    def failed(self, error: object, *facts: str) -> StreamError:
+        """Returns the exception for a `KafkaError`, or for an exception that contains one."""
         said = self.redact(message_of(error))
         name = name_of(error)
         problem, said = f"Kafka: {self.address} cannot be read.", f"It says: {said} ({name})"
         if name in _NOT_THERE:
-            fix = "see that the brokers run and can be reached"
+            fix = "check that the brokers run and can be reached"
             return StreamUnavailableError(explain(problem, *facts, said, fix=fix))
-        fix = _FIXES.get(name, "see what Kafka says")
+        fix = _FIXES.get(name, "see Kafka's message")
         return StreamError(explain(problem, *facts, said, fix=fix))
 
-    def describe(self, consumer: Any, reported: Collection[Any] = ()) -> "Topic":
+    def describe(self, consumer: "Consumer", reported: Collection[object] = ()) -> "Topic":
         """Returns the cluster's description of the topic.
 
         Args:
@@ -304,23 +289,23 @@ _FIXES = {
 }
 
 
-def is_permanent(error: Any) -> bool:
+def is_permanent(error: object) -> bool:
     """Returns whether an error names a cause that waiting does not fix."""
     return name_of(error) in _FIXES
 
 
-def is_outage(error: Any) -> bool:
+def is_outage(error: object) -> bool:
     """Returns whether an error means that brokers cannot be reached."""
     return name_of(error) in _NOT_THERE
 
 
-def name_of(error: Any) -> str:
+def name_of(error: object) -> str:
     """Returns the name, such as `_TRANSPORT`, of a `KafkaError` or of the one in an exception."""
     inner = error.args[0] if isinstance(error, Exception) and error.args else error
     return str(inner.name()) if hasattr(inner, "name") else type(inner).__name__
 
 
-def message_of(error: Any) -> str:
+def message_of(error: object) -> str:
     """Returns the message of a `KafkaError` or of the one in an exception."""
     inner = error.args[0] if isinstance(error, Exception) and error.args else error
     return str(inner.str()) if hasattr(inner, "str") else str(inner)
@@ -332,6 +317,6 @@ class _Logger:
     def __init__(self, redact: Redactor) -> None:
         self._redact = redact
 
-    def log(self, _level: int, message: str, *arguments: Any) -> None:
+    def log(self, _level: int, message: str, *arguments: object) -> None:
         if _log.isEnabledFor(_QUIET):
             _log.log(_QUIET, "%s", self._redact(message % arguments))

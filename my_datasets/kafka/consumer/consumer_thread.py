@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,9 @@ from my_datasets.kafka.decode.values import Pieces
 from my_datasets.kafka.decode_queue import DecodeQueue, MessageBlock
 from my_datasets.kafka.options import TopicRange
 
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message
+
 Numbers = npt.NDArray[np.int64]
 
 # Message objects alive at the same time. Python's garbage collector runs over them, and now and
@@ -37,18 +40,14 @@ AT_ONCE = 512
 
 
 class MessageBatch:
-    """The contents of messages, and their partitions and offsets.
-
-    Attributes:
-      pieces: The content of each message.
-    """
+    """The contents of messages, and their partitions and offsets."""
 
     def __init__(self) -> None:
         self.pieces = Pieces()
         self._partitions: list[Numbers] = []
         self._offsets: list[Numbers] = []
 
-    def add(self, messages: Sequence[Any]) -> None:
+    def add(self, messages: Sequence["Message"]) -> None:
         """Adds messages, none of which may be an error."""
         message, n = kafka().Message, len(messages)
         self._partitions.append(np.fromiter(map(message.partition, messages), np.int64, n))
@@ -85,20 +84,17 @@ class Outage:
     """Monitors whether brokers answer."""
 
     def __init__(
-        self, connection: Connection, consumer: Any, reported: deque[Any], patience: float
+        self,
+        connection: Connection,
+        consumer: "Consumer",
+        reported: deque["KafkaError"],
+        patience: float,
     ) -> None:
-        """Initializes the monitor.
-
-        Args:
-          connection: The connection to the topic.
-          consumer: The topic's consumer.
-          reported: Receives the errors that the consumer reports.
-          patience: Seconds after which an outage is an error.
-        """
+        """Monitors a consumer; `reported` receives its errors, `patience` is in seconds."""
         self._connection, self._consumer = connection, consumer
         self._reported, self._patience = reported, patience
         self._begin = self._next = 0.0
-        self._reason: Any = None
+        self._reason: KafkaError | None = None
         self._is_told = False
 
     @property
@@ -107,7 +103,7 @@ class Outage:
         return self._reason is not None
 
     @staticmethod
-    def is_one(error: Any) -> bool:
+    def is_one(error: "KafkaError") -> bool:
         """Returns whether an error may be temporary, due to an outage."""
         return is_outage(error) or is_permanent(error)
 
@@ -142,11 +138,11 @@ class Outage:
         elif not self._is_told and now - self._begin > _WORTH_TELLING:
             self._is_told = True
             _log.warning(
-                "%s does not answer; it is waited for, %.0f s at most: %s",
+                "%s does not answer; waiting at most %.0f s: %s",
                 self._connection.address, self._patience, self._connection.redact(self._reason),
             )  # fmt: skip
 
-    def _begins(self, error: Any) -> None:
+    def _begins(self, error: "KafkaError") -> None:
         if self._reason is None:
             self._begin = time.monotonic()
             self._next = 0.0
@@ -175,14 +171,7 @@ _GONE = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION
 
 @dataclass
 class Counts:
-    """What a feed has processed.
-
-    Attributes:
-      messages: The number of messages read.
-      tombstones: The number of those without a value, which mark a key as deleted.
-      rebalances: The number of times partitions moved to another consumer.
-      pauses: The number of times reading was paused because the queue was full.
-    """
+    """The numbers of messages read, of tombstones (without a value), rebalances and pauses."""
 
     messages: int = 0
     tombstones: int = 0
@@ -191,12 +180,7 @@ class Counts:
 
 
 class ConsumerThread:
-    """Reads messages ahead.
-
-    Attributes:
-      topic: The topic.
-      counts: What it has processed so far.
-    """
+    """Reads messages ahead."""
 
     def __init__(
         self,
@@ -208,20 +192,13 @@ class ConsumerThread:
     ) -> None:
         """Connects to the cluster, and starts reading.
 
-        Args:
-          connection: The connection to the topic.
-          reading: What to read.
-          decoding: Decodes messages.
-          quarantine: Receives messages that cannot be decoded.
-          position: Where to begin; None for the group's offsets, or the configured start.
-
         Raises:
           StreamError: The topic cannot be read.
           PlanError: The position belongs to another stream.
         """
         self.counts = Counts()
         self._connection, self._reading = connection, reading
-        self._reported: deque[Any] = deque(maxlen=100)
+        self._reported: deque[KafkaError] = deque(maxlen=100)
         settings = {**reading.settings, "on_commit": self._told_of_commit}
         self._consumer = connection.consumer(settings, self._reported.append)
         self._stops = self._is_over = self._is_paused = False
@@ -348,14 +325,18 @@ class ConsumerThread:
         self._ahead.drop()
         self._partitions.read_again()
 
-    def _without_errors(self, messages: list[Any]) -> list[Any]:
+    def _without_errors(self, messages: list["Message"]) -> list["Message"]:
         """Returns the messages without errors; handles the errors."""
         if not any(map(kafka().Message.error, messages)):
             return messages
+        good = []
         for one in messages:
-            if one.error() is not None:
-                self._look_at(one, one.error())
-        return [one for one in messages if one.error() is None]
+            error = one.error()
+            if error is None:
+                good.append(one)
+            else:
+                self._look_at(one, error)
+        return good
 
     def _hand_on(self, taken: MessageBatch) -> None:
         partitions, offsets, pieces = taken.partitions, taken.offsets, taken.pieces
@@ -375,7 +356,7 @@ class ConsumerThread:
         )
         self._ahead.put(block)
 
-    def _look_at(self, message: Any, error: Any) -> None:
+    def _look_at(self, message: Any, error: "KafkaError") -> None:
         """Handles an error received instead of a message.
 
         Raises:
@@ -403,7 +384,7 @@ class ConsumerThread:
             self._is_paused = False
             self._last = time.monotonic()
 
-    def _told_of_commit(self, error: Any, _places: Any) -> None:
+    def _told_of_commit(self, error: object, _places: object) -> None:
         if error is not None:
             _log.info("a commit failed and is repeated: %s", self._connection.redact(error))
             self.ledger.forget_commits()

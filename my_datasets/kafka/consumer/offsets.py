@@ -4,21 +4,20 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from my_datasets.errors import InvalidOptionError, LostMessagesError, PlanError, explain
 from my_datasets.kafka.consumer.connection import ANSWER_SECONDS, Connection, Topic, kafka
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
 
 # Offsets by partition; the first one available; the one after the last; the first since a time.
 When = Mapping[int, int] | Literal["earliest", "latest"] | datetime
 
 
-def watermarks(connection: Connection, consumer: Any, partition: int) -> tuple[int, int]:
-    """Returns the first available offset of a partition, and the one after its last.
-
-    Raises:
-      StreamError: The broker does not answer.
-    """
+def watermarks(connection: Connection, consumer: "Consumer", partition: int) -> tuple[int, int]:
+    """Returns the first available offset of a partition, and the one after its last."""
     module = kafka()
     place = module.TopicPartition(connection.address.topic, partition)
     try:
@@ -29,15 +28,9 @@ def watermarks(connection: Connection, consumer: Any, partition: int) -> tuple[i
 
 
 def resolved(
-    connection: Connection, consumer: Any, when: When, partitions: Iterable[int]
+    connection: Connection, consumer: "Consumer", when: When, partitions: Iterable[int]
 ) -> dict[int, int]:
     """Returns the offset for each partition.
-
-    Args:
-      connection: The connection to the topic.
-      consumer: A consumer of the topic.
-      when: Which offsets.
-      partitions: The partitions.
 
     Raises:
       InvalidOptionError: `when` is invalid, or lacks a partition.
@@ -51,7 +44,7 @@ def resolved(
     if when not in ("earliest", "latest"):
         raise InvalidOptionError(
             explain(
-                f"{when!r} is no place in a topic.",
+                f"{when!r} is not a place in a topic.",
                 "Expected 'earliest', 'latest', a datetime, or {partition: offset, ...}",
                 fix="give one of those",
             )
@@ -65,16 +58,16 @@ def _named(when: Mapping[int, int], partitions: list[int]) -> dict[int, int]:
     if missing or any(offset < 0 for offset in when.values()):
         raise InvalidOptionError(
             explain(
-                f"The offsets are not those of all partitions: {dict(when)}.",
-                f"Partitions without one: {missing}" if missing else "",
-                fix="give one of 0 or more for each partition",
+                f"The offsets do not cover all partitions: {dict(when)}.",
+                f"Missing partitions: {missing}" if missing else "",
+                fix="give an offset of 0 or more for each partition",
             )
         )
     return {one: when[one] for one in partitions}
 
 
 def _since(
-    connection: Connection, consumer: Any, when: datetime, partitions: list[int]
+    connection: Connection, consumer: "Consumer", when: datetime, partitions: list[int]
 ) -> dict[int, int]:
     if when.tzinfo is None:
         raise InvalidOptionError(
@@ -103,15 +96,15 @@ def lost(topic: Topic | str, partition: int, offset: int, low: int, high: int) -
     """Returns the error for an offset whose message does not exist, or no longer exists."""
     name = topic if isinstance(topic, str) else topic.name
     if offset > high:
-        why = "It is beyond the end: the topic was made anew, or its end was cut off"
+        why = "It is beyond the end: the topic was recreated, or truncated"
     else:
-        why = f"{low - offset:,} messages from there on were removed by retention, or by hand"
+        why = f"{low - offset:,} messages from there on were removed by retention or by hand"
     return LostMessagesError(
         explain(
-            f"Messages of {name} that were to be read are not there.",
-            f"Partition {partition}, offset {offset}; there are those from {low} to before {high}",
+            f"Messages of {name} that were to be read are gone.",
+            f"Partition {partition}, offset {offset}; available: {low} to before {high}",
             why,
-            fix="begin elsewhere: with another start (and group), or go on with what is left by "
+            fix="use another start (and group), or continue with the remaining messages by "
             "on_lost='skip'; and raise the topic's retention",
         )
     )
@@ -134,11 +127,7 @@ class TopicPosition:
     shard: tuple[int, int] = (0, 1)
 
     def check(self, cluster: str, topic: str, shard: tuple[int, int]) -> None:
-        """Checks that this is a position in the given topic and shard.
-
-        Raises:
-          PlanError: It belongs to another topic, cluster or shard.
-        """
+        """Raises `PlanError` if this is a position in another topic, cluster or shard."""
         mine = (self.cluster, self.topic, tuple(self.shard))
         other = (cluster, topic, shard)
         names = ("cluster", "topic", "shard")
@@ -153,7 +142,7 @@ class TopicPosition:
                     "The saved position belongs to another stream.",
                     f"Expected: {', '.join(theirs for _, theirs in told)}",
                     f"Found: {', '.join(ours for ours, _ in told)}",
-                    fix="read the topic that it was saved with, or begin anew",
+                    fix="read the topic that it was saved with, or start over",
                 )
             )
 
@@ -175,5 +164,5 @@ class TopicPosition:
             return cls(str(found["cluster"]), str(found["topic"]), offsets, (int(which), int(of)))
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise PlanError(
-                explain(f"The text is no position in a topic: {error}", fix="begin anew")
+                explain(f"The text is not a position in a topic: {error}", fix="start over")
             ) from error

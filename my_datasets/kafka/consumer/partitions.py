@@ -10,7 +10,7 @@ All of this runs in the polling thread; Kafka invokes its callbacks from within 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,16 +20,15 @@ from my_datasets.kafka.consumer import offsets
 from my_datasets.kafka.consumer.connection import ANSWER_SECONDS, Connection, Topic, kafka
 from my_datasets.kafka.options import TopicRange
 
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, TopicPartition
+
 Offsets = dict[int, int]
 
 
 @dataclass
 class DeliveryLog:
-    """The offsets of this consumer's partitions; thread-safe.
-
-    Attributes:
-      epoch: Incremented when partitions are lost.
-    """
+    """A consumer's offsets; thread-safe. Losing partitions begins an epoch."""
 
     epoch: int = 0
     _given: Offsets = field(default_factory=dict)
@@ -39,12 +38,7 @@ class DeliveryLog:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def assign(self, offsets: Mapping[int, int], *, to_commit: Iterable[int] = ()) -> None:
-        """Adds partitions assigned to this consumer.
-
-        Args:
-          offsets: The next offset of each.
-          to_commit: Partitions whose offset is not committed yet.
-        """
+        """Adds partitions with their next offsets; those in `to_commit` are uncommitted."""
         new = set(to_commit)
         with self._lock:
             for partition, offset in offsets.items():
@@ -61,12 +55,7 @@ class DeliveryLog:
                     offsets.pop(partition, None)
 
     def give(self, epoch: int, offsets: Mapping[int, int]) -> bool:
-        """Records that messages are delivered; returns False if that is no longer allowed.
-
-        Args:
-          epoch: The epoch in which they were read.
-          offsets: The next offset after them, by partition.
-        """
+        """Records the next offsets after delivered messages; returns False in a later epoch."""
         with self._lock:
             if epoch != self.epoch:
                 return False
@@ -74,12 +63,7 @@ class DeliveryLog:
             return True
 
     def consume(self, epoch: int, offsets: Mapping[int, int]) -> None:
-        """Records that messages were consumed.
-
-        Args:
-          epoch: The epoch in which they were delivered.
-          offsets: The next offset after them, by partition. Partitions lost since are skipped.
-        """
+        """Records the next offsets after consumed messages; skips partitions lost since."""
         with self._lock:
             for partition, offset in offsets.items():
                 if self._since.get(partition, epoch + 1) <= epoch:
@@ -114,30 +98,17 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Partitions:
-    """The partitions assigned to a consumer.
-
-    Attributes:
-      ledger: What was delivered and consumed of them.
-      failure: The error of a callback, which cannot raise it.
-    """
+    """The partitions assigned to a consumer. `failure` is the error of a callback, if any."""
 
     def __init__(
         self,
         connection: Connection,
-        consumer: Any,
+        consumer: "Consumer",
         topic: Topic,
         reading: TopicRange,
         first: Mapping[int, int],
     ) -> None:
-        """Initializes without partitions.
-
-        Args:
-          connection: The connection to the topic.
-          consumer: The topic's consumer.
-          topic: The topic.
-          reading: What to read.
-          first: Where to begin partitions when they are first assigned.
-        """
+        """Initializes without partitions; `first` says where to begin those assigned first."""
         self.ledger = DeliveryLog()
         self.failure: Exception | None = None
         self._connection, self._consumer = connection, consumer
@@ -177,12 +148,7 @@ class Partitions:
             self._consumer.seek(place)
 
     def before_the_end(self, partitions: Numbers, places: Numbers) -> Numbers | None:
-        """Records which messages arrived; returns the rows before the ends, or None for all.
-
-        Args:
-          partitions: The partition of each message; shape [n].
-          places: The offset of each message; shape [n].
-        """
+        """Records which messages arrived; returns the rows before the ends, or None for all."""
         if not self._ends:
             return None
         ends = np.array([self._ends.get(one, 0) for one in partitions.tolist()], np.int64)
@@ -201,12 +167,7 @@ class Partitions:
         return offsets.lost(self._topic, partition, at, low, high)
 
     def commit(self, *, wait: bool, only: set[int] | None = None) -> None:
-        """Commits what was consumed. A failure only logs a warning: the commit is repeated later.
-
-        Args:
-          wait: Whether to wait for the commit.
-          only: Commits these partitions only; None for all.
-        """
+        """Commits what was consumed of some partitions; None for all. Failures are only logged."""
         if self._reading.group is None:
             return
         if wait:
@@ -215,13 +176,17 @@ class Partitions:
         if not found:
             return
         try:
-            self._consumer.commit(offsets=self._places(found), asynchronous=not wait)
+            places = self._places(found)
+            if wait:
+                self._consumer.commit(offsets=places, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=places, asynchronous=True)
             self.ledger.committed(found)
         except kafka().KafkaException as error:
             said = self._connection.redact(error)
             _log.warning("offsets were not committed, and may be read again: %s", said)
 
-    def _assigned(self, consumer: Any, places: Sequence[Any]) -> None:
+    def _assigned(self, consumer: "Consumer", places: Sequence["TopicPartition"]) -> None:
         """Handles partitions assigned by the group."""
         try:
             known = {
@@ -235,23 +200,21 @@ class Partitions:
         except Exception as error:
             self.failure = error
 
-    def _revoked(self, consumer: Any, places: Sequence[Any]) -> None:
+    def _revoked(self, consumer: "Consumer", places: Sequence["TopicPartition"]) -> None:
         """Commits partitions before they move to other members, which continue from there."""
         self.commit(wait=True, only={one.partition for one in places})
         self._lost(consumer, places)
 
-    def _lost(self, _consumer: Any, places: Sequence[Any]) -> None:
+    def _lost(self, _consumer: "Consumer", places: Sequence["TopicPartition"]) -> None:
         """Handles partitions that have moved to other members without waiting for this one."""
         gone = {one.partition for one in places}
         self.ledger.revoke(gone)
         self._unfinished -= gone
 
-    def _begun(self, places: Sequence[Any], committed: Mapping[int, int]) -> list[Any]:
+    def _begun(
+        self, places: Sequence["TopicPartition"], committed: Mapping[int, int]
+    ) -> list["TopicPartition"]:
         """Returns partitions with the offsets where they begin.
-
-        Args:
-          places: The partitions.
-          committed: The group's committed offsets.
 
         Raises:
           LostMessagesError: Messages to be read are gone.
@@ -292,6 +255,6 @@ class Partitions:
         _log.warning("%s", error)
         return min(max(low, offset), high)
 
-    def _places(self, found: Mapping[int, int]) -> list[Any]:
+    def _places(self, found: Mapping[int, int]) -> list["TopicPartition"]:
         place = kafka().TopicPartition
         return [place(self._topic.name, partition, at) for partition, at in found.items()]

@@ -1,7 +1,6 @@
 """Decodes messages into columns, and reports those that cannot be decoded."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,21 +9,14 @@ from my_datasets.building.units import InvalidValue
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError
 from my_datasets.kafka.decode.payloads import Payload
-from my_datasets.kafka.decode.values import MessageValues
+from my_datasets.kafka.decode.values import Columns, MessageValues
 
 Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class UndecodableMessage:
-    """A message that cannot be decoded.
-
-    Attributes:
-      row: The message's index among those given.
-      feature: The feature it does not fit; empty if the whole message is at fault.
-      expected: What was declared.
-      found: What the message contains.
-    """
+    """A message that cannot be decoded: its index among those given, and why."""
 
     row: int
     feature: str
@@ -42,19 +34,14 @@ class Decoded:
       misfitting: The messages that cannot be decoded.
     """
 
-    columns: Any
+    columns: Columns
     rows: Rows
     misfitting: tuple[UndecodableMessage, ...] = ()
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """Decodes many messages at a time.
-
-    Attributes:
-      payload: Converts messages to records.
-      decoder: Decodes records.
-    """
+    """Decodes many messages at a time: converts them to records, and those to columns."""
 
     payload: Payload
     decoder: Decoder
@@ -78,16 +65,17 @@ class Decoding:
         return Decoded(columns, rows, tuple(misfitting))
 
     @property
-    def nothing(self) -> Any:
+    def nothing(self) -> Columns:
         """Empty columns of the same types as all others."""
         return self._decoded(MessageValues.of([]))
 
-    def _decoded(self, values: MessageValues) -> Any:
-        return self.decoder(self.payload.records(values))
+    def _decoded(self, values: MessageValues) -> Columns:
+        found: Columns = self.decoder(self.payload.records(values))
+        return found
 
     def _parts(
         self, values: MessageValues, first: int, misfitting: list[UndecodableMessage]
-    ) -> list[tuple[Any, Rows]]:
+    ) -> list[tuple[Columns, Rows]]:
         """Returns columns and their rows; halves a batch that cannot be decoded, and retries.
 
         The error does not reliably name the record at fault: if two records are inconsistent, it

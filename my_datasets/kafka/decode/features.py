@@ -5,17 +5,26 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import FeatureError, explain
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.read.prepared import find
+from my_datasets.kafka.decode.values import Leaves
 from my_datasets.metadata import features as schema
 from my_datasets.metadata.feature_classes import register_classes_of
 from my_datasets.metadata.features import Leaf
 
+if TYPE_CHECKING:
+    from tensorflow_datasets.core.features.feature import FeatureConnector
+
 _FILE = "features.json"
+
+# Features; or a prepared dataset, or a directory with a `features.json`, that declares them.
+Features: TypeAlias = (
+    "FeatureConnector | Mapping[str, FeatureConnector] | str | os.PathLike[str] | DatasetReference"
+)
 
 
 @dataclass(frozen=True)
@@ -29,12 +38,12 @@ class DecodedFeatures:
       directory: The directory of that file.
     """
 
-    tree: Any
-    supervised: tuple[Any, Any] | None
-    connector: Any = None
+    tree: Leaves
+    supervised: tuple[Leaves, Leaves] | None
+    connector: "FeatureConnector | None" = None
     directory: Path | None = None
 
-    def loaded(self) -> Any:
+    def loaded(self) -> "FeatureConnector":
         """Returns the TFDS feature; this imports TFDS."""
         if self.connector is not None:
             return self.connector
@@ -42,7 +51,9 @@ class DecodedFeatures:
 
         return features_from_directory(str(self.directory))
 
-    def chosen(self, as_supervised: bool | tuple[str, str], columns: Sequence[str] | None) -> Any:
+    def chosen(
+        self, as_supervised: bool | tuple[str, str], columns: Sequence[str] | None
+    ) -> Leaves:
         """Returns the selected leaves, in the structure of the result.
 
         Args:
@@ -56,7 +67,7 @@ class DecodedFeatures:
             if self.supervised is None:
                 raise FeatureError(
                     explain(
-                        "These features do not say which is the input and which the target.",
+                        "These features do not declare an input and a target.",
                         fix="name them: as_supervised=('image', 'label')",
                     )
                 )
@@ -64,21 +75,24 @@ class DecodedFeatures:
         wanted = as_supervised or columns
         if not wanted:
             return self.tree
-        missing = [name for name in wanted if name not in self.tree]
-        if missing or not isinstance(self.tree, Mapping):
+        tree = self.tree if isinstance(self.tree, Mapping) else {}
+        missing = [name for name in wanted if name not in tree]
+        if missing:
             raise FeatureError(
                 explain(
-                    f"There is no feature {', '.join(map(repr, missing or wanted))}.",
-                    f"The features: {', '.join(self.tree) if missing else 'one, without a name'}",
+                    f"There is no feature {', '.join(map(repr, missing))}.",
+                    f"The features: {', '.join(tree) or 'one, without a name'}",
                     fix="choose among those",
                 )
             )
         if as_supervised:
-            return tuple(self.tree[name] for name in as_supervised)
-        return {name: self.tree[name] for name in wanted}
+            return tuple(tree[name] for name in as_supervised)
+        return {name: tree[name] for name in wanted}
 
 
-def described(features: Any, data_dir: str | os.PathLike[str] | None = None) -> DecodedFeatures:
+def described(
+    features: Features, data_dir: str | os.PathLike[str] | None = None
+) -> DecodedFeatures:
     """Returns a description of the given features.
 
     Args:
@@ -117,12 +131,8 @@ def described(features: Any, data_dir: str | os.PathLike[str] | None = None) -> 
         return DecodedFeatures(schema.read_tree(Path(directory)), None, features)
 
 
-def check_shapes(tree: Any, image_size: tuple[int, int] | None) -> None:
+def check_shapes(tree: Leaves, image_size: tuple[int, int] | None) -> None:
     """Checks that the values of each feature can be batched in tensors.
-
-    Args:
-      tree: The leaves to decode.
-      image_size: The size to which images are resized; None if they are not.
 
     Raises:
       FeatureError: The values of a feature have different shapes.
@@ -131,10 +141,9 @@ def check_shapes(tree: Any, image_size: tuple[int, int] | None) -> None:
         if _differs(leaf, image_size):
             raise FeatureError(
                 explain(
-                    f"The feature {leaf.name!r} has values of different shapes, which no tensor "
-                    "holds.",
+                    f"The feature {leaf.name!r} has values of different shapes.",
                     fix="give image_size=(height, width), leave it out with columns=[...], or "
-                    "take as_numpy=True",
+                    "use as_numpy=True",
                 )
             )
 

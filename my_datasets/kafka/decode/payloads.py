@@ -7,15 +7,17 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from my_datasets.building.units import InvalidValue
+from my_datasets.core import value_types
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import InvalidOptionError, explain
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.kafka.decode.values import MessageValues
+from my_datasets.kafka.decode.values import Leaves, MessageValues
 from my_datasets.metadata.features import Leaf
 from my_datasets.records import tfrecord
 from my_datasets.records.random_access import RecordBatch
@@ -27,6 +29,10 @@ _MAGIC = 0
 _HEADER = 5
 # Key of the only schema, for messages that do not begin with a schema's ID.
 _ONLY = -1
+
+# An Avro schema, parsed or as JSON text; or several, by their IDs in a schema registry.
+_OneSchema: TypeAlias = str | bytes | list[value_types.Json] | Mapping[str, value_types.Json]
+AvroSchema: TypeAlias = _OneSchema | Mapping[int, _OneSchema]
 
 
 class Payload(Protocol):
@@ -43,10 +49,10 @@ class Payload(Protocol):
 class RecordEncoder(Protocol):
     """Converts examples to records: `my_datasets.builders.encode.encoder.ExampleEncoder`."""
 
-    def rows(self, examples: Sequence[Any]) -> Any:
+    def rows(self, examples: Sequence[object]) -> Sequence[bytes]:
         """Returns a framed record for each example; may raise any exception if one does not fit."""
 
-    def row(self, item: Any) -> Any:
+    def row(self, item: object) -> Sequence[bytes]:
         """Returns one example's framed record; raises `Misfit` if it does not fit."""
 
 
@@ -61,7 +67,7 @@ class ExamplePayloads:
 class PayloadParser(Protocol):
     """Parses a message into an example, in the form that `_generate_examples` yields."""
 
-    def example(self, value: bytes) -> Any:
+    def example(self, value: bytes) -> object:
         """Returns a message's example.
 
         Raises:
@@ -71,12 +77,7 @@ class PayloadParser(Protocol):
 
 @dataclass(frozen=True)
 class Objects:
-    """Messages with an example in another format.
-
-    Attributes:
-      parser: Parses messages into examples.
-      encoder: Converts examples to records.
-    """
+    """Messages in another format: the parser reads examples, and the encoder converts them."""
 
     parser: PayloadParser
     encoder: RecordEncoder
@@ -100,15 +101,11 @@ class Objects:
 
 @dataclass(frozen=True)
 class Json:
-    """Messages in JSON: an object with a member for each feature; images in base64.
+    """Messages in JSON: an object with a member for each feature; images in base64."""
 
-    Attributes:
-      tree: The leaves of an example, nested like it.
-    """
+    tree: Leaves
 
-    tree: Any
-
-    def example(self, value: bytes) -> Any:
+    def example(self, value: bytes) -> object:
         """Returns a message's example."""
         try:
             found = json.loads(value)
@@ -121,15 +118,12 @@ class Json:
 class Avro:
     """Messages in Avro: a record with a field for each feature.
 
-    Attributes:
-      tree: The leaves of an example, nested like it.
-      schema: The schema the messages were written with; or those of a schema registry, by the IDs
-        that the messages then begin with.
+    With several schemas, messages begin with the ID of theirs.
     """
 
-    tree: Any
-    schema: Any
-    _parsed: dict[int, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    tree: Leaves
+    schema: AvroSchema
+    _parsed: dict[int, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Parses the schema.
@@ -139,10 +133,11 @@ class Avro:
           MissingDependencyError: fastavro is not installed.
         """
         avro = _avro()
-        of_registry = isinstance(self.schema, Mapping) and all(
-            isinstance(number, int) for number in self.schema
-        )
-        given = dict(self.schema) if of_registry and self.schema else {_ONLY: self.schema}
+        given: dict[int, object] = {_ONLY: self.schema}
+        if isinstance(self.schema, Mapping) and self.schema:
+            numbered = {key: one for key, one in self.schema.items() if isinstance(key, int)}
+            if len(numbered) == len(self.schema):
+                given = dict[int, object](numbered)
         try:
             for number, one in given.items():
                 read = json.loads(one) if isinstance(one, (str, bytes)) else one
@@ -150,12 +145,12 @@ class Avro:
         except Exception as error:
             raise InvalidOptionError(
                 explain(
-                    f"This is no Avro schema: {type(error).__name__}: {error}",
+                    f"The Avro schema is invalid: {type(error).__name__}: {error}",
                     fix="give the schema that the messages were written with, as a dict or JSON",
                 )
             ) from error
 
-    def example(self, value: bytes) -> Any:
+    def example(self, value: bytes) -> object:
         """Returns a message's example."""
         file = io.BytesIO(value)
         schema = self._parsed.get(_ONLY) or self._numbered(file.read(_HEADER))
@@ -167,10 +162,10 @@ class Avro:
             ) from error
         left = len(value) - file.tell()
         if left:
-            raise InvalidValue("", "Avro of the schema", f"{left} more bytes behind it")
+            raise InvalidValue("", "Avro of the schema", f"{left} more bytes after it")
         return _fitted(self.tree, found)
 
-    def _numbered(self, header: bytes) -> Any:
+    def _numbered(self, header: bytes) -> object:
         if len(header) < _HEADER or header[0] != _MAGIC:
             raise InvalidValue("", "Avro with the number of a schema", repr(header))
         number = int.from_bytes(header[1:], "big")
@@ -180,7 +175,7 @@ class Avro:
 
 
 @functools.cache
-def _avro() -> Any:
+def _avro() -> ModuleType:
     try:
         import fastavro
     except ModuleNotFoundError as error:
@@ -188,13 +183,8 @@ def _avro() -> Any:
     return fastavro
 
 
-def _fitted(tree: Any, value: Any, path: str = "") -> Any:
+def _fitted(tree: Leaves, value: object, path: str = "") -> object:
     """Returns a value in the encoder's form, without texts that it would open as file paths.
-
-    Args:
-      tree: The leaves.
-      value: The value, nested like the leaves, or a list where leaves are in sequences.
-      path: The feature's name.
 
     Raises:
       Misfit: The value has another structure or type.
@@ -209,19 +199,19 @@ def _fitted(tree: Any, value: Any, path: str = "") -> Any:
             raise InvalidValue(path, f"a value for {missing[0]!r}", "none")
         prefix = f"{path}/" if path else ""
         return {name: _fitted(node, value[name], f"{prefix}{name}") for name, node in tree.items()}
-    leaf: Leaf = tree
-    if leaf.form == "image":
-        return _image(leaf, value)
-    if leaf.form == "number" and leaf.labels is None:
-        _refuse_texts(leaf, value)
+    if isinstance(tree, Leaf):
+        if tree.form == "image":
+            return _image(tree, value)
+        if tree.form == "number" and tree.labels is None:
+            _refuse_texts(tree, value)
     return value
 
 
-def _in_sequence(tree: Any) -> bool:
+def _in_sequence(tree: Leaves) -> bool:
     return any(leaf.sequence for leaf in pytree.columns_of(tree))
 
 
-def _image(leaf: Leaf, value: Any) -> Any:
+def _image(leaf: Leaf, value: object) -> object:
     if isinstance(value, list) and leaf.sequence:
         return [_image(leaf, one) for one in value]
     if isinstance(value, bytes):
@@ -239,7 +229,7 @@ def _image(leaf: Leaf, value: Any) -> Any:
     raise InvalidValue(leaf.name, "an image", _shown(value))
 
 
-def _refuse_texts(leaf: Leaf, value: Any) -> None:
+def _refuse_texts(leaf: Leaf, value: object) -> None:
     if isinstance(value, list):
         for one in value:
             _refuse_texts(leaf, one)
@@ -247,6 +237,6 @@ def _refuse_texts(leaf: Leaf, value: Any) -> None:
         raise InvalidValue(leaf.name, f"numbers of {leaf.dtype}", _shown(value))
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -7,7 +7,6 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from my_datasets.errors import ExampleError, InvalidOptionError, QuarantineError, explain
 from my_datasets.storage import addresses
@@ -20,17 +19,7 @@ _MOST_KEPT = 64 << 10
 
 @dataclass(frozen=True)
 class Poison:
-    """A message that cannot be decoded.
-
-    Attributes:
-      topic: The topic's name.
-      partition: The partition's number.
-      offset: The message's offset in the partition.
-      feature: The feature it does not fit; empty if the whole message is at fault.
-      expected: What was declared.
-      found: What the message contains.
-      value: The message.
-    """
+    """A message that cannot be decoded; `feature` is empty if the whole message is at fault."""
 
     topic: str
     partition: int
@@ -56,13 +45,13 @@ class Poison:
             explain(
                 "A message cannot be decoded.",
                 *self.facts,
-                fix="correct features or payload; quarantine='FILE' sets such messages aside",
+                fix="correct features or payload; or keep such messages with quarantine='FILE'",
             )
         )
 
     def to_json(self) -> str:
         """Returns its line in the quarantine file."""
-        entry: dict[str, Any] = {
+        entry = {
             "topic": self.topic,
             "partition": self.partition,
             "offset": self.offset,
@@ -95,7 +84,7 @@ class Quarantine:
         if not 0 < limit <= 1:
             raise InvalidOptionError(
                 explain(
-                    f"max_quarantined={limit!r} is no part of the messages.",
+                    f"max_quarantined={limit!r} is not a fraction of the messages.",
                     fix="give a number above 0, up to 1",
                 )
             )
@@ -108,11 +97,7 @@ class Quarantine:
             self._append([])
 
     def add(self, found: Sequence[Poison], seen: int) -> None:
-        """Quarantines messages.
-
-        Args:
-          found: The messages.
-          seen: The number of messages so far, good and bad.
+        """Quarantines messages; `seen` is the number of messages so far, good and bad.
 
         Raises:
           ExampleError: There is no quarantine file.
@@ -156,6 +141,6 @@ class Quarantine:
             raise InvalidOptionError(
                 explain(
                     f"The quarantine file {self._path} cannot be written: {error.strerror}.",
-                    fix="name a file in a directory that is there and may be written",
+                    fix="name a file in a writable directory",
                 )
             ) from error

@@ -1,13 +1,21 @@
 """The values of messages, concatenated in one buffer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.value_types import Array
+from my_datasets.input_pipeline.decode.pytree import Ragged
+from my_datasets.metadata.features import Leaf
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.columns import PADDING, Bytes, Places
+
+# The columns of examples, and the leaves of features, nested like the features.
+Columns: TypeAlias = "Mapping[str, Columns] | tuple[Columns, ...] | Array | Ragged"
+Leaves: TypeAlias = "Mapping[str, Leaves] | tuple[Leaves, ...] | Leaf"
 
 
 @dataclass(frozen=True)

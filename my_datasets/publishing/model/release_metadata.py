@@ -1,11 +1,10 @@
-"""The metadata of a release: that they fit its record and each other, and which files are none."""
+"""The metadata of a release, checked against its record and for consistency."""
 
 import hashlib
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from my_datasets.errors import (
     CorruptReleaseError,
@@ -35,62 +34,56 @@ LABELS = ".labels.txt"
 
 
 def parse_metadata(wanted: Record, directory: Path, url: str) -> tuple[Declared, Content]:
-    """Returns what the metadata of a release say.
-
-    Args:
-      wanted: Its record.
-      directory: Where they are.
-      url: The store from which they came, for messages.
+    """Returns the metadata of a release; `url` is its store, for messages.
 
     Raises:
-      CorruptReleaseError: They do not fit the record.
+      CorruptReleaseError: They do not match the record or each other.
       UnregisteredFeatureError: They name a feature class that is neither TFDS's nor registered.
     """
-    config = f"/{wanted.config}" if wanted.config else ""
     try:
         declared = Declared.read(directory)
         read_features(directory)
         made = Manifest.read(directory)
         if made is None or made.content is None or made.content.digest != wanted.digest:
-            raise ValueError("the manifest is another one's")
-        if declared.name != f"{wanted.name}{config}:{wanted.version}":
-            raise ValueError(f"they are those of {declared.name:.100}")
+            raise ValueError("the manifest is missing or has another digest")
+        if declared.name != wanted.full_name:
+            raise ValueError(f"dataset_info.json describes {declared.name:.100}")
         names = shards_of(declared)
         files = {one.name: (one.bytes, one.sha256) for one in wanted.files}
         missing = sorted(names - {*files})
         if missing:
-            raise ValueError(f"not among the files: {missing[0]:.100}")
+            raise ValueError(f"the record lacks the shard {missing[0]:.100}")
         listed = [one for split in made.content.splits.values() for one in split.shards]
         other = [one.name for one in listed if files.get(one.name) != (one.bytes, one.sha256)]
         if other or {one.name for one in listed} != names:
             raise ValueError(f"the manifest lists other shards: {(*other, 'other names')[0]:.100}")
         if names & set(record.FIRST):
-            raise ValueError("metadata are no shards")
+            raise ValueError("a metadata file is declared as a shard")
     except UnregisteredFeatureError:
         raise
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         raise CorruptReleaseError(
             explain(
-                f"The metadata of {wanted.name}:{wanted.key} in {url} do not fit together.",
+                f"The metadata of {wanted.name}:{wanted.key} in {url} is inconsistent.",
                 f"Found: {problem_of(error)[:200]}",
-                fix="ask who publishes there to look at it; nothing of it is used here",
+                fix="ask the publisher to check it; this machine uses nothing of it",
             )
         ) from error
     return declared, made.content
 
 
 def is_metadata(one: ReleasedFile) -> bool:
-    """Returns whether a file says what the others are: it comes before them."""
+    """Returns whether a file describes the others, and so is downloaded first."""
     return one.name in record.FIRST or (one.name.endswith(LABELS) and one.bytes <= MOST_LABELS)
 
 
 def shards_of(declared: Declared) -> set[str]:
-    """Returns the names of the files that hold examples."""
+    """Returns the names of the files that contain examples."""
     return {one.name for some in declared.splits.values() for one in some}
 
 
 def read_with(wanted: Record, declared: Declared) -> list[ReleasedFile]:
-    """Returns the files that readers of a version need beside its shards: metadata and indexes."""
+    """Returns the files that readers need in addition to shards: metadata and indexes."""
     shards = shards_of(declared)
     return [
         one
@@ -99,20 +92,14 @@ def read_with(wanted: Record, declared: Declared) -> list[ReleasedFile]:
     ]
 
 
-# What is written anew.
+# The metadata files that are rewritten.
 REWRITTEN = (FILE_NAME, manifest.FILE_NAME)
 
 
 def only_splits(version_dir: Path, splits: Collection[str], content: Content) -> None:
-    """Writes the metadata of a version anew, for some of its splits.
+    """Rewrites the metadata of a version with the whole release's, for some of its splits.
 
-    It is a version of its own kind then, as one that was built with `--splits`: with another
-    digest, and an option in its manifest that says why.
-
-    Args:
-      version_dir: The directory; its metadata are those of the whole release.
-      splits: The splits that stay.
-      content: What is in the whole release.
+    Like a version built with `--splits`, it has another digest, and the option in its manifest.
     """
     path, info = version_dir / FILE_NAME, dataset_info(version_dir)
     info["splits"] = [one for one in info["splits"] if one["name"] in splits]
@@ -140,14 +127,8 @@ def only_splits(version_dir: Path, splits: Collection[str], content: Content) ->
     ).write(version_dir)
 
 
-def is_part_made_here(version_dir: Path, whole: Record, splits: Any) -> bool:
-    """Returns whether this machine wrote the metadata of some splits, and nobody changed them.
-
-    Args:
-      version_dir: The directory.
-      whole: The record of the release.
-      splits: The splits that the manifest says are there.
-    """
+def is_part_made_here(version_dir: Path, whole: Record, splits: object) -> bool:
+    """Returns whether this machine wrote the metadata of some splits, unchanged since."""
     verified = verified_files()
     return isinstance(splits, list | tuple) and all(
         verified.knows(version_dir / name, _written_for(whole, splits, name)) for name in REWRITTEN
@@ -155,12 +136,12 @@ def is_part_made_here(version_dir: Path, whole: Record, splits: Any) -> bool:
 
 
 def remember_part(version_dir: Path, whole: Record, splits: Sequence[str]) -> None:
-    """Notes that this machine wrote the metadata of some splits; see `is_part_made_here`."""
+    """Records that this machine wrote the metadata; see `is_part_made_here`."""
     for name in REWRITTEN:
         verified_files().remember(version_dir / name, _written_for(whole, splits, name))
 
 
 def _written_for(whole: Record, splits: Sequence[str], name: str) -> str:
-    """Returns what stands for the SHA-256 of a file that was written for some splits."""
+    """Returns the key that stands for the SHA-256 of a rewritten file."""
     text = json.dumps([whole.identity, list(splits), name])
     return hashlib.sha256(text.encode()).hexdigest()

@@ -1,63 +1,76 @@
-"""What this machine has seen of stores: so that an older state is not taken for the current one."""
+"""What this machine has seen of stores, to detect a store that was rolled back."""
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 import filelock
 
 from my_datasets.core.logs import get_logger
+from my_datasets.core.value_types import Json
 from my_datasets.errors import SignatureError, explain
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.publishing.model.signed_json import KeyChange, Trusts
+from my_datasets.storage.json_files import MalformedJsonError, convert_json
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.user_folders import state_folder
 
 _FACTS = "facts"
 _LOGGER = get_logger(__name__)
 
+# A parsed state file.
+_Known: TypeAlias = dict[str, Any]
+
 
 @dataclass(frozen=True)
 class SeenDocument:
-    """A document as it was seen last.
-
-    Attributes:
-      serial: Its serial; 0 if it was never seen.
-      sha256: That of its contents, in hexadecimal.
-    """
+    """The last seen state of a document; serial 0 if it was never seen."""
 
     serial: int = 0
     sha256: str = ""
 
 
+class Facts(TypedDict, total=False):
+    """What is known of a store.
+
+    Attributes:
+      id: The store's id.
+      requires_signatures: Whether it required signatures.
+      signed: The documents that had signatures.
+      key_changes: The SHA-256 of each change of its keys.
+      changes: Those changes.
+      revoked: The fingerprints of its revoked keys.
+    """
+
+    id: str
+    requires_signatures: bool
+    signed: list[str]
+    key_changes: list[str]
+    changes: list[dict[str, Json]]
+    revoked: list[str]
+
+
 class RollbackState:
-    """The highest serials seen, for each store and each of its documents."""
+    """The highest serial seen of each document of each store, and facts about the stores."""
 
     def __init__(self, directory: Path | None = None) -> None:
-        """Takes the directory in which it is kept."""
+        """Uses a directory; None for the user's state folder."""
         self._given = directory
 
     def seen(self, url: str, document: str) -> SeenDocument:
-        """Returns what was seen of a document. To be asked before the document is read."""
+        """Returns the last seen state of a document. Call it before reading the document."""
         return _seen(_read(self._path(url)), document)
 
-    def facts(self, url: str) -> dict[str, Any]:
-        """Returns what else is known of a store; see `note_facts`."""
+    def facts(self, url: str) -> Facts:
+        """Returns what is known of a store."""
         found = _read(self._path(url)).get(_FACTS)
-        return found if isinstance(found, dict) else {}
+        return cast(Facts, found) if isinstance(found, dict) else {}
 
-    def note_facts(self, url: str, **facts: Any) -> None:
-        """Remembers something of a store, whatever it says later.
-
-        Args:
-          url: The store's.
-          facts: `id`, its id; `requires_signatures`, whether it did; `signed`, the documents that
-            had signatures; `key_changes`, the SHA-256 of each change of its keys; `changes`, those
-            changes; `revoked`, the fingerprints of keys that were revoked.
-        """
+    def note_facts(self, url: str, **facts: Unpack[Facts]) -> None:
+        """Remembers facts about a store, whatever it says later."""
         path = self._path(url)
         known = self.facts(url)
         if {**known, **facts} == known:
@@ -65,21 +78,16 @@ class RollbackState:
         self._update(path, url, lambda whole: {_FACTS: {**whole.get(_FACTS, {}), **facts}})
 
     def keys_after_changes(self, url: str, keys: Trusts) -> Trusts:
-        """Returns whose signatures count in a store, as far as this machine has seen it.
-
-        Args:
-          url: The store's.
-          keys: Whose counted before any change.
-        """
+        """Returns the trusted keys after the changes that this machine has seen."""
         facts = self.facts(url)
         try:
-            changes = tuple(map(KeyChange.from_json, facts.get("changes", ())))
+            changes = convert_json(facts.get("changes", []), tuple[KeyChange, ...])
             return keys.after(changes, str(facts.get("id", "")))
         except MALFORMED:
             return keys
 
     def revoked(self) -> set[str]:
-        """Returns the fingerprints of all keys that any store's publishers revoked."""
+        """Returns the fingerprints of the keys revoked in any store."""
         found: set[str] = set()
         for path in sorted(self._directory.glob("*.json")):
             facts = _read(path).get(_FACTS)
@@ -88,20 +96,14 @@ class RollbackState:
         return found
 
     def path(self, url: str) -> Path:
-        """Returns the file in which it is kept what was seen of a store."""
+        """Returns the file with what was seen of a store."""
         return self._path(url)
 
     def note(self, url: str, document: str, before: SeenDocument, now: SeenDocument) -> None:
-        """Remembers a document.
-
-        Args:
-          url: The store's.
-          document: Which one.
-          before: What `seen` returned before it was read.
-          now: What it is.
+        """Remembers a document, given what `seen` returned before it was read.
 
         Raises:
-          SignatureError: It is older than what was seen, or another one of the same serial.
+          SignatureError: It is older than `before`, or differs and has the same serial.
         """
         path = self._path(url)
         if now == before:
@@ -109,14 +111,12 @@ class RollbackState:
         if now.serial <= before.serial:
             raise _replayed(url, document, now.serial, before.serial, path)
 
-        def newer(known: Mapping[str, Any]) -> dict[str, Any]:
+        def newer(known: _Known) -> _Known:
             return {document: asdict(now)} if _seen(known, document).serial < now.serial else {}
 
         self._update(path, url, newer)
 
-    def _update(
-        self, path: Path, url: str, update: Callable[[Mapping[str, Any]], dict[str, Any]]
-    ) -> None:
+    def _update(self, path: Path, url: str, update: Callable[[_Known], _Known]) -> None:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(f"{path}.lock"):
@@ -125,26 +125,26 @@ class RollbackState:
                     whole = {**known, "url": url, **changes}
                     write_whole(path, json.dumps(whole, indent=1, sort_keys=True).encode())
         except OSError as error:
-            # A home that cannot be written makes no store unreadable.
-            _LOGGER.warning("What was seen of %s is not remembered: %s", url, error)
+            # Stores stay readable when the home is not writable.
+            _LOGGER.warning("The state of %s could not be recorded: %s", url, error)
 
     @property
     def _directory(self) -> Path:
-        # Looked up late: a user without a home trusts nobody in particular, and needs none.
+        # Looked up late, because a user without a home and without trusted keys needs none.
         return self._given or state_folder("stores")
 
     def _path(self, url: str) -> Path:
         return self._directory / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
 
 
-def _seen(known: Mapping[str, Any], document: str) -> SeenDocument:
+def _seen(known: _Known, document: str) -> SeenDocument:
     try:
-        return SeenDocument(**known[document])
-    except (KeyError, TypeError):
+        return convert_json(known[document], SeenDocument)
+    except (KeyError, MalformedJsonError):
         return SeenDocument()
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> _Known:
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -155,10 +155,10 @@ def _read(path: Path) -> dict[str, Any]:
 def _replayed(url: str, document: str, serial: int, seen: int, path: Path) -> SignatureError:
     return SignatureError(
         explain(
-            f"{url} gives an older state of {document} than it did before.",
+            f"{url} returns an older state of {document} than before.",
             f"Expected: serial {seen} or higher, as seen on this machine",
-            f"Found: serial {serial}" + (", with other contents" if serial == seen else ""),
-            fix="ask who publishes there. If the store was put back on purpose, from a backup, "
+            f"Found: serial {serial}" + (", with different content" if serial == seen else ""),
+            fix="ask the publisher. If the store was restored from a backup on purpose, "
             f"delete {path}",
         )
     )

@@ -1,7 +1,6 @@
-"""Signatures of releases, by Ed25519 keys as OpenSSH has them.
+"""Signatures of releases, with OpenSSH's Ed25519 keys.
 
-What is signed has the form of OpenSSH's own signatures (PROTOCOL.sshsig), so `ssh-keygen -Y verify`
-finds the same as we do.
+Signatures have OpenSSH's format (PROTOCOL.sshsig), so `ssh-keygen -Y verify` verifies them too.
 """
 
 import base64
@@ -32,20 +31,20 @@ class Signer:
     """A private key."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
-        """Takes the key."""
+        """Wraps a key."""
         self._key = key
         self._fingerprint = _fingerprint(key.public_key())
 
     @classmethod
     def read(cls, path: Path, password: bytes | None = None) -> "Signer":
-        """Returns the key in a file: in OpenSSH's form, or PEM.
+        """Reads a key in OpenSSH's format or PEM.
 
         Args:
           path: The file, such as `~/.ssh/id_ed25519`.
-          password: If it is encrypted.
+          password: The password of an encrypted key.
 
         Raises:
-          SignatureError: It is no Ed25519 key, or is encrypted otherwise.
+          SignatureError: It is not an Ed25519 key, or the password is missing or wrong.
         """
         try:
             data = path.expanduser().read_bytes()
@@ -61,46 +60,46 @@ class Signer:
                 raise missing_dependency("cryptography", needed_for="encrypted keys") from error
             if "assword" in str(error) and not password:
                 raise _unreadable(path, "it is encrypted", code="encrypted") from error
-            raise _unreadable(path, "it is no such key, or the password is wrong") from error
+            raise _unreadable(path, "it is not a private key, or the password is wrong") from error
         if not isinstance(key, Ed25519PrivateKey):
-            raise _unreadable(path, f"it is a {type(key).__name__}")
+            raise _unreadable(path, f"it is of the type {type(key).__name__}")
         return cls(key)
 
     @property
     def fingerprint(self) -> str:
-        """Of the key, as `ssh-keygen -l` shows it."""
+        """The fingerprint, as `ssh-keygen -l` shows it."""
         return self._fingerprint
 
     @property
     def public(self) -> "TrustedKeys":
-        """What trusts this key only."""
+        """A set of trusted keys with this key only."""
         return TrustedKeys([self._key.public_key()])
 
     def sign(self, purpose: str, message: bytes) -> Signature:
-        """Returns the signature of a message, for one purpose only."""
+        """Signs a message for one purpose."""
         value = self._key.sign(_signed(purpose, message))
         return Signature(self._fingerprint, base64.b64encode(value).decode())
 
 
 class TrustedKeys:
-    """Public keys whose signatures count."""
+    """A set of trusted public keys."""
 
     def __init__(
         self, keys: Iterable[Ed25519PublicKey], revoked: frozenset[str] = frozenset()
     ) -> None:
-        """Takes the keys, and the fingerprints of those that counted before."""
+        """Takes the keys, and the fingerprints of revoked ones."""
         self._keys = {_fingerprint(key): key for key in keys}
         self.revoked = revoked
 
     @classmethod
     def read(cls, path: Path) -> "TrustedKeys":
-        """Returns the keys in a file: a line `ssh-ed25519 KEY COMMENT` for each.
+        """Reads a file with a line `ssh-ed25519 KEY COMMENT` per key.
 
-        That is the form of `~/.ssh/authorized_keys` and of `*.pub`; in that of OpenSSH's
-        `allowed_signers` a name comes first. Lines that begin with `#` are skipped.
+        This is the format of `~/.ssh/authorized_keys` and `*.pub`; a name may come first, as in
+        OpenSSH's `allowed_signers`. Lines that begin with `#` are skipped.
 
         Raises:
-          SignatureError: It cannot be read, or has another line.
+          SignatureError: It cannot be read, has no key, or has an invalid line.
         """
         try:
             lines = path.expanduser().read_text("utf-8").splitlines()
@@ -112,19 +111,15 @@ class TrustedKeys:
             if line.strip() and not line.lstrip().startswith("#")
         ]
         if not keys:
-            raise _unreadable(path, "there is no key in it")
+            raise _unreadable(path, "it has no key")
         return cls(keys)
 
     @classmethod
     def of(cls, lines: Iterable[str], place: str) -> "TrustedKeys":
-        """Returns the keys in lines `ssh-ed25519 KEY COMMENT`.
-
-        Args:
-          lines: The lines.
-          place: Where they are, for messages.
+        """Parses lines `ssh-ed25519 KEY COMMENT`; `place` says where they are, for messages.
 
         Raises:
-          SignatureError: A line is no such key.
+          SignatureError: A line is invalid.
         """
         return cls(_public(line, place) for line in lines)
 
@@ -134,19 +129,15 @@ class TrustedKeys:
         return [_line(key) for _, key in sorted(self._keys.items())]
 
     def without(self, fingerprints: Iterable[str]) -> "TrustedKeys":
-        """Returns these keys, without some."""
+        """Returns these keys without some."""
         left_out = set(fingerprints)
         return TrustedKeys(key for name, key in self._keys.items() if name not in left_out)
 
     def after(self, changes: tuple[KeyChange, ...], store: str) -> "TrustedKeys":
-        """Returns whose signatures count after changes of a store's keys.
+        """Returns the trusted keys after changes of a store's keys, oldest first.
 
-        A change counts if a key signed it that counted just before. A key that was revoked never
-        counts again.
-
-        Args:
-          changes: The changes, oldest first.
-          store: The store's id.
+        A change counts if a key signed it that was trusted just before. A revoked key is never
+        trusted again.
         """
         keys, revoked = dict(self._keys), set[str]()
         for number, one in enumerate(changes):
@@ -167,22 +158,16 @@ class TrustedKeys:
 
     @property
     def fingerprints(self) -> list[str]:
-        """Those of the keys, as `ssh-keygen -l` shows them."""
+        """The fingerprints of the keys, sorted."""
         return sorted(self._keys)
 
     def check(
         self, purpose: str, message: bytes, signatures: tuple[Signature, ...], what: str
     ) -> str:
-        """Returns the fingerprint of a trusted key that signed a message.
-
-        Args:
-          purpose: What for; a signature counts for one purpose only.
-          message: What was signed.
-          signatures: Some, of which one must be right.
-          what: What this is about, for messages.
+        """Returns the fingerprint of a trusted key that signed a message for a purpose.
 
         Raises:
-          SignatureError: None of them is right, and of a key that is trusted.
+          SignatureError: None did; the message names `what` was signed.
         """
         for one in signatures:
             key = self._keys.get(one.key)
@@ -196,13 +181,13 @@ class TrustedKeys:
         is_known = any(one.key in self._keys for one in signatures)
         raise SignatureError(
             explain(
-                f"{what} was altered: its signature is wrong."
+                f"{what} has an invalid signature: it was altered."
                 if is_known
-                else f"{what} is not signed by anybody who is trusted.",
-                f"Expected: a signature of {' or '.join(self.fingerprints)}",
+                else f"{what} is not signed by a trusted key.",
+                f"Expected: a signature by {' or '.join(self.fingerprints)}",
                 f"Found: signed by {by}",
-                fix="ask who publishes there; a new publisher's key goes into the file of trusted "
-                "keys, after you have compared its fingerprint with them",
+                fix="ask the publisher; add a new publisher's key to the file of trusted keys "
+                "after comparing its fingerprint with them",
             )
         )
 
@@ -217,9 +202,9 @@ def _public(line: str, place: str) -> Ed25519PublicKey:
             return key
     raise SignatureError(
         explain(
-            f"{place} is no Ed25519 key of OpenSSH's form.",
+            f"{place} is not an Ed25519 key in OpenSSH's format.",
             f"Expected: {_KIND} KEY COMMENT",
-            fix="ssh-keygen -t ed25519 makes a pair; the line is in its .pub file",
+            fix="make a pair with ssh-keygen -t ed25519, and use the line in its .pub file",
         )
     )
 
@@ -235,7 +220,7 @@ def _fingerprint(key: Ed25519PublicKey) -> str:
 
 
 def _signed(purpose: str, message: bytes) -> bytes:
-    """Returns what the key signs (openssh, PROTOCOL.sshsig, section 3)."""
+    """Returns the bytes that the key signs (OpenSSH, PROTOCOL.sshsig, section 3)."""
     fields = (purpose.encode(), b"", _HASH.encode(), hashlib.sha512(message).digest())
     return b"SSHSIG" + b"".join(len(one).to_bytes(4, "big") + one for one in fields)
 
@@ -244,6 +229,6 @@ def _unreadable(path: Path, found: str, code: str = "") -> SignatureError:
     return SignatureError(
         f"{path} cannot be used as a key.",
         f"Found: {found}",
-        fix="ssh-keygen -t ed25519 makes a pair of keys: one to sign with, and a .pub to trust",
+        fix="make a pair of keys with ssh-keygen -t ed25519: one to sign with, a .pub to trust",
         code=code,
     )

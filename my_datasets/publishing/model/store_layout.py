@@ -1,17 +1,18 @@
-"""Where things are in a store.
+"""The layout of a store.
 
-Releases lie as TFDS looks for them, `NAME/[CONFIG/]VERSION/FILE`. All else is in one folder, whose
-name can be no dataset's.
+Releases are where TFDS looks for them, `NAME/[CONFIG/]VERSION/FILE`. Everything else is in one
+folder, whose name is not a valid dataset name.
 """
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from my_datasets.core.reference import DatasetReference
+from my_datasets.core.value_types import Json
 from my_datasets.metadata.layout import DEFAULT_CONFIG
-from my_datasets.publishing.model.index import number, text, time_of
+from my_datasets.publishing.model.index import Number, check_time
 from my_datasets.publishing.model.signed_json import KeyChange
+from my_datasets.storage.json_files import convert_json
 from my_datasets.storage.store import MARK
 
 _OURS = "my-datasets"
@@ -20,7 +21,7 @@ UPLOADS = f"{_OURS}/uploads"
 
 
 def index_of(dataset: str) -> str:
-    """Returns where the index of a dataset is."""
+    """Returns the path of a dataset's index."""
     return f"{_OURS}/index/{dataset}.json"
 
 
@@ -30,16 +31,16 @@ def release_of(dataset: str, key: str) -> str:
 
 
 def upload_of(dataset: str, key: str, record: str) -> str:
-    """Returns the folder in which a release lies before it is placed.
+    """Returns the folder to which a release is uploaded before it is placed.
 
-    Other bytes have another record, and so another folder: publishers do not meet there. The same
-    bytes have the same, so that what was uploaded is not uploaded again.
+    It depends on the bytes: publishers of different bytes do not interfere, and the same bytes are
+    not uploaded twice.
     """
     return f"{UPLOADS}/{dataset}/{key.replace('/', '-')}/{record}"
 
 
 def default_config_of(dataset: str) -> str:
-    """Returns where TFDS looks for the config that is meant if none is named."""
+    """Returns the path where TFDS looks for the default config."""
     return f"{dataset}/{DEFAULT_CONFIG}"
 
 
@@ -50,58 +51,47 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class Settings:
-    """What holds for all of a store.
+    """The settings of a store.
 
     Attributes:
-      store: What tells it from others, whatever its address is.
-      serial: Raised by each change.
-      requires_signatures: Whether all must be signed.
+      store: The store's id, independent of its address.
+      serial: Incremented by each change.
+      requires_signatures: Whether everything must be signed.
       datasets: The names of the datasets that have an index.
-      names_store: Whether every index names the store, so that one that does not is another's.
-      valid_seconds: For how long signatures of the store's documents count; 0 for ever.
-      expires: Until when those of this document count, in ISO 8601; empty if for ever.
-      key_changes: Which keys were added and revoked, oldest first.
+      names_store: Whether every index names its store; one that does not belongs to another store.
+      valid_seconds: How long signatures of the store's documents are valid; 0 for ever.
+      expires: When the signatures of this document expire, in ISO 8601; empty for never.
+      key_changes: The added and revoked keys, oldest first.
     """
 
     store: str
-    serial: int = 0
+    serial: Number = 0
     requires_signatures: bool = False
     datasets: tuple[str, ...] = ()
     names_store: bool = False
-    valid_seconds: int = 0
+    valid_seconds: Number = 0
     expires: str = ""
     key_changes: tuple[KeyChange, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns it as it is stored, without signatures."""
-        return {
-            "format": _FORMAT,
-            "store": self.store,
-            "serial": self.serial,
-            "requires_signatures": self.requires_signatures,
-            "datasets": list(self.datasets),
-            "names_store": self.names_store,
-            "valid_seconds": self.valid_seconds,
-            "expires": self.expires,
-            "key_changes": [asdict(one) for one in self.key_changes],
-        }
+    def to_json(self) -> dict[str, Json]:
+        """Returns the stored form, without signatures."""
+        return {"format": _FORMAT, **asdict(self)}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Settings":
-        """Returns what `to_json` wrote.
+    def from_json(cls, value: Mapping[str, Json]) -> "Settings":
+        """Converts what `to_json` returned.
 
         Raises:
-          ValueError, TypeError, KeyError, AttributeError: It is something else.
+          ValueError, TypeError, KeyError: It is malformed.
         """
-        if value["format"] != _FORMAT or not isinstance(value["requires_signatures"], bool):
-            raise ValueError(f"a store of format {value['format']}")
-        names = [DatasetReference.parse(name) for name in value["datasets"]]
-        if any(str(one) != one.name or len(one.name) > _LONGEST_NAME for one in names):
-            raise ValueError("no name of a dataset")
-        return cls(
-            text(value["store"]), number(value["serial"]),
-            value["requires_signatures"], tuple(one.name for one in names),
-            value.get("names_store", False) is True, number(value.get("valid_seconds", 0)),
-            time_of(value.get("expires", "")),
-            tuple(map(KeyChange.from_json, value.get("key_changes", ()))),
-        )  # fmt: skip
+        if value["format"] != _FORMAT:
+            raise ValueError(f"settings of format {value['format']!r:.80}")
+        # Old releases of this package wrote no others.
+        if missing := {"serial", "requires_signatures", "datasets"} - {*value}:
+            raise ValueError(f"settings without {', '.join(sorted(missing))}")
+        found = convert_json(value, cls)
+        for name in found.datasets:
+            if DatasetReference.parse(name).name != name or len(name) > _LONGEST_NAME:
+                raise ValueError(f"not the name of a dataset: {name!r:.80}")
+        check_time(found.expires)
+        return found

@@ -1,14 +1,14 @@
-"""Whose signatures count for a store, and who signed a version that was pulled.
+"""Which keys are trusted for a store, and who signed a pulled version.
 
-Trusted keys are named once: in the project's lock, or in the user's `settings.toml`:
+Trusted keys are configured once: in the project's lock, or in the user's `settings.toml`:
 
     [[trusted_keys]]
     key = "ssh-ed25519 AAAA... alice@example.org"
-    store = "gs://our-bucket/datasets"  # left out: every store
-    store_id = "6f1c..."                # left out: whatever store is there
+    store = "gs://our-bucket/datasets"  # optional: applies to every store if left out
+    store_id = "6f1c..."                # optional: any store at that address if left out
 
-A lock that names keys for a store comes before the settings; entries that name the store come
-before those for every store.
+A lock with keys for a store overrides the settings; entries for the store override those for every
+store.
 """
 
 import contextlib
@@ -36,19 +36,19 @@ from my_datasets.metadata.file_hashes import other_files
 from my_datasets.metadata.manifest import FILE_NAME as MANIFEST
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.model import record
-from my_datasets.publishing.model.index import Release, claim, text
+from my_datasets.publishing.model.index import Release, claim
 from my_datasets.publishing.model.record import Record, ReleasedFile
 from my_datasets.publishing.model.release_metadata import REWRITTEN, is_part_made_here
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Signature, Trusts
 from my_datasets.resolving.lock import Lock, TrustedKey, trusted_key
-from my_datasets.storage.json_files import read_json
+from my_datasets.storage.json_files import convert_json, read_json
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.regular_files import read_regular, sha256_of, write_whole
 from my_datasets.storage.store import Store
 from my_datasets.storage.user_folders import settings_folder
 
-# What the signatures of a release are made for.
+# Purpose of the signatures of a release.
 RELEASE_PURPOSE = "my-datasets-release"
 SETTINGS = "settings.toml"
 _ANEW = "pull the release again"
@@ -58,29 +58,18 @@ _NOT_OF_THE_RELEASE = frozenset({record.FILE_NAME, record.SIGNATURES, "quarantin
 
 @dataclass(frozen=True)
 class StoreTrust:
-    """Whose signatures count for a store.
-
-    Attributes:
-      keys: The keys.
-      store_ids: The ids that the store may have; empty for any.
-    """
+    """The trusted keys for a store, and the ids that the store may have; empty for any."""
 
     keys: Trusts
     store_ids: frozenset[str]
 
 
 def configured(url: str) -> StoreTrust | None:
-    """Returns whose signatures count for a store, as the lock or the user's settings say.
-
-    Args:
-      url: The store's address.
-
-    Returns:
-      None if neither names a key for it.
+    """Returns the keys that the lock or the user's settings trust for a store; None without any.
 
     Raises:
       LockError, InvalidOptionError: The lock or the settings cannot be read.
-      SignatureError: A key in them is none.
+      SignatureError: A key in them is invalid.
     """
     lock = Lock.find()
     if lock is not None and (found := _of_store(lock.trusted_keys, url, lock.path)):
@@ -96,7 +85,7 @@ def keys_for(store: str | os.PathLike[str] | Store) -> Trusts | None:
     """Returns the keys that are configured for a store; None if there are none.
 
     Raises:
-      StoreError: It is no address of a store.
+      StoreError: `store` is not the address of a store.
       LockError, InvalidOptionError, SignatureError: As `configured`.
     """
     found = configured(open_store(store).url)
@@ -113,7 +102,7 @@ def _of_store(entries: Iterable[TrustedKey], url: str, source: Path) -> StoreTru
     used = named or general
     if not used:
         return None
-    # Only here: nobody else needs what signatures need.
+    # Imported late: only signatures need `cryptography`.
     from my_datasets.publishing.model.signing import TrustedKeys
 
     keys = TrustedKeys.of([one.key for one in used], str(source))
@@ -121,7 +110,7 @@ def _of_store(entries: Iterable[TrustedKey], url: str, source: Path) -> StoreTru
 
 
 def _address(store: str, source: Path) -> str:
-    """Returns the address of a store; a relative directory is one beside the file that names it."""
+    """Returns the address of a store; relative directories are relative to the file."""
     if "://" in store:
         return store.rstrip("/")
     return os.path.abspath(source.absolute().parent / Path(store).expanduser())
@@ -138,20 +127,16 @@ def _in_settings(path: Path) -> list[TrustedKey]:
             explain(
                 f"{path} cannot be read.",
                 f"Found: {type(error).__name__}: {error}",
-                "Expected: [[trusted_keys]] with key, and store and store_id if need be",
+                "Expected: [[trusted_keys]] with key, and optionally store and store_id",
                 fix="correct it, or delete it",
             )
         ) from error
 
 
 def keep_signatures(version_dir: Path, wanted: Record, release: Release, url: str) -> None:
-    """Writes the signatures of a release beside its record, so that they can be checked offline.
+    """Writes the signatures of a release beside its record, to check them offline.
 
-    Args:
-      version_dir: Where the release is; if it has no record, or another, nothing is written.
-      wanted: Its record.
-      release: What the index says of it.
-      url: The address of its store, for people.
+    Writes nothing if the directory has no such record. `url` is the store's address, for display.
     """
     path = version_dir / record.SIGNATURES
     if not release.signatures or not wanted.read_from(version_dir):
@@ -160,7 +145,7 @@ def keep_signatures(version_dir: Path, wanted: Record, release: Release, url: st
         "format": _FORMAT, "store": url, "signatures": [asdict(one) for one in release.signatures]
     }  # fmt: skip
     data = (json.dumps(whole, indent=1, sort_keys=True) + "\n").encode("ascii")
-    # A directory that nobody may write to is as good without them.
+    # A read-only directory is usable without them.
     with contextlib.suppress(OSError):
         if path.is_file() and read_regular(path, len(data)) == data:
             return
@@ -170,12 +155,7 @@ def keep_signatures(version_dir: Path, wanted: Record, release: Release, url: st
 
 @dataclass(frozen=True)
 class SignatureCheck:
-    """What was found of who recorded a version.
-
-    Attributes:
-      signed_by: The fingerprint of the trusted key that signed it; None if there is an issue.
-      issues: What is wrong.
-    """
+    """The trusted key that signed a version, None if there are issues; and the issues."""
 
     signed_by: str | None
     issues: tuple[Issue, ...] = ()
@@ -184,17 +164,17 @@ class SignatureCheck:
 def check_signed(
     version_dir: Path, keys: Trusts, memory: RollbackState | None = None, url: str | None = None
 ) -> SignatureCheck:
-    """Checks offline that somebody trusted signed the release that a directory holds.
+    """Checks offline that a trusted key signed the release in a directory.
 
-    The directory must have the name, config and version that were signed. Its files are hashed;
-    shards that this machine has verified, and that did not change since, are not read again.
+    The directory must have the signed name, config and version. Its files are hashed, except
+    shards that this machine has verified and that have not changed since.
 
     Args:
-      version_dir: A version that was pulled.
-      keys: Whose signatures count, with those that they added in the store, as far as this machine
-        has seen that; keys that it knows to be revoked do not.
+      version_dir: A pulled version.
+      keys: The trusted keys. Keys that they added in the store are trusted, and revoked keys are
+        not, as far as this machine has seen the changes.
       memory: What this machine has seen of stores.
-      url: The address of the store; None for the one from which the version says that it came.
+      url: The address of the store; None for the one recorded in the version.
     """
     path = version_dir / record.FILE_NAME
     try:
@@ -203,9 +183,7 @@ def check_signed(
         said, signatures = _signatures(version_dir / record.SIGNATURES)
     except FileNotFoundError as error:
         name = Path(str(error.filename)).name
-        return SignatureCheck(
-            None, (_issue("not-signed", name, "There is no signed record here."),)
-        )
+        return SignatureCheck(None, (_issue("not-signed", name, "There is no signed record."),))
     except (CorruptReleaseError, OSError, *MALFORMED) as error:
         why = problem_of(error)
         return SignatureCheck(None, (_issue("not-signed", path.name, "It cannot be read.", why),))
@@ -219,7 +197,7 @@ def check_signed(
     except SignatureError as error:
         found = " ".join(error.facts)
         if len(valid) < len(signatures):
-            found += "; keys that were revoked do not count"
+            found += "; revoked keys are not trusted"
         issue = _issue("wrong-signature", record.SIGNATURES, error.problem, found)
         return SignatureCheck(None, (issue,))
     issues = (*_other_name(version_dir, mine), *_other_files(version_dir, mine))
@@ -229,17 +207,17 @@ def check_signed(
 def require_signed(
     version_dir: Path, keys: Trusts, memory: RollbackState | None = None, url: str | None = None
 ) -> None:
-    """Refuses a version that nobody trusted has signed; see `check_signed`.
+    """Checks that a trusted key signed a version; see `check_signed`.
 
     Raises:
-      SignatureError: It is none.
+      SignatureError: None did.
     """
     found = check_signed(version_dir, keys, memory, url)
     if found.issues:
         first = found.issues[0]
         raise SignatureError(
             explain(
-                f"{version_dir} is not known to be a release of somebody who is trusted.",
+                f"{version_dir} is not a release signed by a trusted key.",
                 f"{first.node}: {first.problem}",
                 f"Found: {first.found}" if first.found else "",
                 fix=first.fix,
@@ -248,27 +226,28 @@ def require_signed(
 
 
 def _signatures(path: Path) -> tuple[str, tuple[Signature, ...]]:
-    """Returns the store from which a version says that it came, and its signatures."""
+    """Returns the recorded store of a version, and its signatures."""
     whole = read_json(path)
     if whole["format"] != _FORMAT:
         raise ValueError(f"format {whole['format']}")
-    return text(whole["store"]), tuple(map(Signature.from_json, whole["signatures"]))
+    signatures = convert_json(whole["signatures"], tuple[Signature, ...])
+    return convert_json(whole["store"], str), signatures
 
 
 def _other_name(version_dir: Path, mine: Record) -> Iterator[Issue]:
-    """Yields whether a directory has another name, config or version than was signed."""
+    """Checks that the directory has the signed name, config and version."""
     signed = (mine.name, *mine.key.split("/"))
     found = version_dir.absolute().parts[-len(signed) :]
     if found != signed:
         yield _issue(
             "other-name", record.FILE_NAME,
-            "Another dataset or version was signed than the directory's name says.",
-            f"signed: {'/'.join(signed)}; in a directory {'/'.join(found)}",
+            "The signature is for another dataset or version than the directory.",
+            f"signed: {'/'.join(signed)}; directory: {'/'.join(found)}",
         )  # fmt: skip
 
 
 def _other_files(version_dir: Path, mine: Record) -> Iterator[Issue]:
-    """Yields which files are not those that the record names."""
+    """Compares the files with the record."""
     try:
         made = Manifest.read(version_dir)
         declared = Declared.read(version_dir)
@@ -279,11 +258,11 @@ def _other_files(version_dir: Path, mine: Record) -> Iterator[Issue]:
         return
     is_part = "splits" in made.options
     if is_part and not is_part_made_here(version_dir, mine, made.options["splits"]):
-        # Nobody signed them, and readers go by them.
+        # Readers rely on these files, and they are not signed.
         yield _issue(
             "not-signed", MANIFEST,
-            "The version says that it has some splits of a release; this machine did not make it.",
-            "dataset_info.json and the manifest, which nobody signed",
+            "The version has only some splits of a release, and was not written by this machine.",
+            "dataset_info.json and the manifest, which are not signed",
         )  # fmt: skip
         return
     shards = {one.name: one for some in made.content.splits.values() for one in some.shards}
@@ -291,24 +270,24 @@ def _other_files(version_dir: Path, mine: Record) -> Iterator[Issue]:
     for name, one in files.items():
         path, shard = version_dir / name, shards.get(name)
         if shard is not None and (shard.bytes, shard.sha256) != (one.bytes, one.sha256):
-            yield _issue("other-file", name, "The manifest has another hash than was signed.")
+            yield _issue("other-file", name, "The hash in the manifest is not the signed one.")
         elif shard is not None or (is_part and _may_differ(version_dir / name, declared)):
             continue
         elif not _is_same(path, one):
-            yield _issue("other-file", name, "The file is not the one that was signed.")
+            yield _issue("other-file", name, "The file is not the signed one.")
     known = {name: (one.bytes, one.sha256) for name, one in files.items() if name in shards}
     for name in other_files(version_dir, known, "what was signed"):
-        yield _issue("other-file", name, "The shard is not the one that was signed.")
+        yield _issue("other-file", name, "The shard is not the signed one.")
     for name in sorted(shards.keys() - files.keys()):
-        yield _issue("other-file", name, "The shard is not in the record that was signed.")
+        yield _issue("other-file", name, "The shard is not in the signed record.")
     for path in sorted(version_dir.iterdir()):
         is_known = path.name in files or path.name in _NOT_OF_THE_RELEASE
         if not is_known and not path.name.startswith("."):
-            yield _issue("extra-file", path.name, "The file is not in the record that was signed.")
+            yield _issue("extra-file", path.name, "The file is not in the signed record.")
 
 
 def _may_differ(path: Path, declared: Declared) -> bool:
-    """Returns whether a file of a part may differ from the release's, or be missing."""
+    """Returns whether a file may differ from the release or be missing, in a partial version."""
     is_of_shards = f".{declared.file_format}" in path.name or sidecars.kind_of(path.name)
     return path.name in REWRITTEN or (bool(is_of_shards) and not os.path.lexists(path))
 
