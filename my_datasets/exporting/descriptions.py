@@ -170,7 +170,7 @@ def describe(prepared: Prepared, directory: Path, files: Sequence[ExportedFile])
       directory: Where they are.
       files: The files.
     """
-    about = About.read(prepared.path)
+    about = About.read(prepared.metadata)
     bytes_of: dict[str, int] = {}
     for one in files:
         bytes_of[one.split] = bytes_of.get(one.split, 0) + one.bytes

@@ -27,8 +27,8 @@ from my_datasets.exporting.version_summary import require_own_metadata
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import FeatureMismatchError
 from my_datasets.input_pipeline.read.prepared import Prepared
-from my_datasets.metadata import features
 from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.storage import addresses, regular_files
 
@@ -160,7 +160,7 @@ def export(
     # Of a link the place it leads to, which may be on a larger disk.
     target = Path(os.path.realpath(addresses.local_path(directory, "The directory")))
     check_target(target, overwrite=overwrite)
-    require_own_metadata(prepared.path)
+    require_own_metadata(prepared.metadata)
     wanted = _chosen_splits(prepared, splits)
     columns = Columns(prepared.schema.tree, _binary(prepared, binary))
     files: list[ExportedFile] = []
@@ -293,16 +293,15 @@ def _binary(prepared: Prepared, named: Collection[str]) -> frozenset[str]:
                 fix="choose among those",
             )
         )
-    return frozenset(named) | _not_text(prepared.path, leaves)
+    return frozenset(named) | _not_text(prepared.metadata.manifest, leaves)
 
 
 def _bytes_of(tree: Any) -> frozenset[str]:
     return frozenset(leaf.name for leaf in pytree.columns_of(tree) if leaf.form == "bytes")
 
 
-def _not_text(version_dir: Path, leaves: frozenset[str]) -> frozenset[str]:
+def _not_text(manifest: Manifest | None, leaves: frozenset[str]) -> frozenset[str]:
     """Returns those of some features whose bytes are no text, as the manifest says."""
-    manifest = Manifest.read(version_dir)
     statistics: Mapping[str, Any] = manifest.statistics if manifest else {}
     return leaves & {
         name
@@ -324,8 +323,9 @@ def of_records(version_dir: Path, records: RecordBatch, most_bytes: int) -> byte
       FeatureError: A feature is of a kind that only TFDS reads, or a text is none.
       MisfitError: An example is not what its features declare.
     """
-    tree = features.read_tree(version_dir)
-    table = Columns(tree, _not_text(version_dir, _bytes_of(tree))).table(records)
+    metadata = VersionMetadata(version_dir)
+    tree = metadata.tree
+    table = Columns(tree, _not_text(metadata.manifest, _bytes_of(tree))).table(records)
     if table.nbytes > most_bytes:
         return None
     file = pa.BufferOutputStream()

@@ -24,6 +24,7 @@ from my_datasets.input_pipeline.plan.stages import (
     Stage,
 )
 from my_datasets.input_pipeline.read.opening import opened
+from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.read.source import IndexedExamples
 
 
@@ -84,6 +85,7 @@ def with_delivery(
     workers: int | None,
     ahead: int | None,
     budget: Budget,
+    versions: OpenedVersions,
 ) -> Plan:
     """Returns the plan with the stages that make batches of examples.
 
@@ -94,11 +96,12 @@ def with_delivery(
       workers: How many threads make them; None for as many as are worth it.
       ahead: How many pieces are held ready; None for two.
       budget: What all that is held may take.
+      versions: What this call has opened.
 
     Raises:
       InvalidOptionError: There is no batch, or the memory is too little.
     """
-    source, order = opened_for_inspection(stages)
+    source, order = opened_for_inspection(stages, versions)
     given = (Plan(tuple(stages)).get(Shard) or Shard(0, 1)).examples(order.size)
     if not order.size:
         raise InvalidOptionError(
@@ -134,12 +137,14 @@ def _of_a_window(stages: Sequence[Stage], order: EpochOrder) -> int | None:
     return max(1, order.size * order.window // len(order.runs))
 
 
-def opened_for_inspection(stages: Sequence[Stage]) -> tuple[IndexedExamples, EpochOrder]:
+def opened_for_inspection(
+    stages: Sequence[Stage], versions: OpenedVersions
+) -> tuple[IndexedExamples, EpochOrder]:
     """Opens what is only looked at: a plan that nobody uses yet leaves nothing behind.
 
     Returns the examples and their order; the errors are those of `opened`.
     """
-    return opened(Plan(_as_stored(stages)), warns=False)
+    return opened(Plan(_as_stored(stages)), versions, warns=False)
 
 
 def _as_stored(stages: Sequence[Stage]) -> tuple[Stage, ...]:

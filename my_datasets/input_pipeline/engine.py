@@ -14,6 +14,7 @@ from my_datasets.input_pipeline.order.state import Iterations, State
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Prefetch
 from my_datasets.input_pipeline.read.opening import opened
+from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.stopwatch import timed
 
 
@@ -26,7 +27,14 @@ class Engine:
       tree: The leaves of a batch, nested as its columns are.
     """
 
-    def __init__(self, plan: Plan, state: State | None = None, *, single: bool = False) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        state: State | None = None,
+        *,
+        single: bool = False,
+        versions: OpenedVersions | None = None,
+    ) -> None:
         """Opens the data of a plan.
 
         Args:
@@ -34,13 +42,14 @@ class Engine:
           state: Where to begin; None for the beginning. It may come from another number of hosts,
             or another batch size.
           single: Whether each batch is made for itself.
+          versions: What the caller has opened already; None for nothing.
 
         Raises:
           PlanError: The state belongs to other data or another order, or the data changed.
         """
         self.plan = plan
         version = ORDER_VERSION if state is None else state.order_version
-        self._source, order = opened(plan, version=version)
+        self._source, order = opened(plan, versions, version=version)
         self.batching = Batching.of(plan, order, state, single=single)
         self.tree = self._source.tree
 
@@ -167,10 +176,12 @@ class Batches:
       plan: The plan.
     """
 
-    def __init__(self, plan: Plan, state: State | None = None) -> None:
+    def __init__(
+        self, plan: Plan, state: State | None = None, versions: OpenedVersions | None = None
+    ) -> None:
         """Opens the data; the arguments are those of `Engine`."""
         self.plan = plan
-        self._engine = Engine(plan, state)
+        self._engine = Engine(plan, state, versions=versions)
         batching = self._engine.batching
         self._iterations = Iterations(batching.start, batching.epochs)
         self._begun_last: Position | None = None

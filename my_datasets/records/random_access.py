@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -97,7 +96,7 @@ class RecordReader:
     def __len__(self) -> int:
         return sum(end - begin for begin, end in self.ranges)
 
-    def __reduce__(self) -> tuple[type["RecordReader"], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[type["RecordReader"], tuple[object, ...]]:
         return type(self), (self.shards, self.ranges, self.fetch, self.most_open)
 
     def runs(self) -> list[tuple[Path, int]]:

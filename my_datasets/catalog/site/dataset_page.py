@@ -23,9 +23,9 @@ from my_datasets.catalog.templating import first_words, prose, web_address
 from my_datasets.errors import MyDatasetsError
 from my_datasets.exporting.version_summary import About
 from my_datasets.metadata.content import ShardContent
-from my_datasets.metadata.dataset_info import MALFORMED, Declared, dataset_info
+from my_datasets.metadata.dataset_info import MALFORMED, Declared
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.resolving.blocked import reason_in_metadata
+from my_datasets.metadata.version_metadata import VersionMetadata
 
 
 @dataclass(frozen=True)
@@ -168,10 +168,9 @@ def _card(
     where: CatalogContents, dataset: Dataset, shown: CatalogVersion, path: Path, comparing: VersionComparer | None, *,
     with_samples: bool,
 ) -> Card:  # fmt: skip
-    info = dataset_info(path)
-    about = replace(About.read(path), published=shown.published)
-    declared = Declared.read(path)
-    manifest = Manifest.read(path)
+    metadata = VersionMetadata(path)
+    info, declared, manifest = metadata.info, metadata.declared, metadata.manifest
+    about = replace(About.read(metadata), published=shown.published)
     splits = tuple(_splits(info, declared, manifest))
     filled = in_usual_order(one.name for one in splits if one.examples)
     taken = Samples()
@@ -192,7 +191,7 @@ def _card(
         tuple(_versions(dataset, info, comparing)),
         tuple(snippets(where, dataset, shown, filled[0] if filled else "train",
                        has_sizes=has_sizes, file_format=declared.file_format)),
-        manifest, reason_in_metadata(path) or "",
+        manifest, metadata.blocked_reason or "",
     )  # fmt: skip
 
 
@@ -242,12 +241,11 @@ def _version(
     digest, examples = "", 0
     try:
         if offered.path is not None:
-            own = dataset_info(offered.path)
-            notes = own.get("releaseNotes", {}).get(str(offered.version), "") or notes
-            declared = Declared.read(offered.path)
-            examples = sum(one.examples for some in declared.splits.values() for one in some)
-            manifest = Manifest.read(offered.path)
-            digest = manifest.content.digest if manifest and manifest.content else ""
+            own = VersionMetadata(offered.path)
+            notes = own.info.get("releaseNotes", {}).get(str(offered.version), "") or notes
+            examples = sum(one.examples for some in own.declared.splits.values() for one in some)
+            content = own.manifest.content if own.manifest else None
+            digest = content.digest if content else ""
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         lines = str(error).splitlines() or [""]
         notes = f"It cannot be read: {lines[0]}"

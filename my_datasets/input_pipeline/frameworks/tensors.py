@@ -17,6 +17,7 @@ from my_datasets.input_pipeline.order.batching import Piece
 from my_datasets.input_pipeline.order.permutation import uniform
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.transform.augment import Augmentation
 
 
@@ -96,7 +97,11 @@ class TensorForm:
 
 
 def opened_for_tensors(
-    plan: Plan, state: State | None, *, single: bool = False
+    plan: Plan,
+    state: State | None,
+    *,
+    single: bool = False,
+    versions: OpenedVersions | None = None,
 ) -> tuple[Engine, Any]:
     """Opens the engine of a plan, and loads the columns of one example for its form.
 
@@ -105,15 +110,17 @@ def opened_for_tensors(
       state: Where to begin; None for the beginning.
       single: Whether each batch must be a piece of its own; plans with ragged columns always do
         this.
+      versions: What the caller has opened already; None for nothing.
 
     Raises:
       PlanError: The state belongs to another plan, or the data changed.
     """
-    engine = Engine(plan, state, single=single)
+    versions = versions or OpenedVersions()
+    engine = Engine(plan, state, single=single, versions=versions)
     first = engine.load(Piece(engine.batching.start.epoch, 0, 1, 1))
     if not single and any(isinstance(one, Ragged) for one in pytree.columns_of(first)):
         # TensorFlow cannot split ragged columns into batches.
-        engine = Engine(plan, state, single=True)
+        engine = Engine(plan, state, single=True, versions=versions)
     return engine, first
 
 

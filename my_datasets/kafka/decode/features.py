@@ -14,6 +14,7 @@ from my_datasets.input_pipeline.read.prepared import find
 from my_datasets.metadata import features as schema
 from my_datasets.metadata.feature_classes import register_classes_of
 from my_datasets.metadata.features import Leaf
+from my_datasets.metadata.version_metadata import VersionMetadata
 
 _FILE = "features.json"
 
@@ -94,7 +95,8 @@ def described(features: Any, data_dir: str | os.PathLike[str] | None = None) -> 
         folder = None if isinstance(features, DatasetReference) else Path(features).expanduser()
         if folder is not None and (folder / _FILE).is_file():
             is_version = (folder / "dataset_info.json").is_file()
-            found = schema.read(folder) if is_version else schema.Schema(schema.read_tree(folder))
+            metadata = VersionMetadata(folder)
+            found = metadata.schema if is_version else schema.Schema(metadata.tree)
             return DecodedFeatures(found.tree, found.supervised, directory=folder)
         prepared = find(features, data_dir)
         return DecodedFeatures(
@@ -114,7 +116,7 @@ def described(features: Any, data_dir: str | os.PathLike[str] | None = None) -> 
     register_classes_of(features)
     with tempfile.TemporaryDirectory() as directory:
         features.save_config(directory)
-        return DecodedFeatures(schema.read_tree(Path(directory)), None, features)
+        return DecodedFeatures(VersionMetadata(Path(directory)).tree, None, features)
 
 
 def check_shapes(tree: Any, image_size: tuple[int, int] | None) -> None:

@@ -121,14 +121,15 @@ def _looked_up(text: str, data_dir: str | None) -> "Locked":
     """Returns what a reference means now: the highest prepared version."""
     from my_datasets.resolving.lock import Locked
     from my_datasets.resolving.request import Request
-    from my_datasets.resolving.resolve_prepared import directory_of
+    from my_datasets.resolving.resolve_prepared import resolve_request
 
-    return Locked.of(directory_of(Request.of(text, use_lock=False), data_dir, to_use=True))
+    request = Request.of(text, use_lock=False)
+    return Locked.of(resolve_request(request, data_dir, to_use=True).metadata)
 
 
 def _check(lock: "Lock", reference: DatasetReference, data_dir: str | None) -> None:
     from my_datasets.resolving.request import Request
-    from my_datasets.resolving.resolve_prepared import directory_of
+    from my_datasets.resolving.resolve_prepared import resolve_request
 
     if str(reference) not in lock.datasets:
         raise LockError(
@@ -137,4 +138,4 @@ def _check(lock: "Lock", reference: DatasetReference, data_dir: str | None) -> N
             )
         )
     request = Request(reference, lock)
-    request.check(directory_of(request, data_dir, to_use=True), has_shards=True)
+    resolve_request(request, data_dir, to_use=True).check_lock()
