@@ -34,7 +34,7 @@ from my_datasets.publishing.puller import fetch_or_stream
 from my_datasets.publishing.stream.attach import CACHE_BYTES
 from my_datasets.resolving import version_select
 from my_datasets.resolving.request import Request
-from my_datasets.resolving.resolve_prepared import directory_of
+from my_datasets.resolving.resolve_prepared import resolve_request
 from my_datasets.storage import addresses
 from my_datasets.storage.opening import open_store
 
@@ -120,9 +120,9 @@ def load(
                 cache_bytes=cache_bytes, keys=keys,
             )  # fmt: skip
         else:
-            request = Request.of(reference)
-            path = directory_of(request, data_dir)
-            request.check(path, has_shards=True)
+            resolved = resolve_request(Request.of(reference), data_dir)
+            resolved.check_lock()
+            path = resolved.path
             trusted = keys or keys_for(store)
             if trusted is not None:
                 require_signed(path, trusted, url=open_store(store).url)

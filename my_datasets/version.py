@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import NotPreparedError, explain, in_an_object_store
 from my_datasets.input_pipeline.plan.options import checked
-from my_datasets.metadata import features
-from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.features import Schema
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.resolving.request import Request
-from my_datasets.resolving.resolve_prepared import (
-    Reference,
-    directory_of,
-    directory_or_reference,
-    root_of,
-)
+from my_datasets.metadata.version_metadata import VersionMetadata
+from my_datasets.resolving.resolve_prepared import Reference, resolve, root_of
 from my_datasets.storage import addresses
 
 if TYPE_CHECKING:
@@ -54,8 +47,9 @@ class SplitSummary:
 class Version(os.PathLike[str]):
     """One version of a dataset, on this machine, in an object store or attached to a release.
 
-    It is a path, so everything that takes a version's directory takes it. Its metadata is read
-    once, when it is first needed. Only `info`, `features`, `pipeline` and `as_dataset` load
+    It is a path, so everything that takes a version's directory takes it. Its properties read the
+    metadata once, when they first need it; its methods read what is there when they are called.
+    Only `info`, `features`, `pipeline` and `as_dataset` load
     TensorFlow.
 
     Attributes:
@@ -63,10 +57,11 @@ class Version(os.PathLike[str]):
       url: Where it is: the path as text, or the address in an object store.
     """
 
-    def __init__(self, path: Path, url: str | None = None) -> None:
-        """Opens the version in a directory; use `my_datasets.open`."""
-        self.path = path
-        self.url = url or str(path)
+    def __init__(self, metadata: VersionMetadata, url: str | None = None) -> None:
+        """Stands for the version with this metadata; use `my_datasets.open`."""
+        self._metadata = metadata
+        self.path = metadata.path
+        self.url = url or str(self.path)
 
     def __fspath__(self) -> str:
         return self.url
@@ -74,14 +69,10 @@ class Version(os.PathLike[str]):
     def __repr__(self) -> str:
         return f"Version({self.name!r}, {self.url!r})"
 
-    @functools.cached_property
-    def _declared(self) -> Declared:
-        return Declared.read(self.path)
-
     @property
     def name(self) -> str:
         """The full name, such as `digits:1.0.0` or `glue/cola:1.0.0`."""
-        return self._declared.name
+        return self._metadata.declared.name
 
     @property
     def reference(self) -> DatasetReference:
@@ -93,18 +84,18 @@ class Version(os.PathLike[str]):
         """The splits, by name."""
         return {
             name: SplitSummary(sum(one.examples for one in shards), len(shards))
-            for name, shards in self._declared.splits.items()
+            for name, shards in self._metadata.declared.splits.items()
         }
 
-    @functools.cached_property
+    @property
     def manifest(self) -> Manifest | None:
         """What this package recorded when it built the version; None if it did not build it."""
-        return Manifest.read(self.path)
+        return self._metadata.manifest
 
-    @functools.cached_property
+    @property
     def schema(self) -> Schema:
         """The features, as this package's readers use them."""
-        return features.read(self.path)
+        return self._metadata.schema
 
     @functools.cached_property
     def info(self) -> Any:
@@ -310,22 +301,19 @@ def open(  # noqa: A001 - as in `zarr.open` and `PIL.Image.open`
         from my_datasets.publishing.puller import fetch_or_stream
 
         text = os.fspath(reference) if isinstance(reference, os.PathLike) else reference
-        return Version(
-            fetch_or_stream(
-                text, store, data_dir, stream=stream, cache_dir=cache_dir,
-                cache_bytes=cache_bytes, keys=keys,
-            )
+        path = fetch_or_stream(
+            text, store, data_dir, stream=stream, cache_dir=cache_dir, cache_bytes=cache_bytes,
+            keys=keys,
         )  # fmt: skip
+        return Version(VersionMetadata(path))
     is_url = isinstance(reference, (str, os.PathLike)) and addresses.is_remote(os.fspath(reference))
     if not is_url and not addresses.is_remote(root_of(data_dir)):
-        meant = directory_or_reference(reference, data_dir)
-        if isinstance(meant, Path):
-            return Version(meant.absolute())
-        request = Request.of(meant)
-        path = directory_of(request, data_dir, to_use=True)
-        request.check(path, has_shards=True)
-        return Version(path)
+        resolved = resolve(reference, data_dir)
+        resolved.check_lock()
+        if resolved.request is None:
+            return Version(VersionMetadata(resolved.path.absolute()))
+        return Version(resolved.metadata)
     from my_datasets.input_pipeline.read.prepared import find
 
     found = find(reference, data_dir)
-    return Version(found.path, found.origin.address if found.origin is not None else None)
+    return Version(found.metadata, found.origin.address if found.origin is not None else None)

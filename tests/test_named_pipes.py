@@ -16,7 +16,8 @@ _READ = """
 import contextlib, sys
 from pathlib import Path
 import my_datasets
-from my_datasets.metadata.content import labels_of, schema_of
+from my_datasets.metadata.content import labels_of
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.resolving.lock import Lock
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.builders.from_directory import builder_from_directory
@@ -33,7 +34,8 @@ def scan(path):
 
 path = Path(sys.argv[1])
 for read in (
-    lambda: verify(path), lambda: builder_from_directory(path), lambda: schema_of(path),
+    lambda: verify(path), lambda: builder_from_directory(path),
+    lambda: VersionMetadata(path).schema_digest,
     lambda: Manifest.read(path), lambda: list(my_datasets.batches(path, split="train")),
     lambda: publish(str(path), path.parents[2] / "store"), lambda: scan(path),
     lambda: labels_of(path, ["label"]), lambda: Lock.read(path / "dataset_info.json"),

@@ -23,9 +23,9 @@ from my_datasets.errors import (
     VersionNotFoundError,
 )
 from my_datasets.metadata import layout
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.resolving import available_versions, version_select
 from my_datasets.resolving.available_versions import DeclaredVersions
-from my_datasets.resolving.blocked import reason_in_metadata
 from my_datasets.resolving.registry import packaged
 from my_datasets.storage import addresses
 
@@ -113,7 +113,7 @@ def why_blocked(builder: tfds.core.DatasetBuilder) -> str | None:
         return said
     offer = offer_of(builder.name) or DeclaredVersions()
     by_code = offer.blocked.reason(str(builder.version), builder.builder_config_name)
-    return by_code or reason_in_metadata(addresses.as_path(builder.data_dir))
+    return by_code or VersionMetadata(addresses.as_path(builder.data_dir)).blocked_reason
 
 
 def roots(data_dir: str | os.PathLike[str] | None) -> list[str]:

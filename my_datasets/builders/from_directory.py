@@ -26,6 +26,7 @@ from my_datasets.metadata import layout
 from my_datasets.metadata.content import check_labels
 from my_datasets.metadata.dataset_info import dataset_info
 from my_datasets.metadata.feature_classes import read_features
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.printable import clipped
 from my_datasets.storage import addresses
 
@@ -40,8 +41,8 @@ def check_metadata(version_dir: Path) -> None:
       IncompleteVersionError: The metadata is not what TFDS writes, or names files outside the
         directory.
     """
-    dataset_info(version_dir)
-    read_features(version_dir)
+    metadata = VersionMetadata(version_dir)
+    _ = metadata.info, metadata.features
     check_labels(version_dir)
 
 

@@ -22,12 +22,13 @@ from my_datasets.comparison.examine import Examination, PartResult
 from my_datasets.comparison.findings import Examined, violations
 from my_datasets.core import ordered_pool
 from my_datasets.errors import ConstraintError
-from my_datasets.metadata import content, layout, recorded_files
 from my_datasets.metadata import features as schema
+from my_datasets.metadata import layout, recorded_files
 from my_datasets.metadata.content import Content, ShardContent
 from my_datasets.metadata.dataset_info import Declared, essentials
 from my_datasets.metadata.feature_classes import register_classes_of
 from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.statistics import constraints as declared_of
 from my_datasets.statistics.constraints import Constraint
 from my_datasets.statistics.feature import FeatureStatistics
@@ -55,7 +56,7 @@ def check_constraints(
     if not declared:
         return
     with _saved_features(builder) as directory:
-        leaves = schema.leaves_of(schema.read_tree(directory))
+        leaves = schema.leaves_of(VersionMetadata(directory).tree)
     features = [FeatureStatistics(leaf) for leaf in leaves]
     declared_of.check_declared(declared, features, builder.name)
 
@@ -63,7 +64,7 @@ def check_constraints(
 def wanted(builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]) -> Examination:
     """Returns what to look for in the examples of a builder that knows all its label names."""
     with _saved_features(builder) as directory:
-        return Examination(schema.known_leaves(directory), declared, is_canonical=True)
+        return Examination(VersionMetadata(directory).known_leaves, declared, is_canonical=True)
 
 
 @contextmanager
@@ -122,7 +123,7 @@ def examined(
         }
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    return Content(content.schema_of(version_dir), splits), statistics
+    return Content(VersionMetadata(version_dir).schema_digest, splits), statistics
 
 
 def _fetched(

@@ -104,10 +104,18 @@ class BeamBuild:
         return self._is_asked_for or computes or collections
 
     def build(
-        self, job: Job, elsewhere: WorkspaceLocation | None, work: Path, identity: Mapping[str, object],
-        target: Path, module: str, file_format: str, wanted: Examination, metadata: object,
+        self,
+        job: Job,
+        elsewhere: WorkspaceLocation | None,
+        work: Path,
+        identity: Mapping[str, object],
+        target: Path,
+        module: str,
+        file_format: str,
+        wanted: Examination,
+        metadata: object,
         ended: "Callable[[PipelineResult], None]",
-    ) -> list[SplitResult]:  # fmt: skip
+    ) -> list[SplitResult]:
         """Builds all splits of a version and hands over the shards.
 
         Args:
@@ -129,7 +137,6 @@ class BeamBuild:
         if elsewhere is not None and self._submit().preset.has_workers:
             where = elsewhere
         computing = metadata if isinstance(metadata, BeamMetadata) else None
-        file_format = str(identity["options"]["file_format"])
         how = engine.BeamStage(
             submission=self._submit(), pipeline=self._pipeline, ended=ended,
             metadata=None if computing is None else computing.computed,

@@ -19,6 +19,7 @@ from my_datasets.core.version import Bump, ChangeKind, VersionChange, VersionNum
 from my_datasets.errors import IncompleteVersionError
 from my_datasets.metadata import content, feature_changes
 from my_datasets.metadata.dataset_info import Declared
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records.keys import ShardKeys, path_of
 from my_datasets.statistics.drift import DriftedStatistic, drifted
 
@@ -87,11 +88,11 @@ def diff(
       CorruptShardError: A shard is damaged.
     """
     before, after = _Side.read(Path(old)), _Side.read(Path(new))
-    changes = list(feature_changes.changes(before.path, after.path))
+    changes = list(feature_changes.changes(before.metadata, after.metadata))
     changes += _splits(before.declared, after.declared)
     changes += _configs(before, after)
     common = [name for name in before.declared.splits if name in after.declared.splits]
-    without = feature_changes.not_in_both(before.path, after.path)
+    without = feature_changes.not_in_both(before.metadata, after.metadata)
     if not without and _are_proved_same(before, after, common):
         compared = [SplitDiff(name, before.examples(name), after.examples(name)) for name in common]
     else:
@@ -119,7 +120,7 @@ def diff(
 class _Side(NamedTuple):
     """One of the two versions."""
 
-    path: Path
+    metadata: VersionMetadata
     declared: Declared
     content: content.Content | None
     statistics: JsonObject
@@ -129,6 +130,10 @@ class _Side(NamedTuple):
     version: VersionNumber
     # The files that the manifest lists; None if it was written before manifests listed any.
     listed: frozenset[str] | None
+
+    @property
+    def path(self) -> Path:
+        return self.metadata.path
 
     @classmethod
     def read(cls, path: Path) -> "_Side":
@@ -147,7 +152,7 @@ class _Side(NamedTuple):
         # Records written by this package are canonical; adopted versions have no fingerprint.
         is_canonical = subject.manifest is not None and bool(subject.manifest.fingerprint)
         return cls(
-            subject.path,
+            subject.metadata,
             subject.declared,
             subject.content,
             statistics,

@@ -11,7 +11,7 @@ from my_datasets.errors import MyDatasetsError, VersionGateError, problem_of
 from my_datasets.metadata import layout
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.resolving.blocked import Blocked, reason_in_metadata
+from my_datasets.resolving.blocked import Blocked
 
 _LOGGER = get_logger(__name__)
 
@@ -72,8 +72,8 @@ def _comparable(siblings: Path, config: str | None, blocked: Blocked) -> dict[Ve
     return {
         one.version: one.path
         for one in layout.versions_in(siblings)
-        if not (blocked.reason(one.version, config) or reason_in_metadata(one.path))
-        and not _is_limited(ComparedVersion.read(one.path).manifest)
+        if not (blocked.reason(one.version, config) or one.metadata.blocked_reason)
+        and not _is_limited(ComparedVersion.read(one.metadata).manifest)
     }
 
 

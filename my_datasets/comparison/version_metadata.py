@@ -6,10 +6,11 @@ from pathlib import Path
 from my_datasets.core.issue import Issue
 from my_datasets.core.machine import unless_out_of_memory
 from my_datasets.errors import IncompleteVersionError, UnregisteredFeatureError
-from my_datasets.metadata import content, feature_changes
+from my_datasets.metadata import feature_changes
 from my_datasets.metadata.content import Content
-from my_datasets.metadata.dataset_info import MALFORMED, Declared, essentials
+from my_datasets.metadata.dataset_info import MALFORMED, Declared
 from my_datasets.metadata.manifest import FILE_NAME, Manifest
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.printable import reason
 
 ANEW = "rebuild the version, or pull it again"
@@ -20,40 +21,44 @@ class ComparedVersion:
     """A version to verify or compare.
 
     Attributes:
-      path: Its directory.
+      metadata: Its metadata, read at most once.
       declared: The declarations in its metadata; None if they cannot be read.
       manifest: Its manifest; None if there is none that can be read.
       issues: The issues found while reading them.
     """
 
-    path: Path
+    metadata: VersionMetadata
     declared: Declared | None = None
     manifest: Manifest | None = None
     issues: list[Issue] = field(default_factory=list)
 
     @classmethod
-    def read(cls, path: Path) -> "ComparedVersion":
+    def read(cls, version: Path | VersionMetadata) -> "ComparedVersion":
         """Reads the metadata of a version; problems are added to `issues`."""
-        found = cls(path)
+        metadata = VersionMetadata.of(version)
+        found = cls(metadata)
         try:
-            found.declared = Declared.read(path)
-            essentials(path)
+            found.declared = metadata.declared
         except (OSError, *MALFORMED) as error:
-            found.declared = None
             found.issues.append(_unreadable("dataset_info.json", error))
         try:
             # Comparing features parses the file in both of these ways.
-            content.schema_of(path)
-            feature_changes.not_in_both(path, path)
+            _ = metadata.schema_digest
+            feature_changes.not_in_both(metadata, metadata)
         except (OSError, *MALFORMED) as error:
             found.issues.append(_unreadable("features.json", error))
         try:
-            found.manifest = Manifest.read(path)
+            found.manifest = metadata.manifest
         except IncompleteVersionError as error:
             found.issues.append(_no_manifest(error.facts[0]))
         except OSError as error:
             found.issues.append(_no_manifest(str(error)))
         return found
+
+    @property
+    def path(self) -> Path:
+        """Its directory."""
+        return self.metadata.path
 
     @property
     def content(self) -> Content | None:

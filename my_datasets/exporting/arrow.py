@@ -61,7 +61,7 @@ class Columns:
           FeatureError: A value should be text, but is not UTF-8.
         """
         values = self._decoder(batch)
-        values = values if isinstance(self.tree, Mapping) else {ALONE: values}
+        values = values if isinstance(values, Mapping) else {ALONE: values}
         parser = self._optional
         given = parser(batch.data, batch.starts, batch.stops) if parser else {}
         missing = {name: column.counts == 0 for name, column in given.items()}

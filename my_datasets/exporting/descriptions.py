@@ -160,7 +160,7 @@ def _plain(text: str) -> str:
 
 def describe(prepared: Prepared, directory: Path, files: Sequence[ExportedFile]) -> None:
     """Writes `README.md` and `croissant.json` to the directory of exported files."""
-    about = About.read(prepared.path)
+    about = About.read(prepared.metadata)
     bytes_of: dict[str, int] = {}
     for one in files:
         bytes_of[one.split] = bytes_of.get(one.split, 0) + one.bytes

@@ -28,8 +28,8 @@ from my_datasets.exporting.version_summary import require_own_metadata
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import FeatureMismatchError
 from my_datasets.input_pipeline.read.prepared import Prepared
-from my_datasets.metadata import features
 from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.storage import addresses, regular_files
 
@@ -145,7 +145,7 @@ def export(
     # Follows a link, which may lead to a larger disk.
     target = Path(os.path.realpath(addresses.local_path(directory, "The directory")))
     check_target(target, overwrite=overwrite)
-    require_own_metadata(prepared.path)
+    require_own_metadata(prepared.metadata)
     wanted = _chosen_splits(prepared, splits)
     columns = Columns(prepared.schema.tree, _binary(prepared, binary))
     files: list[ExportedFile] = []
@@ -263,16 +263,15 @@ def _binary(prepared: Prepared, named: Collection[str]) -> frozenset[str]:
             f"Its text and bytes features: {', '.join(sorted(leaves)) or 'none'}",
             fix="choose among those",
         )
-    return frozenset(named) | _not_text(prepared.path, leaves)
+    return frozenset(named) | _not_text(prepared.metadata.manifest, leaves)
 
 
 def _bytes_of(tree: Any) -> frozenset[str]:
     return frozenset(leaf.name for leaf in pytree.columns_of(tree) if leaf.form == "bytes")
 
 
-def _not_text(version_dir: Path, leaves: frozenset[str]) -> frozenset[str]:
+def _not_text(manifest: Manifest | None, leaves: frozenset[str]) -> frozenset[str]:
     """Returns the features whose bytes are not text according to the manifest."""
-    manifest = Manifest.read(version_dir)
     statistics: JsonObject = manifest.statistics if manifest else {}
     return leaves & {
         name
@@ -289,8 +288,9 @@ def of_records(version_dir: Path, records: RecordBatch, most_bytes: int) -> byte
       FeatureError: Only TFDS can read a feature, or a text is not UTF-8.
       MisfitError: An example does not match its features.
     """
-    tree = features.read_tree(version_dir)
-    table = Columns(tree, _not_text(version_dir, _bytes_of(tree))).table(records)
+    metadata = VersionMetadata(version_dir)
+    tree = metadata.tree
+    table = Columns(tree, _not_text(metadata.manifest, _bytes_of(tree))).table(records)
     if table.nbytes > most_bytes:
         return None
     file = pa.BufferOutputStream()

@@ -1,16 +1,15 @@
 """A summary of a version's metadata, for cards, Croissant and pages."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from my_datasets.core.value_types import JsonObject
 from my_datasets.errors import IncompleteVersionError
 from my_datasets.metadata.content import labels_of
-from my_datasets.metadata.dataset_info import Declared, dataset_info
-from my_datasets.metadata.feature_classes import read_features
-from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata.feature_classes import FeatureNode, feature_nodes
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.printable import printable
 from my_datasets.storage import addresses
 
@@ -53,13 +52,13 @@ class Feature:
     is_in_sequence: bool = False
 
 
-def features(version_dir: Path) -> list[Feature]:
+def features(version: VersionMetadata) -> list[Feature]:
     """Returns the features of a prepared version, in the order of their names.
 
     Raises:
       OSError, MALFORMED: The features cannot be read; see `my_datasets.metadata.dataset_info`.
     """
-    return list(_node(read_features(version_dir), (), version_dir, ""))
+    return [_feature(one, version.path) for one in feature_nodes(version.features)]
 
 
 def modalities(found: list[Feature], statistics: JsonObject) -> tuple[str, ...]:
@@ -85,40 +84,19 @@ def modalities(found: list[Feature], statistics: JsonObject) -> tuple[str, ...]:
 _LONG = 40
 
 
-def _node(
-    given: JsonObject, path: tuple[str, ...], version_dir: Path, outer: str, *,
-    is_in_sequence: bool = False,
-) -> Iterator[Feature]:  # fmt: skip
-    said = printable(str(given.get("description", ""))) or outer
-    if "featuresDict" in given:
-        inner = given["featuresDict"].get("features", {})
-        for name in sorted(inner):
-            yield from _node(
-                inner[name], (*path, name), version_dir, "", is_in_sequence=is_in_sequence
-            )
-    elif "sequence" in given:
-        yield from _node(
-            given["sequence"]["feature"], path, version_dir, said, is_in_sequence=True
-        )  # fmt: skip
-    else:
-        yield _leaf(given, path, version_dir, said, is_in_sequence=is_in_sequence)
-
-
-def _leaf(
-    given: JsonObject, path: tuple[str, ...], version_dir: Path, said: str, *,
-    is_in_sequence: bool,
-) -> Feature:  # fmt: skip
-    member = next((one for one in _KINDS if one in given), "")
-    python = str(given.get("pythonClassName", "")).rpartition(".")[2]
-    own: JsonObject = given.get(member, {})
+def _feature(node: FeatureNode, version_dir: Path) -> Feature:
+    member = next((one for one in _KINDS if one in node.feature), "")
+    python = str(node.feature.get("pythonClassName", "")).rpartition(".")[2]
+    own: JsonObject = node.feature.get(member, {})
     dtype = "string" if member in ("text", "translation") else str(own.get("dtype", ""))
     classes, names = 0, tuple[str, ...]()
     if member == "classLabel":
         dtype, classes = "int64", int(own.get("numClasses", 0))
-        names = (labels_of(version_dir, path) or ())[:_NAMED]
+        names = (labels_of(version_dir, node.path) or ())[:_NAMED]
     return Feature(
-        "/".join(path), _KINDS.get(member) or python or "unknown", dtype, _shape(own), said,
-        printable(str(given.get("valueRange", ""))), classes, names, is_in_sequence,
+        "/".join(node.path), _KINDS.get(member) or python or "unknown", dtype, _shape(own),
+        printable(node.text), printable(str(node.feature.get("valueRange", ""))), classes, names,
+        bool(node.sequences),
     )  # fmt: skip
 
 
@@ -172,32 +150,32 @@ class About:
         return {one.name: one.description for one in self.features}
 
     @classmethod
-    def read(cls, version_dir: Path) -> "About":
+    def read(cls, version: Path | VersionMetadata) -> "About":
         """Reads the metadata of a prepared version.
 
         Raises:
           OSError, IncompleteVersionError, MALFORMED: The metadata cannot be read; see
             `my_datasets.metadata.dataset_info`.
         """
-        info = dataset_info(version_dir)
-        require_own_metadata(version_dir)
-        declared = Declared.read(version_dir)
-        manifest = Manifest.read(version_dir)
-        found = features(version_dir)
-        name, _, version = declared.name.partition(":")
+        metadata = VersionMetadata.of(version)
+        info, declared = metadata.info, metadata.declared
+        require_own_metadata(metadata)
+        manifest = metadata.manifest
+        found = features(metadata)
+        name, _, number = declared.name.partition(":")
         licence = info.get("redistributionInfo", {}).get("license")
         made = manifest.provenance.get("licence") if manifest else ""
         return cls(
-            name, version, _text(info, "description"), _clean(licence or made),
+            name, number, _text(info, "description"), _clean(licence or made),
             _text(info, "citation"), tuple(map(_clean, info.get("location", {}).get("urls", []))),
-            _clean(info.get("releaseNotes", {}).get(version)),
+            _clean(info.get("releaseNotes", {}).get(number)),
             {split: sum(one.examples for one in some) for split, some in declared.splits.items()},
             tuple(found), modalities(found, manifest.statistics if manifest else {}),
             manifest.content.digest if manifest and manifest.content else "",
         )  # fmt: skip
 
 
-def require_own_metadata(version_dir: Path) -> None:
+def require_own_metadata(version: Path | VersionMetadata) -> None:
     """Refuses a version in which a file other than a shard is a link out of its directory.
 
     Otherwise an export could expose that file, such as a private key.
@@ -205,9 +183,11 @@ def require_own_metadata(version_dir: Path) -> None:
     Raises:
       IncompleteVersionError: It has such a link, or its metadata cannot be read.
     """
+    metadata = VersionMetadata.of(version)
+    version_dir = metadata.path
     if addresses.is_remote(version_dir):
         return
-    shards = {one.name for some in Declared.read(version_dir).splits.values() for one in some}
+    shards = {one.name for some in metadata.declared.splits.values() for one in some}
     own = os.path.realpath(version_dir)
     for path in sorted(version_dir.iterdir()):
         if not path.is_symlink() or path.name in shards:

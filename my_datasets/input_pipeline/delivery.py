@@ -24,6 +24,7 @@ from my_datasets.input_pipeline.plan.stages import (
     Stage,
 )
 from my_datasets.input_pipeline.read.opening import opened
+from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.read.source import IndexedExamples
 
 
@@ -84,13 +85,14 @@ def with_delivery(
     workers: int | None,
     ahead: int | None,
     budget: Budget,
+    versions: OpenedVersions,
 ) -> Plan:
     """Completes a plan with the stages that make batches; the arguments are options of `plan`.
 
     Raises:
       InvalidOptionError: There would be no batch, or there is too little memory.
     """
-    source, order = opened_for_inspection(stages)
+    source, order = opened_for_inspection(stages, versions)
     given = (Plan(tuple(stages)).get(Shard) or Shard(0, 1)).examples(order.size)
     if not order.size:
         raise InvalidOptionError(
@@ -121,12 +123,14 @@ def _of_a_window(stages: Sequence[Stage], order: EpochOrder) -> int | None:
     return max(1, order.size * order.window // len(order.runs))
 
 
-def opened_for_inspection(stages: Sequence[Stage]) -> tuple[IndexedExamples, EpochOrder]:
+def opened_for_inspection(
+    stages: Sequence[Stage], versions: OpenedVersions
+) -> tuple[IndexedExamples, EpochOrder]:
     """Opens the examples of an unfinished plan, and their order, without creating a cache.
 
     The errors are those of `opened`.
     """
-    return opened(Plan(_as_stored(stages)), warns=False)
+    return opened(Plan(_as_stored(stages)), versions, warns=False)
 
 
 def _as_stored(stages: Sequence[Stage]) -> tuple[Stage, ...]:

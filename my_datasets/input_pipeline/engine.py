@@ -16,6 +16,7 @@ from my_datasets.input_pipeline.order.state import Iterations, State
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Prefetch
 from my_datasets.input_pipeline.read.opening import opened
+from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.stopwatch import timed
 
 
@@ -28,15 +29,24 @@ class Engine:
       tree: The leaves of a batch, nested like its columns.
     """
 
-    def __init__(self, plan: Plan, state: State | None = None, *, single: bool = False) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        state: State | None = None,
+        *,
+        single: bool = False,
+        versions: OpenedVersions | None = None,
+    ) -> None:
         """Opens the data of a plan; the arguments are those of `Batching.of`.
+
+        `versions` has what the caller has opened already.
 
         Raises:
           PlanError: The state belongs to other data or another order, or the data changed.
         """
         self.plan = plan
         version = ORDER_VERSION if state is None else state.order_version
-        self._source, order = opened(plan, version=version)
+        self._source, order = opened(plan, versions, version=version)
         self.batching = Batching.of(plan, order, state, single=single)
         self.tree: Leaves = self._source.tree
 
@@ -146,9 +156,12 @@ _OF_DATASETS = {
 class Batches:
     """The batches of a `plan` as NumPy arrays; each iteration yields the next epochs."""
 
-    def __init__(self, plan: Plan, state: State | None = None) -> None:
+    def __init__(
+        self, plan: Plan, state: State | None = None, versions: OpenedVersions | None = None
+    ) -> None:
+        """Opens the data; the arguments are those of `Engine`."""
         self.plan = plan
-        self._engine = Engine(plan, state)
+        self._engine = Engine(plan, state, versions=versions)
         batching = self._engine.batching
         self._iterations = Iterations(batching.start, batching.epochs)
         self._begun_last: Position | None = None

@@ -12,7 +12,8 @@ from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.planner import plan
 from my_datasets.input_pipeline.plan.stages import CropKind, Remainder, Undecodable
-from my_datasets.input_pipeline.read.source import SourceOptions, source
+from my_datasets.input_pipeline.read.prepared import OpenedVersions, find
+from my_datasets.input_pipeline.read.source import SourceOptions, check_form, source
 from my_datasets.resolving.resolve_prepared import Reference
 
 if TYPE_CHECKING:
@@ -94,16 +95,17 @@ def pipeline(
       PlanError: The state belongs to another plan.
       ServiceError: The augmentation cannot be sent to other processes.
     """
+    made, versions = _planned(reference, options, state)
     if service is not None:
         from my_datasets.input_pipeline.service.dataset import ServicePipeline
 
         return ServicePipeline(
-            _planned(reference, options, state), service=service, sharding=sharding,
-            deadline=deadline, state=state, augment=augment,
+            made, service=service, sharding=sharding, deadline=deadline, state=state,
+            augment=augment, versions=versions,
         )  # fmt: skip
     from my_datasets.input_pipeline.frameworks.tf_dataset import Pipeline
 
-    return Pipeline(_planned(reference, options, state), state=state, augment=augment)
+    return Pipeline(made, state=state, augment=augment, versions=versions)
 
 
 @checked(PlanOptions)
@@ -114,7 +116,8 @@ def batches(
 
     The arguments and errors are those of `pipeline`. Iterating again is the next epoch.
     """
-    return Batches(_planned(reference, options, state), state)
+    made, versions = _planned(reference, options, state)
+    return Batches(made, state, versions)
 
 
 @checked(PlanOptions)
@@ -135,7 +138,7 @@ def torch_loader(
         from my_datasets.input_pipeline.frameworks import torch
     except ModuleNotFoundError as error:
         raise missing_dependency("torch", needed_for="torch_loader") from error
-    return torch.torch_loader(_planned(reference, options, state), state=state, workers=workers)
+    return torch.torch_loader(_planned(reference, options, state)[0], state=state, workers=workers)
 
 
 @checked(SourceOptions)
@@ -155,12 +158,18 @@ def grain_dataset(reference: Reference, **options: Unpack[SourceOptions]) -> Any
     return grain.grain_dataset(found)
 
 
-def _planned(reference: Planned, options: PlanOptions, state: State | None) -> Plan:
+def _planned(
+    reference: Planned, options: PlanOptions, state: State | None
+) -> tuple[Plan, OpenedVersions]:
+    """Returns the plan, and the version that it was made of, opened."""
     if isinstance(reference, Plan):
-        return reference if state is None else reference.resumed(state)
+        made = reference if state is None else reference.resumed(state)
+        return made, OpenedVersions()
     if state is not None:
         options = _resumed(options, state)
-    return plan(reference, **options)
+    check_form(as_supervised=options.get("as_supervised"), columns=options.get("columns"))
+    found = find(reference, options.pop("data_dir", None), options.pop("shards_dir", None))
+    return plan(found, **options), OpenedVersions(found)
 
 
 def _resumed(options: PlanOptions, state: State) -> PlanOptions:

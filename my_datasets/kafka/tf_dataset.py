@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Iterator
-from typing import TypeAlias
 
 import tensorflow as tf
 
@@ -19,8 +18,6 @@ from my_datasets.input_pipeline.frameworks.tensors import (
 from my_datasets.kafka.batches import MessageBatches, Recipe
 from my_datasets.kafka.consumer.consumer_thread import Counts
 from my_datasets.kafka.consumer.offsets import TopicPosition
-
-Column: TypeAlias = Array | Ragged
 
 
 class MessageDataset(tf.data.Dataset):

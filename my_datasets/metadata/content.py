@@ -1,7 +1,6 @@
-"""What is in a prepared version: digests of its examples, whatever form they are stored in.
+"""What is in a prepared version: digests of its examples, independent of how they are stored.
 
-`docs/digest.md` defines them. All here is arithmetic on hashes of examples; where those come from
-is others' business.
+`docs/digest.md` defines them. This module only computes with hashes of examples.
 """
 
 import hashlib
@@ -18,8 +17,7 @@ import numpy as np
 from my_datasets.core import hash_sets
 from my_datasets.core.hash_sets import Hashes
 from my_datasets.errors import IncompleteVersionError, explain
-from my_datasets.metadata.dataset_info import Declared, essentials, is_plain_name
-from my_datasets.metadata.feature_classes import read_features
+from my_datasets.metadata.dataset_info import is_plain_name
 from my_datasets.storage.regular_files import open_regular, read_regular
 
 _HEX = re.compile("[0-9a-f]{64}")
@@ -32,14 +30,7 @@ MOST_LABELS = 256 << 20
 
 @dataclass(frozen=True)
 class ShardContent:
-    """A shard.
-
-    Attributes:
-      name: Its file name.
-      bytes: The size of the file.
-      examples: How many it has.
-      sha256: Of the file; in hexadecimal.
-    """
+    """A shard's file name, size, number of examples, and SHA-256 in hexadecimal."""
 
     name: str
     bytes: int
@@ -49,14 +40,7 @@ class ShardContent:
 
 @dataclass(frozen=True)
 class SplitContent:
-    """A split.
-
-    Attributes:
-      examples: How many it has.
-      ordered: The digest of its examples in their order; in hexadecimal.
-      unordered: That of the same examples in any order.
-      shards: Its shards.
-    """
+    """A split: the digests of its examples in their order and in any order, in hexadecimal."""
 
     examples: int
     ordered: str
@@ -71,12 +55,7 @@ class SplitContent:
 
 @dataclass(frozen=True)
 class Content:
-    """All that is in a version.
-
-    Attributes:
-      schema: The digest of its features.
-      splits: Its splits, by name.
-    """
+    """What is in a version: the digest of its features, and its splits by name."""
 
     schema: str
     splits: Mapping[str, SplitContent]
@@ -124,25 +103,25 @@ def _shard(value: Mapping[str, Any]) -> ShardContent:
     return ShardContent(_name(value["name"]), size, examples, _hash(value["sha256"]))
 
 
-def _name(value: Any) -> str:
+def _name(value: object) -> str:
     if not is_plain_name(value):
         raise ValueError(f"no name of a file: {value!r}")
     return str(value)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"no text: {value!r}")
     return value
 
 
-def _number(value: Any) -> int:
+def _number(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"no number: {value!r}")
     return value
 
 
-def _hash(value: Any) -> str:
+def _hash(value: object) -> str:
     if not _HEX.fullmatch(_text(value)):
         raise ValueError(f"no SHA-256: {value!r}")
     return str(value)
@@ -173,28 +152,21 @@ def unordered(parts: Sequence[Hashes], at_once: int = hash_sets.AT_ONCE) -> str:
     return found.hexdigest()
 
 
-def schema_of(version_dir: Path) -> str:
-    """Returns the digest of a version's features, and of the names of its classes."""
-    features = read_features(version_dir)
+def schema_digest(features: Mapping[str, Any], version_dir: Path) -> str:
+    """Returns the digest of features, and of the names of classes in a version's directory."""
     return _of_json({"features": _form(features), "labels": _labels(version_dir)})
 
 
-def decoding_of(version_dir: Path) -> str:
-    """Returns the SHA-256 of all in a version's metadata that decides what its bytes mean.
-
-    That is the form and the classes of its features, the names of labels, the file format, and
-    which features `as_supervised` gives as input and label.
-
-    Raises:
-      FileNotFoundError, IncompleteVersionError, UnregisteredFeatureError: They cannot be read.
-    """
-    features = read_features(version_dir)
+def decoding_digest(
+    features: Mapping[str, Any], version_dir: Path, file_format: str, supervised_keys: object
+) -> str:
+    """Returns the SHA-256 of what decides how examples are decoded: see `VersionMetadata`."""
     return _of_json(
         {
             "features": _form(features, frozenset({"description"})),
             "labels": _labels(version_dir),
-            "file_format": Declared.read(version_dir).file_format,
-            "supervised_keys": essentials(version_dir)["supervisedKeys"],
+            "file_format": file_format,
+            "supervised_keys": supervised_keys,
         }
     )
 
@@ -204,7 +176,7 @@ def _labels(version_dir: Path) -> dict[str, tuple[str, ...]]:
 
 
 def check_labels(version_dir: Path) -> None:
-    """Sees that the names of labels are in files: TFDS would wait for ever for a named pipe.
+    """Checks that names of labels are in regular files: TFDS would wait forever for a named pipe.
 
     Raises:
       IncompleteVersionError: One cannot be opened.
@@ -271,6 +243,6 @@ def is_nested_dataset(feature: Mapping[str, Any]) -> bool:
     return str(feature.get("pythonClassName", "")).endswith(".Dataset")
 
 
-def _of_json(value: Any) -> str:
+def _of_json(value: object) -> str:
     text = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,14 +1,14 @@
 """`dataset_info.json`: what a version says of its name, its splits and the files that hold them.
 
-All that reads the file comes here first, TFDS included: names of files are names in the version's
-directory, and each field is of the type that TFDS writes.
+Every reader of the file calls this module first, TFDS included: it checks that file names stay in
+the version's directory, and that each field has the type that TFDS writes.
 """
 
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from my_datasets.errors import IncompleteVersionError, explain
 from my_datasets.printable import PrintableError, clipped, reason
@@ -26,12 +26,7 @@ MALFORMED = (
 
 @dataclass(frozen=True)
 class DeclaredShard:
-    """A file of a split.
-
-    Attributes:
-      name: Its name.
-      examples: How many it is said to have.
-    """
+    """A file of a split, and how many examples it is said to have."""
 
     name: str
     examples: int
@@ -39,11 +34,11 @@ class DeclaredShard:
 
 @dataclass(frozen=True)
 class Declared:
-    """What `dataset_info.json` says.
+    """What `dataset_info.json` says of the shards.
 
     Attributes:
       name: The dataset's full name, `name/config:version`.
-      file_format: Of the shards, such as `tfrecord`.
+      file_format: Such as `tfrecord`.
       splits: The shards of each split, in their order.
     """
 
@@ -53,16 +48,12 @@ class Declared:
 
     @classmethod
     def read(cls, version_dir: Path) -> "Declared":
-        """Returns what the metadata of a version declare.
-
-        Raises:
-          FileNotFoundError: There are none.
-          IncompleteVersionError: They are not what TFDS writes.
-        """
-        return cls._of(dataset_info(version_dir))
+        """Returns what a version declares; raises what `dataset_info` does."""
+        return cls.of(dataset_info(version_dir))
 
     @classmethod
-    def _of(cls, info: Mapping[str, Any]) -> "Declared":
+    def of(cls, info: Mapping[str, Any]) -> "Declared":
+        """Returns what `dataset_info` returned declares."""
         config = info.get("configName")
         name = f"{info['name']}{'/' + config if config else ''}:{info['version']}"
         form = info.get("fileFormat") or "tfrecord"
@@ -97,12 +88,12 @@ def dataset_info(version_dir: Path) -> dict[str, Any]:
 
 
 def essentials(version_dir: Path) -> dict[str, Any]:
-    """Returns what else of `dataset_info.json` changes what readers get, for the manifest.
+    """Returns the `essentials_of` a version; raises what `dataset_info` does."""
+    return essentials_of(dataset_info(version_dir))
 
-    Raises:
-      FileNotFoundError, IncompleteVersionError: As `dataset_info` does.
-    """
-    info = dataset_info(version_dir)
+
+def essentials_of(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what else of `dataset_info.json` changes what readers get, for the manifest."""
     return {
         "supervisedKeys": info.get("supervisedKeys"),
         "disableShuffling": bool(info.get("disableShuffling", False)),
@@ -110,7 +101,7 @@ def essentials(version_dir: Path) -> dict[str, Any]:
     }
 
 
-def is_plain_name(name: Any) -> bool:
+def is_plain_name(name: object) -> TypeGuard[str]:
     """Returns whether something is the name of a file, and no path to one elsewhere."""
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
         return False
@@ -141,7 +132,7 @@ _LONGEST_NAME = 255
 _MOST_EXAMPLES = 1 << 62
 
 
-def _checked(given: Any) -> dict[str, Any]:
+def _checked(given: object) -> dict[str, Any]:
     """Returns what a file says, all of it of the form that TFDS writes."""
     info = _typed(given, _FIELDS, "it")
     for field in ("name", "version", "configName", "fileFormat"):
@@ -174,7 +165,7 @@ def _checked(given: Any) -> dict[str, Any]:
     return info
 
 
-def _typed(given: Any, fields: Mapping[str, type], what: str) -> dict[str, Any]:
+def _typed(given: object, fields: Mapping[str, type], what: str) -> dict[str, Any]:
     """Returns an object with TFDS's own names; what is null counts as absent."""
     if not isinstance(given, dict):
         raise _MalformedError(f"{what} is no object")
@@ -199,7 +190,7 @@ def _with_underscores(name: str) -> str:
     return "".join(f"_{one.lower()}" if one.isupper() else one for one in name)
 
 
-def _whole_number(value: Any, what: str) -> int:
+def _whole_number(value: object, what: str) -> int:
     """Returns a count, which `protobuf` writes as a text."""
     try:
         if isinstance(value, bool) or not isinstance(value, (str, int)):
@@ -212,7 +203,7 @@ def _whole_number(value: Any, what: str) -> int:
     return found
 
 
-def _check_keys(given: Any, *, is_inner: bool = False) -> None:
+def _check_keys(given: object, *, is_inner: bool = False) -> None:
     """Checks what is declared to be input and target."""
     found = _typed(given, {"tuple": dict, "featureKey": str, "dict": dict}, "supervisedKeys")
     if is_inner and not {"tuple", "featureKey", "dict"} & set(found):
@@ -226,11 +217,11 @@ def _check_keys(given: Any, *, is_inner: bool = False) -> None:
             _check_keys(one, is_inner=True)
 
 
-def _is_file_name(name: Any) -> bool:
+def _is_file_name(name: object) -> bool:
     return is_plain_name(name) and name.isprintable()
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return repr(value)[:80]
 
 

@@ -2,14 +2,13 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 from my_datasets.core.version import ChangeKind, VersionChange
 from my_datasets.metadata.content import NOT_FORM, is_nested_dataset, labels_of
-from my_datasets.metadata.dataset_info import dataset_info
-from my_datasets.metadata.feature_classes import read_features
+from my_datasets.metadata.feature_classes import FeatureNode, feature_nodes
+from my_datasets.metadata.version_metadata import VersionMetadata
 
 _Sizes = tuple[int | None, ...]
 
@@ -51,13 +50,8 @@ class _Leaf:
         return str(self.form.get("encoding", "none")).lower()
 
 
-def changes(old: Path, new: Path) -> Iterator[VersionChange]:
-    """Yields what is different between the features of two versions.
-
-    Args:
-      old: The directory of the one.
-      new: That of the other.
-    """
+def changes(old: VersionMetadata, new: VersionMetadata) -> Iterator[VersionChange]:
+    """Yields what is different between the features of two versions."""
     before, after = _leaves(old), _leaves(new)
     for name in sorted({*before, *after}):
         node = f"feature {name}" if name else "the example"
@@ -70,12 +64,7 @@ def changes(old: Path, new: Path) -> Iterator[VersionChange]:
     yield from _supervised(old, new)
 
 
-def supervised_keys(version_dir: Path) -> Any:
-    """Returns what a version declares to be input and target; None for nothing."""
-    return dataset_info(version_dir).get("supervisedKeys")
-
-
-def not_in_both(old: Path, new: Path) -> frozenset[str]:
+def not_in_both(old: VersionMetadata, new: VersionMetadata) -> frozenset[str]:
     """Returns the names of the features that only one of two versions has."""
     return frozenset(set(_leaves(old)) ^ set(_leaves(new)))
 
@@ -132,8 +121,8 @@ def _labels(node: str, old: _Leaf, new: _Leaf) -> Iterator[VersionChange]:
         yield VersionChange(kind, node, _few(old.labels), _few(new.labels))
 
 
-def _supervised(old: Path, new: Path) -> Iterator[VersionChange]:
-    before, after = supervised_keys(old), supervised_keys(new)
+def _supervised(old: VersionMetadata, new: VersionMetadata) -> Iterator[VersionChange]:
+    before, after = (one.info.get("supervisedKeys") for one in (old, new))
     if before != after:
         kind = ChangeKind.SUPERVISED_CHANGED if before else ChangeKind.SUPERVISED_ADDED
         shown = [json.dumps(one) if one else "none" for one in (before, after)]
@@ -161,31 +150,19 @@ def _narrows(old: _Sizes, new: _Sizes) -> bool:
     )
 
 
-def _leaves(version_dir: Path) -> dict[str, _Leaf]:
-    return dict(_walk(read_features(version_dir), version_dir, (), ()))
+def _leaves(version: VersionMetadata) -> dict[str, _Leaf]:
+    nodes = feature_nodes(version.features)
+    return {"/".join(one.path): _leaf(one, labels_of(version.path, one.path)) for one in nodes}
 
 
-def _walk(
-    feature: Mapping[str, Any], version_dir: Path, path: tuple[str, ...], sequence: _Sizes
-) -> Iterator[tuple[str, _Leaf]]:
-    if "featuresDict" in feature:
-        for name, inner in feature["featuresDict"].get("features", {}).items():
-            yield from _walk(inner, version_dir, (*path, name), sequence)
-        return
-    if "sequence" in feature:
-        length = int(feature["sequence"].get("length", -1))
-        around = (*sequence, None if length < 0 else length)
-        for name, leaf in _walk(feature["sequence"]["feature"], version_dir, path, around):
-            is_dataset = is_nested_dataset(feature)
-            yield name, replace(leaf, kind=f"{leaf.kind} of a dataset") if is_dataset else leaf
-        return
-    kind = next((name for name in feature if name not in NOT_FORM), "")
-    labels = labels_of(version_dir, path)
-    form = feature.get(kind, {})
+def _leaf(node: FeatureNode, labels: tuple[str, ...] | None) -> _Leaf:
+    kind = next((name for name in node.feature if name not in NOT_FORM), "")
+    form = node.feature.get(kind, {})
     if not isinstance(form, Mapping) or kind == "jsonFeature":
         # Of somebody's own class, which alone knows what it means.
-        form = {"json": form, "class": feature.get("pythonClassName")}
-    yield "/".join(path), _Leaf(kind, sequence, labels, form)
+        form = {"json": form, "class": node.feature.get("pythonClassName")}
+    datasets = sum(map(is_nested_dataset, node.sequences))
+    return _Leaf(kind + datasets * " of a dataset", node.lengths, labels, form)
 
 
 def _shown(leaf: _Leaf) -> str:

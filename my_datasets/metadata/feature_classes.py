@@ -5,10 +5,12 @@ and those that a user has registered: both are code that runs anyway.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from my_datasets.core.value_types import Json
 from my_datasets.errors import (
     IncompleteVersionError,
     InvalidOptionError,
@@ -68,6 +70,13 @@ _MOST_VALUES = 1 << 31
 _LONGEST_NAME = 1000
 
 AnyFeature = TypeVar("AnyFeature", bound=type)
+_T = TypeVar("_T")
+
+
+class _HasJson(Protocol):
+    """A `tfds.features.FeatureConnector`."""
+
+    def to_json(self) -> object: ...
 
 
 def register_feature(feature_class: AnyFeature) -> AnyFeature:
@@ -102,7 +111,7 @@ def register_feature(feature_class: AnyFeature) -> AnyFeature:
     return feature_class
 
 
-def register_classes_of(features: Any) -> None:
+def register_classes_of(features: _HasJson) -> None:
     """Registers the classes of features that code has made: that code runs already.
 
     Args:
@@ -129,26 +138,97 @@ def read_features(directory: Path) -> dict[str, Any]:
       UnregisteredFeatureError: It names a class that is neither TFDS's nor registered.
       IncompleteVersionError: It is not what TFDS writes.
     """
-    path = directory / FILE_NAME
+    return check_features(read_unchecked(directory), directory)
+
+
+def read_unchecked(directory: Path) -> Json:
+    """Returns the JSON of `features.json` as it is, only to be compared with other such JSON."""
+    with _explained(directory):
+        found: Json = read_json(directory / FILE_NAME)
+    return found
+
+
+def check_features(given: object, directory: Path) -> dict[str, Any]:
+    """Returns what `read_features` does, for the JSON of the file in a directory."""
+    with _explained(directory):
+        return _feature(given, (), str(directory / FILE_NAME))
+
+
+@contextmanager
+def _explained(directory: Path) -> Iterator[None]:
     try:
-        return _feature(read_json(path), (), str(path))
+        yield
     except (FileNotFoundError, UnregisteredFeatureError):
         raise
     except (OSError, MalformedJsonError, _MalformedError, RecursionError) as error:
         raise IncompleteVersionError(
             explain(
-                f"{path} cannot be read.",
+                f"{directory / FILE_NAME} cannot be read.",
                 f"Found: {reason(error)}",
                 fix="build or pull the version anew",
             )
         ) from error
 
 
+class FeatureNode(NamedTuple):
+    """A feature that holds no others, as `features.json` describes it.
+
+    Attributes:
+      path: The names from the top to it; empty if an example is nothing else.
+      feature: Its JSON.
+      sequences: The JSON of the sequences around it, the outermost first.
+      text: What its builder says of it, or of the closest sequence that holds nothing else.
+    """
+
+    path: tuple[str, ...]
+    feature: Mapping[str, Any]
+    sequences: tuple[Mapping[str, Any], ...]
+    text: str
+
+    @property
+    def lengths(self) -> tuple[int | None, ...]:
+        """The lengths of the sequences around it; None for one that differs."""
+        lengths = (int(one["sequence"].get("length", -1)) for one in self.sequences)
+        return tuple(None if length < 0 else length for length in lengths)
+
+
+def map_features(
+    feature: Mapping[str, Any],
+    make: Callable[[FeatureNode], _T],
+    path: tuple[str, ...] = (),
+    sequences: tuple[Mapping[str, Any], ...] = (),
+    outer: str = "",
+) -> Any:
+    """Returns what `make` returns for each feature that holds no others.
+
+    Results are nested in dicts as examples are, in the order of their names: sequences of dicts
+    become dicts. All other arguments are those of the feature's node, for the recursion.
+    """
+    text = str(feature.get("description", "")) or outer
+    if "featuresDict" in feature:
+        inner = feature["featuresDict"].get("features", {})
+        return {
+            name: map_features(inner[name], make, (*path, name), sequences)
+            for name in sorted(inner)
+        }  # fmt: skip
+    if "sequence" in feature:
+        around = (*sequences, feature)
+        return map_features(feature["sequence"]["feature"], make, path, around, text)
+    return make(FeatureNode(path, feature, sequences, text))
+
+
+def feature_nodes(feature: Mapping[str, Any]) -> list[FeatureNode]:
+    """Returns the features that hold no others, in the order of their names."""
+    found: list[FeatureNode] = []
+    map_features(feature, found.append)
+    return found
+
+
 class _MalformedError(PrintableError, ValueError):
     """`features.json` is not what TFDS writes."""
 
 
-def _feature(given: Any, path: tuple[str, ...], file: str) -> dict[str, Any]:
+def _feature(given: object, path: tuple[str, ...], file: str) -> dict[str, Any]:
     """Returns a feature as TFDS spells it.
 
     Args:
@@ -174,7 +254,9 @@ def _feature(given: Any, path: tuple[str, ...], file: str) -> dict[str, Any]:
     return found
 
 
-def _content(kind: str, given: Any, name: str, path: tuple[str, ...], file: str) -> dict[str, Any]:
+def _content(
+    kind: str, given: object, name: str, path: tuple[str, ...], file: str
+) -> dict[str, Any]:
     """Returns what a feature says of its form."""
     if not isinstance(given, dict):
         raise _malformed(path, f"its {kind} is no object")
@@ -216,7 +298,7 @@ def _of_old_tfds(given: dict[str, Any], path: tuple[str, ...], file: str) -> dic
     return given
 
 
-def _check_arguments(name: str, given: Any, path: tuple[str, ...], file: str) -> None:
+def _check_arguments(name: str, given: object, path: tuple[str, ...], file: str) -> None:
     """Checks the arguments of a class, where `feature.proto` does not say what they are."""
     if not isinstance(given, dict):
         raise _malformed(path, "its content is no object")
@@ -237,7 +319,7 @@ def _check_arguments(name: str, given: Any, path: tuple[str, ...], file: str) ->
         _check_class(other_name, inner, file)
 
 
-def _check_class(name: Any, path: tuple[str, ...], file: str) -> None:
+def _check_class(name: object, path: tuple[str, ...], file: str) -> None:
     if not isinstance(name, str) or not name:
         raise _malformed(path, "it names no class")
     if is_registered(name):
@@ -256,7 +338,7 @@ def _check_class(name: Any, path: tuple[str, ...], file: str) -> None:
     )
 
 
-def _named(given: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _named(given: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yields all classes that some JSON names, at any depth, with the names around them."""
     if isinstance(given, list):
         for one in given:
@@ -277,7 +359,7 @@ def _named(given: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
             yield from _named(value, (*path, member))
 
 
-def _spelled(given: Any, path: tuple[str, ...]) -> dict[str, Any]:
+def _spelled(given: object, path: tuple[str, ...]) -> dict[str, Any]:
     """Returns an object with the names of TFDS's own files; what is null counts as absent."""
     if not isinstance(given, Mapping):
         raise _malformed(path, "a part of it is no object")
@@ -314,7 +396,7 @@ def _check_form(found: Mapping[str, Any], path: tuple[str, ...]) -> None:
         raise _malformed(path, "its languages are no texts")
 
 
-def _whole_number(value: Any, what: str, path: tuple[str, ...]) -> int:
+def _whole_number(value: object, what: str, path: tuple[str, ...]) -> int:
     """Returns an int64, which `protobuf` writes as a text."""
     try:
         if isinstance(value, bool) or not isinstance(value, (str, int)):
@@ -333,7 +415,7 @@ def _check_name(name: str, path: tuple[str, ...]) -> None:
         raise _malformed((*path, name[:80]), "a feature cannot be called so")
 
 
-def _parsed(text: Any, path: tuple[str, ...]) -> Any:
+def _parsed(text: object, path: tuple[str, ...]) -> object:
     if not isinstance(text, str):
         raise _malformed(path, "its JSON is no text")
     try:

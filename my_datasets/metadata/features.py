@@ -4,17 +4,20 @@ A feature is told by the member of TFDS's `feature.proto` that it has in that fi
 of a sequence come as TFDS gives them: a sequence of dicts is a dict of sequences.
 """
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias
 
 from my_datasets.errors import FeatureError, IncompleteVersionError, explain
 from my_datasets.metadata.content import labels_of
-from my_datasets.metadata.dataset_info import dataset_info
-from my_datasets.metadata.feature_classes import read_features
+from my_datasets.metadata.feature_classes import FeatureNode, map_features
 
 Form = Literal["number", "bytes", "image"]
+_Given = Mapping[str, Any]
+_Path = tuple[str, ...]
+_Sizes = tuple[int | None, ...]
 
 _BYTES = ("string", "object")
 
@@ -76,70 +79,54 @@ class Leaf:
         return (self.name,)
 
 
+# Leaves, nested in dicts as examples are; or a leaf only.
+Tree: TypeAlias = "Leaf | dict[str, Tree]"
+
+
 @dataclass(frozen=True)
 class Schema:
     """The features of a dataset.
 
     Attributes:
-      tree: Leaves, nested in dicts as examples are; or a leaf only.
+      tree: The features.
       supervised: The features that are input and target, nested as they are given; None if none
         are declared.
     """
 
-    tree: Any
+    tree: Tree
     supervised: tuple[Any, Any] | None = None
 
 
-def read(version_dir: Path) -> Schema:
-    """Returns the features of a prepared version.
-
-    Args:
-      version_dir: Its directory.
+def supervised(info: Mapping[str, Any], tree: Tree) -> tuple[Any, Any] | None:
+    """Returns the leaves that are input and target, nested as they are given; None for none.
 
     Raises:
-      FeatureError: One of them is of a kind that only TFDS reads.
-      IncompleteVersionError: The metadata contradict each other.
+      IncompleteVersionError: `dataset_info.json` names a feature that is not there.
     """
-    tree = read_tree(version_dir)
-    keys = dataset_info(version_dir).get("supervisedKeys", {}).get("tuple", {}).get("items")
-    supervised = None
-    if keys and len(keys) == 2:
-        supervised = (_chosen(keys[0], tree), _chosen(keys[1], tree))
-    return Schema(tree, supervised)
+    keys = info.get("supervisedKeys", {}).get("tuple", {}).get("items")
+    if not keys or len(keys) != 2:
+        return None
+    return _chosen(keys[0], tree), _chosen(keys[1], tree)
 
 
-def read_tree(directory: Path) -> Any:
-    """Returns leaves, nested in dicts as examples are, from the files that describe features.
-
-    Args:
-      directory: Where `features.json` and the names of classes are.
+def tree_of(features: Mapping[str, Any], directory: Path) -> Tree:
+    """Returns leaves, nested in dicts as examples are, of what `features.json` says.
 
     Raises:
       FeatureError: One of them is of a kind that only TFDS reads.
     """
-    return _Reader(directory).node(read_features(directory), (), ())
+    tree: Tree = map_features(features, functools.partial(_leaf, directory))
+    return tree
 
 
-def leaves_of(tree: Any) -> list[Leaf]:
+def leaves_of(tree: Tree) -> list[Leaf]:
     """Returns the leaves of a tree, in the order of their names."""
     if isinstance(tree, Leaf):
         return [tree]
     return [leaf for name in sorted(tree) for leaf in leaves_of(tree[name])]
 
 
-def known_leaves(directory: Path) -> list[Leaf] | None:
-    """Returns the leaves of features in the order of their names; None if only TFDS reads some.
-
-    Args:
-      directory: Where `features.json` and the names of classes are.
-    """
-    try:
-        return leaves_of(read_tree(directory))
-    except FeatureError:
-        return None
-
-
-def _chosen(key: Mapping[str, Any], tree: Any) -> Any:
+def _chosen(key: Mapping[str, Any], tree: Tree) -> Any:
     if "featureKey" in key:
         if not isinstance(tree, Mapping) or key["featureKey"] not in tree:
             raise IncompleteVersionError(
@@ -155,76 +142,69 @@ def _chosen(key: Mapping[str, Any], tree: Any) -> Any:
     return {name: _chosen(item, tree) for name, item in key["dict"]["dict"].items()}
 
 
-@dataclass(frozen=True)
-class _Reader:
-    version_dir: Path
-
-    def node(
-        self, given: Mapping[str, Any], path: tuple[str, ...], sequence: tuple[int | None, ...]
-    ) -> Any:
-        for member, read in (
-            ("featuresDict", self._dict), ("sequence", self._sequence), ("tensor", self._tensor),
-            ("classLabel", self._label), ("text", self._text), ("image", self._image),
-            ("video", self._video), ("audio", self._audio), ("boundingBox", self._tensor),
-            ("translation", self._translation),
-        ):  # fmt: skip
-            if member in given:
-                return read(given[member], path, sequence)
-        raise _unknown(path, given.get("pythonClassName", "a feature"))
-
-    def _dict(self, given: Any, path: Any, sequence: Any) -> Any:
-        features = given.get("features", {})
-        return {
-            name: self.node(features[name], (*path, name), sequence) for name in sorted(features)
-        }
-
-    def _sequence(self, given: Any, path: Any, sequence: Any) -> Any:
-        length = int(given.get("length", -1))
-        return self.node(given["feature"], path, (*sequence, None if length < 0 else length))
-
-    def _tensor(self, given: Any, path: Any, sequence: Any) -> Leaf:
-        dtype = given.get("dtype", "float32")
-        if dtype == "bfloat16":
-            raise _unknown(path, "of bfloat16")
-        form: Form = "bytes" if dtype in _BYTES else "number"
+def _leaf(directory: Path, node: FeatureNode) -> Leaf | dict[str, Leaf]:
+    member = next((one for one in _READERS if one in node.feature), None)
+    if member is None:
+        raise _unknown(node.path, node.feature.get("pythonClassName", "a feature"))
+    if member == "classLabel":
+        labels = labels_of(directory, node.path)
+        classes = int(node.feature[member].get("numClasses", 0))
         return Leaf(
-            path, form, "object" if form == "bytes" else dtype, _shape(given), sequence,
-            given.get("encoding", "none").lower(), is_optional=bool(given.get("optional")),
+            node.path, "number", "int64", (), node.lengths, labels=labels, classes=classes
         )  # fmt: skip
-
-    def _label(self, given: Any, path: Any, sequence: Any) -> Leaf:
-        labels = labels_of(self.version_dir, path)
-        classes = int(given.get("numClasses", 0))
-        return Leaf(path, "number", "int64", (), sequence, labels=labels, classes=classes)
-
-    def _text(self, _given: Any, path: Any, sequence: Any) -> Leaf:
-        return Leaf(path, "bytes", "object", (), sequence)
-
-    def _image(self, given: Any, path: Any, sequence: Any) -> Leaf:
-        return Leaf(path, "image", given.get("dtype", "uint8"), _shape(given), sequence)
-
-    def _video(self, given: Any, path: Any, sequence: Any) -> Leaf:
-        length, *shape = _shape(given)
-        return Leaf(path, "image", given.get("dtype", "uint8"), tuple(shape), (*sequence, length))
-
-    def _audio(self, given: Any, path: Any, sequence: Any) -> Leaf:
-        if given.get("lazyDecode") or given.get("encoding", "NONE") != "NONE":
-            raise _unknown(path, "audio that is decoded late")
-        rate = int(given.get("sampleRate", 0)) or None
-        dtype = given.get("dtype", "int64")
-        return Leaf(path, "number", dtype, _shape(given), sequence, sample_rate=rate)
-
-    def _translation(self, given: Any, path: Any, sequence: Any) -> Any:
-        if "languages" not in given or given.get("variableLanguagesPerExample"):
-            raise _unknown(path, "a translation of variable languages")
-        return {
-            language: Leaf((*path, language), "bytes", "object", (), sequence)
-            for language in sorted(given["languages"])
-        }
+    return _READERS[member](node.feature[member], node.path, node.lengths)
 
 
-def _shape(given: Mapping[str, Any]) -> tuple[int | None, ...]:
-    sizes = [int(size) for size in cast(Any, given.get("shape", {})).get("dimensions", [])]
+def _tensor(given: _Given, path: _Path, sequence: _Sizes) -> Leaf:
+    dtype = given.get("dtype", "float32")
+    if dtype == "bfloat16":
+        raise _unknown(path, "of bfloat16")
+    form: Form = "bytes" if dtype in _BYTES else "number"
+    return Leaf(
+        path, form, "object" if form == "bytes" else dtype, _shape(given), sequence,
+        given.get("encoding", "none").lower(), is_optional=bool(given.get("optional")),
+    )  # fmt: skip
+
+
+def _text(_given: _Given, path: _Path, sequence: _Sizes) -> Leaf:
+    return Leaf(path, "bytes", "object", (), sequence)
+
+
+def _image(given: _Given, path: _Path, sequence: _Sizes) -> Leaf:
+    return Leaf(path, "image", given.get("dtype", "uint8"), _shape(given), sequence)
+
+
+def _video(given: _Given, path: _Path, sequence: _Sizes) -> Leaf:
+    length, *shape = _shape(given)
+    return Leaf(path, "image", given.get("dtype", "uint8"), tuple(shape), (*sequence, length))
+
+
+def _audio(given: _Given, path: _Path, sequence: _Sizes) -> Leaf:
+    if given.get("lazyDecode") or given.get("encoding", "NONE") != "NONE":
+        raise _unknown(path, "audio that is decoded late")
+    rate = int(given.get("sampleRate", 0)) or None
+    dtype = given.get("dtype", "int64")
+    return Leaf(path, "number", dtype, _shape(given), sequence, sample_rate=rate)
+
+
+def _translation(given: _Given, path: _Path, sequence: _Sizes) -> dict[str, Leaf]:
+    if "languages" not in given or given.get("variableLanguagesPerExample"):
+        raise _unknown(path, "a translation of variable languages")
+    return {
+        language: Leaf((*path, language), "bytes", "object", (), sequence)
+        for language in sorted(given["languages"])
+    }
+
+
+# By the member of TFDS's `feature.proto`.
+_READERS: Mapping[str, Callable[[_Given, _Path, _Sizes], Leaf | dict[str, Leaf]]] = {
+    "tensor": _tensor, "classLabel": _tensor, "text": _text, "image": _image, "video": _video,
+    "audio": _audio, "boundingBox": _tensor, "translation": _translation,
+}  # fmt: skip
+
+
+def _shape(given: _Given) -> _Sizes:
+    sizes = [int(size) for size in given.get("shape", {}).get("dimensions", [])]
     return tuple(None if size < 0 else size for size in sizes)
 
 

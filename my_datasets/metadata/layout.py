@@ -1,5 +1,6 @@
 """TFDS's directory layout `<data_dir>/<name>[/<config>]/<version>/`, read without TFDS."""
 
+import functools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,11 +8,13 @@ from pathlib import Path
 
 from my_datasets.core.logs import get_logger
 from my_datasets.core.version import VersionNumber
+from my_datasets.metadata import dataset_info, feature_classes
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.storage import addresses
 from my_datasets.storage.json_files import MalformedJsonError, read_json
 
 # The two files without which TFDS (>= 4) does not take a directory for a prepared version.
-METADATA_FILES = ("dataset_info.json", "features.json")
+METADATA_FILES = (dataset_info.FILE_NAME, feature_classes.FILE_NAME)
 # The record of the release that was pulled or attached there.
 RELEASE_RECORD = "my_datasets_release.json"
 # Its note in the directory of a dataset, of the config that is meant if none is named.
@@ -24,19 +27,17 @@ _warned: set[Path] = set()
 
 @dataclass(frozen=True)
 class PreparedVersion:
-    """One prepared version on disk.
-
-    Attributes:
-      name: The dataset's name.
-      config: The builder config's name, or None.
-      version: The version.
-      path: The directory that holds its shards and metadata.
-    """
+    """One prepared version on disk, in the directory `path`."""
 
     name: str
     config: str | None
     version: VersionNumber
     path: Path
+
+    @functools.cached_property
+    def metadata(self) -> VersionMetadata:
+        """Its metadata, read at most once."""
+        return VersionMetadata(self.path)
 
 
 def is_prepared(version_dir: Path) -> bool:

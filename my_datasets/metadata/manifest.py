@@ -35,10 +35,11 @@ class Manifest:
       constraints: What the builder declares of the values of each feature.
       configs: The `names` of all configs of the dataset, with what is said of each, and which is
         the `default`; empty if it has none, or nobody knows.
-      metadata: What else of TFDS's metadata changes what readers get: see `declared.essentials`.
-      metadata_copy: TFDS's metadata themselves: see `metadata_copy.of_version`. Empty in manifests
-        that were written before this was recorded.
-      files: The size and SHA-256 of sidecars and other files: see `metadata_copy.of_files`.
+      metadata: What else of TFDS's metadata changes what readers get: see
+        `dataset_info.essentials_of`.
+      metadata_copy: TFDS's metadata themselves: see `recorded_files.of_version`. Empty in
+        manifests that were written before this was recorded.
+      files: The size and SHA-256 of sidecars and other files: see `recorded_files.of_files`.
     """
 
     fingerprint: dict[str, str]
@@ -154,7 +155,7 @@ def _check_distribution(part: Mapping[str, Any]) -> None:
         raise ValueError("statistics have other numbers of percentiles, or of a histogram's edges")
 
 
-def _check_numbers(*given: Any) -> None:
+def _check_numbers(*given: object) -> None:
     for one in given:
         if isinstance(one, bool) or not isinstance(one, (int, float)):
             raise TypeError(f"statistics have {str(one)[:80]!r} in place of a number")

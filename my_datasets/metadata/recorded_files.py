@@ -7,19 +7,23 @@ records by themselves. Of other files, such as sidecars, it has the size and the
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from my_datasets.metadata.dataset_info import FILE_NAME, dataset_info, is_plain_name
-from my_datasets.metadata.layout import METADATA_FILES
+from my_datasets.metadata.feature_classes import FILE_NAME as FEATURES
+from my_datasets.metadata.feature_classes import read_unchecked
 from my_datasets.storage import regular_files
-from my_datasets.storage.json_files import read_json
 
+if TYPE_CHECKING:
+    from my_datasets.metadata.version_metadata import VersionMetadata
+
+_METADATA = (FILE_NAME, FEATURES)
 # What is recorded by itself; and what comes and goes with publishing, pulling and attaching.
 _OWN = "my_datasets_"
 _SIDECARS = ".npy"
 _LABELS = ".labels.txt"
 _QUARANTINE = "quarantine.jsonl"
-# Of a split, what the manifest's list of shards and `declared.essentials` say.
+# Of a split, what the manifest's list of shards and `dataset_info.essentials_of` say.
 _OF_SHARDS = frozenset({"shardLengths", "numBytes"})
 _HEX = re.compile("[0-9a-f]{64}")
 
@@ -35,8 +39,8 @@ class Edit(NamedTuple):
     """
 
     field: str
-    recorded: Any
-    found: Any
+    recorded: object
+    found: object
 
 
 def of_version(version_dir: Path) -> dict[str, Any]:
@@ -47,20 +51,23 @@ def of_version(version_dir: Path) -> dict[str, Any]:
       OSError: A file cannot be read.
       ValueError: It is not JSON, or no object.
     """
-    return {name: _document(version_dir / name) for name in METADATA_FILES}
+    return {
+        FILE_NAME: _checked(FILE_NAME, dataset_info(version_dir)),
+        FEATURES: _checked(FEATURES, read_unchecked(version_dir)),
+    }
 
 
-def edits(recorded: Mapping[str, Any], version_dir: Path) -> Iterator[tuple[str, Edit]]:
+def edits(recorded: Mapping[str, Any], version: "VersionMetadata") -> Iterator[tuple[str, Edit]]:
     """Yields the name of the file and the edit for each value that is not as it was recorded.
 
     Raises:
       IncompleteVersionError, OSError, ValueError: As `of_version` does.
     """
-    for name in METADATA_FILES:
+    for name in _METADATA:
         before = recorded.get(name)
         if before is None:
             continue
-        now = _document(version_dir / name)
+        now = _checked(name, version.info if name == FILE_NAME else version.features_as_written)
         if name == FILE_NAME:
             before, splits = _without_splits(before)
             now, splits_now = _without_splits(now)
@@ -104,14 +111,14 @@ def is_recorded(name: str) -> bool:
         return False
     if name.startswith(_OWN) and not name.endswith(_SIDECARS):
         return False
-    return name not in METADATA_FILES and name != _QUARANTINE
+    return name not in _METADATA and name != _QUARANTINE
 
 
-def _document(path: Path) -> dict[str, Any]:
-    found = dataset_info(path.parent) if path.name == FILE_NAME else read_json(path)
+def _checked(name: str, found: object) -> dict[str, Any]:
+    """Returns a file of TFDS's, without what is recorded by itself."""
     if not isinstance(found, dict):
-        raise ValueError(f"{path.name} is no object")
-    if path.name != FILE_NAME:
+        raise ValueError(f"{name} is no object")
+    if name != FILE_NAME:
         return found
     splits = [
         {name: value for name, value in split.items() if name not in _OF_SHARDS}
@@ -136,7 +143,7 @@ def _edits_of_splits(before: Mapping[str, Any], now: Mapping[str, Any]) -> Itera
         yield from _edits(before[name], now[name], ("splits", name))
 
 
-def _edits(before: Any, now: Any, at: tuple[str, ...]) -> Iterator[Edit]:
+def _edits(before: object, now: object, at: tuple[str, ...]) -> Iterator[Edit]:
     if isinstance(before, dict) and isinstance(now, dict):
         for name in sorted({*before, *now}):
             yield from _edits(before.get(name), now.get(name), (*at, name))

@@ -17,13 +17,7 @@ _BOUND = re.compile(r"((?P<value>-?[\d_.]+)(?P<unit>%|shard)?)?")
 
 @dataclass(frozen=True)
 class ExampleRange:
-    """Examples of a split that follow each other.
-
-    Attributes:
-      split: The split.
-      begin: The first one, counted from 0.
-      end: The one after the last.
-    """
+    """Examples of a split that follow each other: from `begin`, counted from 0, to before `end`."""
 
     split: str
     begin: int

@@ -12,6 +12,7 @@ from my_datasets.errors import ChecksumError, MyDatasetsError, PublishError, exp
 from my_datasets.metadata import feature_changes
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.publishing import admin
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.download import fetch
@@ -23,7 +24,6 @@ from my_datasets.publishing.model.signed_json import Signs, Trusts
 from my_datasets.publishing.transfer import TransferProgress
 from my_datasets.publishing.upload import Outcome, Published, ReleaseUpload
 from my_datasets.resolving import resolve_prepared
-from my_datasets.resolving.blocked import reason_in_metadata
 from my_datasets.resolving.resolve_prepared import Reference
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
@@ -114,11 +114,12 @@ def _there(
 
 def _are_proved_same(one: Path, other: Path) -> bool:
     """Returns whether manifests prove that common splits have the same examples."""
-    made = Manifest.read(one), Manifest.read(other)
+    sides = VersionMetadata(one), VersionMetadata(other)
+    made = [side.manifest for side in sides]
     splits = [each.content.splits if each and each.content else {} for each in made]
     common = [name for name in splits[0] if name in splits[1]]
     is_same = all(splits[0][name].ordered == splits[1][name].ordered for name in common)
-    return bool(common) and is_same and not feature_changes.not_in_both(one, other)
+    return bool(common) and is_same and not feature_changes.not_in_both(*sides)
 
 
 def _writable(directory: Path) -> Path | None:
@@ -187,8 +188,9 @@ def publish(
       SignatureError: The store requires a signature, or has invalid ones.
     """
     version_dir = resolve_prepared.version_dir(reference, data_dir)
-    wanted = Record.of(version_dir)
-    _refuse_unfit(version_dir)
+    metadata = VersionMetadata(version_dir)
+    wanted = Record.of(metadata)
+    _refuse_unfit(metadata)
     patient = RetryingStore(open_store(store), patience)
     if not patient.is_writable:
         raise read_only(patient.url)
@@ -240,8 +242,8 @@ def _verify(version_dir: Path, level: Level, report: Callable[[TransferProgress]
         )
 
 
-def _refuse_unfit(version_dir: Path) -> None:
-    blocked = reason_in_metadata(version_dir)
+def _refuse_unfit(version: VersionMetadata) -> None:
+    version_dir, blocked = version.path, version.blocked_reason
     if blocked is not None:
         raise PublishError(
             explain(
@@ -249,7 +251,7 @@ def _refuse_unfit(version_dir: Path) -> None:
                 fix="publish another version; withdraw a published one with my-datasets yank",
             )
         )
-    made = Manifest.read(version_dir)
+    made = version.manifest
     limits = [name for name in (made.options if made else {}) if name != "on_error"]
     if limits:
         raise PublishError(

@@ -26,7 +26,7 @@ from my_datasets.publishing.resolve_release import ResolvedRelease, resolve_rele
 from my_datasets.publishing.stream.attach import CACHE_BYTES, Attached, attach
 from my_datasets.publishing.transfer import TransferProgress
 from my_datasets.resolving.request import Request
-from my_datasets.resolving.resolve_prepared import directory_of, root_of
+from my_datasets.resolving.resolve_prepared import resolve_request, root_of
 from my_datasets.storage import addresses
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.regular_files import write_whole
@@ -218,6 +218,6 @@ def _whole(
 
 def _here(request: Request, data_dir: str | os.PathLike[str] | None) -> Path | None:
     try:
-        return directory_of(request, data_dir)
+        return resolve_request(request, data_dir).path
     except (NotPreparedError, VersionBlockedError):
         return None

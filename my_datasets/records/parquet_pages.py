@@ -7,7 +7,9 @@ may declare less than the headers, so the headers are read, from the first to th
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypeAlias
+
+import pyarrow.parquet as pq
 
 from my_datasets.core.sizes import human_size
 
@@ -28,6 +30,9 @@ _VALUES, _ENCODING, _ENCODING_2 = 1, 2, 4
 _PLAIN = 0
 _ENCODINGS = frozenset({_PLAIN, 2, 8})
 _DEEPEST = 8
+# Of a Thrift struct: integers and structs by field number; other values are skipped.
+_Struct: TypeAlias = "dict[int, _Value]"
+_Value: TypeAlias = "int | _Struct | None"
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,13 @@ class Page:
     values: int
     expands_to: int
     stored: int
-    encoding: Any
+    encoding: object
     is_dictionary: bool
 
 
-def ways_to_read(file: BinaryIO, group: Any, column: str, most: int) -> tuple[int, bool]:
+def ways_to_read(
+    file: BinaryIO, group: pq.RowGroupMetaData, column: str, most: int
+) -> tuple[int, bool]:
     """Returns how many rows to read at a time to bound memory use, and in which way.
 
     Args:
@@ -88,7 +95,7 @@ def _check(expands_to: int, stored: int, what: str) -> None:
         )
 
 
-def pages(file: BinaryIO, group: Any, column: str) -> Iterator[Page]:
+def pages(file: BinaryIO, group: pq.RowGroupMetaData, column: str) -> Iterator[Page]:
     """Yields the pages of a column in a row group; arguments and errors as in `ways_to_read`."""
     for chunk in map(group.column, range(group.num_columns)):
         if chunk.path_in_schema.partition(".")[0] != column:
@@ -114,7 +121,7 @@ def pages(file: BinaryIO, group: Any, column: str) -> Iterator[Page]:
             at += length + stored
 
 
-def _header(file: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
+def _header(file: BinaryIO, at: int) -> tuple[_Struct, int]:
     """Returns a header's integers by field number, and the header's length in bytes."""
     size = _HEADER
     while True:
@@ -135,10 +142,10 @@ class _Compact:
     def __init__(self, data: bytes) -> None:
         self.at, self._data = 0, data
 
-    def struct(self, depth: int = 0) -> dict[int, Any]:
+    def struct(self, depth: int = 0) -> _Struct:
         if depth > _DEEPEST:
             raise ValueError("A page has no header that can be read")
-        found: dict[int, Any] = {}
+        found: _Struct = {}
         number = 0
         while byte := self._byte():
             kind, step = byte & 0x0F, byte >> 4
@@ -146,17 +153,16 @@ class _Compact:
             found[number] = self._value(kind, depth)
         return found
 
-    def _value(self, kind: int, depth: int) -> Any:
+    def _value(self, kind: int, depth: int) -> _Value:
         if kind in (1, 2):  # true and false, which have no further bytes
             return None
         if kind == 3:
             return self._byte()
         if kind in (4, 5, 6):
             return self._number()
-        if kind == 7:
-            return self._skip(8)
-        if kind == 8:
-            return self._skip(self._varint())
+        if kind in (7, 8):
+            self._skip(8 if kind == 7 else self._varint())
+            return None
         if kind == 12:
             return self.struct(depth + 1)
         raise ValueError("A page has no header that can be read")

@@ -7,7 +7,6 @@ halves, most significant first, by running MD5's rounds over whole columns of ke
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +34,7 @@ _AT_ONCE = 8192
 _FEW = 200
 
 
-def key_bytes(key: Any) -> bytes:
+def key_bytes(key: object) -> bytes:
     """Returns the bytes that TFDS hashes for a key.
 
     Args:
@@ -70,7 +69,7 @@ def key_bytes(key: Any) -> bytes:
     )
 
 
-def key_array(keys: Sequence[Any] | pa.Array | pa.ChunkedArray) -> pa.LargeBinaryArray:
+def key_array(keys: Sequence[object] | pa.Array | pa.ChunkedArray) -> pa.LargeBinaryArray:
     """Returns the bytes to hash for each key.
 
     Args:

@@ -3,10 +3,23 @@
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from my_datasets.core.version import VersionNumber, VersionPattern
 from my_datasets.resolving.blocked import Blocked
+
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
+
+
+class _BlockedVersions(Protocol):
+    """TFDS's class of that name, or `Blocked`."""
+
+    @property
+    def versions(self) -> Mapping[str, str | None]: ...
+
+    @property
+    def configs(self) -> Mapping[str, Mapping[str, str | None]]: ...
 
 
 @dataclass(frozen=True)
@@ -69,7 +82,11 @@ class DeclaredVersions:
 
 
 def of_versions(
-    versions: Iterable[Any], buildable: Iterable[Any], blocked: Any, *, is_sure: bool = True
+    versions: Iterable[object],
+    buildable: Iterable[object],
+    blocked: _BlockedVersions | None,
+    *,
+    is_sure: bool = True,
 ) -> DeclaredVersions:
     """Builds an `Offer` from the versions that a builder declares.
 
@@ -102,12 +119,8 @@ def of_class(cls: type) -> DeclaredVersions:
     )
 
 
-def of_builder(builder: Any) -> DeclaredVersions:
-    """Returns what a builder offers for its config.
-
-    Args:
-      builder: A `tfds.core.DatasetBuilder`.
-    """
+def of_builder(builder: "tfds.core.DatasetBuilder") -> DeclaredVersions:
+    """Returns what a builder offers for its config."""
     also = getattr(builder, "BUILDABLE_VERSIONS", ())
     return of_versions(builder.versions, also, builder.blocked_versions)
 
@@ -142,13 +155,13 @@ _UNKNOWN = _Unknown()
 
 
 def _of_class(
-    name: str, classes: Mapping[str, ast.ClassDef], of_module: Mapping[str, Any]
-) -> dict[str, Any]:
+    name: str, classes: Mapping[str, ast.ClassDef], of_module: Mapping[str, object]
+) -> dict[str, object]:
     """Returns the values that a class declares, or inherits from classes in the same module."""
     if name not in classes:
         return dict(of_module)
     others = {other: cls for other, cls in classes.items() if other != name}
-    inherited: dict[str, Any] = {}
+    inherited: dict[str, object] = {}
     for base in map(ast.unparse, reversed(classes[name].bases)):
         inherited |= _of_class(base, others, of_module) if base in others else {}
     known = {**of_module, **inherited}
@@ -160,7 +173,9 @@ def _declares_blocked(node: ast.AST) -> bool:
     return name == "BLOCKED_VERSIONS" and isinstance(getattr(node, "ctx", None), ast.Store)
 
 
-def _assigned(body: Iterable[ast.stmt], names: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _assigned(
+    body: Iterable[ast.stmt], names: Mapping[str, object]
+) -> Iterator[tuple[str, object]]:
     known = dict(names)
     for node in body:
         targets = node.targets if isinstance(node, ast.Assign) else []
@@ -172,7 +187,7 @@ def _assigned(body: Iterable[ast.stmt], names: Mapping[str, Any]) -> Iterator[tu
                 yield target.id, known[target.id]
 
 
-def _value(node: ast.expr | None, names: Mapping[str, Any]) -> Any:
+def _value(node: ast.expr | None, names: Mapping[str, object]) -> object:
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name):
@@ -189,14 +204,17 @@ def _value(node: ast.expr | None, names: Mapping[str, Any]) -> Any:
     return _UNKNOWN
 
 
-def _made(node: ast.Call, names: Mapping[str, Any]) -> Any:
+def _made(node: ast.Call, names: Mapping[str, object]) -> object:
     what = ast.unparse(node.func).rpartition(".")[2]
     given = [_value(one, names) for one in node.args]
     named = {str(one.arg): _value(one.value, names) for one in node.keywords}
     if what == "Version" and given and isinstance(given[0], str):
         return given[0]
     if what == "BlockedVersions" and _UNKNOWN not in (*given, *named.values()):
-        fields = {**dict(zip(("versions", "configs"), given, strict=False)), **named}
+        fields: dict[str, Any] = {
+            **dict(zip(("versions", "configs"), given, strict=False)),
+            **named,
+        }
         if set(fields) <= {"versions", "configs"} and all(
             isinstance(one, dict) for one in fields.values()
         ):
@@ -204,9 +222,9 @@ def _made(node: ast.Call, names: Mapping[str, Any]) -> Any:
     return _UNKNOWN
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(value: object) -> list[object]:
     return value if isinstance(value, list) else []
 
 
-def _version(value: Any) -> VersionNumber | None:
+def _version(value: object) -> VersionNumber | None:
     return VersionNumber.parse(str(value))

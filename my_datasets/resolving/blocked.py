@@ -2,10 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from my_datasets.core.version import VersionNumber
-from my_datasets.metadata.dataset_info import dataset_info
 
 
 @dataclass(frozen=True)
@@ -34,14 +32,3 @@ class Blocked:
             said = self.configs[text][config]
             return said or f"Config {config} for version {text} is blocked."
         return None
-
-
-def reason_in_metadata(version_dir: Path) -> str | None:
-    """Returns why a prepared version must not be used, as its own metadata say it; or None.
-
-    TFDS writes it there if the builder gives `is_blocked` to its `DatasetInfo`.
-    """
-    try:
-        return dataset_info(version_dir).get("isBlocked") or None
-    except OSError:
-        return None  # whoever reads the version says what is wrong with its metadata

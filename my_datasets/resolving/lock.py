@@ -23,9 +23,9 @@ from my_datasets.core.reference import DatasetReference
 from my_datasets.core.version import VersionNumber, VersionPattern
 from my_datasets.errors import LockError, explain
 from my_datasets.metadata import file_hashes
-from my_datasets.metadata.content import Content, decoding_of
-from my_datasets.metadata.dataset_info import MALFORMED, Declared
-from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata.content import Content
+from my_datasets.metadata.dataset_info import MALFORMED
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.storage.json_files import read_json
 from my_datasets.storage.regular_files import write_whole
 
@@ -44,7 +44,7 @@ class Locked:
     Attributes:
       config: The config; None for a dataset that has none.
       version: The exact version.
-      digest: That of its content.
+      digest: The digest of its content.
       decoding: The SHA-256 of what decides how its examples are decoded; None in an entry of
         format 1, which has no hashes of bytes.
       splits: For each split, the SHA-256 of the list of its shards.
@@ -57,37 +57,38 @@ class Locked:
     splits: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, version_dir: Path) -> "Locked":
+    def of(cls, version: Path | VersionMetadata) -> "Locked":
         """Returns what a prepared version is to be locked to.
 
         Raises:
           LockError: It has no manifest, or its metadata contradict each other.
           IncompleteVersionError: Its manifest cannot be read.
         """
-        manifest = Manifest.read(version_dir)
+        metadata = VersionMetadata.of(version)
+        manifest = metadata.manifest
         if manifest is None or manifest.content is None:
             raise LockError(
                 explain(
-                    f"{version_dir} has no digest to be locked to.",
-                    fix=f"my-datasets adopt {version_dir} notes what is in it now",
+                    f"{metadata.path} has no digest to be locked to.",
+                    fix=f"my-datasets adopt {metadata.path} notes what is in it now",
                 )
             )
         try:
-            name, _, text = Declared.read(version_dir).name.partition(":")
-            version = VersionNumber.parse(text)
-            if version is None:
+            name, _, text = metadata.declared.name.partition(":")
+            number = VersionNumber.parse(text)
+            if number is None:
                 raise ValueError(f"no version: {text!r}")
-            splits, decoding = _splits(version_dir, manifest.content), decoding_of(version_dir)
+            splits, decoding = _splits(metadata, manifest.content), metadata.decoding_digest
         except (OSError, *MALFORMED) as error:
             raise LockError(
                 explain(
-                    f"The metadata in {version_dir} cannot be locked.",
+                    f"The metadata in {metadata.path} cannot be locked.",
                     f"Found: {type(error).__name__}: {error}",
-                    fix=f"my-datasets verify {version_dir} says what is wrong",
+                    fix=f"my-datasets verify {metadata.path} says what is wrong",
                 )
             ) from error
         config = name.partition("/")[2] or None
-        return cls(config, version, manifest.content.digest, decoding, splits)
+        return cls(config, number, manifest.content.digest, decoding, splits)
 
     def to_json(self) -> dict[str, Any]:
         """Returns it for the file."""
@@ -120,13 +121,7 @@ class TrustedKey:
 
 @dataclass(frozen=True)
 class Difference:
-    """How a version differs from the one that is locked.
-
-    Attributes:
-      problem: What is wrong, one sentence.
-      expected: What the lock says.
-      found: What there is.
-    """
+    """How a version differs from the locked one: a sentence, what the lock says, what there is."""
 
     problem: str
     expected: str
@@ -214,15 +209,16 @@ class Lock:
             text for text in self.datasets if str(self.exact(DatasetReference.parse(text))) == name
         ]
 
-    def check(self, reference: DatasetReference, version_dir: Path, *, has_shards: bool) -> None:
+    def check(
+        self, reference: DatasetReference, version: Path | VersionMetadata, *, has_shards: bool
+    ) -> None:
         """Checks that a version is the one that a reference is locked to.
 
-        Shards that are here are hashed, unless this machine knows that it has verified them and
-        they did not change since.
+        Shards are hashed, unless this machine has verified them and they did not change since.
 
         Args:
           reference: As it is written in code.
-          version_dir: The version's directory.
+          version: The version.
           has_shards: Whether its shards are there, too.
 
         Raises:
@@ -230,7 +226,7 @@ class Lock:
           CorruptShardError: A record index is not that of its shard.
           IncompleteVersionError: Its manifest cannot be read.
         """
-        found = self.difference(reference, version_dir, has_shards=has_shards)
+        found = self.difference(reference, version, has_shards=has_shards)
         if found is None:
             return
         raise LockError(
@@ -264,7 +260,7 @@ class Lock:
             )
 
     def difference(
-        self, reference: DatasetReference, version_dir: Path, *, has_shards: bool
+        self, reference: DatasetReference, version: Path | VersionMetadata, *, has_shards: bool
     ) -> Difference | None:
         """Returns how a version differs from the one that a reference is locked to; see `check`.
 
@@ -278,7 +274,8 @@ class Lock:
         locked = self.datasets.get(str(reference))
         if locked is None:
             return None
-        manifest = Manifest.read(version_dir)
+        metadata = VersionMetadata.of(version)
+        version_dir, manifest = metadata.path, metadata.manifest
         content = manifest.content if manifest else None
         if manifest is None or content is None:
             digest = f"digest {locked.digest[:16]}"
@@ -294,7 +291,7 @@ class Lock:
             self._advise_renewal(reference)
         else:
             try:
-                found = _other_bytes(locked, version_dir, content, is_part=is_part)
+                found = _other_bytes(locked, metadata, content, is_part=is_part)
             except (OSError, *MALFORMED) as error:
                 found = Difference(
                     f"The metadata in {version_dir} cannot be compared with the lock.",
@@ -343,24 +340,24 @@ _advised: set[tuple[Path, str]] = set()
 
 
 def _other_bytes(
-    locked: Locked, version_dir: Path, content: Content, *, is_part: bool
+    locked: Locked, version: VersionMetadata, content: Content, *, is_part: bool
 ) -> Difference | None:
     """Returns how the files that a manifest lists differ from those that are locked."""
-    decoding = decoding_of(version_dir)
+    decoding = version.decoding_digest
     if decoding != locked.decoding:
         return Difference(
-            f"The features, labels or supervised keys in {version_dir} are other ones.",
+            f"The features, labels or supervised keys in {version.path} are other ones.",
             f"SHA-256 {str(locked.decoding)[:16]}", f"SHA-256 {decoding[:16]}",
         )  # fmt: skip
-    found = _splits(version_dir, content)
+    found = _splits(version, content)
     for name in sorted({*locked.splits, *found}):
         if name not in found:
             if is_part and found:
                 continue
-            return Difference(f"{version_dir} has no split {name!r}.", "this split", "none")
+            return Difference(f"{version.path} has no split {name!r}.", "this split", "none")
         if found[name] != locked.splits.get(name):
             return Difference(
-                f"{version_dir} has other shards of the split {name!r}.",
+                f"{version.path} has other shards of the split {name!r}.",
                 f"a list of SHA-256 with the SHA-256 {locked.splits.get(name, 'of no such split')}",
                 found[name],
             )  # fmt: skip
@@ -395,7 +392,7 @@ def _other_contents(version_dir: Path, content: Content) -> Difference | None:
     return None
 
 
-def _splits(version_dir: Path, content: Content) -> dict[str, str]:
+def _splits(version: VersionMetadata, content: Content) -> dict[str, str]:
     """Returns the SHA-256 of each split's list of shards.
 
     Readers go by TFDS's metadata, hashes are in the manifest: both must list the same shards.
@@ -406,7 +403,7 @@ def _splits(version_dir: Path, content: Content) -> dict[str, str]:
     """
     declared = {
         name: [(one.name, one.examples) for one in some]
-        for name, some in Declared.read(version_dir).splits.items()
+        for name, some in version.declared.splits.items()
     }
     listed = {
         name: [(one.name, one.examples) for one in split.shards]
@@ -443,5 +440,5 @@ def _locked(value: Mapping[str, Any]) -> Locked:
     return Locked(value["config"], version, value["digest"], decoding, splits)
 
 
-def _is_sha256(value: Any) -> bool:
+def _is_sha256(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from my_datasets.core.reference import DatasetReference
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.resolving.lock import Lock
 
 
@@ -50,7 +51,7 @@ class Request:
         """The lock file, if it makes the reference mean something else than it says."""
         return self.lock.path if self.lock is not None and self.exact != self.reference else None
 
-    def check(self, version_dir: Path, *, has_shards: bool) -> None:
+    def check(self, version: Path | VersionMetadata, *, has_shards: bool) -> None:
         """Checks that a version matches the lock; see `Lock.check`.
 
         Raises:
@@ -59,7 +60,7 @@ class Request:
           IncompleteVersionError: Its manifest cannot be read.
         """
         if self.lock is not None:
-            self.lock.check(self.reference, version_dir, has_shards=has_shards)
+            self.lock.check(self.reference, version, has_shards=has_shards)
 
     def check_digest(self, digest: str, place: str) -> None:
         """Checks the digest that a store reports for a release; see `Lock.check_digest`.

@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from my_datasets.core.reference import DatasetReference
@@ -16,6 +17,7 @@ from my_datasets.errors import (
 )
 from my_datasets.metadata import layout
 from my_datasets.metadata.layout import PreparedVersion
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.resolving import registry, version_select
 from my_datasets.resolving.available_versions import DeclaredVersions
 from my_datasets.resolving.request import Request
@@ -36,6 +38,65 @@ def root_of(data_dir: str | os.PathLike[str] | None) -> str:
     return addresses.path_or_address(found, "The data directory", None)
 
 
+@dataclass(frozen=True)
+class ResolvedVersion:
+    """The prepared version that a reference means.
+
+    Attributes:
+      metadata: Its metadata, read at most once.
+      request: The reference and the lock by which it was chosen; None if its directory was given.
+    """
+
+    metadata: VersionMetadata
+    request: Request | None = None
+
+    @property
+    def path(self) -> Path:
+        """The directory of its metadata, and of its shards unless a release is attached there."""
+        return self.metadata.path
+
+    def check_lock(self) -> None:
+        """Checks the metadata and the shards against the lock, if one applies: `Request.check`."""
+        if self.request is not None:
+            self.request.check(self.metadata, has_shards=True)
+
+
+def resolve(
+    reference: Reference, data_dir: str | os.PathLike[str] | None = None
+) -> ResolvedVersion:
+    """Returns the prepared version on this machine that a reference means, to use it.
+
+    Args:
+      reference: For example `digits:1.*.*`; or the directory of a prepared version.
+      data_dir: The data directory; TFDS's default if None.
+
+    Raises:
+      InvalidReferenceError: `reference` is malformed.
+      NotPreparedError, VersionBlockedError, DataDirError: As `resolve_request`.
+    """
+    meant = directory_or_reference(reference, data_dir)
+    if isinstance(meant, Path):
+        return ResolvedVersion(VersionMetadata(meant))
+    return resolve_request(Request.of(meant), data_dir, to_use=True)
+
+
+def resolve_request(
+    request: Request, data_dir: str | os.PathLike[str] | None = None, *, to_use: bool = False
+) -> ResolvedVersion:
+    """Returns what `find_version` finds in a data directory on this machine.
+
+    Raises:
+      NotPreparedError, VersionBlockedError: As `find_version`.
+      DataDirError: The data directory is in an object store.
+    """
+    where = root_of(data_dir)
+    if addresses.is_remote(where):
+        raise in_an_object_store(where)
+    root = Path(where).expanduser()
+    found = find_version(request, root / request.exact.name, str(root), to_use=to_use)
+    return ResolvedVersion(found.metadata, request)
+
+
 def version_dir(
     reference: Reference,
     data_dir: str | os.PathLike[str] | None = None,
@@ -52,16 +113,14 @@ def version_dir(
         compared with the lock.
 
     Raises:
-      InvalidReferenceError: `reference` is malformed.
-      NotPreparedError: No prepared version matches.
-      VersionBlockedError: All versions that match a wildcard are blocked.
-      DataDirError: The data directory is in an object store.
+      InvalidReferenceError, NotPreparedError, VersionBlockedError, DataDirError: As `resolve`; but
+        an exact version is returned even if it is blocked.
     """
     path = given_directory(reference)
     if path is not None and path.is_dir():
         return path
     text = os.fspath(reference) if isinstance(reference, os.PathLike) else reference
-    return directory_of(Request.of(text, use_lock=use_lock), data_dir)
+    return resolve_request(Request.of(text, use_lock=use_lock), data_dir).path
 
 
 def directory_or_reference(
@@ -105,31 +164,6 @@ def given_directory(reference: Reference) -> Path | None:
         return Path(reference).expanduser()
     text = str(reference)
     return Path(text).expanduser() if os.sep in text else None
-
-
-def directory_of(
-    request: Request,
-    data_dir: str | os.PathLike[str] | None = None,
-    *,
-    to_use: bool = False,
-) -> Path:
-    """Returns the directory of the prepared version on this machine that a request means.
-
-    Args:
-      request: The requested dataset.
-      data_dir: The data directory; TFDS's default if None.
-      to_use: Whether the version is to be used, not only inspected; see `find_version`.
-
-    Raises:
-      NotPreparedError: No prepared version matches.
-      VersionBlockedError: The version is blocked, or all that match a wildcard are.
-      DataDirError: The data directory is in an object store.
-    """
-    where = root_of(data_dir)
-    if addresses.is_remote(where):
-        raise in_an_object_store(where)
-    root = Path(where).expanduser()
-    return find_version(request, root / request.exact.name, str(root), to_use=to_use).path
 
 
 def find_version(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import reference_to
@@ -18,8 +18,11 @@ from my_datasets.metadata import layout
 from my_datasets.metadata.layout import PreparedVersion
 from my_datasets.resolving import available_versions
 from my_datasets.resolving.available_versions import DeclaredVersions
-from my_datasets.resolving.blocked import Blocked, reason_in_metadata
+from my_datasets.resolving.blocked import Blocked
 from my_datasets.storage import addresses
+
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
 
 _LOGGER = get_logger(__name__)
 _told: set[tuple[str, str]] = set()
@@ -32,7 +35,7 @@ class Choice:
     Attributes:
       version: The newest matching version that is not blocked; None if there is none.
       fitting: All matching versions, newest first.
-      blocked: The reasons why some of the matching versions are blocked.
+      blocked: Why some of them are blocked.
     """
 
     version: PreparedVersion | None
@@ -54,14 +57,7 @@ class Choice:
 def tell(
     name: str, config: str | None, chosen: VersionNumber, reasons: Mapping[VersionNumber, str]
 ) -> None:
-    """Warns about each blocked version that is newer than the chosen one, once per process.
-
-    Args:
-      name: The dataset's name.
-      config: The dataset's config, if it has one.
-      chosen: The version that was selected.
-      reasons: The reasons why other versions are blocked.
-    """
+    """Warns about each blocked version that is newer than the chosen one, once per process."""
     for version, why in reasons.items():
         whole = f"{name}/{config}:{version}" if config else f"{name}:{version}"
         if version > chosen and (whole, why) not in _told:
@@ -86,20 +82,15 @@ def choose(
     )  # fmt: skip
     reasons: dict[PreparedVersion, str] = {}
     for one in fitting:
-        why = blocked.reason(one.version, one.config) or reason_in_metadata(one.path)
+        why = blocked.reason(one.version, one.config) or one.metadata.blocked_reason
         if why is None:
             return Choice(one, fitting, reasons)
         reasons[one] = why
     return Choice(None, fitting, reasons)
 
 
-def picked(builder: Any, offer: DeclaredVersions, requested: str) -> str:
+def picked(builder: "tfds.core.DatasetBuilder", offer: DeclaredVersions, requested: str) -> str:
     """Resolves a wildcard to one of the code's versions; returns anything else unchanged.
-
-    Args:
-      builder: The `tfds.core.DatasetBuilder`.
-      offer: The versions that the builder offers.
-      requested: The requested version or pattern.
 
     Raises:
       VersionBlockedError: All matching versions are blocked.
@@ -121,15 +112,7 @@ def picked(builder: Any, offer: DeclaredVersions, requested: str) -> str:
 def no_such_version(
     name: str, requested: object, offer: DeclaredVersions, data_dir: str, config: str | None
 ) -> VersionNotFoundError:
-    """Returns the error for a version that the code does not have; it lists those available.
-
-    Args:
-      name: The dataset's name.
-      requested: The requested version.
-      offer: The versions that the builder offers.
-      data_dir: The data directory where versions may be prepared.
-      config: The requested builder config.
-    """
+    """Returns the error for a version that the code does not have; it lists those available."""
     return VersionNotFoundError(
         explain(
             f"Dataset {name!r} has no version {requested}.",
@@ -140,13 +123,10 @@ def no_such_version(
     )
 
 
-def not_buildable(builder: Any, offer: DeclaredVersions) -> VersionNotBuildableError:
-    """Returns the error for a version that is not prepared and that the code can only load.
-
-    Args:
-      builder: The `tfds.core.DatasetBuilder`.
-      offer: The versions that the builder offers.
-    """
+def not_buildable(
+    builder: "tfds.core.DatasetBuilder", offer: DeclaredVersions
+) -> VersionNotBuildableError:
+    """Returns the error for a version that is not prepared and that the code can only load."""
     root, config = str(builder.data_dir_root), builder.builder_config_name
     return VersionNotBuildableError(
         explain(
@@ -190,20 +170,13 @@ def blocked(
     )
 
 
-def reason(builder: Any) -> str | None:
-    """Returns why the builder itself, or its metadata, blocks its version; None if it does not.
-
-    Args:
-      builder: The `tfds.core.DatasetBuilder`.
-    """
+def reason(builder: "tfds.core.DatasetBuilder") -> str | None:
+    """Returns why the builder itself, or its metadata, blocks its version; None if it does not."""
     return builder.is_blocked().blocked_msg or builder.info.is_blocked or None
 
 
-def check_not_blocked(builder: Any) -> None:
+def check_not_blocked(builder: "tfds.core.DatasetBuilder") -> None:
     """Checks that a builder's version is not blocked.
-
-    Args:
-      builder: The `tfds.core.DatasetBuilder`.
 
     Raises:
       VersionBlockedError: The version is blocked.
@@ -214,11 +187,8 @@ def check_not_blocked(builder: Any) -> None:
         raise blocked(reference_to(builder), {str(builder.version): why}, usable)
 
 
-def check_buildable(builder: Any) -> None:
+def check_buildable(builder: "tfds.core.DatasetBuilder") -> None:
     """Checks that the code can build a builder's version, not only load it.
-
-    Args:
-      builder: The `tfds.core.DatasetBuilder`.
 
     Raises:
       VersionNotBuildableError: The code can only load it.

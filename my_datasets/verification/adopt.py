@@ -10,10 +10,11 @@ from my_datasets.comparison.examine import Examination
 from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core.machine import cores
 from my_datasets.errors import DataDirError, IncompleteVersionError
-from my_datasets.metadata import features, recorded_files
-from my_datasets.metadata.content import Content, ShardContent, schema_of
-from my_datasets.metadata.dataset_info import Declared, DeclaredShard, essentials
+from my_datasets.metadata import recorded_files
+from my_datasets.metadata.content import Content, ShardContent
+from my_datasets.metadata.dataset_info import Declared, DeclaredShard
 from my_datasets.metadata.manifest import FILE_NAME, Manifest
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.storage import regular_files
 
 
@@ -54,7 +55,7 @@ def adopt(version_dir: str | os.PathLike[str], *, workers: int | None = None) ->
         content=content,
         statistics=statistics,
         provenance={"adopted": True, "software": {"my_datasets": __version__}},
-        metadata=essentials(version_dir),
+        metadata=subject.metadata.essentials,
         metadata_copy=recorded_files.of_version(version_dir),
         files=recorded_files.of_files(
             version_dir, {one.name for some in subject.declared.splits.values() for one in some}
@@ -73,9 +74,10 @@ def examine_version(
       CorruptShardError: A shard is damaged or missing.
       DataDirError: The file format is not supported.
     """
+    metadata = VersionMetadata(version_dir)
     with tempfile.TemporaryDirectory() as scratch:
         found = examine.examine(
-            version_dir, declared, Path(scratch), Examination(features.known_leaves(version_dir)),
+            version_dir, declared, Path(scratch), Examination(metadata.known_leaves),
             workers=workers or cores(),
         )  # fmt: skip
         splits = {
@@ -85,7 +87,7 @@ def examine_version(
         statistics = {
             name: one.statistics.summary() for name, one in found.items() if one.statistics
         }
-    return Content(schema_of(version_dir), splits), statistics
+    return Content(metadata.schema_digest, splits), statistics
 
 
 def _shard(path: Path, declared: DeclaredShard) -> ShardContent:

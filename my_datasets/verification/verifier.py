@@ -19,7 +19,7 @@ from my_datasets.errors import (
     problem_of,
 )
 from my_datasets.input_pipeline.decode.decoder import Decoder
-from my_datasets.metadata import content, features
+from my_datasets.metadata import content
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.resolving.lock import Lock
 from my_datasets.verification import checkpoint, shard_reading
@@ -141,7 +141,7 @@ def _locked(subject: ComparedVersion, lock: Lock | None) -> Iterator[Issue]:
         return
     for text in lock.references_to(subject.name):
         reference = DatasetReference.parse(text)
-        found = lock.difference(reference, subject.path, has_shards=False)
+        found = lock.difference(reference, subject.metadata, has_shards=False)
         if found is not None:
             yield Issue(
                 "not-locked", str(lock.path), f"{text} is locked. {found.problem}",
@@ -156,7 +156,7 @@ def _decoder(subject: ComparedVersion, not_checked: list[str]) -> Decoder | None
     if any(issue.node == "features.json" for issue in subject.issues):
         return None
     try:
-        return Decoder(features.read(subject.path).tree)
+        return Decoder(subject.metadata.schema.tree)
     except (FeatureError, MissingDependencyError, *MALFORMED) as error:
         not_checked.append(f"whether examples match their features: {problem_of(error)}")
         return None
@@ -209,4 +209,4 @@ def _digest(subject: ComparedVersion, splits: dict[str, HashFiles]) -> str:
         name: content.SplitContent(parts.hashes, content.ordered(parts), "")
         for name, parts in splits.items()
     }
-    return content.Content(content.schema_of(subject.path), found).digest
+    return content.Content(subject.metadata.schema_digest, found).digest

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 import my_datasets
 from my_datasets import errors
 from my_datasets.cli.main import cli
-from my_datasets.metadata.content import decoding_of
 from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.resolving.lock import FILE_NAME, Lock
 from tests.comparison.test_diff import Versions
 
@@ -45,7 +45,7 @@ def test_a_reference_stays_at_its_version(tmp_path, project, monkeypatch):
     content = Manifest.read(first).content
     assert locked == {
         "config": None, "version": "1.0.0", "digest": content.digest,
-        "decoding": decoding_of(first),
+        "decoding": VersionMetadata(first).decoding_digest,
         "splits": {name: split.shards_sha256 for name, split in content.splits.items()},
     }  # fmt: skip
     build(data_dir, "1.0.1")

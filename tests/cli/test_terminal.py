@@ -19,9 +19,9 @@ import yaml
 
 import my_datasets
 from my_datasets.metadata import recorded_files
-from my_datasets.metadata.content import schema_of
 from my_datasets.metadata.dataset_info import essentials
 from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata.version_metadata import VersionMetadata
 from tests.publishing.made import NAME, make
 
 # One of each kind; a title; a link and colours by markup; and a line that forges another one.
@@ -61,7 +61,7 @@ def hostile(tmp_path_factory):
     }  # fmt: skip
     dataclasses.replace(
         made,
-        content=dataclasses.replace(made.content, schema=schema_of(version)),
+        content=dataclasses.replace(made.content, schema=VersionMetadata(version).schema_digest),
         metadata_copy=recorded_files.of_version(version), metadata=essentials(version),
         statistics=statistics,
         provenance={**made.provenance, "licence": EVIL, "reproduce": EVIL,

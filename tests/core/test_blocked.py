@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow_datasets.core import utils as tfds_utils
 
-from my_datasets.resolving.blocked import Blocked, reason_in_metadata
+from my_datasets.metadata.version_metadata import VersionMetadata
+from my_datasets.resolving.blocked import Blocked
 
 versions = st.sampled_from(["1.0.0", "1.0.1", "2.0.0"])
 configs = st.sampled_from(["small", "large"])
@@ -25,10 +26,10 @@ NAMED = {"name": "toy", "version": "1.0.0"}
 
 def test_metadata_may_say_it(tmp_path):
     path = tmp_path / "dataset_info.json"
-    assert reason_in_metadata(tmp_path) is None
+    assert VersionMetadata(tmp_path).blocked_reason is None
     for text, expected in [
         ("{", None), ("[]", None), ("{}", None), (json.dumps({"isBlocked": ""}), None),
         (json.dumps({**NAMED, "isBlocked": "It is wrong."}), "It is wrong."),
     ]:  # fmt: skip
         path.write_text(text)
-        assert reason_in_metadata(tmp_path) == expected
+        assert VersionMetadata(tmp_path).blocked_reason == expected

@@ -195,8 +195,8 @@ MUTATED = st.sampled_from([
 def test_whatever_it_says_it_is_read_or_refused(data, tmp_path_factory):
     """And our own readers read all that passes."""
     from my_datasets.exporting import version_summary as exported
-    from my_datasets.metadata import content, feature_changes
-    from my_datasets.metadata import features as schema
+    from my_datasets.metadata import feature_changes
+    from my_datasets.metadata.version_metadata import VersionMetadata
 
     whole = copy.deepcopy(as_file(GOOD))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -212,9 +212,9 @@ def test_whatever_it_says_it_is_read_or_refused(data, tmp_path_factory):
     directory = tmp_path_factory.mktemp("features")
     (directory / "features.json").write_text(json.dumps(whole))
     readers = (
-        read_features, schema.known_leaves, content.schema_of, exported.features,
-        lambda path: feature_changes.not_in_both(path, path),
+        lambda one: one.features, lambda one: one.known_leaves, lambda one: one.schema_digest,
+        exported.features, lambda one: feature_changes.not_in_both(one, one),
     )  # fmt: skip
     for reader in readers:
         with contextlib.suppress(MyDatasetsError):
-            reader(directory)
+            reader(VersionMetadata(directory))

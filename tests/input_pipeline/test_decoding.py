@@ -10,8 +10,8 @@ import tensorflow_datasets as tfds
 
 from my_datasets.errors import FeatureError, OutOfMemoryError
 from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError
-from my_datasets.metadata import features
 from my_datasets.metadata.features import Leaf
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.columns import PADDING
 from my_datasets.statistics.feature import tensor
@@ -129,7 +129,7 @@ def test_what_only_tfds_reads_is_refused(tmp_path):
     tfds.features.FeaturesDict(of_tfds).save_config(tmp_path)
     (tmp_path / "dataset_info.json").write_text("{}")
     with pytest.raises(FeatureError, match="'x' is of bfloat16"):
-        features.read(tmp_path)
+        _ = VersionMetadata(tmp_path).schema
 
 
 def test_kinds_that_differ_between_records_are_told():

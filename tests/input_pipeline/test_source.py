@@ -132,3 +132,10 @@ def test_a_version_by_its_directory(data_dir):
 def test_what_is_not_there_is_said(data_dir, arguments, error, said):
     with pytest.raises(error, match=said):
         my_datasets.source(**arguments, data_dir=data_dir)
+
+
+def test_an_example_that_is_one_value_has_no_columns(tmp_path):
+    tfds.features.Tensor(shape=(), dtype=np.int64).save_config(tmp_path)
+    (tmp_path / "dataset_info.json").write_text('{"name": "one", "version": "1.0.0"}')
+    with pytest.raises(FeatureError, match="no feature 'x'"):
+        my_datasets.source(tmp_path, columns=["x"])

@@ -14,7 +14,7 @@ from my_datasets.core.sizes import human_size
 from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.input_pipeline.read.source import examples_of
 from my_datasets.metadata.dataset_info import Declared
-from my_datasets.metadata.features import read_tree
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.printable import PrintableError
 from my_datasets.records import shard_reader
 from my_datasets.records.random_access import RecordBatch
@@ -81,7 +81,7 @@ def decoded(directory: Path, records: Sequence[bytes]) -> list[object]:
       MissingDependencyError: An image decoder is not installed.
       MisfitError: A record does not match the features.
     """
-    decoder = Decoder(read_tree(directory))
+    decoder = Decoder(VersionMetadata(directory).tree)
     return examples_of(decoder(batch_of(records)), len(records))
 
 

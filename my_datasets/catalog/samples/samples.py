@@ -14,7 +14,8 @@ from my_datasets.catalog.samples.first_records import Beginning, decoded
 from my_datasets.errors import MyDatasetsError, problem_of
 from my_datasets.exporting.version_summary import Feature
 from my_datasets.input_pipeline.decode.decoder import FeatureMismatchError
-from my_datasets.metadata.features import Leaf, leaves_of, read_tree
+from my_datasets.metadata.features import Leaf, leaves_of
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records.shard_reader import DamagedError, UnknownFormatError
 
 # Why examples cannot be read.
@@ -123,7 +124,7 @@ def samples(version_dir: Path, first: Beginning | None, declared: Sequence[Featu
     if first is None:
         return Samples(note="It has no examples.")
     try:
-        leaves = leaves_of(read_tree(version_dir))
+        leaves = leaves_of(VersionMetadata(version_dir).tree)
         is_of_images = any(leaf.form == "image" for leaf in leaves)
         is_of_sounds = any(_is_sound(leaf, declared) for leaf in leaves)
         count = _PICTURES if is_of_images else _SOUNDS if is_of_sounds else _ROWS

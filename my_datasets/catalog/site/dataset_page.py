@@ -23,9 +23,9 @@ from my_datasets.core.value_types import JsonObject
 from my_datasets.errors import MyDatasetsError, problem_of
 from my_datasets.exporting.version_summary import About
 from my_datasets.metadata.content import ShardContent
-from my_datasets.metadata.dataset_info import MALFORMED, Declared, dataset_info
+from my_datasets.metadata.dataset_info import MALFORMED, Declared
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.resolving.blocked import reason_in_metadata
+from my_datasets.metadata.version_metadata import VersionMetadata
 
 
 @dataclass(frozen=True)
@@ -141,13 +141,17 @@ def card(
 
 
 def _card(
-    where: CatalogContents, dataset: Dataset, shown: CatalogVersion, path: Path, comparing: VersionComparer | None, *,
+    where: CatalogContents,
+    dataset: Dataset,
+    shown: CatalogVersion,
+    path: Path,
+    comparing: VersionComparer | None,
+    *,
     with_samples: bool,
-) -> Card:  # fmt: skip
-    info = dataset_info(path)
-    about = replace(About.read(path), published=shown.published)
-    declared = Declared.read(path)
-    manifest = Manifest.read(path)
+) -> Card:
+    metadata = VersionMetadata(path)
+    info, declared, manifest = metadata.info, metadata.declared, metadata.manifest
+    about = replace(About.read(metadata), published=shown.published)
     splits = tuple(_splits(info, declared, manifest))
     filled = in_usual_order(one.name for one in splits if one.examples)
     taken = Samples()
@@ -168,7 +172,7 @@ def _card(
         tuple(_versions(dataset, info, comparing)),
         tuple(snippets(where, dataset, shown, filled[0] if filled else "train",
                        has_sizes=has_sizes, file_format=declared.file_format)),
-        manifest, reason_in_metadata(path) or "",
+        manifest, metadata.blocked_reason or "",
     )  # fmt: skip
 
 
@@ -214,12 +218,11 @@ def _version(offered: CatalogVersion, newest: JsonObject, changes: Changes | Non
     digest, examples = "", 0
     try:
         if offered.path is not None:
-            own = dataset_info(offered.path)
-            notes = own.get("releaseNotes", {}).get(str(offered.version), "") or notes
-            declared = Declared.read(offered.path)
-            examples = sum(one.examples for some in declared.splits.values() for one in some)
-            manifest = Manifest.read(offered.path)
-            digest = manifest.content.digest if manifest and manifest.content else ""
+            own = VersionMetadata(offered.path)
+            notes = own.info.get("releaseNotes", {}).get(str(offered.version), "") or notes
+            examples = sum(one.examples for some in own.declared.splits.values() for one in some)
+            content = own.manifest.content if own.manifest else None
+            digest = content.digest if content else ""
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         notes = f"It cannot be read: {problem_of(error)}"
     return VersionRow(offered, prose(str(notes)), digest, examples, changes)

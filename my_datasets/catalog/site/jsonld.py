@@ -13,7 +13,8 @@ from my_datasets.exporting import croissant as writing
 from my_datasets.exporting.parquet import of_records
 from my_datasets.exporting.version_summary import SummaryFile
 from my_datasets.metadata.dataset_info import MALFORMED
-from my_datasets.metadata.features import Leaf, known_leaves
+from my_datasets.metadata.features import Leaf
+from my_datasets.metadata.version_metadata import VersionMetadata
 
 EXAMPLES = "samples/examples.parquet"
 # The maximum size of examples.
@@ -58,7 +59,7 @@ def croissant(where: CatalogContents, card: Card, *, has_examples: bool) -> str:
     """
     leaves: list[Leaf] = []
     if has_examples and card.offered.path is not None:
-        leaves = known_leaves(card.offered.path) or []
+        leaves = VersionMetadata(card.offered.path).known_leaves or []
     about = dataclasses.replace(
         card.about, name=card.name, files=tuple(_files(where, card)), urls=card.homepages
     )

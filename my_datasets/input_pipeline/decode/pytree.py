@@ -15,93 +15,6 @@ from my_datasets.metadata.features import Leaf
 T = TypeVar("T")
 _U = TypeVar("_U")
 
-Tree: TypeAlias = Union[T, Mapping[str, "Tree[T]"], tuple["Tree[T]", ...]]  # noqa: UP007 - T | ... is not an alias
-# One value per example: an array of shape [n, ...], or a list per example.
-Column: TypeAlias = Array | Ragged
-Columns: TypeAlias = Tree[Column]
-Leaves: TypeAlias = Tree[Leaf]
-
-
-def map_columns(function: Callable[..., _U], tree: Tree[T], *others: Any) -> Tree[_U]:
-    """Applies a function to each column of a tree, and the columns in its place in other trees."""
-    if isinstance(tree, np.ndarray):  # the most frequent case, and the other checks are slow
-        return function(tree, *others)
-    if isinstance(tree, Mapping):
-        return {
-            name: map_columns(function, node, *(other[name] for other in others))
-            for name, node in tree.items()
-        }
-    if isinstance(tree, tuple):
-        return tuple(map_columns(function, *nodes) for nodes in zip(tree, *others, strict=True))
-    return function(tree, *others)
-
-
-@overload
-def columns_of(tree: Columns) -> list[Column]: ...
-@overload
-def columns_of(tree: Tree[T]) -> list[T]: ...
-def columns_of(tree: Tree[Any]) -> list[Any]:
-    """Returns the columns of a tree, in its order."""
-    if isinstance(tree, Mapping | tuple):
-        nodes = tree.values() if isinstance(tree, Mapping) else tree
-        return [column for node in nodes for column in columns_of(node)]
-    return [tree]
-
-
-def in_order_of(template: Tree[object], tree: Columns) -> Columns:
-    """Returns a tree with its columns in the order of another tree of the same structure."""
-    return map_columns(lambda _, column: column, template, tree)
-
-
-def rebuilt(tree: Tree[object], columns: list[T]) -> Tree[T]:
-    """Returns a tree of the same structure whose columns are taken from a list, in order."""
-    rest = iter(columns)
-    return map_columns(lambda _: next(rest), tree)
-
-
-def rows(tree: Columns, begin: int, end: int) -> Columns:
-    """Returns a range of rows of all columns, without a copy."""
-    return map_columns(lambda column: _rows(column, begin, end), tree)
-
-
-def concatenated(trees: Sequence[Columns]) -> Columns:
-    """Concatenates the rows of several trees of the same structure."""
-
-    def join(*columns: Any) -> Column:
-        return joined(columns) if isinstance(columns[0], Ragged) else np.concatenate(columns)
-
-    return trees[0] if len(trees) == 1 else map_columns(join, *trees)
-
-
-def merged(trees: Sequence[Columns], places: Sequence[npt.NDArray[np.int64]]) -> Columns:
-    """Merges the rows of several trees of the same structure, each to its place.
-
-    Args:
-      trees: The trees.
-      places: The new row numbers of each tree's rows: together a permutation of all row numbers.
-    """
-    order = np.empty(sum(map(len, places)), np.int64)
-    order[np.concatenate(places)] = np.arange(len(order))
-
-    def in_order(column: Column) -> Column:
-        return column.take(order) if isinstance(column, Ragged) else column[order]
-
-    return trees[0] if len(trees) == 1 else map_columns(in_order, concatenated(trees))
-
-
-def _rows(column: Column, begin: int, end: int) -> Column:
-    """Returns a range of a column's rows, without a copy."""
-    if not isinstance(column, Ragged):
-        return column[begin:end]
-    values, lengths = column.values, []
-    first, last = begin, end
-    for level in column.lengths:
-        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(level)])
-        lengths.append(level[first:last])
-        first, last = int(ends[first]), int(ends[last])
-    return Ragged(values[first:last], tuple(lengths))
-
-
 Lengths = npt.NDArray[np.int64]
 
 
@@ -192,6 +105,93 @@ def runs(begins: Lengths, lengths: Lengths) -> Lengths:
 _MEMINFO = Path("/proc/meminfo")
 # CPython's overhead for a bytes object and the reference to it.
 _OBJECT = 33 + 8
+
+
+Tree: TypeAlias = Union[T, Mapping[str, "Tree[T]"], tuple["Tree[T]", ...]]  # noqa: UP007 - T | ... is not an alias
+# One value per example: an array of shape [n, ...], or a list per example.
+Column: TypeAlias = Array | Ragged
+Columns: TypeAlias = Tree[Column]
+Leaves: TypeAlias = Tree[Leaf]
+
+
+def map_columns(function: Callable[..., _U], tree: Tree[T], *others: Any) -> Tree[_U]:
+    """Applies a function to each column of a tree, and the columns in its place in other trees."""
+    if isinstance(tree, np.ndarray):  # the most frequent case, and the other checks are slow
+        return function(tree, *others)
+    if isinstance(tree, Mapping):
+        return {
+            name: map_columns(function, node, *(other[name] for other in others))
+            for name, node in tree.items()
+        }
+    if isinstance(tree, tuple):
+        return tuple(map_columns(function, *nodes) for nodes in zip(tree, *others, strict=True))
+    return function(tree, *others)
+
+
+@overload
+def columns_of(tree: Columns) -> list[Column]: ...
+@overload
+def columns_of(tree: Tree[T]) -> list[T]: ...
+def columns_of(tree: Tree[Any]) -> list[Any]:
+    """Returns the columns of a tree, in its order."""
+    if isinstance(tree, Mapping | tuple):
+        nodes = tree.values() if isinstance(tree, Mapping) else tree
+        return [column for node in nodes for column in columns_of(node)]
+    return [tree]
+
+
+def in_order_of(template: Tree[object], tree: Columns) -> Columns:
+    """Returns a tree with its columns in the order of another tree of the same structure."""
+    return map_columns(lambda _, column: column, template, tree)
+
+
+def rebuilt(tree: Tree[object], columns: list[T]) -> Tree[T]:
+    """Returns a tree of the same structure whose columns are taken from a list, in order."""
+    rest = iter(columns)
+    return map_columns(lambda _: next(rest), tree)
+
+
+def rows(tree: Columns, begin: int, end: int) -> Columns:
+    """Returns a range of rows of all columns, without a copy."""
+    return map_columns(lambda column: _rows(column, begin, end), tree)
+
+
+def concatenated(trees: Sequence[Columns]) -> Columns:
+    """Concatenates the rows of several trees of the same structure."""
+
+    def join(*columns: Any) -> Column:
+        return joined(columns) if isinstance(columns[0], Ragged) else np.concatenate(columns)
+
+    return trees[0] if len(trees) == 1 else map_columns(join, *trees)
+
+
+def merged(trees: Sequence[Columns], places: Sequence[npt.NDArray[np.int64]]) -> Columns:
+    """Merges the rows of several trees of the same structure, each to its place.
+
+    Args:
+      trees: The trees.
+      places: The new row numbers of each tree's rows: together a permutation of all row numbers.
+    """
+    order = np.empty(sum(map(len, places)), np.int64)
+    order[np.concatenate(places)] = np.arange(len(order))
+
+    def in_order(column: Column) -> Column:
+        return column.take(order) if isinstance(column, Ragged) else column[order]
+
+    return trees[0] if len(trees) == 1 else map_columns(in_order, concatenated(trees))
+
+
+def _rows(column: Column, begin: int, end: int) -> Column:
+    """Returns a range of a column's rows, without a copy."""
+    if not isinstance(column, Ragged):
+        return column[begin:end]
+    values, lengths = column.values, []
+    first, last = begin, end
+    for level in column.lengths:
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(level)])
+        lengths.append(level[first:last])
+        first, last = int(ends[first]), int(ends[last])
+    return Ragged(values[first:last], tuple(lengths))
 
 
 def available_memory() -> int:

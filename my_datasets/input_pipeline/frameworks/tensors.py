@@ -18,6 +18,7 @@ from my_datasets.input_pipeline.order.batching import Piece
 from my_datasets.input_pipeline.order.permutation import uniform
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.plan import Plan
+from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.transform.augment import Augmentation
 
 
@@ -97,7 +98,7 @@ class TensorForm:
 
 
 def opened_for_tensors(
-    plan: Plan, state: State | None, *, single: bool = False
+    plan: Plan, state: State | None, *, single: bool = False, versions: OpenedVersions | None = None
 ) -> tuple[Engine, Columns]:
     """Opens the engine of a plan, and loads the columns of one example for its form.
 
@@ -106,11 +107,12 @@ def opened_for_tensors(
     Raises:
       PlanError: The state belongs to another plan, or the data changed.
     """
-    engine = Engine(plan, state, single=single)
+    versions = versions or OpenedVersions()
+    engine = Engine(plan, state, single=single, versions=versions)
     first = engine.load(Piece(engine.batching.start.epoch, 0, 1, 1))
     if not single and any(isinstance(one, Ragged) for one in pytree.columns_of(first)):
         # TensorFlow cannot split ragged columns into batches.
-        engine = Engine(plan, state, single=True)
+        engine = Engine(plan, state, single=True, versions=versions)
     return engine, first
 
 

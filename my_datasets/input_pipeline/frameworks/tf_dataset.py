@@ -24,6 +24,7 @@ from my_datasets.input_pipeline.order.batching import Batching
 from my_datasets.input_pipeline.order.state import Iterations, State
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Prefetch
+from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.stopwatch import StallClock, StallStats
 from my_datasets.input_pipeline.transform.augment import Augmentation
 
@@ -42,7 +43,12 @@ class Pipeline(tf.data.Dataset):
     """
 
     def __init__(
-        self, plan: Plan, *, state: State | None = None, augment: Augmentation | None = None
+        self,
+        plan: Plan,
+        *,
+        state: State | None = None,
+        augment: Augmentation | None = None,
+        versions: OpenedVersions | None = None,
     ) -> None:
         """Builds the dataset, which begins at the state, or at the beginning.
 
@@ -53,16 +59,18 @@ class Pipeline(tf.data.Dataset):
         self.plan = plan
         self.augment = augment
         self._clock = StallClock()
-        self._engine, self._iteration = self._opened(state)
+        self._engine, self._iteration = self._opened(state, versions)
         batching = self._engine.batching
         self._iterations = Iterations(batching.start, batching.epochs)
         self._dataset = self._iteration(self._iterations.begin)
         super().__init__(self._dataset._variant_tensor)
 
-    def _opened(self, state: State | None) -> tuple[Engine, Iteration]:
+    def _opened(
+        self, state: State | None, versions: OpenedVersions | None
+    ) -> tuple[Engine, Iteration]:
         """Returns the engine, and a function that builds the dataset of an iteration."""
         mixes = self.augment is not None and self.augment.partners > 0
-        engine, first = opened_for_tensors(self.plan, state, single=mixes)
+        engine, first = opened_for_tensors(self.plan, state, single=mixes, versions=versions)
 
         def iteration(begin: Callable[[], State]) -> tf.data.Dataset:
             return _local(engine, first, self.augment, self._clock, begin)

@@ -31,6 +31,7 @@ from my_datasets.input_pipeline.plan.stages import (
     Stop,
     Tokenize,
 )
+from my_datasets.input_pipeline.read.prepared import OpenedVersions
 
 # Stages that concern batches, not single examples.
 _OF_BATCHES = (Batch, Repeat, Prefetch, Shard)
@@ -108,7 +109,8 @@ def mix(
                 fix="give more memory=, or plans without caches",
             )
         )
-    sizes = [opened_for_inspection(stages)[1].size for stages in of_examples]
+    versions = OpenedVersions()
+    sizes = [opened_for_inspection(stages, versions)[1].size for stages in of_examples]
     found = Mix(
         tuple(of_examples), mixing.shares(sizes, weights, temperature), stop, seed, is_drawn
     )
@@ -122,7 +124,7 @@ def mix(
     batch = Batch(batch_size, drop_remainder)
     of_host = [] if part is None else [part]
     given: list[Stage] = [found, *of_host, decodes[0]]
-    return with_delivery(given, batch, epochs, workers, prefetch, budget)
+    return with_delivery(given, batch, epochs, workers, prefetch, budget, versions)
 
 
 def _drawn(of: Plan, is_drawn: bool) -> Plan:

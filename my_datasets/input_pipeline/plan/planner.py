@@ -31,7 +31,13 @@ from my_datasets.input_pipeline.plan.stages import (  # fmt: skip
     Tokenize,
     Undecodable,
 )
-from my_datasets.input_pipeline.read.prepared import WINDOW, WINDOWS_HELD, Split, find
+from my_datasets.input_pipeline.read.prepared import (  # fmt: skip
+    WINDOW,
+    WINDOWS_HELD,
+    OpenedVersions,
+    Split,
+    find,
+)
 from my_datasets.input_pipeline.read.source import IndexedExamples, check_form
 from my_datasets.input_pipeline.transform import text
 from my_datasets.resolving.resolve_prepared import Reference
@@ -143,6 +149,7 @@ def plan(
     check_form(as_supervised=as_supervised, columns=columns)
     cache_dir = None if cache_dir is None else addresses.local_path(cache_dir, "cache_dir")
     found = find(reference, data_dir, shards_dir)
+    versions = OpenedVersions(found)
     split = found.text_of(split)
     if as_supervised is None:
         as_supervised = columns is None and pack is None and found.schema.supervised is not None
@@ -205,14 +212,14 @@ def plan(
         stages.append(part)
     stages += [decode, *_tokenize(tokenizer)]
     budget = Budget.of(memory)
-    source, _ = opened_for_inspection(stages)
+    source, _ = opened_for_inspection(stages, versions)
     kept = sizing.cache(cache, cache_dir, source, epochs, budget, is_far=origin is not None)
     if kept is not None:
         stages.append(kept)
     if pack is not None:
         stages.append(Pack(_only_column(source, found.name), pack, pack_split))
     batch = Batch(batch_size, drop_remainder)
-    return with_delivery(stages, batch, epochs, workers, prefetch, budget.without(kept))
+    return with_delivery(stages, batch, epochs, workers, prefetch, budget.without(kept), versions)
 
 
 def by_default(split: str) -> tuple[bool, str]:

@@ -1,4 +1,4 @@
-"""Opens the data of a plan: where its examples come from, and in which order."""
+"""Opens the data of a plan: its examples, and their order."""
 
 import dataclasses
 from collections import deque
@@ -40,8 +40,7 @@ from my_datasets.input_pipeline.plan.stages import (
     Shuffle,
     Tokenize,
 )
-from my_datasets.input_pipeline.read import prepared as prepared_version
-from my_datasets.input_pipeline.read.prepared import WINDOWS_HELD, Prepared
+from my_datasets.input_pipeline.read.prepared import WINDOWS_HELD, OpenedVersions, Prepared
 from my_datasets.input_pipeline.read.source import ExampleSource, IndexedExamples, open_source
 from my_datasets.input_pipeline.transform.text import TokenizedSource, content_of
 from my_datasets.records.random_access import DamagedRecordsError, RecordReader
@@ -123,23 +122,29 @@ class SkippingSource:
 
 
 def opened(
-    plan: Plan, *, warns: bool = True, version: int = ORDER_VERSION
+    plan: Plan,
+    versions: OpenedVersions | None = None,
+    *,
+    warns: bool = True,
+    version: int = ORDER_VERSION,
 ) -> tuple[IndexedExamples, EpochOrder]:
-    """Returns the examples of a plan, as it makes them, and their order.
+    """Returns the examples of a plan, decoded and transformed, and their order.
 
     Args:
-      plan: The plan; stages that are about batches need not be there.
-      warns: Whether to say which examples are skipped.
+      plan: The plan; it needs no stages that are about batches.
+      versions: What the caller has opened already; None for nothing.
+      warns: Whether to log which examples are skipped.
       version: Which order a seed means; see `Order`.
 
     Raises:
-      PlanError: The data are others than those that the plan was made for.
+      PlanError: The data is not what the plan was made for.
     """
+    versions = versions or OpenedVersions()
     mix = plan.get(Mix)
     if mix is not None:
-        return _mixed(mix, version, warns=warns)
+        return _mixed(mix, versions, version, warns=warns)
     read = plan.the(Read)
-    found = _checked(read)
+    found = _checked(read, versions)
     decode = plan.the(Decode)
     cache, pack, shuffle = plan.get(Cache), plan.get(Pack), plan.get(Shuffle)
     if cache is not None:
@@ -167,8 +172,10 @@ def opened(
     return source, order
 
 
-def _mixed(mix: Mix, version: int, *, warns: bool) -> tuple[IndexedExamples, EpochOrder]:
-    found = [opened(Plan(part), warns=warns, version=version) for part in mix.parts]
+def _mixed(
+    mix: Mix, versions: OpenedVersions, version: int, *, warns: bool
+) -> tuple[IndexedExamples, EpochOrder]:
+    found = [opened(Plan(part), versions, warns=warns, version=version) for part in mix.parts]
     names = tuple(Plan(part).the(Read).dataset for part in mix.parts)
     orders = tuple(order for _, order in found)
     order = MixedOrder(orders, mix.shares, mix.stop, mix.seed, version)
@@ -176,7 +183,7 @@ def _mixed(mix: Mix, version: int, *, warns: bool) -> tuple[IndexedExamples, Epo
 
 
 def _windows(records: RecordReader, window: int, seed: int | None, version: int) -> WindowOrder:
-    """Returns the order of windows of shards, which are fetched before they are wanted."""
+    """Returns the order of windows of shards, which are fetched before they are needed."""
     runs = records.runs()
     bringer = records.fetch
     announced: deque[list[int]] = deque(maxlen=WINDOWS_HELD)
@@ -190,7 +197,7 @@ def _windows(records: RecordReader, window: int, seed: int | None, version: int)
 
 
 def _lengths(plan: Plan, found: Prepared, column: str) -> npt.NDArray[np.int64]:
-    """Returns how long a feature is in each example, of which nothing else is decoded."""
+    """Returns the length of a feature in each example; decodes nothing else."""
     read = plan.the(Read)
     some = [stage for stage in _tokenizers(plan) if stage.column == column]
     leaf_of(found.schema.tree, column)
@@ -220,9 +227,9 @@ def _tokenized(source: IndexedExamples, tokenizers: Iterable[Tokenize]) -> Index
     return source
 
 
-def _checked(read: Read) -> Prepared:
+def _checked(read: Read, versions: OpenedVersions) -> Prepared:
     """Returns the version that is to be read."""
-    found = prepared_version.find(read.path, held_at=read.held_at)
+    found = versions.at(read.path, read.held_at)
     if found.content != read.content:
         raise PlanError(
             explain(

@@ -1,11 +1,11 @@
-"""A prepared version on this machine: where its records are, and what is in them. No TensorFlow."""
+"""A prepared version whose records are read without TensorFlow."""
 
 import functools
 import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,9 @@ from my_datasets.errors import (
 )
 from my_datasets.input_pipeline.read.attached_release import origin_of
 from my_datasets.input_pipeline.read.bucket_cache import BucketFile, ObjectStore, mirror
-from my_datasets.metadata import features, layout, subsplits
-from my_datasets.metadata.dataset_info import Declared
+from my_datasets.metadata import layout, subsplits
 from my_datasets.metadata.features import Schema
-from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records.random_access import RecordReader, RecordShard
 from my_datasets.records.shard_provider import ShardProvider
 from my_datasets.resolving import resolve_prepared
@@ -30,34 +29,54 @@ from my_datasets.storage.user_folders import cache_folder
 
 # A split or slice as text, or what TFDS takes for one.
 Split = Any
-# Shards that come when they are read, whose examples are put into an order together; and windows of
-# them that lie here: one, one that not all threads are through with, and the next one.
+# How many remote shards are shuffled together; and how many such windows are cached: the current
+# one, the one before, which some threads may still read, and the next one.
 WINDOW = 4
 WINDOWS_HELD = 3
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A prepared version.
+class Prepared(os.PathLike[str]):
+    """A prepared version whose records can be read; it stands for the version's directory.
 
     Attributes:
-      path: Its directory.
-      name: The dataset's full name, `name/config:version`.
-      schema: Its features.
-      shards: The shards of each split.
-      origin: Where its shards come from, if they are not here; `path` then holds its metadata.
+      metadata: Its metadata, read at most once.
+      origin: Where its shards come from; None if they are in its directory.
     """
 
-    path: Path
-    name: str
-    schema: Schema
-    shards: Mapping[str, list[RecordShard]]
+    metadata: VersionMetadata
     origin: ShardProvider | None = None
+
+    def __fspath__(self) -> str:
+        return str(self.path) if self.origin is None else self.origin.address
+
+    @property
+    def path(self) -> Path:
+        """The directory of its metadata, and of its shards unless it has an origin."""
+        return self.metadata.path
+
+    @property
+    def name(self) -> str:
+        """The dataset's full name, `name/config:version`."""
+        return self.metadata.declared.name
+
+    @property
+    def schema(self) -> Schema:
+        """Its features."""
+        return self.metadata.schema
+
+    @functools.cached_property
+    def shards(self) -> Mapping[str, list[RecordShard]]:
+        """The shards of each split."""
+        return {
+            split: [RecordShard(self.path / one.name, one.examples) for one in some]
+            for split, some in self.metadata.declared.splits.items()
+        }
 
     @functools.cached_property
     def content(self) -> str:
-        """Which data it is: a hash of what made it, and of the shards' names, sizes and lengths."""
-        made_by = Manifest.read(self.path)
+        """A hash of the data's identity: its fingerprint, and its shards' names and sizes."""
+        made_by = self.metadata.manifest
         shards = [(one.path.name, one.length, self._size(one.path)) for one in self._all_shards()]
         described = [self.name, shards, made_by.fingerprint if made_by else None]
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
@@ -69,7 +88,7 @@ class Prepared:
 
     @property
     def modified(self) -> int:
-        """When a shard was written last, in nanoseconds of the epoch."""
+        """The last modification time of any shard, in nanoseconds since the epoch."""
         if self.origin is not None:
             return self.origin.modified
         times = [one.path.stat().st_mtime_ns for one in self._all_shards() if one.path.exists()]
@@ -91,11 +110,10 @@ class Prepared:
 
         Args:
           split: The split or slice.
-          held: Of shards that come when they are read, how many may lie here at a time; None for
-            as many as its origin thinks right.
+          held: How many remote shards may be cached at a time; None to leave that to the origin.
 
         Raises:
-          SplitNotFoundError: There is none of that name.
+          SplitNotFoundError: There is no such split.
           InvalidOptionError: There is no room for so many shards.
         """
         lengths = self._lengths
@@ -120,46 +138,48 @@ def find(
     data_dir: str | os.PathLike[str] | None = None,
     held_at: str | os.PathLike[str] | None = None,
 ) -> Prepared:
-    """Returns the highest prepared version that a reference means.
+    """Returns the newest prepared version that a reference means.
 
     Args:
       reference: For example `digits:1.*.*`; or the directory of a prepared version, or what stands
-        for it, such as what `my_datasets.pull` returns. Without a
-        version, or with a wildcard, versions that are blocked are passed over.
-      data_dir: Where the data is, which may be in an object store; TFDS's default if None.
-      held_at: Where copies of what is in an object store lie; a folder of the user's cache if None.
+        for it, such as what `my_datasets.pull` returns. Without a version, or with a wildcard,
+        blocked versions are skipped.
+      data_dir: The data directory, which may be in an object store; TFDS's default if None.
+      held_at: Where files of an object store are cached; a folder of the user's cache if None.
 
     Raises:
       InvalidReferenceError: `reference` is malformed.
       NotPreparedError: There is no such version.
-      VersionBlockedError: It must not be used, as its builder or its own metadata say.
-      DataDirError: It cannot be read without TFDS: it is of another file format.
-      LockError: It is another one than the project's lock says.
+      VersionBlockedError: Its builder or its own metadata block the version.
+      DataDirError: It is not of TFRecord files, so only TFDS reads it.
+      LockError: It does not match the project's lock.
     """
+    if isinstance(reference, Prepared):
+        return reference
     if data_dir is None and isinstance(reference, (str, os.PathLike)):
         text = os.fspath(reference)
         if addresses.is_remote(text):
             return _remote_version(text, held_at)
-    meant = resolve_prepared.directory_or_reference(reference, data_dir)
-    if isinstance(meant, Path):
-        return replace(_read(meant), origin=origin_of(meant))
-    request = Request.of(meant)
     where = root_of(data_dir)
-    is_remote = addresses.is_remote(where)
-    if is_remote:
-        found = _remote(request, where, held_at)
-    else:
-        folder = Path(where).expanduser() / request.reference.name
-        found = _read(resolve_prepared.find_version(request, folder, str(folder.parent)).path)
-    request.check(found.path, has_shards=not is_remote)
+    if addresses.is_remote(where):
+        meant = resolve_prepared.directory_or_reference(reference, data_dir)
+        if not isinstance(meant, Path):
+            return _remote(Request.of(meant), where, held_at)
+    resolved = resolve_prepared.resolve(reference, data_dir)
+    # A release may be attached only in a directory that was given.
+    origin = origin_of(resolved.path) if resolved.request is None else None
+    found = _readable(resolved.metadata, origin)
+    resolved.check_lock()
     return found
 
 
 def _remote(request: Request, root: str, held_at: str | os.PathLike[str] | None) -> Prepared:
     url = f"{root.rstrip('/')}/{request.reference.name}"
     folder, _ = _mirror(url, held_at)
-    found = resolve_prepared.find_version(request, folder, root)
-    return _remote_version(f"{url}/{found.path.relative_to(folder).as_posix()}", held_at)
+    version = resolve_prepared.find_version(request, folder, root)
+    found = _remote_version(f"{url}/{version.path.relative_to(folder).as_posix()}", held_at)
+    request.check(found.metadata, has_shards=False)
+    return found
 
 
 def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dict[str, BucketFile]]:
@@ -186,21 +206,36 @@ def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepare
         )
     held = os.path.abspath(_held(held_at))
     most = WINDOW * WINDOWS_HELD
-    return replace(_read(path), origin=ObjectStore(url, path, files, held, most))
+    return _readable(VersionMetadata(path), ObjectStore(url, path, files, held, most))
 
 
-def _read(path: Path) -> Prepared:
-    declared = Declared.read(path)
-    if declared.file_format != "tfrecord":
+def _readable(metadata: VersionMetadata, origin: ShardProvider | None) -> Prepared:
+    """Returns a version, after checking that its records and features can be read without TFDS."""
+    if metadata.declared.file_format != "tfrecord":
         raise DataDirError(
             explain(
-                f"{path} holds {declared.file_format} files.",
+                f"{metadata.path} holds {metadata.declared.file_format} files.",
                 "Expected TFRecords",
                 fix="read it by TFDS's as_data_source, or build it with file_format='tfrecord'",
             )
         )
-    shards = {
-        split: [RecordShard(path / one.name, one.examples) for one in some]
-        for split, some in declared.splits.items()
-    }
-    return Prepared(path, declared.name, features.read(path), shards)
+    found = Prepared(metadata, origin)
+    _ = found.schema
+    return found
+
+
+class OpenedVersions:
+    """The versions that one call has opened, so that it reads the metadata of each once.
+
+    Make one for each call: it does not see later changes of the files.
+    """
+
+    def __init__(self, *found: Prepared) -> None:
+        """Begins with versions that are opened already."""
+        self._found = {os.fspath(one): one for one in found}
+
+    def at(self, path: str, held_at: str | None) -> Prepared:
+        """Returns what `find` returns for a directory or the address of one."""
+        if path not in self._found:
+            self._found[path] = find(path, held_at=held_at)
+        return self._found[path]

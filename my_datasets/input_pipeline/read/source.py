@@ -127,7 +127,7 @@ class ExampleSource(Sequence[Any]):
 
     @property
     def skipped(self) -> int:
-        """None are skipped here."""
+        """0: nothing is skipped here."""
         return 0
 
     def columns(self, numbers: Sequence[int] | Places, epoch: int = 0) -> Any:
@@ -135,7 +135,7 @@ class ExampleSource(Sequence[Any]):
 
         Args:
           numbers: As for `getitems`.
-          epoch: The epoch, in which random crops are others.
+          epoch: The epoch; each has random crops of its own.
 
         Raises:
           IndexError, CorruptShardError, ExampleError: As `getitems`.
@@ -156,12 +156,12 @@ class ExampleSource(Sequence[Any]):
     def explained(
         self, error: FeatureMismatchError, numbers: Sequence[int] | Places, which: int = 0
     ) -> ExampleError:
-        """Returns an error that says where the example lies.
+        """Returns an error that says where the example is stored.
 
         Args:
           error: The error.
-          numbers: The examples that were to be decoded.
-          which: Of which one of those that are at fault.
+          numbers: The examples that were decoded.
+          which: Which of the faulty ones the error is about.
         """
         place = self.records.place(int(self._chosen(numbers)[error.rows[which]]))
         of = f"The feature {error.feature!r} of " if error.feature else ""
@@ -196,7 +196,7 @@ class ExampleSource(Sequence[Any]):
             yield from self.getitems(range(begin, min(begin + _AT_ONCE, len(self))))
 
 
-# Examples that are read at once where they are wanted one after the other.
+# How many examples an iteration reads at once.
 _AT_ONCE = 64
 
 
@@ -212,25 +212,24 @@ def source(
     shards_dir: str | os.PathLike[str] | None = None,
     missing: Missing = "tfds",
 ) -> ExampleSource:
-    """Returns the examples of a prepared split, for access at random, without TensorFlow.
+    """Returns the examples of a prepared split for random access, without TensorFlow.
 
     Args:
       reference: For example `"digits"` or `"digits:1.*.*"`; or a prepared version's directory.
       split: A split or slice such as `"train[:80%]"`.
       data_dir: The data directory; TFDS's default if None.
-      as_supervised: Give `(input, target)` in place of a dict.
-      columns: The features that are wanted, by their names; others are not decoded. None for all.
+      as_supervised: Return `(input, target)` instead of a dict.
+      columns: The names of the features to decode; None for all.
       image_size: (height, width) to which images are resized; None to leave them.
-      shards_dir: Where shards of a version in an object store lie while they are read; a folder of
-        the user's cache if None.
-      missing: What stands for missing values of optional features; see `plan`.
+      shards_dir: Where shards of an object store are cached; a folder of the user's cache if None.
+      missing: What replaces missing values of optional features; see `plan`.
 
     Raises:
       NotPreparedError: There is no such version.
       SplitNotFoundError: There is no such split.
-      FeatureError: A feature is not there, or only TFDS can read it.
-      InvalidOptionError: `missing` makes no sense for these features.
-      MissingDependencyError: There are images, and what decodes them is not installed.
+      FeatureError: A feature does not exist, or only TFDS can read it.
+      InvalidOptionError: `missing` does not fit these features.
+      MissingDependencyError: The package that decodes images is not installed.
     """
     check_form(as_supervised=as_supervised, columns=columns)
     found = find(reference, data_dir, shards_dir)
@@ -241,7 +240,7 @@ def source(
 
 
 def check_form(*, as_supervised: bool | None, columns: Sequence[str] | None) -> None:
-    """Sees that either input and target are wanted, or features by their names.
+    """Checks that not both input and target, and features by name, are wanted.
 
     Raises:
       InvalidOptionError: Both are.
@@ -267,21 +266,10 @@ def open_source(
     held: int | None = None,
     missing: MissingItems = "tfds",
 ) -> ExampleSource:
-    """Returns the examples of a split.
+    """Returns the examples of a split; arguments and errors are those of `source`.
 
-    Args:
-      prepared: The version.
-      split: As for `source`.
-      as_supervised: As for `source`.
-      columns: As for `source`.
-      image_size: As for `source`.
-      crop: Chooses the part of images that is taken and resized; None for all.
-      floats: Whether images become numbers from 0 to 1.
-      held: Of a version in an object store, how many shards may lie here at a time.
-      missing: As for `source`.
-
-    Raises:
-      SplitNotFoundError, FeatureError, InvalidOptionError, MissingDependencyError: As `source`.
+    `crop` chooses the part of images that is resized; with `floats`, images become numbers from 0
+    to 1; `held` is how many shards of an object store may be cached at a time.
     """
     tree = _chosen_features(prepared, as_supervised=as_supervised, columns=columns)
     decoder = Decoder(with_missing(tree, missing), image_size, crop, floats)
@@ -316,19 +304,20 @@ def _chosen_features(
         return prepared.schema.supervised
     if columns is None:
         return tree
-    missing = sorted(set(columns) - set(tree)) if isinstance(tree, Mapping) else list(columns)
+    known = {} if isinstance(tree, Leaf) else tree  # an example may be one value without a name
+    missing = sorted(set(columns) - set(known))
     if missing:
         raise FeatureError(
             explain(
                 f"{prepared.name} has no feature {', '.join(map(repr, missing))}.",
-                f"Its features: {', '.join(tree) if isinstance(tree, Mapping) else 'one'}",
-                nearest(missing[0], tree) if isinstance(tree, Mapping) else "",
+                f"Its features: {', '.join(known) or 'one'}",
+                nearest(missing[0], known),
                 fix=f"choose {inside!r}, with all that it holds"
-                if (inside := missing[0].partition("/")[0]) in tree
+                if (inside := missing[0].partition("/")[0]) in known
                 else "choose among those",
             )
         )
-    return {name: tree[name] for name in columns}
+    return {name: known[name] for name in columns}
 
 
 def examples_of(columns: Any, n: int) -> list[Any]:

@@ -13,6 +13,7 @@ from my_datasets.input_pipeline.frameworks.tf_dataset import Iteration, Pipeline
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Prefetch, Repeat
+from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.service.address import ServiceAddress
 from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, ServiceStats
 from my_datasets.input_pipeline.service.policies import Sharding, policy_of
@@ -38,6 +39,7 @@ class ServicePipeline(Pipeline):
         deadline: float = 60.0,
         state: State | None = None,
         augment: Augmentation | None = None,
+        versions: OpenedVersions | None = None,
     ) -> None:
         """Builds the dataset; the service is contacted when an iteration begins.
 
@@ -48,6 +50,7 @@ class ServicePipeline(Pipeline):
           deadline: Fail after this many seconds without anything new.
           state: Where to begin; None for the beginning.
           augment: Augments the images, in the workers.
+          versions: What the caller has opened already; None for nothing.
 
         Raises:
           FeatureError: Values have different shapes and cannot be batched.
@@ -62,10 +65,12 @@ class ServicePipeline(Pipeline):
         self.policy = policy_of(sharding)
         self.service = Service(ServiceAddress.parse(service), deadline)
         self._ledger = DeliveryAudit()
-        super().__init__(plan, state=state, augment=augment)
+        super().__init__(plan, state=state, augment=augment, versions=versions)
 
-    def _opened(self, state: State | None) -> tuple[Engine, Iteration]:
-        work = WorkGraph(self.plan, state, self.augment)
+    def _opened(
+        self, state: State | None, versions: OpenedVersions | None
+    ) -> tuple[Engine, Iteration]:
+        work = WorkGraph(self.plan, state, self.augment, versions)
         receivers: dict[str, type[Receiver]] = {"exact": ExactReceiver, "static": StaticReceiver}
         kind = receivers.get(self.policy.sharding, UnorderedReceiver)
         policy, service, ledger = self.policy, self.service, self._ledger

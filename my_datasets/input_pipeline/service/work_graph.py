@@ -35,6 +35,7 @@ from my_datasets.input_pipeline.frameworks.tensors import (
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Mix, Prefetch, Read, Stage
+from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.service.policies import Dealing
 from my_datasets.input_pipeline.transform.augment import Augmentation
 from my_datasets.records import shard_provider
@@ -183,13 +184,20 @@ class WorkGraph:
         dimension.
     """
 
-    def __init__(self, plan: Plan, state: State | None, augment: Augmentation | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        state: State | None,
+        augment: Augmentation | None,
+        versions: OpenedVersions | None = None,
+    ) -> None:
         """Builds the graph.
 
         Args:
           plan: The plan.
           state: Where to begin; None for the beginning.
           augment: Augments the images, in the worker.
+          versions: What the caller has opened already; None for nothing.
 
         Raises:
           FeatureError: Values have different shapes and cannot be batched.
@@ -197,7 +205,9 @@ class WorkGraph:
           ServiceError: The augmentation cannot be sent to other processes.
         """
         draws = Draws.of(augment)
-        self.engine, first = opened_for_tensors(plan, state, single=augment is not None)
+        self.engine, first = opened_for_tensors(
+            plan, state, single=augment is not None, versions=versions
+        )
         batching = self.engine.batching
         self._form = TensorForm(self.engine, first, draws)
         self.is_single = self._form.is_single

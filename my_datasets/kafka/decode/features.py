@@ -15,6 +15,7 @@ from my_datasets.kafka.decode.values import Leaves
 from my_datasets.metadata import features as schema
 from my_datasets.metadata.feature_classes import register_classes_of
 from my_datasets.metadata.features import Leaf
+from my_datasets.metadata.version_metadata import VersionMetadata
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core.features.feature import FeatureConnector
@@ -108,7 +109,8 @@ def described(
         folder = None if isinstance(features, DatasetReference) else Path(features).expanduser()
         if folder is not None and (folder / _FILE).is_file():
             is_version = (folder / "dataset_info.json").is_file()
-            found = schema.read(folder) if is_version else schema.Schema(schema.read_tree(folder))
+            metadata = VersionMetadata(folder)
+            found = metadata.schema if is_version else schema.Schema(metadata.tree)
             return DecodedFeatures(found.tree, found.supervised, directory=folder)
         prepared = find(features, data_dir)
         return DecodedFeatures(
@@ -128,7 +130,7 @@ def described(
     register_classes_of(features)
     with tempfile.TemporaryDirectory() as directory:
         features.save_config(directory)
-        return DecodedFeatures(schema.read_tree(Path(directory)), None, features)
+        return DecodedFeatures(VersionMetadata(Path(directory)).tree, None, features)
 
 
 def check_shapes(tree: Leaves, image_size: tuple[int, int] | None) -> None:

@@ -16,10 +16,10 @@ from my_datasets.core.reference import DatasetReference
 from my_datasets.core.version import VersionNumber, VersionPattern
 from my_datasets.errors import CorruptReleaseError, PublishError, explain
 from my_datasets.metadata import manifest, sidecars
-from my_datasets.metadata.dataset_info import MALFORMED, Declared, is_plain_name
+from my_datasets.metadata.dataset_info import MALFORMED, is_plain_name
 from my_datasets.metadata.layout import METADATA_FILES, RELEASE_RECORD
-from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.sidecars import Sidecar
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.printable import clipped, reason
 from my_datasets.storage import json_files
 from my_datasets.storage.json_files import convert_json, parse_json
@@ -106,20 +106,21 @@ class Record:
         return hashlib.sha256(json.dumps([self.digest, files]).encode()).hexdigest()
 
     @classmethod
-    def of(cls, version_dir: Path) -> "Record":
+    def of(cls, version: Path | VersionMetadata) -> "Record":
         """Returns the record of a prepared version, with the manifest's hashes of shards.
 
         Raises:
           PublishError: It has no manifest, or has files that cannot be published.
         """
+        metadata = VersionMetadata.of(version)
+        version_dir = metadata.path
         try:
-            declared = Declared.read(version_dir)
-            reference = DatasetReference.parse(declared.name)
-            version = VersionNumber.parse(str(reference.version))
+            reference = DatasetReference.parse(metadata.declared.name)
+            number = VersionNumber.parse(str(reference.version))
         except (OSError, *MALFORMED) as error:
             raise _unfit(version_dir, f"its metadata cannot be read: {reason(error)}") from error
-        made = Manifest.read(version_dir)
-        if made is None or made.content is None or version is None:
+        made = metadata.manifest
+        if made is None or made.content is None or number is None:
             raise PublishError(
                 explain(
                     f"{version_dir} has no manifest that describes its content.",
@@ -135,7 +136,7 @@ class Record:
             ReleasedFile(path.name, path.stat().st_size, known.get(path.name) or sha256_of(path))
             for path in _files(version_dir)
         )
-        found = cls(reference.name, reference.config, version, made.content.digest, files)
+        found = cls(reference.name, reference.config, number, made.content.digest, files)
         try:
             return cls.parse(found.data, str(version_dir))
         except CorruptReleaseError as error:

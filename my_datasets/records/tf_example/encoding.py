@@ -11,12 +11,12 @@ by row.
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from my_datasets.core.value_types import Array
 from my_datasets.records.tf_example.pieces import (
     Bytes,
     Piece,
@@ -45,32 +45,28 @@ class Kind(Enum):
     INT64 = b"\x1a"
 
 
-def floats(key: str, values: npt.NDArray[Any]) -> list[Piece]:
+def floats(key: str, values: Array) -> list[Piece]:
     """Returns the map entries of `key` for float values of shape [n, values per row]."""
     with np.errstate(over="ignore"):  # values too large for float32 become infinite, as in protobuf
         packed = np.ascontiguousarray(values, "<f4")
     return _entries(key, Kind.FLOAT, packed.view(np.uint8).reshape(len(values), -1))
 
 
-def ragged_floats(
-    key: str, values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]
-) -> list[Piece]:
+def ragged_floats(key: str, values: Array, lengths: npt.NDArray[np.int64]) -> list[Piece]:
     """Returns the map entries of `key`, where row i has `lengths[i]` of the flat `values`."""
     with np.errstate(over="ignore"):
         packed = np.ascontiguousarray(values, "<f4")
     return _entries(key, Kind.FLOAT, binary_array(pa.py_buffer(packed), offsets_from(lengths) * 4))
 
 
-def integers(key: str, values: npt.NDArray[Any]) -> list[Piece]:
+def integers(key: str, values: Array) -> list[Piece]:
     """Returns the map entries of `key` for integer values of shape [n, values per row]."""
     n = len(values)
     packed, sizes = _varints(values.reshape(-1))
     return _packed_integers(key, packed, sizes.reshape(n, -1).sum(axis=1, dtype=np.int64))
 
 
-def ragged_integers(
-    key: str, values: npt.NDArray[Any], lengths: npt.NDArray[np.int64]
-) -> list[Piece]:
+def ragged_integers(key: str, values: Array, lengths: npt.NDArray[np.int64]) -> list[Piece]:
     """Returns the map entries of `key`, where row i has `lengths[i]` of the flat `values`.
 
     Bools are encoded as 0 and 1; 64-bit unsigned values keep their bits, as in TFDS.
@@ -165,7 +161,7 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _varints(values: npt.NDArray[Any]) -> tuple[Bytes, Bytes]:
+def _varints(values: Array) -> tuple[Bytes, Bytes]:
     """Returns the concatenated base-128 varints of the values, and the size of each."""
     if values.dtype in (np.bool_, np.uint8):
         narrow = values.view(np.uint8) if values.dtype == np.bool_ else values

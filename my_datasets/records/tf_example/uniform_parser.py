@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from my_datasets.core.value_types import Array
 from my_datasets.records.tf_example import columns
 from my_datasets.records.tf_example.columns import Bytes, Column, Places, UncommonError, gathered
 from my_datasets.records.tf_example.encoding import Kind
@@ -134,7 +134,7 @@ class _Rows:
             return cls(data, first, step, n)
         return cls(gathered(data, starts, stops), 0, int(stops[0]) - first, n)
 
-    def columns(self, begin: int, count: int, dtype: str) -> npt.NDArray[Any]:
+    def columns(self, begin: int, count: int, dtype: str) -> Array:
         """Returns a view of the same byte range in each record, as an array; shape [n, count].
 
         Args:

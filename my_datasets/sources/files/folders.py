@@ -146,7 +146,7 @@ class InMemory(Protocol):
 
 
 # Converts a file's bytes to an example's value, or describes what is wrong with them.
-Convert = Callable[[bytes], "bytes | InMemory | Misfit"]
+Convert = Callable[[bytes], "bytes | InMemory | InvalidValue"]
 
 
 def binary_files(

@@ -7,8 +7,8 @@ from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
 from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.version import VersionNumber
 from my_datasets.errors import MyDatasetsError
-from my_datasets.metadata import content, recorded_files
-from my_datasets.metadata.dataset_info import MALFORMED, essentials
+from my_datasets.metadata import recorded_files
+from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.metadata.manifest import FILE_NAME
 from my_datasets.printable import clipped
 
@@ -29,7 +29,7 @@ def check(subject: ComparedVersion) -> Iterator[Issue]:
             )  # fmt: skip
         return
     if not any(issue.node == "features.json" for issue in subject.issues):
-        found = content.schema_of(subject.path)
+        found = subject.metadata.schema_digest
         if found != said.schema:
             yield Issue(
                 "other-features", "features.json",
@@ -60,7 +60,7 @@ def _edits(subject: ComparedVersion, told: set[str], *, of_features: bool) -> It
     try:
         found = [
             (name, edit.field, clipped(json.dumps(edit.recorded)), clipped(json.dumps(edit.found)))
-            for name, edit in recorded_files.edits(readable, subject.path)
+            for name, edit in recorded_files.edits(readable, subject.metadata)
         ]
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         yield Issue(
@@ -84,7 +84,7 @@ def _essentials(subject: ComparedVersion) -> Iterator[Issue]:
     said = subject.manifest.metadata if subject.manifest else {}
     if not said or subject.declared is None:
         return
-    found = essentials(subject.path)
+    found = subject.metadata.essentials
     for name, value in sorted(said.items()):
         if found.get(name) != value:
             yield Issue(

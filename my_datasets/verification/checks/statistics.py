@@ -17,7 +17,7 @@ from my_datasets.core.hash_sets import DuplicateHashes, Hashes
 from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.version import VersionNumber
 from my_datasets.errors import IncompleteVersionError
-from my_datasets.metadata import content, features, layout
+from my_datasets.metadata import content, layout
 from my_datasets.metadata.content import Content
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.statistics.constraints import Constraint
@@ -45,7 +45,7 @@ def check_constraints_again(
 
     The shards must be undamaged. `scratch` is a temporary directory to create.
     """
-    leaves = features.known_leaves(subject.path)
+    leaves = subject.metadata.known_leaves
     if subject.manifest is None or subject.declared is None or leaves is None:
         return
     declared = {

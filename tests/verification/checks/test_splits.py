@@ -13,9 +13,9 @@ import tensorflow_datasets as tfds
 import my_datasets
 from my_datasets import sources
 from my_datasets.building.options import BuildOptions
-from my_datasets.metadata import features as schema
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records import shuffle_order
 from my_datasets.sources import splitting
 from my_datasets.verification import observer
@@ -365,7 +365,7 @@ def test_each_value_is_counted_and_placed(tmp_path, at_once):
     """Against the examples as they are read, over both shards of each split."""
     path = build(tmp_path, SOURCE.split(PARTS), ["person", "number"])
     declared, content = Declared.read(path), Manifest.read(path).content
-    (leaf,) = [leaf for leaf in schema.leaves_of(schema.read_tree(path)) if leaf.name == "person"]
+    (leaf,) = [leaf for leaf in VersionMetadata(path).known_leaves if leaf.name == "person"]
     watch = column_hashes.ColumnHashes("w", leaf, "salt")
     shards = {}
     for split, some in declared.splits.items():

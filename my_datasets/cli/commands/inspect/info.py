@@ -28,7 +28,6 @@ from my_datasets.cli.output import (
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.value_types import JsonObject
 from my_datasets.metadata import layout
-from my_datasets.resolving.blocked import reason_in_metadata
 from my_datasets.storage import addresses
 from my_datasets.storage.user_folders import user_folders
 
@@ -220,7 +219,7 @@ def _versions(builder: "tfds.core.DatasetBuilder", data_dir: str | None) -> list
     offer = offer_of(builder.name) or DeclaredVersions()
     folders = [addresses.as_path(root) / builder.name for root in roots(data_dir)]
     prepared = {
-        one.version: one.path
+        one.version: one
         for folder in folders
         for one in layout.prepared_versions_of(folder)
         if one.config == config
@@ -230,9 +229,9 @@ def _versions(builder: "tfds.core.DatasetBuilder", data_dir: str | None) -> list
             "version": str(version),
             "current": version == offer.current,
             "buildable": version in offer.built,
-            "prepared": str(prepared[version]) if version in prepared else None,
+            "prepared": str(prepared[version].path) if version in prepared else None,
             "blocked": offer.blocked.reason(version, config)
-            or (reason_in_metadata(prepared[version]) if version in prepared else None),
+            or (prepared[version].metadata.blocked_reason if version in prepared else None),
         }
         for version in sorted({*offer.versions, *prepared}, reverse=True)
     ]

@@ -17,7 +17,6 @@ from my_datasets.cli.output import (
 )
 from my_datasets.metadata import layout
 from my_datasets.resolving.available_versions import DeclaredVersions
-from my_datasets.resolving.blocked import reason_in_metadata
 from my_datasets.resolving.registry import packaged
 
 
@@ -81,7 +80,7 @@ def _rows(data_dir: Path) -> Iterator[Row]:
         offer = dataset.offer if dataset else DeclaredVersions()
         there = prepared.get(name, {})
         reasons = {
-            text: offer.blocked.reason(one.version, one.config) or reason_in_metadata(one.path)
+            text: offer.blocked.reason(one.version, one.config) or one.metadata.blocked_reason
             for text, one in there.items()
         }
         yield Row(

@@ -121,18 +121,19 @@ def _looked_up(text: str, data_dir: str | None) -> "Locked":
     """Returns the highest prepared version of a reference."""
     from my_datasets.resolving.lock import Locked
     from my_datasets.resolving.request import Request
-    from my_datasets.resolving.resolve_prepared import directory_of
+    from my_datasets.resolving.resolve_prepared import resolve_request
 
-    return Locked.of(directory_of(Request.of(text, use_lock=False), data_dir, to_use=True))
+    request = Request.of(text, use_lock=False)
+    return Locked.of(resolve_request(request, data_dir, to_use=True).metadata)
 
 
 def _check(lock: "Lock", reference: DatasetReference, data_dir: str | None) -> None:
     from my_datasets.resolving.request import Request
-    from my_datasets.resolving.resolve_prepared import directory_of
+    from my_datasets.resolving.resolve_prepared import resolve_request
 
     if str(reference) not in lock.datasets:
         raise LockError(
             f"{str(reference)!r} is not in {lock.path}.", fix=f"my-datasets lock {reference}"
         )
     request = Request(reference, lock)
-    request.check(directory_of(request, data_dir, to_use=True), has_shards=True)
+    resolve_request(request, data_dir, to_use=True).check_lock()

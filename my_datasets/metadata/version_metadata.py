@@ -1,0 +1,112 @@
+"""What a version's directory says of itself: each file is read once, when it is first needed."""
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from my_datasets.errors import FeatureError
+from my_datasets.metadata import content, dataset_info, feature_classes, features
+from my_datasets.metadata.dataset_info import Declared
+from my_datasets.metadata.features import Leaf, Schema, Tree
+from my_datasets.metadata.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class VersionMetadata:
+    """The metadata of a prepared version.
+
+    Make one for each call, and pass it on: what is read is kept, so later changes of the files are
+    not seen. Every property raises FileNotFoundError, IncompleteVersionError or
+    UnregisteredFeatureError if a file that it needs is missing, damaged or unsafe. `tree` and
+    `schema` also raise FeatureError if a feature is of a kind that only TFDS reads.
+
+    Attributes:
+      path: The version's directory; for features alone, a directory with a `features.json`.
+    """
+
+    path: Path
+
+    def __reduce__(self) -> tuple[type["VersionMetadata"], tuple[Path]]:
+        return VersionMetadata, (self.path,)  # other processes read the files that they need
+
+    @classmethod
+    def of(cls, version: "Path | VersionMetadata") -> "VersionMetadata":
+        """Returns the metadata of a version, which may be given by its directory."""
+        return version if isinstance(version, VersionMetadata) else cls(version)
+
+    @functools.cached_property
+    def info(self) -> dict[str, Any]:
+        """What `dataset_info.json` says; see `dataset_info.dataset_info`."""
+        return dataset_info.dataset_info(self.path)
+
+    @functools.cached_property
+    def declared(self) -> Declared:
+        """The name, file format and shards that `dataset_info.json` declares."""
+        return Declared.of(self.info)
+
+    @property
+    def essentials(self) -> dict[str, Any]:
+        """What else of `dataset_info.json` changes what readers get."""
+        return dataset_info.essentials_of(self.info)
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the version must not be used, if its metadata says so.
+
+        TFDS writes it there if the builder gives `is_blocked` to its `DatasetInfo`. None as well if
+        the metadata cannot be read: whoever reads the version then says what is wrong.
+        """
+        try:
+            return self.info.get("isBlocked") or None
+        except OSError:
+            return None
+
+    @functools.cached_property
+    def features_as_written(self) -> Any:
+        """The JSON of `features.json`, unchecked; only to be compared with other such JSON."""
+        return feature_classes.read_unchecked(self.path)
+
+    @functools.cached_property
+    def features(self) -> dict[str, Any]:
+        """What `features.json` says, in the spelling of TFDS's own files."""
+        return feature_classes.check_features(self.features_as_written, self.path)
+
+    @functools.cached_property
+    def tree(self) -> Tree:
+        """The features as leaves, nested in dicts as examples are; or a leaf only."""
+        return features.tree_of(self.features, self.path)
+
+    @property
+    def known_leaves(self) -> list[Leaf] | None:
+        """The features in the order of their names; None if only TFDS reads some."""
+        try:
+            return features.leaves_of(self.tree)
+        except FeatureError:
+            return None
+
+    @functools.cached_property
+    def schema(self) -> Schema:
+        """The features, and which of them are input and target."""
+        return Schema(self.tree, features.supervised(self.info, self.tree))
+
+    @functools.cached_property
+    def manifest(self) -> Manifest | None:
+        """The manifest; None if there is none, as beside data that TFDS built."""
+        return Manifest.read(self.path)
+
+    @property
+    def schema_digest(self) -> str:
+        """The digest of the features, and of the names of their classes."""
+        return content.schema_digest(self.features, self.path)
+
+    @property
+    def decoding_digest(self) -> str:
+        """The SHA-256 of all in the metadata that decides what the bytes of examples mean.
+
+        That is the form and the classes of its features, the names of labels, the file format, and
+        which features `as_supervised` gives as input and label.
+        """
+        supervised = self.essentials["supervisedKeys"]
+        form = self.declared.file_format
+        return content.decoding_digest(self.features, self.path, form, supervised)
