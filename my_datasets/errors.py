@@ -308,12 +308,10 @@ def missing_shard(path: str | os.PathLike[str]) -> CorruptShardError:
 def damaged_release(source: str, found: str) -> CorruptReleaseError:
     """Returns the error for a file that differs from what was published."""
     return CorruptReleaseError(
-        explain(
-            f"{source} is not what was published.",
-            f"Found: {found}",
-            fix="ask the publisher to check it: publishing the same version again restores missing "
-            "files; this machine uses nothing of it",
-        )
+        f"{source} is not what was published.",
+        f"Found: {found}",
+        fix="ask the publisher to check it: publishing the same version again restores missing "
+        "files; this machine uses nothing of it",
     )
 
 

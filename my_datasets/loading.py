@@ -18,7 +18,6 @@ from my_datasets.core.reference import DatasetReference, reference_to
 from my_datasets.errors import (
     InvalidOptionError,
     NotPreparedError,
-    explain,
 )
 from my_datasets.input_pipeline.frameworks.tfds_builder import (
     OnDemandBuilder,
@@ -109,10 +108,8 @@ def load(
     if store is not None:
         if builder_kwargs or download_and_prepare_kwargs:
             raise InvalidOptionError(
-                explain(
-                    "What is loaded from a store is not built, so nothing can be said of building.",
-                    fix="leave out builder_kwargs and download_and_prepare_kwargs, or store",
-                )
+                "What is loaded from a store is not built, so nothing can be said of building.",
+                fix="leave out builder_kwargs and download_and_prepare_kwargs, or store",
             )
         if download:
             path = fetch_or_stream(
@@ -178,11 +175,9 @@ def _not_prepared(builder: tfds.core.DatasetBuilder) -> NotPreparedError:
     missing = "" if addresses.as_path(root).is_dir() else " (that directory does not exist)"
     there = version_select.prepared(builder.name, builder.builder_config_name, root)
     return NotPreparedError(
-        explain(
-            f"Dataset {builder.info.full_name!r} is not prepared.",
-            f"Searched: {root}{missing}",
-            f"Versions prepared there: {there}",
-            fix=f"my-datasets build {reference_to(builder)} --data-dir {root}, or load with "
-            "download=True",
-        )
+        f"Dataset {builder.info.full_name!r} is not prepared.",
+        f"Searched: {root}{missing}",
+        f"Versions prepared there: {there}",
+        fix=f"my-datasets build {reference_to(builder)} --data-dir {root}, or load with "
+        "download=True",
     )

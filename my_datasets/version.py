@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import NotPreparedError, explain, in_an_object_store
+from my_datasets.errors import NotPreparedError, in_an_object_store
 from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.metadata.features import Schema
 from my_datasets.metadata.manifest import Manifest
@@ -194,10 +194,8 @@ class Version(os.PathLike[str]):
         """
         if self.manifest is None or not self.manifest.statistics:
             raise NotPreparedError(
-                explain(
-                    f"{self.url} has no statistics.",
-                    fix=f"rebuild it, or run: my-datasets adopt {self.url}",
-                )
+                f"{self.url} has no statistics.",
+                fix=f"rebuild it, or run: my-datasets adopt {self.url}",
             )
         return self.manifest.statistics
 

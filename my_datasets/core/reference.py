@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from my_datasets.core.version import VersionPattern
-from my_datasets.errors import InvalidReferenceError, explain
+from my_datasets.errors import InvalidReferenceError
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -89,7 +89,7 @@ def reference_to(builder: "DatasetBuilder") -> str:
 
 def _invalid(text: str, fact: str, fix: str) -> InvalidReferenceError:
     return InvalidReferenceError(
-        explain(f"{text!r} is not a dataset reference: {fact}.", f"Expected: {_FORM}.", fix=fix)
+        f"{text!r} is not a dataset reference: {fact}.", f"Expected: {_FORM}.", fix=fix
     )
 
 

@@ -3,7 +3,7 @@
 import re
 from fractions import Fraction
 
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])i?)?B?", re.IGNORECASE)
@@ -22,10 +22,8 @@ def in_bytes(size: int | str) -> int:
     match = _SIZE.fullmatch(str(size).strip())
     if match is None:
         raise InvalidOptionError(
-            explain(
-                f"{size!r} is not a size; write 500M or 4G.",
-                fix="give a number of bytes, or one with K, M, G or T: powers of 1024",
-            )
+            f"{size!r} is not a size; write 500M or 4G.",
+            fix="give a number of bytes, or one with K, M, G or T: powers of 1024",
         )
     # Exact, unlike a float.
     return int(Fraction(match[1]) * 1024 ** " KMGT".index((match[2] or " ").upper()))

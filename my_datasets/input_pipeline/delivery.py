@@ -7,7 +7,7 @@ import secrets
 import sys
 from collections.abc import Sequence
 
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.order.permutation import EpochOrder, WindowOrder
 from my_datasets.input_pipeline.plan import sizing
 from my_datasets.input_pipeline.plan.plan import Plan
@@ -66,10 +66,8 @@ def this_host() -> tuple[int, int]:
 def _checked(index: str, count: str, where: str) -> tuple[int, int]:
     if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
         raise InvalidOptionError(
-            explain(
-                f"{where} claim that this is process {index!r} of {count!r}.",
-                fix="correct them, or give shard=(index, count)",
-            )
+            f"{where} claim that this is process {index!r} of {count!r}.",
+            fix="correct them, or give shard=(index, count)",
         )
     return int(index), int(count)
 
@@ -96,16 +94,14 @@ def with_delivery(
     given = (Plan(tuple(stages)).get(Shard) or Shard(0, 1)).examples(order.size)
     if not order.size:
         raise InvalidOptionError(
-            explain("There are no tokens; all lists are empty.", fix="choose another feature")
+            "There are no tokens; all lists are empty.", fix="choose another feature"
         )
     if given < (batch.size if batch.drop_remainder else 1):
         # An endless pipeline would look for the first batch forever.
         raise InvalidOptionError(
-            explain(
-                f"No batch of {batch.size} can be made.",
-                f"This part of an epoch has {given:,} examples",
-                fix="give a smaller batch_size, drop_remainder=False, or remainder='pad'",
-            )
+            f"No batch of {batch.size} can be made.",
+            f"This part of an epoch has {given:,} examples",
+            fix="give a smaller batch_size, drop_remainder=False, or remainder='pad'",
         )
     dtype = next(one.image_dtype for one in stages if isinstance(one, Decode))
     found = sizing.prefetch(
@@ -154,11 +150,9 @@ def random_seed(part: Shard | None) -> int:
     """
     if part is not None and part.count > 1:
         raise InvalidOptionError(
-            explain(
-                "seed=None draws a random seed, which would differ between hosts.",
-                f"This is part {part.index} of {part.count}",
-                fix="give all hosts the same number as seed",
-            )
+            "seed=None draws a random seed, which would differ between hosts.",
+            f"This is part {part.index} of {part.count}",
+            fix="give all hosts the same number as seed",
         )
     return secrets.randbits(_SEED_BITS)
 

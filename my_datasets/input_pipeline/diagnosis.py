@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from my_datasets.core.machine import cores
-from my_datasets.errors import FeatureError, InvalidOptionError, explain
+from my_datasets.errors import FeatureError, InvalidOptionError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Ragged, available_memory
 from my_datasets.input_pipeline.engine import Batches, Engine
@@ -159,9 +159,7 @@ def diagnose(
       PlanError: The data of the plan changed.
     """
     if augment is not None and framework != "tensorflow":
-        raise InvalidOptionError(
-            explain("augment= needs TensorFlow.", fix="use framework='tensorflow'")
-        )
+        raise InvalidOptionError("augment= needs TensorFlow.", fix="use framework='tensorflow'")
     endless = _replaced(plan, Repeat(None))
     tell("each stage by itself")
     found, examples = _profile(endless, seconds)
@@ -223,10 +221,8 @@ def _of_map(plan: Plan, augment: "Augmentation", seconds: float) -> float:
     found = [column for leaf, column in leaves if leaf.form == "image"]
     if len(found) != 1 or isinstance(found[0], Ragged) or found[0].dtype == object:
         raise FeatureError(
-            explain(
-                "augment needs exactly one image feature, with images of one size.",
-                fix="give image_size, choose one feature with columns, or leave augment out",
-            )
+            "augment needs exactly one image feature, with images of one size.",
+            fix="give image_size, choose one feature with columns, or leave augment out",
         )
     images = tf.constant(found[0])
     targets = tf.zeros([piece.rows], tf.int64)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from my_datasets.errors import UnknownMethodError, explain
+from my_datasets.errors import UnknownMethodError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Columns, Leaves
 from my_datasets.input_pipeline.order.batching import Batching, Piece
@@ -193,10 +193,8 @@ class Batches:
     def __getattr__(self, name: str) -> Any:
         if name in _OF_DATASETS:
             raise UnknownMethodError(
-                explain(
-                    f"batches(...) has no method {name}().",
-                    fix=f"{_OF_DATASETS[name]}; or use pipeline(...), which has it",
-                )
+                f"batches(...) has no method {name}().",
+                fix=f"{_OF_DATASETS[name]}; or use pipeline(...), which has it",
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

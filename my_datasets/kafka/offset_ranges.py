@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from my_datasets.building.units import InvalidValue
-from my_datasets.errors import LostMessagesError, StreamUnavailableError, explain
+from my_datasets.errors import LostMessagesError, StreamUnavailableError
 from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.kafka.consumer import offsets
 from my_datasets.kafka.consumer.connection import Connection, kafka, name_of
@@ -160,35 +160,29 @@ class RangeReader:
 def lost(unit: OffsetRange, low: int, high: int) -> LostMessagesError:
     """Returns the error for a range of which only the offsets from `low` to before `high` exist."""
     return LostMessagesError(
-        explain(
-            f"A range of {unit.topic} is not completely available.",
-            f"Requested: partition {unit.partition}, offsets {unit.begin} to before {unit.end}",
-            f"Available: {low} to before {high}",
-            "Earlier messages were removed by retention or by hand" if unit.begin < low else "",
-            fix="freeze what is available: --from-offsets earliest; raise the topic's retention",
-        )
+        f"A range of {unit.topic} is not completely available.",
+        f"Requested: partition {unit.partition}, offsets {unit.begin} to before {unit.end}",
+        f"Available: {low} to before {high}",
+        "Earlier messages were removed by retention or by hand" if unit.begin < low else "",
+        fix="freeze what is available: --from-offsets earliest; raise the topic's retention",
     )
 
 
 def _gaps(unit: OffsetRange, count: int) -> LostMessagesError:
     return LostMessagesError(
-        explain(
-            f"{unit.end - unit.begin - count:,} messages of {unit.topic} are missing.",
-            f"Range: partition {unit.partition}, offsets {unit.begin} to before {unit.end}",
-            "The topic is compacted: replaced messages are removed at unknown times",
-            fix="freeze a topic with cleanup.policy=delete; or freeze what is available, which "
-            "cannot be reproduced: --allow-gaps",
-        )
+        f"{unit.end - unit.begin - count:,} messages of {unit.topic} are missing.",
+        f"Range: partition {unit.partition}, offsets {unit.begin} to before {unit.end}",
+        "The topic is compacted: replaced messages are removed at unknown times",
+        fix="freeze a topic with cleanup.policy=delete; or freeze what is available, which "
+        "cannot be reproduced: --allow-gaps",
     )
 
 
 def _silent(connection: Connection, unit: OffsetRange, at: int) -> StreamUnavailableError:
     return StreamUnavailableError(
-        explain(
-            f"{connection.address} returned nothing for {_PATIENCE:.0f} seconds.",
-            f"At {unit}, offset {at}",
-            fix="check that the brokers run; then run the command again, which resumes",
-        )
+        f"{connection.address} returned nothing for {_PATIENCE:.0f} seconds.",
+        f"At {unit}, offset {at}",
+        fix="check that the brokers run; then run the command again, which resumes",
     )
 
 

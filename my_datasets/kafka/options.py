@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 from my_datasets.kafka.consumer.offsets import When
 
 # The approximate number of messages, and of bytes, to decode at once: with fewer, threads hand over
@@ -110,9 +110,7 @@ class TopicRange:
 def _require(is_right: bool, name: str, value: object, expected: str) -> None:
     if not is_right:
         raise InvalidOptionError(
-            explain(
-                f"The option {name} is {value!r}.",
-                f"Expected: {expected}",
-                fix=f"pass another {name}, or leave it out for the default",
-            )
+            f"The option {name} is {value!r}.",
+            f"Expected: {expected}",
+            fix=f"pass another {name}, or leave it out for the default",
         )

@@ -16,7 +16,7 @@ import tensorflow_datasets as tfds
 from my_datasets.builders.base import Builder
 from my_datasets.building.options import BuildOptions
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import InvalidOptionError, StaleDataError, StreamError, explain
+from my_datasets.errors import InvalidOptionError, StaleDataError, StreamError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.kafka import offset_ranges
@@ -253,10 +253,8 @@ def _named(reference: str) -> tuple[str, str]:
     version = str(parsed.version or "")
     if parsed.config or not version or "*" in version:
         raise InvalidOptionError(
-            explain(
-                f"{reference!r} does not name one version.",
-                fix="give the name and the version: clicks:1.0.0",
-            )
+            f"{reference!r} does not name one version.",
+            fix="give the name and the version: clicks:1.0.0",
         )
     return parsed.name, version
 
@@ -293,11 +291,9 @@ def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, 
             )
             if first[one] > last[one]:
                 raise InvalidOptionError(
-                    explain(
-                        f"The range of partition {one} ends before it begins.",
-                        f"From {first[one]} until {last[one]}",
-                        fix="swap them",
-                    )
+                    f"The range of partition {one} ends before it begins.",
+                    f"From {first[one]} until {last[one]}",
+                    fix="swap them",
                 )
             if first[one] < last[one] and (first[one] < low or last[one] > high):
                 raise offset_ranges.lost(unit, low, high)
@@ -305,10 +301,8 @@ def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, 
         consumer.close()
     if first == last:
         raise StreamError(
-            explain(
-                f"This range of {topic.name} has no messages.",
-                fix="give a later --until, or an earlier --from-offsets",
-            )
+            f"This range of {topic.name} has no messages.",
+            fix="give a later --until, or an earlier --from-offsets",
         )
     frozen = Frozen(topic, {one: (first[one], last[one]) for one in topic.partitions})
     return frozen, _is_compacted(connection, topic)
@@ -339,10 +333,8 @@ def _refuse_another(version_dir: Path, frozen: Frozen) -> None:
         return
     said = manifest.provenance.get("reproduce", "") if manifest else ""
     raise StaleDataError(
-        explain(
-            f"{version_dir} exists and was made of other messages.",
-            f"It was made by: {said}" if said else "",
-            f"Requested: {frozen.topic.name}, from {frozen.given(0)} until {frozen.given(1)}",
-            fix="raise the version, or name the same offsets",
-        )
+        f"{version_dir} exists and was made of other messages.",
+        f"It was made by: {said}" if said else "",
+        f"Requested: {frozen.topic.name}, from {frozen.given(0)} until {frozen.given(1)}",
+        fix="raise the version, or name the same offsets",
     )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from my_datasets.core.sizes import in_bytes
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.kafka.batches import MessageBatches, MessageForm, Recipe
 from my_datasets.kafka.consumer.connection import Connection, TopicAddress
@@ -117,10 +117,8 @@ def stream(
     """
     if "features" not in options:
         raise InvalidOptionError(
-            explain(
-                "stream requires features.",
-                fix="pass features=tfds.features.FeaturesDict({...}), or a prepared dataset's name",
-            )
+            "stream requires features.",
+            fix="pass features=tfds.features.FeaturesDict({...}), or a prepared dataset's name",
         )
     recipe, state = _recipe(url, options)
     if as_numpy:
@@ -159,14 +157,12 @@ def parser_of(
     """
     if name not in ("example", "json", "avro"):
         raise InvalidOptionError(
-            explain(f"payload={name!r} is unknown.", fix="use 'example', 'json' or 'avro'")
+            f"payload={name!r} is unknown.", fix="use 'example', 'json' or 'avro'"
         )
     if (schema is not None) != (name == "avro"):
         raise InvalidOptionError(
-            explain(
-                f"payload={name!r} {'needs a' if name == 'avro' else 'takes no'} schema.",
-                fix="give schema= with payload='avro', and only with that",
-            )
+            f"payload={name!r} {'needs a' if name == 'avro' else 'takes no'} schema.",
+            fix="give schema= with payload='avro', and only with that",
         )
     if schema is not None:
         return payloads.Avro(tree, schema)

@@ -16,7 +16,7 @@ import numpy as np
 
 from my_datasets.core import hash_sets
 from my_datasets.core.hash_sets import Hashes
-from my_datasets.errors import IncompleteVersionError, explain
+from my_datasets.errors import IncompleteVersionError
 from my_datasets.metadata.dataset_info import is_plain_name
 from my_datasets.storage.regular_files import open_regular, read_regular
 
@@ -214,11 +214,9 @@ def _lines(path: Path) -> tuple[str, ...]:
 
 def _unreadable(path: Path, error: Exception) -> IncompleteVersionError:
     return IncompleteVersionError(
-        explain(
-            f"{path} cannot be read.",
-            f"Found: {getattr(error, 'strerror', None) or error}",
-            fix="build or pull the version anew",
-        )
+        f"{path} cannot be read.",
+        f"Found: {getattr(error, 'strerror', None) or error}",
+        fix="build or pull the version anew",
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from my_datasets.errors import IncompleteVersionError, explain
+from my_datasets.errors import IncompleteVersionError
 from my_datasets.printable import PrintableError, clipped, reason
 from my_datasets.storage.json_files import MalformedJsonError, read_json
 
@@ -78,12 +78,9 @@ def dataset_info(version_dir: Path) -> dict[str, Any]:
         raise
     except (OSError, MalformedJsonError, _MalformedError) as error:
         raise IncompleteVersionError(
-            explain(
-                f"{path} cannot be read.",
-                f"Found: {reason(error)}",
-                fix=f"my-datasets verify {version_dir} says what else is wrong; build or pull "
-                "it anew",
-            )
+            f"{path} cannot be read.",
+            f"Found: {reason(error)}",
+            fix=f"my-datasets verify {version_dir} says what else is wrong; build or pull it anew",
         ) from error
 
 

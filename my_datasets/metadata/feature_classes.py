@@ -15,7 +15,6 @@ from my_datasets.errors import (
     IncompleteVersionError,
     InvalidOptionError,
     UnregisteredFeatureError,
-    explain,
 )
 from my_datasets.printable import PrintableError, clipped, reason
 from my_datasets.storage.json_files import MalformedJsonError, parse_json, read_json
@@ -100,11 +99,9 @@ def register_feature(feature_class: AnyFeature) -> AnyFeature:
     if not any(f"{one.__module__}.{one.__name__}" == f"{_TFDS}.feature.FeatureConnector"
                for one in bases):  # fmt: skip
         raise InvalidOptionError(
-            explain(
-                f"{feature_class!r} is not a feature class.",
-                "Expected: a subclass of tfds.features.FeatureConnector",
-                fix="register the class itself, not an object of it",
-            )
+            f"{feature_class!r} is not a feature class.",
+            "Expected: a subclass of tfds.features.FeatureConnector",
+            fix="register the class itself, not an object of it",
         )
     _registered.add(f"{feature_class.__module__}.{feature_class.__name__}")
     _registered.update(feature_class.__dict__.get("ALIASES", ()))
@@ -162,11 +159,9 @@ def _explained(directory: Path) -> Iterator[None]:
         raise
     except (OSError, MalformedJsonError, _MalformedError, RecursionError) as error:
         raise IncompleteVersionError(
-            explain(
-                f"{directory / FILE_NAME} cannot be read.",
-                f"Found: {reason(error)}",
-                fix="build or pull the version anew",
-            )
+            f"{directory / FILE_NAME} cannot be read.",
+            f"Found: {reason(error)}",
+            fix="build or pull the version anew",
         ) from error
 
 
@@ -327,14 +322,12 @@ def _check_class(name: object, path: tuple[str, ...], file: str) -> None:
     where = f"the feature {clipped('/'.join(path))!r}" if path else "the example"
     name = clipped(name)
     raise UnregisteredFeatureError(
-        explain(
-            f"{file} says that {where} is of the class {name!r}, which is not registered.",
-            "Expected: a feature class of TFDS, or one registered with my_datasets. TFDS would "
-            "import its module: metadata could run any code.",
-            fix=f"if you trust it, call my_datasets.register_feature on the class in the module "
-            f"that defines it ({name.rpartition('.')[0] or 'your_package.features'}), and import "
-            "that module first: on the command line, --imports MODULE",
-        )
+        f"{file} says that {where} is of the class {name!r}, which is not registered.",
+        "Expected: a feature class of TFDS, or one registered with my_datasets. TFDS would "
+        "import its module: metadata could run any code.",
+        fix=f"if you trust it, call my_datasets.register_feature on the class in the module "
+        f"that defines it ({name.rpartition('.')[0] or 'your_package.features'}), and import "
+        "that module first: on the command line, --imports MODULE",
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from my_datasets.errors import FeatureError, IncompleteVersionError, explain
+from my_datasets.errors import FeatureError, IncompleteVersionError
 from my_datasets.metadata.content import labels_of
 from my_datasets.metadata.feature_classes import FeatureNode, map_features
 
@@ -130,11 +130,9 @@ def _chosen(key: Mapping[str, Any], tree: Tree) -> Any:
     if "featureKey" in key:
         if not isinstance(tree, Mapping) or key["featureKey"] not in tree:
             raise IncompleteVersionError(
-                explain(
-                    f"supervised_keys name a feature {key['featureKey']!r}, which is not there.",
-                    "dataset_info.json and features.json do not belong together.",
-                    fix="build or pull the version anew",
-                )
+                f"supervised_keys name a feature {key['featureKey']!r}, which is not there.",
+                "dataset_info.json and features.json do not belong together.",
+                fix="build or pull the version anew",
             )
         return tree[key["featureKey"]]
     if "tuple" in key:
@@ -210,8 +208,6 @@ def _shape(given: _Given) -> _Sizes:
 
 def _unknown(path: tuple[str, ...], what: str) -> FeatureError:
     return FeatureError(
-        explain(
-            f"The feature {'/'.join(path) or '(all)'!r} is {what}, which only TFDS reads.",
-            fix="read this dataset with my_datasets.load, or choose other columns",
-        )
+        f"The feature {'/'.join(path) or '(all)'!r} is {what}, which only TFDS reads.",
+        fix="read this dataset with my_datasets.load, or choose other columns",
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from my_datasets.errors import IncompleteVersionError, explain
+from my_datasets.errors import IncompleteVersionError
 from my_datasets.metadata.content import Content
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.metadata.recorded_files import check_files
@@ -175,9 +175,7 @@ def _seal(whole: dict[str, Any]) -> str:
 
 def _unreadable(path: Path, found: str) -> IncompleteVersionError:
     return IncompleteVersionError(
-        explain(
-            f"{path} is not a manifest of format {_FORMAT}.",
-            f"Found: {clipped(found)}",
-            fix="build or pull the version anew, or use the release of my_datasets that made it",
-        )
+        f"{path} is not a manifest of format {_FORMAT}.",
+        f"Found: {clipped(found)}",
+        fix="build or pull the version anew, or use the release of my_datasets that made it",
     )

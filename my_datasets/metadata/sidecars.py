@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.errors import CorruptShardError, explain
+from my_datasets.errors import CorruptShardError
 from my_datasets.storage.regular_files import open_regular
 from my_datasets.storage.verified_files import VerifiedFiles
 
@@ -104,11 +104,9 @@ def check_index(shard: Path, sha256: str, verified: VerifiedFiles) -> None:
         is_right, problem = False, f"it cannot be read: {error}"
     if not is_right:
         raise CorruptShardError(
-            explain(
-                f"The record index of {shard} is not that of this shard.",
-                f"Found: {found.name}: {problem}",
-                fix=f"make it anew: my-datasets index {shard.parent} --overwrite",
-            )
+            f"The record index of {shard} is not that of this shard.",
+            f"Found: {found.name}: {problem}",
+            fix=f"make it anew: my-datasets index {shard.parent} --overwrite",
         )
     verified.remember(path, key)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from my_datasets.errors import SplitNotFoundError, explain, nearest
+from my_datasets.errors import SplitNotFoundError, nearest
 
 _PART = re.compile(r"(?P<split>[\w-]+)(\[(?P<slice>[\d\w%:.-]+)\])?")
 _BOUND = re.compile(r"((?P<value>-?[\d_.]+)(?P<unit>%|shard)?)?")
@@ -46,23 +46,19 @@ def resolve(spec: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[Examp
             continue
         if name not in shard_lengths:
             raise SplitNotFoundError(
-                explain(
-                    f"There is no split {name!r}.",
-                    f"The splits: {', '.join(shard_lengths)}",
-                    nearest(name, shard_lengths),
-                    fix="choose among those, or a slice such as 'train[:80%]'",
-                )
+                f"There is no split {name!r}.",
+                f"The splits: {', '.join(shard_lengths)}",
+                nearest(name, shard_lengths),
+                fix="choose among those, or a slice such as 'train[:80%]'",
             )
         sizes = shard_lengths[name]
         begin, end = _bounds(match["slice"], sizes, spec)
         total = sum(sizes)
         if abs(begin) > total or abs(end) > total:
             raise SplitNotFoundError(
-                explain(
-                    f"The split {name!r} has no examples {begin:,} to {end:,}.",
-                    f"It has {total:,}",
-                    fix="choose a slice within it",
-                )
+                f"The split {name!r} has no examples {begin:,} to {end:,}.",
+                f"It has {total:,}",
+                fix="choose a slice within it",
             )
         begin, end = (bound + total if bound < 0 else bound for bound in (begin, end))
         found.append(ExampleRange(name, begin, max(begin, end)))
@@ -101,11 +97,9 @@ def text_of(split: Any, shard_lengths: Mapping[str, Sequence[int]]) -> str:
         ranges = split.to_absolute({name: _Lengths(name, n) for name, n in shard_lengths.items()})
     except (KeyError, ValueError, AssertionError) as error:
         raise SplitNotFoundError(
-            explain(
-                f"{split!r} means no examples: {error}",
-                f"The splits: {', '.join(shard_lengths)}",
-                fix="choose among those",
-            )
+            f"{split!r} means no examples: {error}",
+            f"The splits: {', '.join(shard_lengths)}",
+            fix="choose among those",
         ) from error
     parts = []
     for one in ranges:
@@ -157,9 +151,7 @@ def _number(text: str | None, unit: str | None) -> float | None:
 
 def _malformed(spec: str) -> SplitNotFoundError:
     return SplitNotFoundError(
-        explain(
-            f"{spec!r} is no split.",
-            "Expected a name, or a slice: 'train[:80%]', 'train[100:200]', 'train[1shard]+test'",
-            fix="write it so",
-        )
+        f"{spec!r} is no split.",
+        "Expected a name, or a slice: 'train[:80%]', 'train[100:200]', 'train[1shard]+test'",
+        fix="write it so",
     )

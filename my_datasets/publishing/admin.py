@@ -13,7 +13,6 @@ from my_datasets.errors import (
     PublishError,
     ReleaseNotFoundError,
     SignatureError,
-    explain,
 )
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
@@ -217,10 +216,8 @@ def yank(ledger: CatalogClient, reference: str, message: str) -> Listed:
     """
     if not message.strip():
         raise PublishError(
-            explain(
-                "yank requires a reason.",
-                fix="say what is wrong, and what to use instead; errors show it",
-            )
+            "yank requires a reason.",
+            fix="say what is wrong, and what to use instead; errors show it",
         )
 
     def yanked(one: Release) -> Release:
@@ -286,10 +283,8 @@ def revoke_key(ledger: CatalogClient, key: str) -> Settings:
 
     if ledger.by in TrustedKeys.of([key], "the key to revoke").fingerprints:
         raise SignatureError(
-            explain(
-                "A key cannot revoke itself: it could not sign anything any more.",
-                fix="add another key, then use that to revoke this one: --sign-key NEW",
-            )
+            "A key cannot revoke itself: it could not sign anything any more.",
+            fix="add another key, then use that to revoke this one: --sign-key NEW",
         )
     sign(ledger)
     return ledger.change_key("revoke", key)
@@ -309,10 +304,8 @@ def _changed(
     exact = VersionNumber.parse(str(pattern)) if pattern is not None else None
     if exact is None:
         raise InvalidReferenceError(
-            explain(
-                f"{reference!r} does not name an exact version.",
-                fix="write it as digits:1.0.0; my-datasets ls shows the releases",
-            )
+            f"{reference!r} does not name an exact version.",
+            fix="write it as digits:1.0.0; my-datasets ls shows the releases",
         )
     there = ledger.required().datasets
     if parsed.name not in there:
@@ -333,9 +326,7 @@ def _changed(
 
 def _unknown(ledger: CatalogClient, wanted: str, there: Iterable[str]) -> ReleaseNotFoundError:
     return ReleaseNotFoundError(
-        explain(
-            f"{ledger.store.url} has no release of {wanted!r}.",
-            f"Found: {', '.join(list(there)[:20]) or 'nothing'}",
-            fix="choose one of those; my-datasets ls shows all",
-        )
+        f"{ledger.store.url} has no release of {wanted!r}.",
+        f"Found: {', '.join(list(there)[:20]) or 'nothing'}",
+        fix="choose one of those; my-datasets ls shows all",
     )

@@ -19,7 +19,6 @@ from my_datasets.errors import (
     NotInStoreError,
     SignatureError,
     StoreError,
-    explain,
 )
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.publishing.model import index as indexes
@@ -113,11 +112,9 @@ class CatalogClient:
         found = self.settings()
         if found is None:
             raise StoreError(
-                explain(
-                    f"There is no store at {self.store.url}.",
-                    fix="correct its address, or create it: my-datasets publish NAME --to "
-                    f"{self.store.url}",
-                )
+                f"There is no store at {self.store.url}.",
+                fix="correct its address, or create it: my-datasets publish NAME --to "
+                f"{self.store.url}",
             )
         return found
 
@@ -321,21 +318,17 @@ class CatalogClient:
         if settings.requires_signatures:
             self._note_facts(requires_signatures=True)
             raise SignatureError(
-                explain(
-                    f"{self.store.url} requires signatures, and no trusted keys are configured.",
-                    fix="name a file of public keys: --trusted-keys FILE, or for the whole "
-                    f"project: my-datasets lock --trust FILE --from {self.store.url}; ask the "
-                    "publisher for theirs",
-                )
+                f"{self.store.url} requires signatures, and no trusted keys are configured.",
+                fix="name a file of public keys: --trusted-keys FILE, or for the whole "
+                f"project: my-datasets lock --trust FILE --from {self.store.url}; ask the "
+                "publisher for theirs",
             )
         if known.get("requires_signatures"):
             raise SignatureError(
-                explain(
-                    f"{self.store.url} no longer requires signatures.",
-                    "An attacker who removes signatures also removes this requirement",
-                    fix="name the keys that you trust: --trusted-keys FILE; if the publisher "
-                    f"changed it on purpose, delete {self._memory.path(self.store.url)}",
-                )
+                f"{self.store.url} no longer requires signatures.",
+                "An attacker who removes signatures also removes this requirement",
+                fix="name the keys that you trust: --trusted-keys FILE; if the publisher "
+                f"changed it on purpose, delete {self._memory.path(self.store.url)}",
             )
 
     def _take_keys(self, settings: Settings) -> None:
@@ -350,14 +343,12 @@ class CatalogClient:
         now = [one.identity for one in settings.key_changes]
         if now[: len(known)] != known:
             raise SignatureError(
-                explain(
-                    f"{self.store.url} lacks changes of keys that it had before.",
-                    f"Expected: the {len(known)} changes that this machine has seen",
-                    f"Found: {len(now)} other changes",
-                    fix="ask the publisher: the holder of a revoked key could have done this. If "
-                    "the store was restored on purpose, delete "
-                    f"{self._memory.path(self.store.url)}",
-                )
+                f"{self.store.url} lacks changes of keys that it had before.",
+                f"Expected: the {len(known)} changes that this machine has seen",
+                f"Found: {len(now)} other changes",
+                fix="ask the publisher: the holder of a revoked key could have done this. If "
+                "the store was restored on purpose, delete "
+                f"{self._memory.path(self.store.url)}",
             )
         self._current = self._keys.after(settings.key_changes, settings.store)
 
@@ -369,16 +360,14 @@ class CatalogClient:
         expected = self._ids or frozenset([known] if known else ())
         if expected and settings.store not in expected:
             raise SignatureError(
-                explain(
-                    f"{self.store.url} is not the store that you trust.",
-                    f"Expected: the store with the id {' or '.join(sorted(expected))}",
-                    f"Found: {settings.store}",
-                    fix="ask the publisher. If the store was recreated on purpose: "
-                    f"my-datasets lock --trust FILE --from {self.store.url}"
-                    if self._ids
-                    else "ask the publisher. If the store was recreated on purpose, delete "
-                    f"{self._memory.path(self.store.url)}",
-                )
+                f"{self.store.url} is not the store that you trust.",
+                f"Expected: the store with the id {' or '.join(sorted(expected))}",
+                f"Found: {settings.store}",
+                fix="ask the publisher. If the store was recreated on purpose: "
+                f"my-datasets lock --trust FILE --from {self.store.url}"
+                if self._ids
+                else "ask the publisher. If the store was recreated on purpose, delete "
+                f"{self._memory.path(self.store.url)}",
             )
 
     def _check_same_store(self, index: Index, settings: Settings, what: str) -> None:
@@ -388,21 +377,17 @@ class CatalogClient:
         renew = f"my-datasets sign --to {self.store.url} --sign-key FILE signs everything again"
         if index.store != settings.store and (index.store or settings.names_store):
             raise SignatureError(
-                explain(
-                    f"{what} in {self.store.url} is signed for another store.",
-                    f"Expected: the store with the id {settings.store}",
-                    f"Found: {index.store or 'no store'}",
-                    fix="ask the publisher to check it" + ("" if index.store else f"; {renew}"),
-                )
+                f"{what} in {self.store.url} is signed for another store.",
+                f"Expected: the store with the id {settings.store}",
+                f"Found: {index.store or 'no store'}",
+                fix="ask the publisher to check it" + ("" if index.store else f"; {renew}"),
             )
         if index.store_serial > settings.serial:
             raise SignatureError(
-                explain(
-                    f"{self.store.url} returns an older state of its list of datasets and keys.",
-                    f"Expected: serial {index.store_serial} or higher, according to {what.lower()}",
-                    f"Found: serial {settings.serial}",
-                    fix="ask the publisher to check it",
-                )
+                f"{self.store.url} returns an older state of its list of datasets and keys.",
+                f"Expected: serial {index.store_serial} or higher, according to {what.lower()}",
+                f"Found: serial {settings.serial}",
+                fix="ask the publisher to check it",
             )
         if not index.store:
             self._warn(
@@ -417,20 +402,16 @@ class CatalogClient:
         renew = f"my-datasets sign --to {self.store.url} --sign-key FILE renews it"
         if not expires and settings.valid_seconds:
             raise SignatureError(
-                explain(
-                    f"{what} in {self.store.url} has no expiry time, which this store requires.",
-                    fix=f"ask the publisher to check it; {renew}",
-                )
+                f"{what} in {self.store.url} has no expiry time, which this store requires.",
+                fix=f"ask the publisher to check it; {renew}",
             )
         if expires and datetime.fromisoformat(expires).timestamp() < self._clock():
             raise SignatureError(
-                explain(
-                    f"{what} in {self.store.url} has expired.",
-                    "This address may be withholding a newer one",
-                    f"It was valid until: {expires}",
-                    f"This machine's clock says: {self._time()}",
-                    fix=f"ask the publisher to renew it: {renew}",
-                )
+                f"{what} in {self.store.url} has expired.",
+                "This address may be withholding a newer one",
+                f"It was valid until: {expires}",
+                f"This machine's clock says: {self._time()}",
+                fix=f"ask the publisher to renew it: {renew}",
             )
 
     def _expiry(self, settings: Settings) -> str:
@@ -451,11 +432,9 @@ class CatalogClient:
             if signer.fingerprint not in keys.after(settings.key_changes, settings.store).revoked:
                 continue
             raise SignatureError(
-                explain(
-                    f"The key {signer.fingerprint} was revoked for {self.store.url}.",
-                    "Readers refuse what it signs",
-                    fix="sign with a key that replaces it: --sign-key NEW",
-                )
+                f"The key {signer.fingerprint} was revoked for {self.store.url}.",
+                "Readers refuse what it signs",
+                fix="sign with a key that replaces it: --sign-key NEW",
             )
 
     def _is_due(self, settings: Settings) -> bool:
@@ -545,7 +524,7 @@ class CatalogClient:
 
     def _crowded(self) -> StoreError:
         return StoreError(
-            explain(f"Other publishers keep changing {self.store.url}.", fix="try again later")
+            f"Other publishers keep changing {self.store.url}.", fix="try again later"
         )
 
 
@@ -564,7 +543,7 @@ def _shown(one: Signature) -> str:
 
 def _nothing_to_sign_by(url: str) -> SignatureError:
     fix = "name the private key to sign with: --sign-key ~/.ssh/id_ed25519"
-    return SignatureError(explain(f"{url} requires signatures.", fix=fix))
+    return SignatureError(f"{url} requires signatures.", fix=fix)
 
 
 @contextlib.contextmanager
@@ -578,9 +557,7 @@ def _understood(url: str, path: str) -> Iterator[None]:
 
 def _damaged(url: str, path: str, found: str) -> CorruptReleaseError:
     return CorruptReleaseError(
-        explain(
-            f"{path} in {url} is not what was published.",
-            f"Found: {found}",
-            fix="ask the publisher to check it; nothing of it is used",
-        )
+        f"{path} in {url} is not what was published.",
+        f"Found: {found}",
+        fix="ask the publisher to check it; nothing of it is used",
     )

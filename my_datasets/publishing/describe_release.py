@@ -7,7 +7,7 @@ from pathlib import Path
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.value_types import Json
-from my_datasets.errors import CorruptReleaseError, MyDatasetsError, explain, problem_of
+from my_datasets.errors import CorruptReleaseError, MyDatasetsError, problem_of
 from my_datasets.exporting.version_summary import About
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.publishing.download import fetch
@@ -127,11 +127,9 @@ def _read(found: ResolvedRelease, directory: Path) -> tuple[dict[str, DescribedS
         return splits, About.read(directory)
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         raise CorruptReleaseError(
-            explain(
-                f"The metadata of {found.url} is invalid.",
-                f"Found: {problem_of(error)[:200]}",
-                fix="ask the publisher to check it",
-            )
+            f"The metadata of {found.url} is invalid.",
+            f"Found: {problem_of(error)[:200]}",
+            fix="ask the publisher to check it",
         ) from error
 
 

@@ -17,7 +17,6 @@ from my_datasets.errors import (
     OverwriteError,
     SplitNotFoundError,
     UnregisteredFeatureError,
-    explain,
 )
 from my_datasets.metadata import layout, sidecars
 from my_datasets.metadata.content import Content
@@ -177,12 +176,10 @@ class ReleaseInstall:
 
     def _other_data(self) -> OverwriteError:
         return OverwriteError(
-            explain(
-                f"{self._dir} has other data than the release, or is damaged.",
-                f"Expected: digest {self._record.digest[:16]}, as in {self._ledger.store.url}",
-                fix="pull into another --data-dir; or use --overwrite, which replaces it once the "
-                "download is complete",
-            )
+            f"{self._dir} has other data than the release, or is damaged.",
+            f"Expected: digest {self._record.digest[:16]}, as in {self._ledger.store.url}",
+            fix="pull into another --data-dir; or use --overwrite, which replaces it once the "
+            "download is complete",
         )
 
     def _bring(self, splits: Sequence[str] | None) -> Pulled:
@@ -226,11 +223,9 @@ class ReleaseInstall:
         except CorruptShardError as error:
             discard(work)
             raise CorruptReleaseError(
-                explain(
-                    f"{self._ledger.store.url} has a wrong record index in this release.",
-                    error.problem,
-                    fix="ask the publisher to check it; this machine uses nothing of it",
-                )
+                f"{self._ledger.store.url} has a wrong record index in this release.",
+                error.problem,
+                fix="ask the publisher to check it; this machine uses nothing of it",
             ) from error
 
     def _require_same_shards(self, work: Path, declared: Declared) -> None:
@@ -255,11 +250,9 @@ class ReleaseInstall:
         unknown = [name for name in splits if name not in declared.splits]
         if unknown or not splits:
             raise SplitNotFoundError(
-                explain(
-                    f"{declared.name} has no split {', '.join(map(repr, unknown)) or 'called so'}.",
-                    f"Its splits: {', '.join(declared.splits)}",
-                    fix="choose among those",
-                )
+                f"{declared.name} has no split {', '.join(map(repr, unknown)) or 'called so'}.",
+                f"Its splits: {', '.join(declared.splits)}",
+                fix="choose among those",
             )
         here = self._found if self._found is not None and not self._found.is_other else _Here(())
         if here.splits is None:

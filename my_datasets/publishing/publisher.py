@@ -8,7 +8,7 @@ from pathlib import Path
 from my_datasets.comparison import gate
 from my_datasets.core import version as version_rules
 from my_datasets.core.version import Bump, VersionNumber
-from my_datasets.errors import ChecksumError, MyDatasetsError, PublishError, explain
+from my_datasets.errors import ChecksumError, MyDatasetsError, PublishError
 from my_datasets.metadata import feature_changes
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.manifest import Manifest
@@ -234,11 +234,9 @@ def _verify(version_dir: Path, level: Level, report: Callable[[TransferProgress]
     )
     if not found.is_good:
         raise PublishError(
-            explain(
-                f"{version_dir} does not pass verification, and cannot be published.",
-                *(f"{one.node}: {one.problem}" for one in found.issues[:_SHOWN]),
-                fix=f"see all issues with my-datasets verify {version_dir}; rebuild the version",
-            )
+            f"{version_dir} does not pass verification, and cannot be published.",
+            *(f"{one.node}: {one.problem}" for one in found.issues[:_SHOWN]),
+            fix=f"see all issues with my-datasets verify {version_dir}; rebuild the version",
         )
 
 
@@ -246,18 +244,14 @@ def _refuse_unfit(version: VersionMetadata) -> None:
     version_dir, blocked = version.path, version.blocked_reason
     if blocked is not None:
         raise PublishError(
-            explain(
-                f"{version_dir} must not be used: {blocked}",
-                fix="publish another version; withdraw a published one with my-datasets yank",
-            )
+            f"{version_dir} must not be used: {blocked}",
+            fix="publish another version; withdraw a published one with my-datasets yank",
         )
     made = version.manifest
     limits = [name for name in (made.options if made else {}) if name != "on_error"]
     if limits:
         raise PublishError(
-            explain(
-                f"{version_dir} is not the whole dataset.",
-                f"It was made with {', '.join(limits)}",
-                fix="build or pull all of it, then publish",
-            )
+            f"{version_dir} is not the whole dataset.",
+            f"It was made with {', '.join(limits)}",
+            fix="build or pull all of it, then publish",
         )

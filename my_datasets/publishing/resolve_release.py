@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.version import VersionNumber, VersionPattern
-from my_datasets.errors import ReleaseNotFoundError, YankedError, explain
+from my_datasets.errors import ReleaseNotFoundError, YankedError
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
 from my_datasets.publishing.model.index import Index, Release, ReleaseState
@@ -46,11 +46,9 @@ def _yanked(
     name = f"{dataset}/{config}" if config else dataset
     told = [f"{name}:{version}: {one.message}" for version, one in sorted(yanked.items())]
     return YankedError(
-        explain(
-            f"Every matching release in {url} was yanked.",
-            *told[-_SHOWN:],
-            fix="choose another version; my-datasets ls shows them",
-        )
+        f"Every matching release in {url} was yanked.",
+        *told[-_SHOWN:],
+        fix="choose another version; my-datasets ls shows them",
     )
 
 
@@ -66,13 +64,11 @@ def _missing(
     ]
     configs = index.configs
     return ReleaseNotFoundError(
-        explain(
-            f"{url} has no release of {str(reference)!r}.",
-            f"Versions: {', '.join(there[-_SHOWN:]) or 'none'}",
-            f"Being published now: {', '.join(placing)}" if placing else "",
-            f"Configs: {', '.join(configs[:_SHOWN])}" if configs and config not in configs else "",
-            fix="choose one of those; my-datasets ls shows the releases",
-        )
+        f"{url} has no release of {str(reference)!r}.",
+        f"Versions: {', '.join(there[-_SHOWN:]) or 'none'}",
+        f"Being published now: {', '.join(placing)}" if placing else "",
+        f"Configs: {', '.join(configs[:_SHOWN])}" if configs and config not in configs else "",
+        fix="choose one of those; my-datasets ls shows the releases",
     )
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from my_datasets.core import interruption
 from my_datasets.core.progress import Progress
-from my_datasets.errors import StoreError, explain
+from my_datasets.errors import StoreError
 
 _Item = TypeVar("_Item")
 
@@ -63,7 +63,7 @@ class Transfer:
         """Reports transferred bytes; a negative number if they must be transferred again."""
         if self._is_stopped and count > 0:
             raise StoreError(
-                explain("Stopped because another transfer failed.", fix="see that transfer's error")
+                "Stopped because another transfer failed.", fix="see that transfer's error"
             )
         with self._lock:
             self._done += count

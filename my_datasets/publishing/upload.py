@@ -19,7 +19,6 @@ from my_datasets.errors import (
     NotInStoreError,
     PublishError,
     ReleaseConflictError,
-    explain,
 )
 from my_datasets.metadata.layout import METADATA_FILES
 from my_datasets.publishing.catalog_client import CatalogClient
@@ -60,12 +59,10 @@ def finalize(ledger: CatalogClient, dataset: str, key: str) -> Index:
     missing = missing_files(ledger.store, wanted)
     if missing:
         raise CorruptReleaseError(
-            explain(
-                f"{dataset}:{key} cannot be completed in {ledger.store.url}.",
-                f"Missing, or of another size: {', '.join(missing[:5])}",
-                fix="publish the same version again to upload missing files; first delete files of "
-                f"another size in {target}",
-            )
+            f"{dataset}:{key} cannot be completed in {ledger.store.url}.",
+            f"Missing, or of another size: {', '.join(missing[:5])}",
+            fix="publish the same version again to upload missing files; first delete files of "
+            f"another size in {target}",
         )
 
     def published(now: Index) -> Index:
@@ -104,10 +101,8 @@ def _refuse_others(store: Store, wanted: Record, folder: str) -> None:
         one = files.get(there.path.removeprefix(f"{folder}/"))
         if one is None or not is_same(store, there.path, one):
             raise CorruptReleaseError(
-                explain(
-                    f"{there.path} in {store.url} does not belong to the release.",
-                    fix="delete it there, and run the command again",
-                )
+                f"{there.path} in {store.url} does not belong to the release.",
+                fix="delete it there, and run the command again",
             )
 
 
@@ -247,13 +242,11 @@ class ReleaseUpload:
         if other:
             more = [f"... and {len(other) - _SHOWN} more"] if len(other) > _SHOWN else []
             raise PublishError(
-                explain(
-                    f"{self._dir} does not match its manifest, unlike {self._store.url}.",
-                    *(f"{name}: changed since it was built" for name in other[:_SHOWN]),
-                    *more,
-                    fix=f"see all issues with my-datasets verify {self._dir}; rebuild or pull the "
-                    "version again",
-                )
+                f"{self._dir} does not match its manifest, unlike {self._store.url}.",
+                *(f"{name}: changed since it was built" for name in other[:_SHOWN]),
+                *more,
+                fix=f"see all issues with my-datasets verify {self._dir}; rebuild or pull the "
+                "version again",
             )
 
     def missing(self) -> list[ReleasedFile]:
@@ -328,11 +321,9 @@ class ReleaseUpload:
         damaged = self._read_back()
         if damaged:
             raise CorruptReleaseError(
-                explain(
-                    f"{self._store.url} does not return what was written to it.",
-                    f"In {self._folder}: {', '.join(sorted(damaged)[:_SHOWN])}",
-                    fix="check the store's disks; then publish again with --read-back",
-                )
+                f"{self._store.url} does not return what was written to it.",
+                f"In {self._folder}: {', '.join(sorted(damaged)[:_SHOWN])}",
+                fix="check the store's disks; then publish again with --read-back",
             )
         if is_first:
             return self.published(Outcome.PUBLISHED, uploaded)
@@ -369,11 +360,9 @@ class ReleaseUpload:
         found = [one.path for one in self._store.list(self._folder)]
         if found:
             raise ReleaseConflictError(
-                explain(
-                    f"{self._folder} in {self._store.url} exists and is not a release.",
-                    f"Found: {', '.join(found[:_SHOWN])}",
-                    fix="move it elsewhere, and publish it from there",
-                )
+                f"{self._folder} in {self._store.url} exists and is not a release.",
+                f"Found: {', '.join(found[:_SHOWN])}",
+                fix="move it elsewhere, and publish it from there",
             )
 
     def _put_back(self) -> None:
@@ -394,14 +383,12 @@ class ReleaseUpload:
             ReleaseState.DELETED: "was published and deleted",
         }.get(found.state, "is published with other bytes")
         return ReleaseConflictError(
-            explain(
-                f"{mine.name}:{mine.key} {what}.",
-                f"In {self._store.url}, {found.published}: record {found.record[:16]}, digest "
-                f"{found.digest[:16]}",
-                f"Here: record {mine.identity[:16]}, digest {mine.digest[:16]}",
-                fix="build the data under a higher version: a published version never changes"
-                + ("; or my-datasets yank --undo" if found.state is ReleaseState.YANKED else ""),
-            )
+            f"{mine.name}:{mine.key} {what}.",
+            f"In {self._store.url}, {found.published}: record {found.record[:16]}, digest "
+            f"{found.digest[:16]}",
+            f"Here: record {mine.identity[:16]}, digest {mine.digest[:16]}",
+            fix="build the data under a higher version: a published version never changes"
+            + ("; or my-datasets yank --undo" if found.state is ReleaseState.YANKED else ""),
         )
 
 

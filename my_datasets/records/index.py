@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.core.machine import unless_out_of_memory
-from my_datasets.errors import CorruptShardError, explain
+from my_datasets.errors import CorruptShardError
 from my_datasets.metadata import sidecars
 from my_datasets.metadata.sidecars import Sidecar, offsets_of
 from my_datasets.records import tfrecord
@@ -60,10 +60,9 @@ def read(shard: Path) -> npt.NDArray[np.uint64]:
 def not_of(shard: Path, found: str) -> CorruptShardError:
     """Returns the error for an index that does not belong to the shard."""
     return CorruptShardError(
-        explain(
+
             f"The record index of {shard} is not that of this shard.", found,
-            fix=f"make it anew: my-datasets index {shard.parent} --overwrite",
-        )
+            fix=f"make it anew: my-datasets index {shard.parent} --overwrite"
     )  # fmt: skip
 
 
@@ -101,12 +100,10 @@ def scan(shard: Path) -> npt.NDArray[np.uint64]:
             end = offsets[-1] + length + tfrecord.OVERHEAD
             if len(header) < tfrecord.HEADER or tfrecord.header(length) != header or end > size:
                 raise CorruptShardError(
-                    explain(
-                        f"{shard} is damaged at byte {offsets[-1]:,}.",
-                        f"Record {len(offsets) - 1} (counted from 0) has no valid length, or goes "
-                        f"beyond the end of the file at {size:,}",
-                        fix="build or pull the version anew",
-                    )
+                    f"{shard} is damaged at byte {offsets[-1]:,}.",
+                    f"Record {len(offsets) - 1} (counted from 0) has no valid length, or goes "
+                    f"beyond the end of the file at {size:,}",
+                    fix="build or pull the version anew",
                 )
             offsets.append(end)
             file.seek(end)

@@ -364,8 +364,6 @@ def _checksums(batch: RecordBatch) -> npt.NDArray[np.uint32]:
 
 def _changed(path: Path, found: str) -> CorruptShardError:
     return CorruptShardError(
-        explain(
-            f"{path} is not the shard that its version declares: {found}.",
-            fix=f"my-datasets verify {path.parent} says what else is wrong; build or pull it anew",
-        )
+        f"{path} is not the shard that its version declares: {found}.",
+        fix=f"my-datasets verify {path.parent} says what else is wrong; build or pull it anew",
     )

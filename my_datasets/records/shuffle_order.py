@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from my_datasets.errors import InvalidKeyError, explain
+from my_datasets.errors import InvalidKeyError
 
 Uint64 = npt.NDArray[np.uint64]
 Hashes = tuple[Uint64, Uint64]
@@ -51,21 +51,16 @@ def key_bytes(key: object) -> bytes:
             return key.replace("\\", "/").encode()
         except UnicodeEncodeError as error:
             raise InvalidKeyError(
-                explain(
-                    f"{key!r} cannot be a key: {error}",
-                    fix="yield keys of valid Unicode, or bytes",
-                )
+                f"{key!r} cannot be a key: {error}", fix="yield keys of valid Unicode, or bytes"
             ) from error
     if isinstance(key, int):
         return str(key).encode()
     if isinstance(key, np.ndarray) and key.size == 1:
         return key_bytes(key.item())
     raise InvalidKeyError(
-        explain(
-            f"{key!r} is a {type(key).__name__}, which cannot be an example's key.",
-            "Expected a text, bytes or an int",
-            fix="yield (key, example) with a key that is unique within the split",
-        )
+        f"{key!r} is a {type(key).__name__}, which cannot be an example's key.",
+        "Expected a text, bytes or an int",
+        fix="yield (key, example) with a key that is unique within the split",
     )
 
 
@@ -92,11 +87,9 @@ def key_array(keys: Sequence[object] | pa.Array | pa.ChunkedArray) -> pa.LargeBi
     if keys.null_count:
         row = pc.index(keys.is_null(), True).as_py()
         raise InvalidKeyError(
-            explain(
-                f"The key of row {row} is null.",
-                f"{keys.null_count} of {len(keys)} keys are.",
-                fix="choose a key column without nulls",
-            )
+            f"The key of row {row} is null.",
+            f"{keys.null_count} of {len(keys)} keys are.",
+            fix="choose a key column without nulls",
         )
     if pa.types.is_integer(keys.type):
         keys = keys.cast(pa.large_string())
@@ -104,11 +97,9 @@ def key_array(keys: Sequence[object] | pa.Array | pa.ChunkedArray) -> pa.LargeBi
         keys = pc.replace_substring(keys, "\\", "/")
     elif not (pa.types.is_binary(keys.type) or pa.types.is_large_binary(keys.type)):
         raise InvalidKeyError(
-            explain(
-                f"A column of type {keys.type} cannot hold keys.",
-                "Expected texts, binaries or integers",
-                fix="choose another key column, or cast this one",
-            )
+            f"A column of type {keys.type} cannot hold keys.",
+            "Expected texts, binaries or integers",
+            fix="choose another key column, or cast this one",
         )
     return keys.cast(pa.large_binary())
 

@@ -21,7 +21,7 @@ from typing import Any
 from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.version import VersionNumber, VersionPattern
-from my_datasets.errors import LockError, explain
+from my_datasets.errors import LockError
 from my_datasets.metadata import file_hashes
 from my_datasets.metadata.content import Content
 from my_datasets.metadata.dataset_info import MALFORMED
@@ -68,10 +68,8 @@ class Locked:
         manifest = metadata.manifest
         if manifest is None or manifest.content is None:
             raise LockError(
-                explain(
-                    f"{metadata.path} has no digest to be locked to.",
-                    fix=f"my-datasets adopt {metadata.path} notes what is in it now",
-                )
+                f"{metadata.path} has no digest to be locked to.",
+                fix=f"my-datasets adopt {metadata.path} notes what is in it now",
             )
         try:
             name, _, text = metadata.declared.name.partition(":")
@@ -81,11 +79,9 @@ class Locked:
             splits, decoding = _splits(metadata, manifest.content), metadata.decoding_digest
         except (OSError, *MALFORMED) as error:
             raise LockError(
-                explain(
-                    f"The metadata in {metadata.path} cannot be locked.",
-                    f"Found: {type(error).__name__}: {error}",
-                    fix=f"my-datasets verify {metadata.path} says what is wrong",
-                )
+                f"The metadata in {metadata.path} cannot be locked.",
+                f"Found: {type(error).__name__}: {error}",
+                fix=f"my-datasets verify {metadata.path} says what is wrong",
             ) from error
         config = name.partition("/")[2] or None
         return cls(config, number, manifest.content.digest, decoding, splits)
@@ -174,11 +170,9 @@ class Lock:
             return cls(path, datasets, tuple(map(trusted_key, whole.get("trusted_keys", ()))))
         except (OSError, *MALFORMED) as error:
             raise LockError(
-                explain(
-                    f"{path} is not a lock of format 1 or {_FORMAT}.",
-                    f"Found: {type(error).__name__}: {error}",
-                    fix="make it anew with my-datasets lock, or correct it",
-                )
+                f"{path} is not a lock of format 1 or {_FORMAT}.",
+                f"Found: {type(error).__name__}: {error}",
+                fix="make it anew with my-datasets lock, or correct it",
             ) from error
 
     def write(self) -> None:
@@ -230,14 +224,12 @@ class Lock:
         if found is None:
             return
         raise LockError(
-            explain(
-                found.problem,
-                f"{str(reference)!r} is locked by {self.path}",
-                f"Expected: {found.expected}",
-                f"Found: {found.found}",
-                fix="build or pull the locked one; or, if this one shall hold from now on: "
-                f"my-datasets lock {reference}",
-            )
+            found.problem,
+            f"{str(reference)!r} is locked by {self.path}",
+            f"Expected: {found.expected}",
+            f"Found: {found.found}",
+            fix="build or pull the locked one; or, if this one shall hold from now on: "
+            f"my-datasets lock {reference}",
         )
 
     def check_digest(self, reference: DatasetReference, digest: str, place: str) -> None:
@@ -249,14 +241,12 @@ class Lock:
         locked = self.datasets.get(str(reference))
         if locked is not None and locked.digest != digest:
             raise LockError(
-                explain(
-                    f"{place} has other data under the version that is locked.",
-                    f"{str(reference)!r} is locked by {self.path}",
-                    f"Expected: digest {locked.digest[:16]}",
-                    f"Found: digest {digest[:16]}",
-                    fix="pull from where the locked one is; or, if this one shall hold from now "
-                    f"on: my-datasets pull --no-lock, then my-datasets lock {reference}",
-                )
+                f"{place} has other data under the version that is locked.",
+                f"{str(reference)!r} is locked by {self.path}",
+                f"Expected: digest {locked.digest[:16]}",
+                f"Found: digest {digest[:16]}",
+                fix="pull from where the locked one is; or, if this one shall hold from now "
+                f"on: my-datasets pull --no-lock, then my-datasets lock {reference}",
             )
 
     def difference(
@@ -327,11 +317,9 @@ def _refuse_planted(path: Path) -> None:
     is_open = path.parent.stat().st_mode & stat.S_IWOTH
     if is_open and path.lstat().st_uid not in (0, os.geteuid()):
         raise LockError(
-            explain(
-                f"{path} is another user's, in a folder where everybody writes.",
-                "It would say what your references mean, and whose keys you trust",
-                fix=f"if you trust it, {VARIABLE}={path}; to use none, {VARIABLE}=",
-            )
+            f"{path} is another user's, in a folder where everybody writes.",
+            "It would say what your references mean, and whose keys you trust",
+            fix=f"if you trust it, {VARIABLE}={path}; to use none, {VARIABLE}=",
         )
 
 

@@ -19,7 +19,7 @@ import wrapt
 
 from my_datasets.core.version import VersionNumber
 from my_datasets.dependencies import install_command
-from my_datasets.errors import BuilderImportError, MyDatasetsError, explain
+from my_datasets.errors import BuilderImportError, MyDatasetsError
 from my_datasets.resolving import available_versions
 from my_datasets.resolving.available_versions import DeclaredVersions
 
@@ -115,13 +115,11 @@ def builder_import_error(name: str, source: object, error: Exception) -> Builder
     """Returns the error for a builder module that raised `error` while it was imported."""
     first_line = (str(error).splitlines() or [""])[0]
     return BuilderImportError(
-        explain(
-            f"The builder of {name!r} cannot be imported: {type(error).__name__}: {first_line}",
-            f"Its module is {source}.",
-            fix=f"if {error.name} is a package, {install_command(error.name)}"
-            if isinstance(error, ModuleNotFoundError) and error.name
-            else "correct that module; its own traceback shows the line",
-        )
+        f"The builder of {name!r} cannot be imported: {type(error).__name__}: {first_line}",
+        f"Its module is {source}.",
+        fix=f"if {error.name} is a package, {install_command(error.name)}"
+        if isinstance(error, ModuleNotFoundError) and error.name
+        else "correct that module; its own traceback shows the line",
     )
 
 

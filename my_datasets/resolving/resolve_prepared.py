@@ -11,7 +11,6 @@ from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (
     NotPreparedError,
     VersionBlockedError,
-    explain,
     in_an_object_store,
     nearest,
 )
@@ -145,12 +144,11 @@ def directory_or_reference(
             return path
     if (is_path and os.sep in text) or text.startswith((os.sep, ".", "~")):
         raise NotPreparedError(
-            explain(
+
                 f"{text} is no prepared version.",
                 "A path is one of a version's directory: data_dir has no effect"
                 if data_dir is not None else "",
-                fix="give the directory of a version, such as data/digits/1.0.0, or a name",
-            )
+                fix="give the directory of a version, such as data/digits/1.0.0, or a name"
         )  # fmt: skip
     return DatasetReference.parse(text)
 
@@ -230,17 +228,13 @@ def _not_prepared(
     is_here = addresses.is_remote(searched) or Path(searched).is_dir()
     nothing = "nothing" if is_here else f"nothing: there is no folder {searched}"
     return NotPreparedError(
-        explain(
-            f"No prepared data matches {str(reference)!r}.",
-            f"Searched: {searched}/{reference.name}",
-            f"Prepared there: {', '.join(shown) or nothing}",
-            near,
-            f"Versions in code: {offer.described(reference.config)}" if offer.versions else "",
-            *(f"Not readable: {one}" for one in unreadable),
-            fix=f"ask the owner of what is not readable for access; or {how}"
-            if unreadable
-            else how,
-        )
+        f"No prepared data matches {str(reference)!r}.",
+        f"Searched: {searched}/{reference.name}",
+        f"Prepared there: {', '.join(shown) or nothing}",
+        near,
+        f"Versions in code: {offer.described(reference.config)}" if offer.versions else "",
+        *(f"Not readable: {one}" for one in unreadable),
+        fix=f"ask the owner of what is not readable for access; or {how}" if unreadable else how,
     )
 
 

@@ -12,7 +12,6 @@ from my_datasets.errors import (
     VersionBlockedError,
     VersionNotBuildableError,
     VersionNotFoundError,
-    explain,
 )
 from my_datasets.metadata import layout
 from my_datasets.metadata.layout import PreparedVersion
@@ -114,12 +113,10 @@ def no_such_version(
 ) -> VersionNotFoundError:
     """Returns the error for a version that the code does not have; it lists those available."""
     return VersionNotFoundError(
-        explain(
-            f"Dataset {name!r} has no version {requested}.",
-            f"Versions in code: {offer.described(config)}",
-            f"Versions prepared in {data_dir}: {prepared(name, config, data_dir)}",
-            fix=_ask_for_another(name, config, offer),
-        )
+        f"Dataset {name!r} has no version {requested}.",
+        f"Versions in code: {offer.described(config)}",
+        f"Versions prepared in {data_dir}: {prepared(name, config, data_dir)}",
+        fix=_ask_for_another(name, config, offer),
     )
 
 
@@ -129,14 +126,12 @@ def not_buildable(
     """Returns the error for a version that is not prepared and that the code can only load."""
     root, config = str(builder.data_dir_root), builder.builder_config_name
     return VersionNotBuildableError(
-        explain(
-            f"{reference_to(builder)} is loaded where it is prepared, but today's code does not "
-            "build it.",
-            f"Versions in code: {offer.described(config)}",
-            f"Versions prepared in {root}: {prepared(builder.name, config, root)}",
-            fix=f"copy its directory to {builder.data_dir}, build it with the code of its time, "
-            f"or {_ask_for_another(builder.name, config, offer)}",
-        )
+        f"{reference_to(builder)} is loaded where it is prepared, but today's code does not "
+        "build it.",
+        f"Versions in code: {offer.described(config)}",
+        f"Versions prepared in {root}: {prepared(builder.name, config, root)}",
+        fix=f"copy its directory to {builder.data_dir}, build it with the code of its time, "
+        f"or {_ask_for_another(builder.name, config, offer)}",
     )
 
 
@@ -159,14 +154,12 @@ def blocked(
     if locked_by is not None:
         fix = f"my-datasets lock {reference} looks it up anew; or {fix}"
     return VersionBlockedError(
-        explain(
-            f"{reference!r} must not be used: it is blocked.",
-            *(f"{version}: {why}" for version, why in reasons.items()),
-            f"Versions that are not blocked: {instead or 'none'}",
-            f"It is locked by {locked_by}" if locked_by else "",
-            fix=f"{fix}; to look at the data all the same, give their directory to "
-            "tfds.builder_from_directory",
-        )
+        f"{reference!r} must not be used: it is blocked.",
+        *(f"{version}: {why}" for version, why in reasons.items()),
+        f"Versions that are not blocked: {instead or 'none'}",
+        f"It is locked by {locked_by}" if locked_by else "",
+        fix=f"{fix}; to look at the data all the same, give their directory to "
+        "tfds.builder_from_directory",
     )
 
 

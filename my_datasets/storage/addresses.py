@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import cast
 
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 
 # Object stores in which TFDS reads and writes data.
 BY_TENSORFLOW = ("gs",)
@@ -47,11 +47,9 @@ def local_path(
     if text.lower().startswith("file:///"):
         return Path(urllib.parse.unquote(text[len("file://") :]))
     raise InvalidOptionError(
-        explain(
-            f"{what} {text} is an address; it must be on this machine.",
-            "Expected: a path, or file:///PATH",
-            fix=fix,
-        )
+        f"{what} {text} is an address; it must be on this machine.",
+        "Expected: a path, or file:///PATH",
+        fix=fix,
     )
 
 
@@ -76,20 +74,16 @@ def path_or_address(
         return os.fspath(local_path(text, what)) if scheme else text
     if "://" not in text:
         raise InvalidOptionError(
-            explain(
-                f"{what} {text} is neither a path nor an address.",
-                "pathlib.Path takes a slash out of an address.",
-                fix=f"give it as a str: {text.replace(':/', '://', 1)}",
-            )
+            f"{what} {text} is neither a path nor an address.",
+            "pathlib.Path takes a slash out of an address.",
+            fix=f"give it as a str: {text.replace(':/', '://', 1)}",
         )
     if schemes is not None and scheme not in schemes:
         known = "".join(f", {one}://..." for one in schemes)
         raise InvalidOptionError(
-            explain(
-                f"{what} {text} is an address of a kind that is not supported here.",
-                f"Expected: a path{known}",
-                fix="name one of these",
-            )
+            f"{what} {text} is an address of a kind that is not supported here.",
+            f"Expected: a path{known}",
+            fix="name one of these",
         )
     return text
 
@@ -100,11 +94,9 @@ def _possible(path: str | os.PathLike[str], what: str) -> str:
     if text and not _IMPOSSIBLE.search(text):
         return text
     raise InvalidOptionError(
-        explain(
-            f"{what} {text!r} is no name that a file can have.",
-            "Expected: a text that is not empty, without NUL, in UTF-8",
-            fix="give another name",
-        )
+        f"{what} {text!r} is no name that a file can have.",
+        "Expected: a text that is not empty, without NUL, in UTF-8",
+        fix="give another name",
     )
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from my_datasets.core.per_process import cached_per_process
-from my_datasets.errors import SourceError, explain
+from my_datasets.errors import SourceError
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -88,10 +88,8 @@ def file_system(location: str) -> tuple[pafs.FileSystem, str]:
         return pafs.PyFileSystem(pafs.FSSpecHandler(system)), str(path)
     except (ImportError, ValueError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SourceError(
-            explain(
-                f"{location} cannot be read here: {error}",
-                fix="install the fsspec backend for it (adlfs, huggingface_hub, ...)",
-            )
+            f"{location} cannot be read here: {error}",
+            fix="install the fsspec backend for it (adlfs, huggingface_hub, ...)",
         ) from error
 
 

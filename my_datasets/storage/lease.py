@@ -15,7 +15,6 @@ from my_datasets.errors import (
     ChangedInStoreError,
     NotInStoreError,
     StoreError,
-    explain,
 )
 from my_datasets.storage.store import Store
 
@@ -60,13 +59,11 @@ class Lease:
         """
         if self._is_lost or _now() - self._renewed >= BELIEVED:
             raise BuildInterruptedError(
-                explain(
-                    f"Another process may have gone on with what this one does in {self._path} of "
-                    f"{self._store.url}.",
-                    "This one could not say there in time that it lives.",
-                    "What was finished is kept.",
-                    fix="run the same again",
-                )
+                f"Another process may have gone on with what this one does in {self._path} of "
+                f"{self._store.url}.",
+                "This one could not say there in time that it lives.",
+                "What was finished is kept.",
+                fix="run the same again",
             )
 
     def end(self) -> None:
@@ -111,7 +108,7 @@ class Lease:
             if json.loads(data).get("mark") == self._said["mark"]:
                 return tag
         raise ChangedInStoreError(
-            explain(f"{self._path} is of somebody else.", fix="run the same again later")
+            f"{self._path} is of somebody else.", fix="run the same again later"
         )
 
 

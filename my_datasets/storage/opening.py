@@ -3,7 +3,7 @@
 import os
 import urllib.parse
 
-from my_datasets.errors import StoreError, explain
+from my_datasets.errors import StoreError
 from my_datasets.storage import addresses
 from my_datasets.storage.store import Store
 
@@ -35,11 +35,9 @@ def open_store(address: "str | os.PathLike[str] | Store") -> Store:
     is_anonymous = parts.scheme in ("gs", "s3") and user == "anonymous" and not parts.password
     if (parts.netloc != host and not is_anonymous) or parts.query or parts.fragment:
         raise StoreError(
-            explain(
-                f"The address of a store on {host} has a name, password or token in it.",
-                fix="give credentials by the environment or the configuration of the store's own "
-                "tools, for HTTP by ~/.netrc",
-            )
+            f"The address of a store on {host} has a name, password or token in it.",
+            fix="give credentials by the environment or the configuration of the store's own "
+            "tools, for HTTP by ~/.netrc",
         )
     if parts.scheme == "file":
         return _local(urllib.parse.unquote(parts.path))
@@ -79,5 +77,5 @@ def _local(directory: str) -> Store:
 
 def _unknown(address: str) -> StoreError:
     return StoreError(
-        explain(f"{address} is no address of a store.", f"Expected: {_KNOWN}", fix="correct it")
+        f"{address} is no address of a store.", f"Expected: {_KNOWN}", fix="correct it"
     )

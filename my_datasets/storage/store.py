@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from my_datasets.errors import ChecksumError, StoreError, explain
+from my_datasets.errors import ChecksumError, StoreError
 
 # The file by which a folder is a store of releases.
 MARK = "my-datasets/store.json"
@@ -149,21 +149,16 @@ class Store(Protocol):
 def read_only(url: str) -> StoreError:
     """Returns the error of a store that is only read, for who wants to write."""
     return StoreError(
-        explain(
-            f"{url} can only be read.",
-            fix="publish to the directory or bucket that is served there",
-        )
+        f"{url} can only be read.", fix="publish to the directory or bucket that is served there"
     )
 
 
 def too_large(path: str, most: int) -> StoreError:
     """Returns the error for a small file that is large."""
     return StoreError(
-        explain(
-            f"{path} is larger than any such file is.",
-            f"Expected: at most {most:,} bytes",
-            fix="look what it is; it was not written by my_datasets",
-        )
+        f"{path} is larger than any such file is.",
+        f"Expected: at most {most:,} bytes",
+        fix="look what it is; it was not written by my_datasets",
     )
 
 
@@ -171,21 +166,17 @@ def altered(source: Path | bytes, expected: str, found: str) -> ChecksumError:
     """Returns the error for a source that is not what it was said to be."""
     name = str(source) if isinstance(source, Path) else "What is written"
     return ChecksumError(
-        explain(
-            f"{name} changed while it was copied, or is damaged.",
-            f"Expected: SHA-256 {expected}",
-            f"Found: {found}",
-            fix="see my-datasets verify, and that nobody writes there",
-        )
+        f"{name} changed while it was copied, or is damaged.",
+        f"Expected: SHA-256 {expected}",
+        f"Found: {found}",
+        fix="see my-datasets verify, and that nobody writes there",
     )
 
 
 def unreadable(source: Path, error: OSError) -> StoreError:
     """Returns the error for a source that cannot be read."""
     return StoreError(
-        explain(
-            f"{source} cannot be read.",
-            f"The system said: {error.strerror or error}",
-            fix="see that nobody takes it away, and that it may be read",
-        )
+        f"{source} cannot be read.",
+        f"The system said: {error.strerror or error}",
+        fix="see that nobody takes it away, and that it may be read",
     )

@@ -14,7 +14,7 @@ import os
 import stat
 from pathlib import Path
 
-from my_datasets.errors import DataDirError, InvalidOptionError, explain
+from my_datasets.errors import DataDirError, InvalidOptionError
 
 HOME_VARIABLE = "MY_DATASETS_HOME"
 # The variable of the XDG specification, and where a folder is if that is not set.
@@ -90,11 +90,9 @@ def _root(kind: str) -> Path:
         home = Path(given).expanduser()
         if not home.is_absolute():
             raise InvalidOptionError(
-                explain(
-                    f"{HOME_VARIABLE} is not an absolute path.",
-                    f"Found: {given}",
-                    fix=f"set {HOME_VARIABLE} to a path that begins with /",
-                )
+                f"{HOME_VARIABLE} is not an absolute path.",
+                f"Found: {given}",
+                fix=f"set {HOME_VARIABLE} to a path that begins with /",
             )
         return home / kind
     # As the XDG specification says, a relative path counts as none.
@@ -103,10 +101,8 @@ def _root(kind: str) -> Path:
         base = Path(os.path.expanduser("~"), otherwise)
     if not base.is_absolute():
         raise DataDirError(
-            explain(
-                "This user has no home folder.",
-                fix=f"set HOME, or {HOME_VARIABLE} to a folder for state, cache and settings",
-            )
+            "This user has no home folder.",
+            fix=f"set HOME, or {HOME_VARIABLE} to a folder for state, cache and settings",
         )
     return base / "my_datasets"
 
@@ -121,20 +117,15 @@ def _require_private(root: Path) -> None:
         return  # what is not there, nobody wrote
     if found.st_uid not in (0, os.geteuid()):
         raise DataDirError(
-            explain(
-                f"{root} belongs to another user.",
-                f"Expected: user {os.geteuid()}",
-                f"Found: user {found.st_uid}",
-                fix=f"set {HOME_VARIABLE} to a folder of your own, or change the owner",
-            )
+            f"{root} belongs to another user.",
+            f"Expected: user {os.geteuid()}",
+            f"Found: user {found.st_uid}",
+            fix=f"set {HOME_VARIABLE} to a folder of your own, or change the owner",
         )
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         try:
             root.chmod(stat.S_IRWXU)
         except OSError as error:
             raise DataDirError(
-                explain(
-                    f"Other users can write to {root}: {error}",
-                    fix=f"chmod 700 {root}",
-                )
+                f"Other users can write to {root}: {error}", fix=f"chmod 700 {root}"
             ) from error

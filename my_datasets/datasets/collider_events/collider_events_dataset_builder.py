@@ -111,11 +111,9 @@ class Builder(my_datasets.Builder):
                 row += wanted.num_rows
         if row != end:
             raise my_datasets.errors.SourceError(
-                my_datasets.errors.explain(
-                    f"{path} ends too early.",
-                    f"Expected: {end - first:,} rows from row {first:,} on; found: {row - first:,}",
-                    fix="download it again",
-                )
+                f"{path} ends too early.",
+                f"Expected: {end - first:,} rows from row {first:,} on; found: {row - first:,}",
+                fix="download it again",
             )
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from my_datasets.core.value_types import Array
-from my_datasets.errors import OutOfMemoryError, explain
+from my_datasets.errors import OutOfMemoryError
 from my_datasets.input_pipeline.decode import buffers, images, pytree
 from my_datasets.input_pipeline.decode.buffers import aligned
 from my_datasets.input_pipeline.decode.images import Crop, Draws
@@ -257,13 +257,11 @@ class _Values:
             total += found[i].nbytes
             if total > MOST_TENSOR_BYTES and total > available_memory() // 2:
                 raise OutOfMemoryError(
-                    explain(
-                        f"Tensors of the feature {self.leaf.name!r} take more than half of the "
-                        "remaining memory.",
-                        f"Decompressed: {total:,} bytes of {i + 1:,} values",
-                        fix="use a smaller batch_size, check that the data is what you expect, or "
-                        "give the process more memory",
-                    )
+                    f"Tensors of the feature {self.leaf.name!r} take more than half of the "
+                    "remaining memory.",
+                    f"Decompressed: {total:,} bytes of {i + 1:,} values",
+                    fix="use a smaller batch_size, check that the data is what you expect, or "
+                    "give the process more memory",
                 )
         return found
 

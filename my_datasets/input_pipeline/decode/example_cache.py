@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from my_datasets.core.value_types import Array, Json
-from my_datasets.errors import PlanError, explain
+from my_datasets.errors import PlanError
 from my_datasets.input_pipeline.decode import buffers, pytree
 from my_datasets.input_pipeline.decode.buffers import aligned
 from my_datasets.input_pipeline.decode.pytree import Column, Columns, Leaves, Ragged, Tree, joined
@@ -110,10 +110,8 @@ class ExampleCache:
         if isinstance(column, Ragged) or column.dtype == object:
             if self._directory is not None:
                 raise PlanError(
-                    explain(
-                        "Texts, lists and images of different sizes cannot be cached on disk.",
-                        fix="use cache='memory', or image_size=(...) and columns=[...]",
-                    )
+                    "Texts, lists and images of different sizes cannot be cached on disk.",
+                    fix="use cache='memory', or image_size=(...) and columns=[...]",
                 )
             return _Objects(self._size)
         shape = (self._size, *column.shape[1:])
@@ -209,12 +207,10 @@ def open_cache(cache: Cache, plan: Plan, source: IndexedExamples) -> ExampleCach
     found = description.read_text("utf-8")
     if found != text:
         raise PlanError(
-            explain(
-                f"{directory} is the cache of another plan.",
-                f"Expected: {_differences(json.loads(text), json.loads(found))}",
-                f"Found: {_differences(json.loads(found), json.loads(text))}",
-                fix="give another cache_dir, or delete that one",
-            )
+            f"{directory} is the cache of another plan.",
+            f"Expected: {_differences(json.loads(text), json.loads(found))}",
+            f"Found: {_differences(json.loads(found), json.loads(text))}",
+            fix="give another cache_dir, or delete that one",
         )
     return ExampleCache(source, directory, gives_floats=gives_floats)
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.decode.pytree import Leaves, columns_of, map_columns
 from my_datasets.metadata.features import Leaf
 
@@ -63,10 +63,8 @@ def items_of(missing: Missing | MissingItems) -> MissingItems:
     if isinstance(missing, tuple) and missing:
         return missing
     raise InvalidOptionError(
-        explain(
-            f"missing={missing!r} is unknown.",
-            fix="use 'tfds', 'mask', or values by feature: {'age': -1}",
-        )
+        f"missing={missing!r} is unknown.",
+        fix="use 'tfds', 'mask', or values by feature: {'age': -1}",
     )
 
 
@@ -85,11 +83,9 @@ def with_missing(tree: Leaves, missing: MissingItems) -> Leaves:
     found = _filled(tree, fills)
     if fills:
         raise InvalidOptionError(
-            explain(
-                f"missing= names {', '.join(map(repr, sorted(fills)))}.",
-                f"Optional features here: {', '.join(sorted(_optional(tree))) or 'none'}",
-                fix="name those; columns= and as_supervised= choose the features",
-            )
+            f"missing= names {', '.join(map(repr, sorted(fills)))}.",
+            f"Optional features here: {', '.join(sorted(_optional(tree))) or 'none'}",
+            fix="name those; columns= and as_supervised= choose the features",
         )
     return found
 
@@ -113,11 +109,9 @@ def _masked(tree: Leaves) -> Leaves:
     if not isinstance(tree, Mapping):
         if _optional(tree):
             raise InvalidOptionError(
-                explain(
-                    "missing='mask' names masks after features, which have no names here.",
-                    f"Optional: {', '.join(_optional(tree))}",
-                    fix="give as_supervised=False, or missing={'NAME': VALUE}",
-                )
+                "missing='mask' names masks after features, which have no names here.",
+                f"Optional: {', '.join(_optional(tree))}",
+                fix="give as_supervised=False, or missing={'NAME': VALUE}",
             )
         return tree
     found: dict[str, Leaves] = {}
@@ -128,10 +122,8 @@ def _masked(tree: Leaves) -> Leaves:
         mask = f"{name}{_MASK}"
         if mask in tree:
             raise InvalidOptionError(
-                explain(
-                    f"There is a feature {mask!r}, which would be the mask of {name!r}.",
-                    fix="give missing={'NAME': VALUE}",
-                )
+                f"There is a feature {mask!r}, which would be the mask of {name!r}.",
+                fix="give missing={'NAME': VALUE}",
             )
         empty = b"" if node.form == "bytes" else np.zeros((), node.dtype)[()]
         found[name] = _with_fill(node, empty)
@@ -176,9 +168,7 @@ def _value(leaf: Leaf, fill: Fill) -> object:
             ):
                 return found
     raise InvalidOptionError(
-        explain(
-            f"missing={{{leaf.name!r}: {fill!r}}} does not fit the feature's type.",
-            f"Expected: {'a text' if leaf.form == 'bytes' else f'a number of type {leaf.dtype}'}",
-            fix="give such a value",
-        )
+        f"missing={{{leaf.name!r}: {fill!r}}} does not fit the feature's type.",
+        f"Expected: {'a text' if leaf.form == 'bytes' else f'a number of type {leaf.dtype}'}",
+        fix="give such a value",
     )

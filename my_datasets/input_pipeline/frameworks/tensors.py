@@ -10,7 +10,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from my_datasets.core.value_types import Array
-from my_datasets.errors import FeatureError, explain
+from my_datasets.errors import FeatureError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Column, Columns, Ragged, Tree
 from my_datasets.input_pipeline.engine import Engine
@@ -156,26 +156,20 @@ def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any
     count = pytree.columns_of(is_image).count(True)
     if augment.partners and is_image != (True, False):
         raise FeatureError(
-            explain(
-                "MixUp and CutMix mix images and their labels: they need (image, label).",
-                fix="give as_supervised=True, or leave them out",
-            )
+            "MixUp and CutMix mix images and their labels: they need (image, label).",
+            fix="give as_supervised=True, or leave them out",
         )
     if count != 1:
         raise FeatureError(
-            explain(
-                f"There are {count} columns of images, one of which would be augmented.",
-                fix="choose one with columns=[...], or leave augment out",
-            )
+            f"There are {count} columns of images, one of which would be augmented.",
+            fix="choose one with columns=[...], or leave augment out",
         )
 
     (leaf,) = (one for one in pytree.columns_of(engine.tree) if one.form == "image")
     if len(leaf.shape) != 3 or leaf.sequence:
         raise FeatureError(
-            explain(
-                f"{leaf.name!r} has several images in each example: augment changes one.",
-                fix="leave augment out, and change them in pipeline(...).map(...)",
-            )
+            f"{leaf.name!r} has several images in each example: augment changes one.",
+            fix="leave augment out, and change them in pipeline(...).map(...)",
         )
     labels = pytree.columns_of(engine.tree)[1].classes if augment.partners else None
     augment.check(leaf.shape[-1], labels)
@@ -212,10 +206,8 @@ def types_of(column: Column) -> list[tf.DType]:
         return [tf.as_dtype(column.dtype)]
     if len(column) and isinstance(column.reshape(-1)[0], np.ndarray):
         raise FeatureError(
-            explain(
-                "Images or tensors of different sizes cannot be put into batches.",
-                fix="give image_size=(height, width), or leave the column out with columns=[...]",
-            )
+            "Images or tensors of different sizes cannot be put into batches.",
+            fix="give image_size=(height, width), or leave the column out with columns=[...]",
         )
     return [tf.string]
 

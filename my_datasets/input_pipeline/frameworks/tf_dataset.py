@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from my_datasets.core.machine import cores
 from my_datasets.core.value_types import Array
-from my_datasets.errors import PlanError, explain
+from my_datasets.errors import PlanError
 from my_datasets.input_pipeline.decode.pytree import Columns, Tree
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.shutdown import calls
@@ -204,11 +204,9 @@ class CheckpointableIterator(tf.train.experimental.PythonState):
 
 def _not_saved() -> None:
     raise PlanError(
-        explain(
-            "iter(pipeline) cannot be saved in a checkpoint.",
-            "Found: tf.train.Checkpoint(data=iter(pipeline)), or the like",
-            fix="use tf.train.Checkpoint(data=pipeline.iterator()), and that iterator in training",
-        )
+        "iter(pipeline) cannot be saved in a checkpoint.",
+        "Found: tf.train.Checkpoint(data=iter(pipeline)), or the like",
+        fix="use tf.train.Checkpoint(data=pipeline.iterator()), and that iterator in training",
     )
 
 

@@ -20,7 +20,6 @@ from my_datasets.errors import (
     FeatureError,
     InvalidOptionError,
     SplitNotFoundError,
-    explain,
     missing_shard,
 )
 from my_datasets.input_pipeline.read.attached_release import origin_of
@@ -76,10 +75,8 @@ class OnDemandBuilder:
         """
         if as_supervised and not self.info.supervised_keys:
             raise FeatureError(
-                explain(
-                    f"{self.info.full_name} declares no input and target.",
-                    fix="leave as_supervised out",
-                )
+                f"{self.info.full_name} declares no input and target.",
+                fix="leave as_supervised out",
             )
         config = read_config or tfds.ReadConfig()
         names = split if split is not None else {name: name for name in self.info.splits}
@@ -97,9 +94,7 @@ class OnDemandBuilder:
         if config.experimental_interleave_sort_fn is not None:
             files = config.experimental_interleave_sort_fn(files)
         if not files:
-            raise InvalidOptionError(
-                explain(f"{split!r} has no examples.", fix="choose another slice")
-            )
+            raise InvalidOptionError(f"{split!r} has no examples.", fix="choose another slice")
         in_turn = self._in_turn(config, shuffle_files=shuffle_files)
         names = {Path(one.filename).name for one in files}
         bringer = self._origin.bringer(names, min(in_turn, len(names)))
@@ -130,11 +125,9 @@ class OnDemandBuilder:
             cycle = 1 if is_ordered else _IN_TURN
         if is_ordered and config.enable_ordering_guard and (shuffle_files or cycle != 1):
             raise InvalidOptionError(
-                explain(
-                    f"The examples of {self.info.full_name} have an order, which would be lost.",
-                    fix="leave out shuffle_files and interleave_cycle_length; or say "
-                    "ReadConfig(enable_ordering_guard=False)",
-                )
+                f"The examples of {self.info.full_name} have an order, which would be lost.",
+                fix="leave out shuffle_files and interleave_cycle_length; or say "
+                "ReadConfig(enable_ordering_guard=False)",
             )
         return cycle if cycle and cycle > 0 else _IN_TURN
 
@@ -201,10 +194,8 @@ def _chosen(
         context = config.input_context
         if context.num_input_pipelines > len(files):
             raise InvalidOptionError(
-                explain(
-                    f"{len(files)} files are not enough for {context.num_input_pipelines} readers.",
-                    fix="give each a slice of the split in place of files",
-                )
+                f"{len(files)} files are not enough for {context.num_input_pipelines} readers.",
+                fix="give each a slice of the split in place of files",
             )
         shards = shards.shard(context.num_input_pipelines, context.input_pipeline_id)
     if shuffle_files:
@@ -276,10 +267,8 @@ def _held(bringer: Bringer, path: Path) -> Iterator[None]:
                 yield
                 return
     raise CorruptShardError(
-        explain(
-            f"{path} is taken away as often as it comes.",
-            fix="give a larger cache_bytes: others who share the cache need all of it",
-        )
+        f"{path} is taken away as often as it comes.",
+        fix="give a larger cache_bytes: others who share the cache need all of it",
     )
 
 
@@ -354,9 +343,7 @@ def _split_not_found(
     builder: tfds.core.DatasetBuilder | OnDemandBuilder, split: object
 ) -> SplitNotFoundError:
     return SplitNotFoundError(
-        explain(
-            f"Dataset {builder.info.full_name!r} has no split {split!r}.",
-            f"Its splits, in {builder.data_dir}: {', '.join(builder.info.splits)}",
-            fix="ask for one of those, or a slice such as 'train[:80%]'",
-        )
+        f"Dataset {builder.info.full_name!r} has no split {split!r}.",
+        f"Its splits, in {builder.data_dir}: {', '.join(builder.info.splits)}",
+        fix="ask for one of those, or a slice such as 'train[:80%]'",
     )

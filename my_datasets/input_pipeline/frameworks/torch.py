@@ -10,7 +10,7 @@ import numpy as np
 import torch.utils.data
 
 from my_datasets.core.per_process import PerProcess
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Column, Columns, Ragged, Tree
 from my_datasets.input_pipeline.engine import Engine
@@ -152,11 +152,9 @@ def torch_loader(plan: Plan, *, state: State | None = None, workers: int = 0) ->
     caches = [stage for part in parts for stage in part if isinstance(stage, Cache)]
     if workers and any(cache.kind == "memory" for cache in caches):
         raise InvalidOptionError(
-            explain(
-                f"Each of {workers} processes would cache a part of the examples, and lose it at "
-                "the end of the epoch.",
-                fix="use cache='disk', which they share, or workers=0",
-            )
+            f"Each of {workers} processes would cache a part of the examples, and lose it at "
+            "the end of the epoch.",
+            fix="use cache='disk', which they share, or workers=0",
         )
     return TorchLoader(TorchBatches(plan, state), batch_size=None, num_workers=workers)
 

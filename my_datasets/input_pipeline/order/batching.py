@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.order.permutation import EpochOrder, Places
 from my_datasets.input_pipeline.order.state import State, count_in
 from my_datasets.input_pipeline.plan.plan import Plan
@@ -166,11 +166,9 @@ class Batching:
         given = count_in(steps)
         if given is None:
             raise InvalidOptionError(
-                explain(
-                    f"state_after({steps!r}): steps is not valid.",
-                    "Expected: a whole number of batches, from 0",
-                    fix="give as many as training took, such as state_after(100)",
-                )
+                f"state_after({steps!r}): steps is not valid.",
+                "Expected: a whole number of batches, from 0",
+                fix="give as many as training took, such as state_after(100)",
             )
         steps = given
         epoch, done = self.start.epoch, self.steps(self.start.epoch)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.errors import FeatureError, InvalidOptionError, explain
+from my_datasets.errors import FeatureError, InvalidOptionError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Columns, Leaves, Lengths, Ragged, runs
 from my_datasets.input_pipeline.order.permutation import ORDER_VERSION, EpochOrder, Order, Places
@@ -39,11 +39,9 @@ def leaf_of(tree: Any, column: str) -> Leaf:
         lists = [one.name for one in leaves if one.sequence[:1] == (None,) or is_list(one)]
         texts = [one.name for one in leaves if is_text(one)]
         raise FeatureError(
-            explain(
-                f"There is no feature {column!r} with texts or lists of different lengths.",
-                f"Found: lists {lists}, texts {texts}",
-                fix="choose one of those",
-            )
+            f"There is no feature {column!r} with texts or lists of different lengths.",
+            f"Found: lists {lists}, texts {texts}",
+            fix="choose one of those",
         )
     return leaf
 
@@ -212,11 +210,9 @@ def fitted(lengths: Lengths, length: int) -> PackedRows:
     if len(lengths) and lengths.max() > length:
         long = np.flatnonzero(lengths > length)
         raise InvalidOptionError(
-            explain(
-                f"{len(long):,} of {len(lengths):,} examples are longer than a row of {length:,}.",
-                f"The longest has {int(lengths.max()):,} tokens",
-                fix="use longer rows, pack_split=True, or a tokenizer that truncates",
-            )
+            f"{len(long):,} of {len(lengths):,} examples are longer than a row of {length:,}.",
+            f"The longest has {int(lengths.max()):,} tokens",
+            fix="use longer rows, pack_split=True, or a tokenizer that truncates",
         )
     by_length = np.argsort(lengths, kind="stable")
     taken = np.searchsorted(lengths[by_length], np.arange(length + 1))

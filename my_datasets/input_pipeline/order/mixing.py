@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from my_datasets.errors import InvalidOptionError, PlanError, explain
+from my_datasets.errors import InvalidOptionError, PlanError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.missing import plain
 from my_datasets.input_pipeline.decode.pytree import Columns, Leaves
@@ -47,15 +47,13 @@ def shares(
     given = list(sizes if weights is None else weights)
     if len(given) != len(sizes) or not all(math.isfinite(one) and one > 0 for one in given):
         raise InvalidOptionError(
-            explain(
-                f"weights={given!r} is not valid for {len(sizes)} datasets.",
-                "Expected a number above 0 for each",
-                fix="give such numbers, and leave out datasets that you do not want",
-            )
+            f"weights={given!r} is not valid for {len(sizes)} datasets.",
+            "Expected a number above 0 for each",
+            fix="give such numbers, and leave out datasets that you do not want",
         )
     if not (math.isfinite(temperature) and temperature > 0):
         raise InvalidOptionError(
-            explain(f"temperature={temperature!r} is not valid.", fix="give a number above 0")
+            f"temperature={temperature!r} is not valid.", fix="give a number above 0"
         )
     if temperature == 1 and all(float(one).is_integer() for one in given):
         divisor = math.gcd(*map(int, given))
@@ -171,15 +169,13 @@ class MixedSource:
             if first != other:
                 differing = [one for one in {**first, **other} if first.get(one) != other.get(one)]
                 raise PlanError(
-                    explain(
-                        f"{self.names[0]} and {name} cannot be mixed: their examples differ.",
-                        *(
-                            f"{one or 'The example'}: {_shown(first.get(one))} in the first, "
-                            f"{_shown(other.get(one))} in the second"
-                            for one in differing
-                        ),
-                        fix="choose common features with columns=[...], and an image_size",
-                    )
+                    f"{self.names[0]} and {name} cannot be mixed: their examples differ.",
+                    *(
+                        f"{one or 'The example'}: {_shown(first.get(one))} in the first, "
+                        f"{_shown(other.get(one))} in the second"
+                        for one in differing
+                    ),
+                    fix="choose common features with columns=[...], and an image_size",
                 )
 
     @property

@@ -8,7 +8,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from my_datasets.errors import InvalidOptionError, PlanError, explain
+from my_datasets.errors import InvalidOptionError, PlanError
 from my_datasets.input_pipeline.order.permutation import ORDER_VERSION
 
 _SHOWN = 12
@@ -75,12 +75,10 @@ class State:
         ]
         if differing:
             raise PlanError(
-                explain(
-                    "The saved position belongs to another plan.",
-                    f"Expected: {_shown(other, differing)}",
-                    f"Found: {_shown(self, differing)}",
-                    fix=self._fix(other, differing),
-                )
+                "The saved position belongs to another plan.",
+                f"Expected: {_shown(other, differing)}",
+                f"Found: {_shown(self, differing)}",
+                fix=self._fix(other, differing),
             )
 
     def _fix(self, other: "State", differing: list[str]) -> str:
@@ -116,11 +114,9 @@ class State:
             return found
         except (TypeError, ValueError, KeyError) as error:
             raise PlanError(
-                explain(
-                    f"The text is not a saved position: {error}",
-                    "Expected what State.to_json wrote, in this version of my_datasets or before",
-                    fix="use the version that saved it, or leave state out to start over",
-                )
+                f"The text is not a saved position: {error}",
+                "Expected what State.to_json wrote, in this version of my_datasets or before",
+                fix="use the version that saved it, or leave state out to start over",
             ) from error
 
 
@@ -155,12 +151,10 @@ class Iterations:
         if number is None or number % (self._epochs or 1):
             several = self._epochs is not None and self._epochs > 1
             raise InvalidOptionError(
-                explain(
-                    f"set_epoch({epoch!r}): no iteration begins there.",
-                    f"Expected: a {f'multiple of {self._epochs}' if several else 'whole number'}, "
-                    "from 0",
-                    fix="give such a number" + (", or epochs=1" if several else ""),
-                )
+                f"set_epoch({epoch!r}): no iteration begins there.",
+                f"Expected: a {f'multiple of {self._epochs}' if several else 'whole number'}, "
+                "from 0",
+                fix="give such a number" + (", or epochs=1" if several else ""),
             )
         with self._lock:
             self._next = dataclasses.replace(self._next, epoch=number, position=0)

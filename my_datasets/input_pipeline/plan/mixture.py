@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.delivery import (
     host_part,
     opened_for_inspection,
@@ -79,35 +79,29 @@ def mix(
     ]
     if not plans or any(one.get(Mix) is not None for one in plans):
         raise InvalidOptionError(
-            explain(
-                "An empty list, or plans of mixtures, cannot be mixed.",
-                fix="give plans of one dataset each",
-            )
+            "An empty list, or plans of mixtures, cannot be mixed.",
+            fix="give plans of one dataset each",
         )
     of_examples = [
         tuple(stage for stage in one.stages if not isinstance(stage, _OF_BATCHES)) for one in plans
     ]
     if any(one.the(Read).held is not None for one in plans):
         raise InvalidOptionError(
-            explain(
-                "Datasets in an object store cannot be mixed: reading would evict their shards "
-                "again and again.",
-                fix="copy them to this machine",
-            )
+            "Datasets in an object store cannot be mixed: reading would evict their shards "
+            "again and again.",
+            fix="copy them to this machine",
         )
     if len({tuple(_contents(one)) for one in plans}) > 1:
         raise InvalidOptionError(
-            explain("The plans have different tokenizers.", fix="give all plans the same one")
+            "The plans have different tokenizers.", fix="give all plans the same one"
         )
     budget = Budget.of(memory)
     for one in plans:
         budget = budget.without(one.get(Cache))
     if budget.size <= 0:
         raise InvalidOptionError(
-            explain(
-                "The caches of the plans take all the memory.",
-                fix="give more memory=, or plans without caches",
-            )
+            "The caches of the plans take all the memory.",
+            fix="give more memory=, or plans without caches",
         )
     versions = OpenedVersions()
     sizes = [opened_for_inspection(stages, versions)[1].size for stages in of_examples]
@@ -117,9 +111,7 @@ def mix(
     decodes = [one.the(Decode) for one in plans]
     if len({decode.image_dtype for decode in decodes}) > 1:
         raise InvalidOptionError(
-            explain(
-                "The plans have images of different types.", fix="give all the same image_dtype"
-            )
+            "The plans have images of different types.", fix="give all the same image_dtype"
         )
     batch = Batch(batch_size, drop_remainder)
     of_host = [] if part is None else [part]

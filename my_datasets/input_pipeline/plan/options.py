@@ -9,7 +9,6 @@ from my_datasets.errors import (
     InvalidOptionError,
     MyDatasetsError,
     UnknownOptionError,
-    explain,
     nearest,
 )
 from my_datasets.input_pipeline.plan import option_rules as rules
@@ -118,11 +117,9 @@ def _misnamed(
     unknown = [name for name in given if name not in names]
     problem = f"has no option {unknown[0]}=." if unknown else f"has wrong arguments: {error}."
     return UnknownOptionError(
-        explain(
-            f"{called}(...) {problem}",
-            (nearest(unknown[0], names) if unknown else "") or f"It takes: {', '.join(names)}",
-            fix=f"see help(my_datasets.{called})",
-        )
+        f"{called}(...) {problem}",
+        (nearest(unknown[0], names) if unknown else "") or f"It takes: {', '.join(names)}",
+        fix=f"see help(my_datasets.{called})",
     )
 
 
@@ -142,19 +139,18 @@ def _check_names(
         before = ", ".join("..." if isinstance(one, Plan) else shown(one) for one in args)
         before = before.removesuffix(f", {value}")
         raise UnknownOptionError(
-            explain(
+
                 f"{function}(...) takes only the {names} by position, not {len(args)} arguments.",
                 fix="give them as a list: mix([...])" if function == "mix"
-                else f"name the others: {function}({before}, {option}={value})",
-            )
+                else f"name the others: {function}({before}, {option}={value})"
         )  # fmt: skip
     if not args and first not in given:
         fix = f"name one that is prepared: {function}('digits')"
-        raise UnknownOptionError(explain(f"{function}() needs a dataset.", fix=fix))
+        raise UnknownOptionError(f"{function}() needs a dataset.", fix=fix)
     see = f"see help(my_datasets.{function})"
     absent = " and ".join(one for one in positional[len(args) :] if one not in given)
     if absent:
-        raise UnknownOptionError(explain(f"{function}(...) also needs {absent}.", fix=see))
+        raise UnknownOptionError(f"{function}(...) also needs {absent}.", fix=see)
     for option in given:
         if option in known or option in positional:
             continue
@@ -164,11 +160,9 @@ def _check_names(
         if function == "mix" and option in _RULES:
             elsewhere = f"It is an option of plan(...): mix([plan(..., {option}=...), ...])"
         raise UnknownOptionError(
-            explain(
-                f"{function}(...) has no option {option}=.",
-                elsewhere or meant or f"Its options: {', '.join(known)}",
-                fix=see,
-            )
+            f"{function}(...) has no option {option}=.",
+            elsewhere or meant or f"Its options: {', '.join(known)}",
+            fix=see,
         )
 
 
@@ -179,11 +173,8 @@ def _check_beside_plan(function: str, more: Sequence[type], given: Mapping[str, 
     taken = [option for option in given if option in own]
     if taken:
         raise UnknownOptionError(
-            explain(
-                f"{function}(plan, ...): a plan already has its options; remove "
-                f"{', '.join(taken)}.",
-                fix=f"give them to plan(...), or give {function} the dataset's name",
-            )
+            f"{function}(plan, ...): a plan already has its options; remove {', '.join(taken)}.",
+            fix=f"give them to plan(...), or give {function} the dataset's name",
         )
 
 
@@ -195,10 +186,9 @@ def _checked(function: str, option: str, value: object, rule: Rule | None) -> ob
     except OptionError as misfit:
         expected, fix = misfit.args
         raise InvalidOptionError(
-            explain(
+
                 f"{function}({option}={shown(value)}) is not valid.", f"Expected: {expected}",
-                fix=fix.replace("FUNCTION", function),
-            )
+                fix=fix.replace("FUNCTION", function)
         ) from None  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from my_datasets.core.value_types import Json
-from my_datasets.errors import PlanError, explain
+from my_datasets.errors import PlanError
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.stages import (
     KINDS,
@@ -55,7 +55,7 @@ class Plan:
         found = self.get(kind)
         if found is None:
             raise PlanError(
-                explain(f"The plan has no stage {kind.__name__.lower()!r}.", fix="make a new plan")
+                f"The plan has no stage {kind.__name__.lower()!r}.", fix="make a new plan"
             )
         return found
 
@@ -128,11 +128,9 @@ class Plan:
             return cls(tuple(_read(stage) for stage in given["stages"]))
         except (KeyError, TypeError, ValueError) as error:
             raise PlanError(
-                explain(
-                    f"The text is not a plan: {error}",
-                    f"Expected what Plan.to_json wrote, format {_FORMAT}",
-                    fix="make a new plan",
-                )
+                f"The text is not a plan: {error}",
+                f"Expected what Plan.to_json wrote, format {_FORMAT}",
+                fix="make a new plan",
             ) from error
 
 

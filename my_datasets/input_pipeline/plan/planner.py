@@ -4,7 +4,7 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.missing import Missing, items_of
 from my_datasets.input_pipeline.delivery import (
@@ -240,7 +240,7 @@ def _tokenize(tokenizer: Mapping[str, str | os.PathLike[str]] | None) -> list[St
 
 
 def _conflict(problem: str, fix: str) -> InvalidOptionError:
-    return InvalidOptionError(explain(problem, fix=fix))
+    return InvalidOptionError(problem, fix=fix)
 
 
 def _only_column(source: IndexedExamples, name: str) -> str:
@@ -248,10 +248,8 @@ def _only_column(source: IndexedExamples, name: str) -> str:
     is_one = isinstance(source.tree, Mapping) and len(leaves) == 1 and is_list(leaves[0])
     if not is_one or leaves[0].name in ("segments", "positions"):
         raise InvalidOptionError(
-            explain(
-                f"pack takes one feature of {name}, which must be lists of numbers.",
-                f"Found: {', '.join(leaf.name for leaf in leaves)}",
-                fix="choose one with columns=[...]; texts need a tokenizer",
-            )
+            f"pack takes one feature of {name}, which must be lists of numbers.",
+            f"Found: {', '.join(leaf.name for leaf in leaves)}",
+            fix="choose one with columns=[...]; texts need a tokenizer",
         )
     return str(leaves[0].name)

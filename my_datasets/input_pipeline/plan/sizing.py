@@ -7,7 +7,7 @@ import numpy as np
 
 from my_datasets.core.machine import cores
 from my_datasets.core.sizes import in_bytes
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import available_memory, size_of
 from my_datasets.input_pipeline.plan.stages import Batch, Cache, Prefetch
@@ -107,11 +107,9 @@ def prefetch(
     piece = at_once * one
     if is_given and (threads + ahead) * piece > budget.size:
         raise InvalidOptionError(
-            explain(
-                f"memory={budget.size:,} bytes is too little for this pipeline.",
-                f"A batch takes about {piece:,}; one in the making and one ready take twice that",
-                fix=f"give memory={2 * piece:,} or more, or a smaller batch_size",
-            )
+            f"memory={budget.size:,} bytes is too little for this pipeline.",
+            f"A batch takes about {piece:,}; one in the making and one ready take twice that",
+            fix=f"give memory={2 * piece:,} or more, or a smaller batch_size",
         )
     return Prefetch(threads, ahead, at_once * batch.size)
 
@@ -139,15 +137,13 @@ def cache(
         return None
     if kind == "memory" and size > most:
         raise InvalidOptionError(
-            explain(
-                f"The decoded examples take about {size:,} bytes, which is too much to cache.",
-                f"The cache may take {most:,}, half of memory=",
-                fix="give more memory, or cache='disk'",
-            )
+            f"The decoded examples take about {size:,} bytes, which is too much to cache.",
+            f"The cache may take {most:,}, half of memory=",
+            fix="give more memory, or cache='disk'",
         )
     if kind == "disk" and directory is None:
         raise InvalidOptionError(
-            explain("cache='disk' needs cache_dir=.", fix="give cache_dir='some/directory'")
+            "cache='disk' needs cache_dir=.", fix="give cache_dir='some/directory'"
         )
     if kind == "memory" or directory is None:
         return Cache("memory", None, size)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.decode.missing import MissingItems
 
 Remainder = Literal["pad", "drop", "keep"]
@@ -111,11 +111,9 @@ class Shard(_Stage):
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count:
             raise InvalidOptionError(
-                explain(
-                    f"There is no part {self.index} of {self.count}.",
-                    "Expected shard=(index, count) with 0 <= index < count",
-                    fix="count parts from 0",
-                )
+                f"There is no part {self.index} of {self.count}.",
+                "Expected shard=(index, count) with 0 <= index < count",
+                fix="count parts from 0",
             )
         _check_choice("remainder", self.remainder, get_args(Remainder))
 
@@ -155,25 +153,21 @@ class Decode(_Stage):
             len(self.image_size) == 2 and all(side > 0 for side in self.image_size)
         ):
             raise InvalidOptionError(
-                explain(
-                    f"image_size={self.image_size!r} is not a size.",
-                    fix="give (height, width) in pixels, such as (224, 224)",
-                )
+                f"image_size={self.image_size!r} is not a size.",
+                fix="give (height, width) in pixels, such as (224, 224)",
             )
         _check_choice("image_dtype", self.image_dtype, (None, "float32"))
         _check_choice("crop", self.crop, (None, *get_args(CropKind)))
         _check_choice("undecodable", self.undecodable, get_args(Undecodable))
         if self.crop is not None and self.image_size is None:
             raise InvalidOptionError(
-                explain("crop= needs image_size=.", fix="give image_size=(height, width)")
+                "crop= needs image_size=.", fix="give image_size=(height, width)"
             )
         if not 0 < self.crop_area[0] <= self.crop_area[1] <= 1:
             raise InvalidOptionError(
-                explain(
-                    f"crop_area={self.crop_area!r} is not valid.",
-                    "Expected (least, most), parts of an image's area, above 0 and up to 1",
-                    fix="give such numbers, for example (0.08, 1.0)",
-                )
+                f"crop_area={self.crop_area!r} is not valid.",
+                "Expected (least, most), parts of an image's area, above 0 and up to 1",
+                fix="give such numbers, for example (0.08, 1.0)",
             )
 
     def explain(self) -> str:
@@ -283,12 +277,10 @@ class Bucket(_Stage):
     def __post_init__(self) -> None:
         if not 0 < self.group <= self.window or self.window % self.group:
             raise InvalidOptionError(
-                explain(
-                    f"A bucket_window of {self.window} examples does not divide into groups of "
-                    f"{self.group}.",
-                    "Expected a multiple of the group, which is a batch of all hosts",
-                    fix="give such a bucket_window",
-                )
+                f"A bucket_window of {self.window} examples does not divide into groups of "
+                f"{self.group}.",
+                "Expected a multiple of the group, which is a batch of all hosts",
+                fix="give such a bucket_window",
             )
 
     def explain(self) -> str:
@@ -369,10 +361,10 @@ KINDS: dict[str, type[Stage]] = {kind.__name__.lower(): kind for kind in get_arg
 # Options are checked when the user gives them; plans also come from JSON and from other processes.
 def _check_at_least_1(option: str, value: int | None) -> None:
     if value is not None and value < 1:
-        raise InvalidOptionError(explain(f"{option}={value} is below 1.", fix="give 1 or more"))
+        raise InvalidOptionError(f"{option}={value} is below 1.", fix="give 1 or more")
 
 
 def _check_choice(option: str, value: object, choices: Sequence[object]) -> None:
     if value not in choices:
         names = " or ".join(map(repr, choices))
-        raise InvalidOptionError(explain(f"{option}={value!r} is unknown.", fix=f"use {names}"))
+        raise InvalidOptionError(f"{option}={value!r} is unknown.", fix=f"use {names}")

@@ -15,7 +15,6 @@ from my_datasets.errors import (
     NotInStoreError,
     NotPreparedError,
     damaged_release,
-    explain,
 )
 from my_datasets.input_pipeline.read.shard_fetcher import ShardFetcher
 from my_datasets.metadata import manifest, sidecars
@@ -83,12 +82,10 @@ class AttachedRelease:
         needed = sum(at_once)
         if needed > most:
             raise InvalidOptionError(
-                explain(
-                    f"{len(at_once)} shards of {self.url} are to be here at once.",
-                    f"They have up to {human_size(needed)}; the cache may have {human_size(most)}",
-                    fix=f"attach it with cache_bytes={needed} or more; or give a "
-                    "smaller shuffle_window, or interleave_cycle_length of TFDS's ReadConfig",
-                )
+                f"{len(at_once)} shards of {self.url} are to be here at once.",
+                f"They have up to {human_size(needed)}; the cache may have {human_size(most)}",
+                fix=f"attach it with cache_bytes={needed} or more; or give a "
+                "smaller shuffle_window, or interleave_cycle_length of TFDS's ReadConfig",
             )
         spare = (most - needed) // max(1, *sizes[:1])
         return ShardFetcher(self, ShardCache(Path(self.held_at), most), spare=spare)
@@ -125,7 +122,7 @@ class AttachedRelease:
         with contextlib.suppress(FileNotFoundError):
             if not link.samefile(cached):
                 raise CorruptShardError(
-                    explain(f"{link} does not lead to {cached}.", fix="attach the release again")
+                    f"{link} does not lead to {cached}.", fix="attach the release again"
                 )
 
 
@@ -178,10 +175,8 @@ def _require_unchanged(
 
 def _not_attached(version_dir: Path, found: str) -> NotPreparedError:
     return NotPreparedError(
-        explain(
-            f"{version_dir} says that its shards are in a store, and cannot be read.",
-            f"Found: {found}",
-            "Where shards come from is known from this machine's state, never from the directory",
-            fix="attach the release again: my_datasets.attach(REFERENCE, STORE)",
-        )
+        f"{version_dir} says that its shards are in a store, and cannot be read.",
+        f"Found: {found}",
+        "Where shards come from is known from this machine's state, never from the directory",
+        fix="attach the release again: my_datasets.attach(REFERENCE, STORE)",
     )

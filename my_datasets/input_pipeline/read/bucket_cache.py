@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pyarrow.fs as pafs
 
-from my_datasets.errors import CorruptShardError, DataDirError, NotPreparedError, explain
+from my_datasets.errors import CorruptShardError, DataDirError, NotPreparedError
 from my_datasets.input_pipeline.read.shard_fetcher import ShardFetcher
 from my_datasets.metadata import sidecars
 from my_datasets.metadata.dataset_info import is_plain_name
@@ -162,10 +162,8 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, BucketFile]]:
         found = system.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
     except OSError as error:
         raise DataDirError(
-            explain(
-                f"{url} cannot be listed: {error}",
-                fix="correct the URL, and give the store's credentials by the environment",
-            )
+            f"{url} cannot be listed: {error}",
+            fix="correct the URL, and give the store's credentials by the environment",
         ) from error
     local = directory / hashlib.sha256(url.encode()).hexdigest()[:16] / posixpath.basename(path)
     files = {
@@ -174,7 +172,7 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, BucketFile]]:
         if one.type == pafs.FileType.File and not one.path.endswith("/")
     }
     if not files:
-        raise NotPreparedError(explain(f"There is nothing at {url}.", fix="correct the URL"))
+        raise NotPreparedError(f"There is nothing at {url}.", fix="correct the URL")
     _require_no_links(directory, {(local / name).parent for name in files})
     for name, one in files.items():
         if name.endswith(_METADATA):
@@ -194,10 +192,8 @@ def _name_in(url: str, folder: str, path: str) -> str:
     name = path.removeprefix(f"{folder.rstrip('/')}/")
     if name == path or not all(map(is_plain_name, name.split("/"))):
         raise DataDirError(
-            explain(
-                f"{url} lists a file that is not in it: {path[:200]!r}.",
-                fix="ask who writes there; nothing was copied",
-            )
+            f"{url} lists a file that is not in it: {path[:200]!r}.",
+            fix="ask who writes there; nothing was copied",
         )
     return name
 
@@ -212,11 +208,9 @@ def _require_no_links(root: Path, folders: Iterable[Path]) -> None:
     for folder in folders:
         if Path(os.path.realpath(folder)) != real / folder.relative_to(root):
             raise DataDirError(
-                explain(
-                    f"{folder} is a link, or in one.",
-                    "Copies are only kept in folders that were made for them",
-                    fix=f"delete the link, or give another shards_dir than {root}",
-                )
+                f"{folder} is a link, or in one.",
+                "Copies are only kept in folders that were made for them",
+                fix=f"delete the link, or give another shards_dir than {root}",
             )
 
 
@@ -252,8 +246,6 @@ def _read(url: str) -> Iterator[bytes]:
 def _changed(url: str, found: str, *, is_recorded: bool = False) -> CorruptShardError:
     expected = "what the manifest says" if is_recorded else "the file that was there"
     return CorruptShardError(
-        explain(
-            f"{url} is not {expected}: {found}.",
-            fix="look whether somebody is writing there, and begin again",
-        )
+        f"{url} is not {expected}: {found}.",
+        fix="look whether somebody is writing there, and begin again",
     )

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.core.logs import get_logger
-from my_datasets.errors import CorruptShardError, ExampleError, PlanError, explain
+from my_datasets.errors import CorruptShardError, ExampleError, PlanError
 from my_datasets.input_pipeline.decode.decoder import FeatureMismatchError, UndecodableImagesError
 from my_datasets.input_pipeline.decode.example_cache import open_cache
 from my_datasets.input_pipeline.decode.images import Crop
@@ -218,10 +218,8 @@ def _tokenized(source: IndexedExamples, tokenizers: Iterable[Tokenize]) -> Index
     for one in tokenizers:
         if content_of(one.path) != one.content:
             raise PlanError(
-                explain(
-                    f"{one.path} holds another tokenizer than the plan was made for.",
-                    fix="make the plan anew",
-                )
+                f"{one.path} holds another tokenizer than the plan was made for.",
+                fix="make the plan anew",
             )
         source = TokenizedSource(source, one.column, one.path)
     return source
@@ -232,12 +230,10 @@ def _checked(read: Read, versions: OpenedVersions) -> Prepared:
     found = versions.at(read.path, read.held_at)
     if found.content != read.content:
         raise PlanError(
-            explain(
-                f"{read.path} holds other data than the plan was made for.",
-                f"Expected: {read.dataset}, content {read.content[:12]}",
-                f"Found: {found.name}, content {found.content[:12]}",
-                fix="make the plan anew",
-            )
+            f"{read.path} holds other data than the plan was made for.",
+            f"Expected: {read.dataset}, content {read.content[:12]}",
+            f"Found: {found.name}, content {found.content[:12]}",
+            fix="make the plan anew",
         )
     return found
 

@@ -12,7 +12,6 @@ from typing import Any
 from my_datasets.errors import (
     DataDirError,
     NotPreparedError,
-    explain,
 )
 from my_datasets.input_pipeline.read.attached_release import origin_of
 from my_datasets.input_pipeline.read.bucket_cache import BucketFile, ObjectStore, mirror
@@ -185,10 +184,8 @@ def _remote(request: Request, root: str, held_at: str | os.PathLike[str] | None)
 def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dict[str, BucketFile]]:
     if ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
         raise DataDirError(
-            explain(
-                "The URL of an object store has a password in it.",
-                fix="give it by the environment, as the store's own tools take it",
-            )
+            "The URL of an object store has a password in it.",
+            fix="give it by the environment, as the store's own tools take it",
         )
     return mirror(url, _held(held_at))
 
@@ -202,7 +199,7 @@ def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepare
     path, files = _mirror(url, held_at)
     if not layout.is_prepared(path):
         raise NotPreparedError(
-            explain(f"{url} is no prepared version.", fix="give the folder of a whole one")
+            f"{url} is no prepared version.", fix="give the folder of a whole one"
         )
     held = os.path.abspath(_held(held_at))
     most = WINDOW * WINDOWS_HELD
@@ -213,11 +210,9 @@ def _readable(metadata: VersionMetadata, origin: ShardProvider | None) -> Prepar
     """Returns a version, after checking that its records and features can be read without TFDS."""
     if metadata.declared.file_format != "tfrecord":
         raise DataDirError(
-            explain(
-                f"{metadata.path} holds {metadata.declared.file_format} files.",
-                "Expected TFRecords",
-                fix="read it by TFDS's as_data_source, or build it with file_format='tfrecord'",
-            )
+            f"{metadata.path} holds {metadata.declared.file_format} files.",
+            "Expected TFRecords",
+            fix="read it by TFDS's as_data_source, or build it with file_format='tfrecord'",
         )
     found = Prepared(metadata, origin)
     _ = found.schema

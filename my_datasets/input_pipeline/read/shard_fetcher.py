@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from my_datasets.building.disk_space import explained
 from my_datasets.core.per_process import PerProcess
-from my_datasets.errors import CorruptShardError, MyDatasetsError, explain
+from my_datasets.errors import CorruptShardError, MyDatasetsError
 from my_datasets.metadata import sidecars
 from my_datasets.storage.cache.shard_cache import RemoteFile, ShardCache
 from my_datasets.storage.verified_files import verified_files
@@ -96,9 +96,7 @@ class ShardFetcher:
         source = self._source
         wanted = source.files.get(name)
         if wanted is None:
-            raise CorruptShardError(
-                explain(f"{source.url} has no shard {name}.", fix="make the plan anew")
-            )
+            raise CorruptShardError(f"{source.url} has no shard {name}.", fix="make the plan anew")
         with explained(self._cache.directory):
             path = self._cache.bring(
                 wanted, lambda: source.read(name), lambda found: source.damaged(name, found),

@@ -11,7 +11,6 @@ from my_datasets.errors import (
     ExampleError,
     FeatureError,
     InvalidOptionError,
-    explain,
     nearest,
 )
 from my_datasets.input_pipeline.decode import buffers as images_as_floats
@@ -86,11 +85,9 @@ class ExampleSource(Sequence[Any]):
             return self.getitems(range(*number.indices(len(self))))
         if np.ndim(number):
             raise InvalidOptionError(
-                explain(
-                    "source[...] takes one number, or a slice.",
-                    f"Found: {shown(number)}",
-                    fix="use source.getitems([...]) for several examples",
-                )
+                "source[...] takes one number, or a slice.",
+                f"Found: {shown(number)}",
+                fix="use source.getitems([...]) for several examples",
             )
         return self.getitems([number])[0]
 
@@ -166,12 +163,10 @@ class ExampleSource(Sequence[Any]):
         place = self.records.place(int(self._chosen(numbers)[error.rows[which]]))
         of = f"The feature {error.feature!r} of " if error.feature else ""
         return ExampleError(
-            explain(
-                f"{of}{place} cannot be decoded.",
-                f"Expected: {error.expected}",
-                f"Found: {error.found}",
-                fix="build or pull the version anew; if its builder is at fault, fix that",
-            )
+            f"{of}{place} cannot be decoded.",
+            f"Expected: {error.expected}",
+            f"Found: {error.found}",
+            fix="build or pull the version anew; if its builder is at fault, fix that",
         )
 
     def _chosen(self, numbers: Sequence[int] | Places) -> Places:
@@ -179,11 +174,9 @@ class ExampleSource(Sequence[Any]):
         given = np.asarray(numbers)
         if given.size and (given.dtype.kind not in "iu" or given.ndim != 1):
             raise InvalidOptionError(
-                explain(
-                    f"Examples have whole numbers, from 0 to {size - 1:,}.",
-                    f"Found: {shown(numbers[0] if len(numbers) == 1 else numbers)}",
-                    fix="give such numbers",
-                )
+                f"Examples have whole numbers, from 0 to {size - 1:,}.",
+                f"Found: {shown(numbers[0] if len(numbers) == 1 else numbers)}",
+                fix="give such numbers",
             )
         chosen = given.astype(np.int64).reshape(-1)
         chosen = np.where(chosen < 0, chosen + size, chosen)
@@ -247,10 +240,8 @@ def check_form(*, as_supervised: bool | None, columns: Sequence[str] | None) -> 
     """
     if as_supervised and columns is not None:
         raise InvalidOptionError(
-            explain(
-                "as_supervised=True gives the input and the target: columns= has no effect.",
-                fix=f"give one of them: columns={list(columns)!r} gives a dict",
-            )
+            "as_supervised=True gives the input and the target: columns= has no effect.",
+            fix=f"give one of them: columns={list(columns)!r} gives a dict",
         )
 
 
@@ -275,11 +266,9 @@ def open_source(
     decoder = Decoder(with_missing(tree, missing), image_size, crop, floats)
     if image_size is not None and not decoder.has_images:
         raise FeatureError(
-            explain(
-                f"image_size changes nothing: what is read of {prepared.name} has no image.",
-                f"Read: {', '.join('/'.join(leaf.path) for leaf in pytree.columns_of(tree))}",
-                fix="leave image_size out, or choose an image with columns",
-            )
+            f"image_size changes nothing: what is read of {prepared.name} has no image.",
+            f"Read: {', '.join('/'.join(leaf.path) for leaf in pytree.columns_of(tree))}",
+            fix="leave image_size out, or choose an image with columns",
         )
     return ExampleSource(prepared.name, split, prepared.records(split, held), decoder)
 
@@ -296,10 +285,8 @@ def _chosen_features(
     if as_supervised:
         if prepared.schema.supervised is None:
             raise FeatureError(
-                explain(
-                    f"{prepared.name} declares no input and target.",
-                    fix="choose its features with columns=[...] and as_supervised=False",
-                )
+                f"{prepared.name} declares no input and target.",
+                fix="choose its features with columns=[...] and as_supervised=False",
             )
         return prepared.schema.supervised
     if columns is None:
@@ -308,14 +295,12 @@ def _chosen_features(
     missing = sorted(set(columns) - set(known))
     if missing:
         raise FeatureError(
-            explain(
-                f"{prepared.name} has no feature {', '.join(map(repr, missing))}.",
-                f"Its features: {', '.join(known) or 'one'}",
-                nearest(missing[0], known),
-                fix=f"choose {inside!r}, with all that it holds"
-                if (inside := missing[0].partition("/")[0]) in known
-                else "choose among those",
-            )
+            f"{prepared.name} has no feature {', '.join(map(repr, missing))}.",
+            f"Its features: {', '.join(known) or 'one'}",
+            nearest(missing[0], known),
+            fix=f"choose {inside!r}, with all that it holds"
+            if (inside := missing[0].partition("/")[0]) in known
+            else "choose among those",
         )
     return {name: known[name] for name in columns}
 

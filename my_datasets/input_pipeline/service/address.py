@@ -5,7 +5,7 @@ import re
 import socket
 from dataclasses import dataclass
 
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 
 _PATTERN = re.compile(r"grpc://(?P<host>[A-Za-z0-9._-]+):(?P<port>\d{1,5})/?")
 
@@ -27,11 +27,9 @@ class ServiceAddress:
         match = _PATTERN.fullmatch(url)
         if match is None or int(match["port"]) > 65535:
             raise InvalidOptionError(
-                explain(
-                    f"{url!r} is not the address of a tf.data service.",
-                    fix="give one such as grpc://localhost:5050, which my-datasets serve "
-                    "dispatcher prints",
-                )
+                f"{url!r} is not the address of a tf.data service.",
+                fix="give one such as grpc://localhost:5050, which my-datasets serve "
+                "dispatcher prints",
             )
         return cls(match["host"], int(match["port"]))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from my_datasets.core.value_types import Array
-from my_datasets.errors import InvalidOptionError, PlanError, explain
+from my_datasets.errors import InvalidOptionError, PlanError
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.tf_dataset import Iteration, Pipeline, counted, timed_by
 from my_datasets.input_pipeline.order.state import State
@@ -60,7 +60,7 @@ class ServicePipeline(Pipeline):
         """
         if not 0 < deadline < math.inf:
             raise InvalidOptionError(
-                explain(f"deadline={deadline} is not valid.", fix="give seconds, for example 60")
+                f"deadline={deadline} is not valid.", fix="give seconds, for example 60"
             )
         self.policy = policy_of(sharding)
         self.service = Service(ServiceAddress.parse(service), deadline)
@@ -110,11 +110,9 @@ class ServicePipeline(Pipeline):
         """
         if not self.policy.is_ordered:
             raise PlanError(
-                explain(
-                    f"With sharding={self.policy.sharding!r} batches are unordered: there is no "
-                    "position to resume from.",
-                    fix="use sharding='exact' or 'static'",
-                )
+                f"With sharding={self.policy.sharding!r} batches are unordered: there is no "
+                "position to resume from.",
+                fix="use sharding='exact' or 'static'",
             )
         return super().state_in(start, steps)
 

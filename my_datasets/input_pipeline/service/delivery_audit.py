@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from my_datasets.errors import LostExamplesError, explain
+from my_datasets.errors import LostExamplesError
 from my_datasets.input_pipeline.order.batching import Batching
 from my_datasets.input_pipeline.service.policies import Policy
 from my_datasets.input_pipeline.stopwatch import StallStats
@@ -140,12 +140,10 @@ class Epoch:
         account = EpochAccount(self._epoch, expected, self._given, lost, repeated, self._dropped)
         if (lost and not policy.may_lose) or (repeated and not policy.may_repeat):
             raise LostExamplesError(
-                explain(
-                    f"Epoch {self._epoch} had {self._given:,} examples instead of {expected:,}.",
-                    f"Lost: {_shown(lost)}; repeated: {_shown(repeated)}",
-                    f"sharding={policy.sharding!r} promises each {policy.guarantee}",
-                    fix="resume from the last saved position, with sharding='exact'",
-                )
+                f"Epoch {self._epoch} had {self._given:,} examples instead of {expected:,}.",
+                f"Lost: {_shown(lost)}; repeated: {_shown(repeated)}",
+                f"sharding={policy.sharding!r} promises each {policy.guarantee}",
+                fix="resume from the last saved position, with sharding='exact'",
             )
         return account
 

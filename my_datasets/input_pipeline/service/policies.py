@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 
 Sharding = Literal["exact", "static", "dynamic", "off"]
 # How workers get pieces: an idle worker takes the next one, each has its own, or each makes all.
@@ -55,7 +55,5 @@ def policy_of(sharding: str) -> Policy:
     found = next((one for one in _POLICIES if one.sharding == sharding), None)
     if found is None:
         names = ", ".join(map(repr, get_args(Sharding)))
-        raise InvalidOptionError(
-            explain(f"sharding={sharding!r} is unknown.", fix=f"use one of {names}")
-        )
+        raise InvalidOptionError(f"sharding={sharding!r} is unknown.", fix=f"use one of {names}")
     return found

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from my_datasets.core.logs import get_logger
 from my_datasets.core.value_types import Array
-from my_datasets.errors import ServiceError, explain
+from my_datasets.errors import ServiceError
 from my_datasets.input_pipeline.frameworks.shutdown import calls
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.service import work_graph
@@ -266,14 +266,12 @@ class Receiver(ABC):
         answers = {True: "answers", False: "does not answer"}
         seen = ", ".join(f"{name} {answers[there]}" for name, there in sorted(workers.items()))
         return ServiceError(
-            explain(
-                f"Nothing new came from the service at {self.service.address.url} for "
-                f"{self.service.deadline:g} s.",
-                f"The dispatcher {answers[dispatcher]}; workers: "
-                f"{seen or 'none has sent anything yet'}",
-                fix="start what does not answer (my-datasets serve worker --supervise restarts it "
-                "by itself), or give a longer deadline; then resume from the last state",
-            )
+            f"Nothing new came from the service at {self.service.address.url} for "
+            f"{self.service.deadline:g} s.",
+            f"The dispatcher {answers[dispatcher]}; workers: "
+            f"{seen or 'none has sent anything yet'}",
+            fix="start what does not answer (my-datasets serve worker --supervise restarts it "
+            "by itself), or give a longer deadline; then resume from the last state",
         )
 
     def who_answers(self) -> tuple[bool, dict[str, bool]]:
@@ -309,18 +307,14 @@ class Receiver(ABC):
         text = str(error.message)
         if work_graph.is_unknown_there(text):
             return ServiceError(
-                explain(
-                    f"A worker of {self.service.address.url} does not know this kind of work.",
-                    "Expected workers started by my-datasets serve worker, of the same version",
-                    fix="start such workers",
-                )
+                f"A worker of {self.service.address.url} does not know this kind of work.",
+                "Expected workers started by my-datasets serve worker, of the same version",
+                fix="start such workers",
             )
         return ServiceError(
-            explain(
-                f"A worker of {self.service.address.url} cannot make a batch.",
-                text[:_LONGEST],
-                fix="read the worker's log; data must be at the same path, or in an object store",
-            )
+            f"A worker of {self.service.address.url} cannot make a batch.",
+            text[:_LONGEST],
+            fix="read the worker's log; data must be at the same path, or in an object store",
         )
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from my_datasets.core.logs import get_logger
-from my_datasets.errors import ServiceError, explain
+from my_datasets.errors import ServiceError
 from my_datasets.input_pipeline.service.address import ServiceAddress, is_loopback
 
 _DESCRIPTORS = Path("/proc/self/fd")
@@ -68,11 +68,9 @@ def _listens(one: socket.socket, port: int) -> bool:
 
 def _refused(port: int, reason: str) -> ServiceError:
     return ServiceError(
-        explain(
-            f"Port {port} cannot be restricted to this machine: {reason}.",
-            "TensorFlow's servers listen on all interfaces; anyone who reaches one can run code",
-            fix="give --host with this machine's name in a network that you trust",
-        )
+        f"Port {port} cannot be restricted to this machine: {reason}.",
+        "TensorFlow's servers listen on all interfaces; anyone who reaches one can run code",
+        fix="give --host with this machine's name in a network that you trust",
     )
 
 
@@ -198,10 +196,8 @@ def _started(start: Callable[[], _T], address: ServiceAddress) -> _T:
         server = start()
     except (OSError, RuntimeError) as error:
         raise ServiceError(
-            explain(
-                f"The server cannot listen at {address}: {error}",
-                fix="give another --port, or end the process that uses it",
-            )
+            f"The server cannot listen at {address}: {error}",
+            fix="give another --port, or end the process that uses it",
         ) from error
     if is_loopback(address.host):
         restrict_to_loopback(address.port)
@@ -218,10 +214,8 @@ def _is_there(dispatcher: ServiceAddress, patience: float, ending: StopSignal) -
         except OSError as error:
             if time.monotonic() > end:
                 raise ServiceError(
-                    explain(
-                        f"No dispatcher answers at {dispatcher.url}: {error}",
-                        fix="start one with my-datasets serve dispatcher, which prints its address",
-                    )
+                    f"No dispatcher answers at {dispatcher.url}: {error}",
+                    fix="start one with my-datasets serve dispatcher, which prints its address",
                 ) from error
         if ending.comes():
             return False
@@ -266,11 +260,9 @@ class Supervisor:
             deaths.append(time.monotonic())
             if len(deaths) == _MOST and deaths[-1] - deaths[0] < _WITHIN:
                 raise ServiceError(
-                    explain(
-                        f"The process died {_MOST} times within {_WITHIN:g} s.",
-                        f"The last time: {_said(code)}",
-                        fix="read its output above; run it without --supervise to debug it",
-                    )
+                    f"The process died {_MOST} times within {_WITHIN:g} s.",
+                    f"The last time: {_said(code)}",
+                    fix="read its output above; run it without --supervise to debug it",
                 )
             _log.warning("process %d died (%s); restarting it", process.pid, _said(code))
 

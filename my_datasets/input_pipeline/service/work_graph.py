@@ -21,7 +21,7 @@ import tensorflow as tf
 from tensorflow.python.ops import script_ops
 
 from my_datasets.core.value_types import Array
-from my_datasets.errors import ServiceError, explain
+from my_datasets.errors import ServiceError
 from my_datasets.input_pipeline.decode.pytree import Tree
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.tensors import (
@@ -314,11 +314,8 @@ def _refuse_what_cannot_cross(graph: tf.Graph) -> None:
 
 def _refused(reason: str) -> ServiceError:
     return ServiceError(
-        explain(
-            reason,
-            "Workers of the service execute only TensorFlow operations, and our reading and "
-            "decoding",
-            fix="use TensorFlow operations, or .map(...) on the pipeline, which runs in this "
-            "process; or leave service out",
-        )
+        reason,
+        "Workers of the service execute only TensorFlow operations, and our reading and decoding",
+        fix="use TensorFlow operations, or .map(...) on the pipeline, which runs in this "
+        "process; or leave service out",
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.errors import FeatureError, explain
+from my_datasets.errors import FeatureError
 from my_datasets.input_pipeline.order.permutation import uniform
 from my_datasets.input_pipeline.plan import option_rules as rules
 from my_datasets.input_pipeline.plan.options import checked_call
@@ -97,10 +97,8 @@ class Augmentation:
             if None not in (labels, classes) and labels != classes:
                 name = type(change).__name__
                 raise FeatureError(
-                    explain(
-                        f"{name}(classes={classes}) does not fit labels of {labels} classes.",
-                        fix=f"give {name}(classes={labels})",
-                    )
+                    f"{name}(classes={classes}) does not fit labels of {labels} classes.",
+                    fix=f"give {name}(classes={labels})",
                 )
 
     def numbers(self, epoch: int, examples: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
@@ -333,10 +331,8 @@ class CutMix:
 def _check_channels(change: Any, channels: int) -> None:
     if change.channels != channels:
         raise FeatureError(
-            explain(
-                f"Images of {channels} channels have no colours for augment to change.",
-                fix="use augment=my_datasets.augment.standard_image(saturation=0, hue=0)",
-            )
+            f"Images of {channels} channels have no colours for augment to change.",
+            fix="use augment=my_datasets.augment.standard_image(saturation=0, hue=0)",
         )
 
 

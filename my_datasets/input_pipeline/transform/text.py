@@ -13,7 +13,7 @@ import numpy as np
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.value_types import Array
 from my_datasets.dependencies import missing_dependency
-from my_datasets.errors import FeatureError, InvalidOptionError, explain
+from my_datasets.errors import FeatureError, InvalidOptionError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Column, Columns, Leaves, Ragged
 from my_datasets.input_pipeline.order import length_batching
@@ -80,11 +80,9 @@ def train_tokenizer(
         raise missing_dependency("tokenizers", needed_for="training a tokenizer") from error
     if UNKNOWN not in special or size <= len(special):
         raise InvalidOptionError(
-            explain(
-                f"A vocabulary of size={size} with special={list(special)} is not possible.",
-                f"Expected {UNKNOWN!r} among the special entries, and room for others",
-                fix=f"give special=({PADDING!r}, {UNKNOWN!r}) and a larger size",
-            )
+            f"A vocabulary of size={size} with special={list(special)} is not possible.",
+            f"Expected {UNKNOWN!r} among the special entries, and room for others",
+            fix=f"give special=({PADDING!r}, {UNKNOWN!r}) and a larger size",
         )
     kinds: dict[str, tuple[Any, Any]] = {
         "words": (models.WordLevel, trainers.WordLevelTrainer),
@@ -200,15 +198,13 @@ def content_of(path: str) -> str:
 
 def _no_tokenizer(path: str, error: Exception) -> InvalidOptionError:
     return InvalidOptionError(
-        explain(
-            f"{path} is not a tokenizer: {error}",
-            "Expected the JSON of Hugging Face's tokenizers",
-            fix="write one with my_datasets.text.train_tokenizer(...).save(path)",
-        )
+        f"{path} is not a tokenizer: {error}",
+        "Expected the JSON of Hugging Face's tokenizers",
+        fix="write one with my_datasets.text.train_tokenizer(...).save(path)",
     )
 
 
 def _no_text(column: str) -> FeatureError:
     return FeatureError(
-        explain(f"The feature {column!r} is not a text.", fix="choose one that is a single text")
+        f"The feature {column!r} is not a text.", fix="choose one that is a single text"
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from my_datasets.core.logs import get_logger
 from my_datasets.dependencies import missing_dependency
-from my_datasets.errors import InvalidOptionError, StreamError, StreamUnavailableError, explain
+from my_datasets.errors import InvalidOptionError, StreamError, StreamUnavailableError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError
@@ -47,20 +47,16 @@ class TopicAddress:
         if "@" in url:
             # Do not show the URL: it may contain a password.
             raise InvalidOptionError(
-                explain(
-                    "The address of the topic contains a user or a password.",
-                    fix="pass them as options: sasl.username, sasl.password",
-                )
+                "The address of the topic contains a user or a password.",
+                fix="pass them as options: sasl.username, sasl.password",
             )
         brokers, slash, topic = url.removeprefix(_SCHEME).partition("/")
         fits = all(_BROKER.fullmatch(one) for one in brokers.split(","))
         if not url.startswith(_SCHEME) or not slash or not fits or not _is_name(topic):
             raise InvalidOptionError(
-                explain(
-                    f"{url!r} is not the address of a topic.",
-                    "Expected: kafka://BROKER[:PORT][,BROKER[:PORT]...]/TOPIC",
-                    fix="write it as kafka://localhost:9092/clicks",
-                )
+                f"{url!r} is not the address of a topic.",
+                "Expected: kafka://BROKER[:PORT][,BROKER[:PORT]...]/TOPIC",
+                fix="write it as kafka://localhost:9092/clicks",
             )
         return cls(brokers, topic)
 
@@ -152,10 +148,8 @@ class Connection:
         for name in self.options:
             if name in _OURS:
                 raise InvalidOptionError(
-                    explain(
-                        f"The Kafka option {name} is set by this package.",
-                        fix=f"leave it out, and use {_OURS[name]}",
-                    )
+                    f"The Kafka option {name} is set by this package.",
+                    fix=f"leave it out, and use {_OURS[name]}",
                 )
 
     @property
@@ -199,11 +193,9 @@ class Connection:
             found: Consumer = module.Consumer(given)
         except (module.KafkaException, TypeError, ValueError) as error:
             raise InvalidOptionError(
-                explain(
-                    "Kafka's client rejects these options.",
-                    f"It says: {self.redact(message_of(error))}",
-                    fix="correct them; their names are librdkafka's, such as security.protocol",
-                )
+                "Kafka's client rejects these options.",
+                f"It says: {self.redact(message_of(error))}",
+                fix="correct them; their names are librdkafka's, such as security.protocol",
             ) from None
         return found
 
@@ -229,9 +221,9 @@ class Connection:
         problem, said = f"Kafka: {self.address} cannot be read.", f"It says: {said} ({name})"
         if name in _NOT_THERE:
             fix = "check that the brokers run and can be reached"
-            return StreamUnavailableError(explain(problem, *facts, said, fix=fix))
+            return StreamUnavailableError(problem, *facts, said, fix=fix)
         fix = _FIXES.get(name, "see Kafka's message")
-        return StreamError(explain(problem, *facts, said, fix=fix))
+        return StreamError(problem, *facts, said, fix=fix)
 
     def describe(self, consumer: "Consumer", reported: Collection[object] = ()) -> "Topic":
         """Returns the cluster's description of the topic.

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
-from my_datasets.errors import InvalidOptionError, LostMessagesError, PlanError, explain
+from my_datasets.errors import InvalidOptionError, LostMessagesError, PlanError
 from my_datasets.kafka.consumer.connection import ANSWER_SECONDS, Connection, Topic, kafka
 
 if TYPE_CHECKING:
@@ -43,11 +43,9 @@ def resolved(
         return _since(connection, consumer, when, wanted)
     if when not in ("earliest", "latest"):
         raise InvalidOptionError(
-            explain(
-                f"{when!r} is not a place in a topic.",
-                "Expected 'earliest', 'latest', a datetime, or {partition: offset, ...}",
-                fix="give one of those",
-            )
+            f"{when!r} is not a place in a topic.",
+            "Expected 'earliest', 'latest', a datetime, or {partition: offset, ...}",
+            fix="give one of those",
         )
     which = 0 if when == "earliest" else 1
     return {one: watermarks(connection, consumer, one)[which] for one in wanted}
@@ -57,11 +55,9 @@ def _named(when: Mapping[int, int], partitions: list[int]) -> dict[int, int]:
     missing = sorted(set(partitions) - set(when))
     if missing or any(offset < 0 for offset in when.values()):
         raise InvalidOptionError(
-            explain(
-                f"The offsets do not cover all partitions: {dict(when)}.",
-                f"Missing partitions: {missing}" if missing else "",
-                fix="give an offset of 0 or more for each partition",
-            )
+            f"The offsets do not cover all partitions: {dict(when)}.",
+            f"Missing partitions: {missing}" if missing else "",
+            fix="give an offset of 0 or more for each partition",
         )
     return {one: when[one] for one in partitions}
 
@@ -71,7 +67,7 @@ def _since(
 ) -> dict[int, int]:
     if when.tzinfo is None:
         raise InvalidOptionError(
-            explain(f"{when} has no time zone.", fix="give one: 2026-01-31T12:00:00+00:00")
+            f"{when} has no time zone.", fix="give one: 2026-01-31T12:00:00+00:00"
         )
     module = kafka()
     name = connection.address.topic
@@ -100,13 +96,11 @@ def lost(topic: Topic | str, partition: int, offset: int, low: int, high: int) -
     else:
         why = f"{low - offset:,} messages from there on were removed by retention or by hand"
     return LostMessagesError(
-        explain(
-            f"Messages of {name} that were to be read are gone.",
-            f"Partition {partition}, offset {offset}; available: {low} to before {high}",
-            why,
-            fix="use another start (and group), or continue with the remaining messages by "
-            "on_lost='skip'; and raise the topic's retention",
-        )
+        f"Messages of {name} that were to be read are gone.",
+        f"Partition {partition}, offset {offset}; available: {low} to before {high}",
+        why,
+        fix="use another start (and group), or continue with the remaining messages by "
+        "on_lost='skip'; and raise the topic's retention",
     )
 
 
@@ -138,12 +132,10 @@ class TopicPosition:
         ]
         if told:
             raise PlanError(
-                explain(
-                    "The saved position belongs to another stream.",
-                    f"Expected: {', '.join(theirs for _, theirs in told)}",
-                    f"Found: {', '.join(ours for ours, _ in told)}",
-                    fix="read the topic that it was saved with, or start over",
-                )
+                "The saved position belongs to another stream.",
+                f"Expected: {', '.join(theirs for _, theirs in told)}",
+                f"Found: {', '.join(ours for ours, _ in told)}",
+                fix="read the topic that it was saved with, or start over",
             )
 
     def to_json(self) -> str:
@@ -164,5 +156,5 @@ class TopicPosition:
             return cls(str(found["cluster"]), str(found["topic"]), offsets, (int(which), int(of)))
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise PlanError(
-                explain(f"The text is not a position in a topic: {error}", fix="start over")
+                f"The text is not a position in a topic: {error}", fix="start over"
             ) from error

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import FeatureError, explain
+from my_datasets.errors import FeatureError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.read.prepared import find
 from my_datasets.kafka.decode.values import Leaves
@@ -67,10 +67,8 @@ class DecodedFeatures:
         if as_supervised is True:
             if self.supervised is None:
                 raise FeatureError(
-                    explain(
-                        "These features do not declare an input and a target.",
-                        fix="name them: as_supervised=('image', 'label')",
-                    )
+                    "These features do not declare an input and a target.",
+                    fix="name them: as_supervised=('image', 'label')",
                 )
             return self.supervised
         wanted = as_supervised or columns
@@ -80,11 +78,9 @@ class DecodedFeatures:
         missing = [name for name in wanted if name not in tree]
         if missing:
             raise FeatureError(
-                explain(
-                    f"There is no feature {', '.join(map(repr, missing))}.",
-                    f"The features: {', '.join(tree) or 'one, without a name'}",
-                    fix="choose among those",
-                )
+                f"There is no feature {', '.join(map(repr, missing))}.",
+                f"The features: {', '.join(tree) or 'one, without a name'}",
+                fix="choose among those",
             )
         if as_supervised:
             return tuple(tree[name] for name in as_supervised)
@@ -122,10 +118,8 @@ def described(
         features = tfds.features.FeaturesDict(features)
     if not isinstance(features, tfds.features.FeatureConnector):
         raise FeatureError(
-            explain(
-                f"features is a {type(features).__name__}.",
-                fix="give tfds.features.FeaturesDict({...}), or a dataset such as 'digits:1.*.*'",
-            )
+            f"features is a {type(features).__name__}.",
+            fix="give tfds.features.FeaturesDict({...}), or a dataset such as 'digits:1.*.*'",
         )
     register_classes_of(features)
     with tempfile.TemporaryDirectory() as directory:
@@ -142,11 +136,9 @@ def check_shapes(tree: Leaves, image_size: tuple[int, int] | None) -> None:
     for leaf in pytree.columns_of(tree):
         if _differs(leaf, image_size):
             raise FeatureError(
-                explain(
-                    f"The feature {leaf.name!r} has values of different shapes.",
-                    fix="give image_size=(height, width), leave it out with columns=[...], or "
-                    "use as_numpy=True",
-                )
+                f"The feature {leaf.name!r} has values of different shapes.",
+                fix="give image_size=(height, width), leave it out with columns=[...], or "
+                "use as_numpy=True",
             )
 
 

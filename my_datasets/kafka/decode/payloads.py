@@ -15,7 +15,7 @@ import numpy as np
 from my_datasets.building.units import InvalidValue
 from my_datasets.core import value_types
 from my_datasets.dependencies import missing_dependency
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.kafka.decode.values import Leaves, MessageValues
 from my_datasets.metadata.features import Leaf
@@ -144,10 +144,8 @@ class Avro:
                 self._parsed[number] = avro.parse_schema(read)
         except Exception as error:
             raise InvalidOptionError(
-                explain(
-                    f"The Avro schema is invalid: {type(error).__name__}: {error}",
-                    fix="give the schema that the messages were written with, as a dict or JSON",
-                )
+                f"The Avro schema is invalid: {type(error).__name__}: {error}",
+                fix="give the schema that the messages were written with, as a dict or JSON",
             ) from error
 
     def example(self, value: bytes) -> object:

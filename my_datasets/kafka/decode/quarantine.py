@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from my_datasets.errors import ExampleError, InvalidOptionError, QuarantineError, explain
+from my_datasets.errors import ExampleError, InvalidOptionError, QuarantineError
 from my_datasets.storage import addresses
 
 # The limit applies to the latest messages, this many.
@@ -42,11 +42,9 @@ class Poison:
     def as_error(self) -> ExampleError:
         """Returns the exception for it."""
         return ExampleError(
-            explain(
-                "A message cannot be decoded.",
-                *self.facts,
-                fix="correct features or payload; or keep such messages with quarantine='FILE'",
-            )
+            "A message cannot be decoded.",
+            *self.facts,
+            fix="correct features or payload; or keep such messages with quarantine='FILE'",
         )
 
     def to_json(self) -> str:
@@ -83,10 +81,8 @@ class Quarantine:
         """
         if not 0 < limit <= 1:
             raise InvalidOptionError(
-                explain(
-                    f"max_quarantined={limit!r} is not a fraction of the messages.",
-                    fix="give a number above 0, up to 1",
-                )
+                f"max_quarantined={limit!r} is not a fraction of the messages.",
+                fix="give a number above 0, up to 1",
             )
         self._path = None if path is None else addresses.local_path(path, "quarantine")
         self._most = max(1, int(limit * WINDOW))
@@ -116,12 +112,10 @@ class Quarantine:
             if len(self._recent) <= self._most:
                 return
         raise QuarantineError(
-            explain(
-                f"More than {self._most} of {WINDOW:,} messages cannot be decoded.",
-                *found[-1].facts,
-                f"They are in {self._path}",
-                fix="correct features or payload, or give a higher max_quarantined",
-            )
+            f"More than {self._most} of {WINDOW:,} messages cannot be decoded.",
+            *found[-1].facts,
+            f"They are in {self._path}",
+            fix="correct features or payload, or give a higher max_quarantined",
         )
 
     def _append(self, found: Sequence[Poison]) -> None:
@@ -139,8 +133,6 @@ class Quarantine:
                 os.close(file)
         except OSError as error:
             raise InvalidOptionError(
-                explain(
-                    f"The quarantine file {self._path} cannot be written: {error.strerror}.",
-                    fix="name a file in a writable directory",
-                )
+                f"The quarantine file {self._path} cannot be written: {error.strerror}.",
+                fix="name a file in a writable directory",
             ) from error

@@ -14,7 +14,7 @@ import msgspec
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.version import VersionNumber, VersionPattern
-from my_datasets.errors import CorruptReleaseError, PublishError, explain
+from my_datasets.errors import CorruptReleaseError, PublishError
 from my_datasets.metadata import manifest, sidecars
 from my_datasets.metadata.dataset_info import MALFORMED, is_plain_name
 from my_datasets.metadata.layout import METADATA_FILES, RELEASE_RECORD
@@ -122,10 +122,8 @@ class Record:
         made = metadata.manifest
         if made is None or made.content is None or number is None:
             raise PublishError(
-                explain(
-                    f"{version_dir} has no manifest that describes its content.",
-                    fix=f"my-datasets adopt {version_dir}",
-                )
+                f"{version_dir} has no manifest that describes its content.",
+                fix=f"my-datasets adopt {version_dir}",
             )
         known = {
             one.name: one.sha256 for split in made.content.splits.values() for one in split.shards
@@ -157,11 +155,9 @@ class Record:
             _check(found)
         except MALFORMED as error:
             raise CorruptReleaseError(
-                explain(
-                    f"The release record at {place} is invalid.",
-                    f"Found: {type(error).__name__}: {clipped(str(error))}",
-                    fix="ask the publisher to check it; nothing was written",
-                )
+                f"The release record at {place} is invalid.",
+                f"Found: {type(error).__name__}: {clipped(str(error))}",
+                fix="ask the publisher to check it; nothing was written",
             ) from error
         return found
 
@@ -250,8 +246,5 @@ def _files(version_dir: Path) -> Iterator[Path]:
 
 def _unfit(version_dir: Path, found: str) -> PublishError:
     return PublishError(
-        explain(
-            f"{version_dir} cannot be published: {found}.",
-            fix=f"see my-datasets verify {version_dir}",
-        )
+        f"{version_dir} cannot be published: {found}.", fix=f"see my-datasets verify {version_dir}"
     )

@@ -10,7 +10,6 @@ from my_datasets.errors import (
     CorruptReleaseError,
     MyDatasetsError,
     UnregisteredFeatureError,
-    explain,
     problem_of,
 )
 from my_datasets.metadata import manifest, sidecars
@@ -63,11 +62,9 @@ def parse_metadata(wanted: Record, directory: Path, url: str) -> tuple[Declared,
         raise
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         raise CorruptReleaseError(
-            explain(
-                f"The metadata of {wanted.name}:{wanted.key} in {url} is inconsistent.",
-                f"Found: {problem_of(error)[:200]}",
-                fix="ask the publisher to check it; this machine uses nothing of it",
-            )
+            f"The metadata of {wanted.name}:{wanted.key} in {url} is inconsistent.",
+            f"Found: {problem_of(error)[:200]}",
+            fix="ask the publisher to check it; this machine uses nothing of it",
         ) from error
     return declared, made.content
 

@@ -11,7 +11,7 @@ import filelock
 
 from my_datasets.core.logs import get_logger
 from my_datasets.core.value_types import Json
-from my_datasets.errors import SignatureError, explain
+from my_datasets.errors import SignatureError
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.publishing.model.signed_json import KeyChange, Trusts
 from my_datasets.storage.json_files import MalformedJsonError, convert_json
@@ -154,11 +154,8 @@ def _read(path: Path) -> _Known:
 
 def _replayed(url: str, document: str, serial: int, seen: int, path: Path) -> SignatureError:
     return SignatureError(
-        explain(
-            f"{url} returns an older state of {document} than before.",
-            f"Expected: serial {seen} or higher, as seen on this machine",
-            f"Found: serial {serial}" + (", with different content" if serial == seen else ""),
-            fix="ask the publisher. If the store was restored from a backup on purpose, "
-            f"delete {path}",
-        )
+        f"{url} returns an older state of {document} than before.",
+        f"Expected: serial {seen} or higher, as seen on this machine",
+        f"Found: serial {serial}" + (", with different content" if serial == seen else ""),
+        fix=f"ask the publisher. If the store was restored from a backup on purpose, delete {path}",
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from my_datasets.dependencies import missing_dependency
-from my_datasets.errors import SignatureError, explain
+from my_datasets.errors import SignatureError
 from my_datasets.publishing.model.signed_json import KEY_PURPOSE, KeyChange, Signature
 
 try:
@@ -180,15 +180,13 @@ class TrustedKeys:
         by = ", ".join(one.key for one in signatures) or "nobody"
         is_known = any(one.key in self._keys for one in signatures)
         raise SignatureError(
-            explain(
-                f"{what} has an invalid signature: it was altered."
-                if is_known
-                else f"{what} is not signed by a trusted key.",
-                f"Expected: a signature by {' or '.join(self.fingerprints)}",
-                f"Found: signed by {by}",
-                fix="ask the publisher; add a new publisher's key to the file of trusted keys "
-                "after comparing its fingerprint with them",
-            )
+            f"{what} has an invalid signature: it was altered."
+            if is_known
+            else f"{what} is not signed by a trusted key.",
+            f"Expected: a signature by {' or '.join(self.fingerprints)}",
+            f"Found: signed by {by}",
+            fix="ask the publisher; add a new publisher's key to the file of trusted keys "
+            "after comparing its fingerprint with them",
         )
 
 
@@ -201,11 +199,9 @@ def _public(line: str, place: str) -> Ed25519PublicKey:
         if isinstance(key, Ed25519PublicKey):
             return key
     raise SignatureError(
-        explain(
-            f"{place} is not an Ed25519 key in OpenSSH's format.",
-            f"Expected: {_KIND} KEY COMMENT",
-            fix="make a pair with ssh-keygen -t ed25519, and use the line in its .pub file",
-        )
+        f"{place} is not an Ed25519 key in OpenSSH's format.",
+        f"Expected: {_KIND} KEY COMMENT",
+        fix="make a pair with ssh-keygen -t ed25519, and use the line in its .pub file",
     )
 
 

@@ -27,7 +27,6 @@ from my_datasets.errors import (
     IncompleteVersionError,
     InvalidOptionError,
     SignatureError,
-    explain,
     problem_of,
 )
 from my_datasets.metadata import sidecars
@@ -124,12 +123,10 @@ def _in_settings(path: Path) -> list[TrustedKey]:
         return []
     except (OSError, *MALFORMED) as error:
         raise InvalidOptionError(
-            explain(
-                f"{path} cannot be read.",
-                f"Found: {type(error).__name__}: {error}",
-                "Expected: [[trusted_keys]] with key, and optionally store and store_id",
-                fix="correct it, or delete it",
-            )
+            f"{path} cannot be read.",
+            f"Found: {type(error).__name__}: {error}",
+            "Expected: [[trusted_keys]] with key, and optionally store and store_id",
+            fix="correct it, or delete it",
         ) from error
 
 
@@ -216,12 +213,10 @@ def require_signed(
     if found.issues:
         first = found.issues[0]
         raise SignatureError(
-            explain(
-                f"{version_dir} is not a release signed by a trusted key.",
-                f"{first.node}: {first.problem}",
-                f"Found: {first.found}" if first.found else "",
-                fix=first.fix,
-            )
+            f"{version_dir} is not a release signed by a trusted key.",
+            f"{first.node}: {first.problem}",
+            f"Found: {first.found}" if first.found else "",
+            fix=first.fix,
         )
 
 

@@ -19,7 +19,6 @@ from my_datasets.errors import (
     LockError,
     NotPreparedError,
     UnregisteredFeatureError,
-    explain,
 )
 from my_datasets.input_pipeline.read.attached_release import AttachedRelease
 from my_datasets.publishing.download import discard, fetch
@@ -181,11 +180,9 @@ def _bring_metadata(
         raise
     if declared.file_format != "tfrecord":
         raise DataDirError(
-            explain(
-                f"{found.url} has {declared.file_format} files.",
-                "Expected TFRecords: others cannot be streamed",
-                fix="pull it",
-            )
+            f"{found.url} has {declared.file_format} files.",
+            "Expected TFRecords: others cannot be streamed",
+            fix="pull it",
         )
     shards = [one for one in found.record.files if one.name in shards_of(declared)]
     _require_room(found, max((one.bytes for one in shards), default=0), cache)
@@ -207,9 +204,7 @@ def _bring_metadata(
 def _require_room(found: ResolvedRelease, largest: int, cache: ShardCache) -> None:
     if largest > cache.most:
         raise InvalidOptionError(
-            explain(
-                f"A shard of {found.url} has {human_size(largest)}.",
-                f"The cache may have {human_size(cache.most)}",
-                fix=f"give cache_bytes={largest} or more",
-            )
+            f"A shard of {found.url} has {human_size(largest)}.",
+            f"The cache may have {human_size(cache.most)}",
+            fix=f"give cache_bytes={largest} or more",
         )

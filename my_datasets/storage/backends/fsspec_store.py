@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import fsspec
 
-from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError, explain
+from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError
 from my_datasets.storage.backends.read_only import ReadOnlyStore
 from my_datasets.storage.store import BLOCK, StoredFile, too_large
 
@@ -28,12 +28,10 @@ class OtherStore(ReadOnlyStore):
             self._system, self._root = fsspec.core.url_to_fs(self._url)
         except (ImportError, ValueError) as error:
             raise StoreError(
-                explain(
-                    f"{url} cannot be read here.",
-                    f"fsspec says: {error}",
-                    fix="correct the address, or install the fsspec backend for it (adlfs, "
-                    "huggingface_hub, sshfs, ...)",
-                )
+                f"{url} cannot be read here.",
+                f"fsspec says: {error}",
+                fix="correct the address, or install the fsspec backend for it (adlfs, "
+                "huggingface_hub, sshfs, ...)",
             ) from error
 
     def __repr__(self) -> str:
@@ -84,15 +82,13 @@ class OtherStore(ReadOnlyStore):
             yield
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             raise NotInStoreError(
-                explain(f"{self.url} has no file {path}.", fix="see my-datasets ls")
+                f"{self.url} has no file {path}.", fix="see my-datasets ls"
             ) from error
         except PermissionError as error:
             raise StoreError(
-                explain(
-                    f"{self.url} refuses.",
-                    f"It was about {path}",
-                    fix="see that the credentials allow it",
-                )
+                f"{self.url} refuses.",
+                f"It was about {path}",
+                fix="see that the credentials allow it",
             ) from error
         except (StoreError, MemoryError):
             raise
@@ -101,11 +97,9 @@ class OtherStore(ReadOnlyStore):
 
     def _silent(self, path: str, found: str) -> StoreUnavailableError:
         return StoreUnavailableError(
-            explain(
-                f"{self.url} does not answer, or not well.",
-                f"It was about {path}: {found}",
-                fix="see that the network is there, then run the same again",
-            )
+            f"{self.url} does not answer, or not well.",
+            f"It was about {path}: {found}",
+            fix="see that the network is there, then run the same again",
         )
 
 

@@ -15,7 +15,6 @@ from my_datasets.errors import (
     NotInStoreError,
     StoreError,
     StoreUnavailableError,
-    explain,
 )
 from my_datasets.printable import PrintableError
 from my_datasets.storage import server_copy
@@ -58,11 +57,9 @@ class GcsStore:
             self._client: Any = storage.Client(project="my-datasets", credentials=credentials)
         except auth_failures.GoogleAuthError as error:
             raise StoreError(
-                explain(
-                    f"There are no credentials for gs://{bucket}.",
-                    fix="run gcloud auth application-default login, or write gs://anonymous@"
-                    f"{bucket} for what everybody may read",
-                )
+                f"There are no credentials for gs://{bucket}.",
+                fix="run gcloud auth application-default login, or write gs://anonymous@"
+                f"{bucket} for what everybody may read",
             ) from error
         for scheme in ("https://", "http://"):
             self._client._http.mount(scheme, WholeAnswers())
@@ -189,10 +186,7 @@ class GcsStore:
                 )  # fmt: skip
         except AlreadyInStoreError as error:
             raise ChangedInStoreError(
-                explain(
-                    f"{path} in {self.url} was changed by somebody else.",
-                    fix="run the same again",
-                )
+                f"{path} in {self.url} was changed by somebody else.", fix="run the same again"
             ) from error
         return str(blob.generation)
 
@@ -222,15 +216,13 @@ class GcsStore:
         return "/".join(filter(None, (self._folder, path.strip("/"))))
 
     def _missing(self, path: str) -> NotInStoreError:
-        return NotInStoreError(explain(f"{self.url} has no file {path}.", fix="see my-datasets ls"))
+        return NotInStoreError(f"{self.url} has no file {path}.", fix="see my-datasets ls")
 
     def _silent(self, path: str, found: str) -> StoreUnavailableError:
         return StoreUnavailableError(
-            explain(
-                f"{self.url} does not answer, or not well.",
-                f"It was about {path}: {found}",
-                fix="see that the network is there, then run the same again",
-            )
+            f"{self.url} does not answer, or not well.",
+            f"It was about {path}: {found}",
+            fix="see that the network is there, then run the same again",
         )
 
     @contextlib.contextmanager
@@ -240,7 +232,7 @@ class GcsStore:
             yield
         except NotInStoreError as error:
             raise StoreError(
-                explain(f"There is no bucket {self._name}.", fix="make it, or correct its name")
+                f"There is no bucket {self._name}.", fix="make it, or correct its name"
             ) from error
 
     @contextlib.contextmanager
@@ -251,7 +243,7 @@ class GcsStore:
             raise self._missing(path) from error
         except (failures.PreconditionFailed, failures.Conflict) as error:
             raise AlreadyInStoreError(
-                explain(f"{path} is in {self.url} already.", fix="choose another name")
+                f"{path} is in {self.url} already.", fix="choose another name"
             ) from error
         except (
             failures.ServerError, failures.TooManyRequests, failures.RetryError,
@@ -261,11 +253,9 @@ class GcsStore:
             raise self._silent(path, type(error).__name__) from error
         except (failures.GoogleAPICallError, auth_failures.GoogleAuthError) as error:
             raise StoreError(
-                explain(
-                    f"{self.url} refuses: {type(error).__name__}.",
-                    f"It was about {path}",
-                    fix="see that the credentials allow it",
-                )
+                f"{self.url} refuses: {type(error).__name__}.",
+                f"It was about {path}",
+                fix="see that the credentials allow it",
             ) from error
 
 

@@ -9,7 +9,7 @@ from http import HTTPStatus
 import requests
 import urllib3
 
-from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError, explain
+from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError
 from my_datasets.printable import clipped
 from my_datasets.storage.backends.read_only import ReadOnlyStore
 from my_datasets.storage.backends.truncation_guard import WholeAnswers
@@ -60,10 +60,8 @@ class HttpStore(ReadOnlyStore):
 
     def list(self, folder: str) -> Iterator[StoredFile]:  # noqa: ARG002
         raise StoreError(
-            explain(
-                f"{self.url} cannot be listed: HTTP has no such thing.",
-                fix="do this where the directory is that is served there",
-            )
+            f"{self.url} cannot be listed: HTTP has no such thing.",
+            fix="do this where the directory is that is served there",
         )
 
     def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
@@ -116,16 +114,12 @@ class HttpStore(ReadOnlyStore):
             return response
         response.close()
         if status in _MISSING:
-            raise NotInStoreError(
-                explain(f"{self.url} has no file {path}.", fix="see my-datasets ls")
-            )
+            raise NotInStoreError(f"{self.url} has no file {path}.", fix="see my-datasets ls")
         if status in _PASSING:
             raise self._silent(path, f"HTTP {status}")
         raise StoreError(
-            explain(
-                f"{self.url} does not give {path}: HTTP {status}.",
-                fix="correct the address; a name and password go into ~/.netrc",
-            )
+            f"{self.url} does not give {path}: HTTP {status}.",
+            fix="correct the address; a name and password go into ~/.netrc",
         )
 
     def _answer(self, method: str, path: str, headers: dict[str, str]) -> requests.Response:
@@ -153,10 +147,8 @@ class HttpStore(ReadOnlyStore):
             )
         except requests.exceptions.SSLError as error:
             raise StoreError(
-                explain(
-                    f"The certificate of {self.url} is not to be trusted.",
-                    fix="correct the address, or the certificates of this machine",
-                )
+                f"The certificate of {self.url} is not to be trusted.",
+                fix="correct the address, or the certificates of this machine",
             ) from error
         except requests.RequestException as error:
             raise self._silent(path, type(error).__name__) from error
@@ -185,20 +177,14 @@ class HttpStore(ReadOnlyStore):
 
     def _silent(self, path: str, found: str) -> StoreUnavailableError:
         return StoreUnavailableError(
-            explain(
-                f"{self.url} does not answer, or not well.",
-                f"It was about {path}: {found}",
-                fix="see that the network and the server are there, then run the same again",
-            )
+            f"{self.url} does not answer, or not well.",
+            f"It was about {path}: {found}",
+            fix="see that the network and the server are there, then run the same again",
         )
 
     def _odd(self, path: str, found: str, fix: str = "use a server for static files") -> StoreError:
         return StoreError(
-            explain(
-                f"{self.url} cannot be used as a store.",
-                f"It was about {path}: {found}",
-                fix=fix,
-            )
+            f"{self.url} cannot be used as a store.", f"It was about {path}: {found}", fix=fix
         )
 
 

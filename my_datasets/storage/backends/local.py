@@ -20,7 +20,6 @@ from my_datasets.errors import (
     DiskFullError,
     NotInStoreError,
     StoreError,
-    explain,
 )
 from my_datasets.storage.regular_files import open_regular, read_beginning
 from my_datasets.storage.store import (
@@ -128,10 +127,8 @@ class LocalStore:
                     found = None
                 if found != tag:
                     raise ChangedInStoreError(
-                        explain(
-                            f"{path} in {self.url} was changed by somebody else.",
-                            fix="run the same again",
-                        )
+                        f"{path} in {self.url} was changed by somebody else.",
+                        fix="run the same again",
                     )
                 with self._partial() as partial:
                     _copy(data, partial, _tag(data), ignore_bytes)
@@ -174,10 +171,8 @@ class LocalStore:
         target = self.path_of(path)
         if not Path(os.path.realpath(target.parent)).is_relative_to(os.path.realpath(self._root)):
             raise StoreError(
-                explain(
-                    f"{path} is not in {self.url}: a folder on the way is a link that leads out.",
-                    fix="nothing was written or deleted; ask who made the link, and delete it",
-                )
+                f"{path} is not in {self.url}: a folder on the way is a link that leads out.",
+                fix="nothing was written or deleted; ask who made the link, and delete it",
             )
         return target
 
@@ -297,25 +292,21 @@ def _explained(path: str, url: str) -> Iterator[None]:
         raise
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise NotInStoreError(
-            explain(f"{url} has no file {path}.", fix="look with my-datasets ls what is there")
+            f"{url} has no file {path}.", fix="look with my-datasets ls what is there"
         ) from error
     except FileExistsError as error:
         raise AlreadyInStoreError(
-            explain(f"{path} is in {url} already.", fix="choose another name")
+            f"{path} is in {url} already.", fix="choose another name"
         ) from error
     except OSError as error:
         if error.errno in _FULL:
             raise DiskFullError(
-                explain(
-                    f"The disk of {url} is full: {path} could not be written.",
-                    "No half-written file is visible there.",
-                    fix="free some space there, then run the same again",
-                )
+                f"The disk of {url} is full: {path} could not be written.",
+                "No half-written file is visible there.",
+                fix="free some space there, then run the same again",
             ) from error
         raise StoreError(
-            explain(
-                f"{path} in {url} cannot be read or written.",
-                f"The system said: {error.strerror or error}",
-                fix="change the permissions, or choose another store",
-            )
+            f"{path} in {url} cannot be read or written.",
+            f"The system said: {error.strerror or error}",
+            fix="change the permissions, or choose another store",
         ) from error

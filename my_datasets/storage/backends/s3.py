@@ -14,7 +14,6 @@ from my_datasets.errors import (
     NotInStoreError,
     StoreError,
     StoreUnavailableError,
-    explain,
 )
 from my_datasets.storage import server_copy
 from my_datasets.storage.backends.truncation_guard import is_whole
@@ -224,10 +223,7 @@ class S3Store:
                 self._require(done, "ETag")
         except (AlreadyInStoreError, NotInStoreError) as error:
             raise ChangedInStoreError(
-                explain(
-                    f"{path} in {self.url} was changed by somebody else.",
-                    fix="run the same again",
-                )
+                f"{path} in {self.url} was changed by somebody else.", fix="run the same again"
             ) from error
         return str(done["ETag"])
 
@@ -268,19 +264,15 @@ class S3Store:
             raise self._told(path, error) from error
         except (failures.NoCredentialsError, failures.PartialCredentialsError) as error:
             raise StoreError(
-                explain(
-                    f"There are no credentials for {self.url}.",
-                    fix="give them as AWS's own tools take them: aws configure, or "
-                    "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
-                )
+                f"There are no credentials for {self.url}.",
+                fix="give them as AWS's own tools take them: aws configure, or "
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
             ) from error
         except (failures.BotoCoreError, ConnectionError) as error:
             raise StoreUnavailableError(
-                explain(
-                    f"{self.url} does not answer, or not well.",
-                    f"It was about {path}: {type(error).__name__}",
-                    fix="see that the network and the endpoint are there, then run the same again",
-                )
+                f"{self.url} does not answer, or not well.",
+                f"It was about {path}: {type(error).__name__}",
+                fix="see that the network and the endpoint are there, then run the same again",
             ) from error
 
     def _told(self, path: str, error: failures.ClientError) -> StoreError:
@@ -288,31 +280,24 @@ class S3Store:
         status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
         if code == "NoSuchBucket":
             return StoreError(
-                explain(f"There is no bucket {self._bucket}.", fix="make it, or correct its name")
+                f"There is no bucket {self._bucket}.", fix="make it, or correct its name"
             )
         if code in _MISSING or status == "404":
-            return NotInStoreError(
-                explain(f"{self.url} has no file {path}.", fix="see my-datasets ls")
-            )
+            return NotInStoreError(f"{self.url} has no file {path}.", fix="see my-datasets ls")
         if code in _CHANGED or status in _CHANGED:
             return AlreadyInStoreError(
-                explain(f"{path} is in {self.url} already.", fix="choose another name")
+                f"{path} is in {self.url} already.", fix="choose another name"
             )
         if code in _PASSING or status in _PASSING:
             return StoreUnavailableError(
-                explain(
-                    f"{self.url} cannot answer now: {code}.",
-                    f"It was about {path}",
-                    fix="run the same again later",
-                )
+                f"{self.url} cannot answer now: {code}.",
+                f"It was about {path}",
+                fix="run the same again later",
             )
         return StoreError(
-            explain(
-                f"{self.url} refuses: {code}.",
-                f"It was about {path}, status {status}",
-                fix="see that the credentials allow it, and that the clock of this machine is "
-                "right",
-            )
+            f"{self.url} refuses: {code}.",
+            f"It was about {path}, status {status}",
+            fix="see that the credentials allow it, and that the clock of this machine is right",
         )
 
 

@@ -26,7 +26,7 @@ import filelock
 
 from my_datasets.core.logs import get_logger
 from my_datasets.core.sizes import human_size
-from my_datasets.errors import DataDirError, DiskFullError, MyDatasetsError, explain
+from my_datasets.errors import DataDirError, DiskFullError, MyDatasetsError
 from my_datasets.storage.verified_files import verified_files
 
 with contextlib.suppress(ModuleNotFoundError):  # Windows, where nothing is cached
@@ -246,24 +246,20 @@ class ShardCache:
 
     def _full(self, size: int) -> DiskFullError:
         return DiskFullError(
-            explain(
-                f"The disk is full: {self.directory} has no room for a shard.",
-                f"It has {human_size(size)}, and all others there are being read",
-                fix="free some space, or name another cache_dir (shards_dir, if it is read from a "
-                "bucket), then run the same again",
-            )
+            f"The disk is full: {self.directory} has no room for a shard.",
+            f"It has {human_size(size)}, and all others there are being read",
+            fix="free some space, or name another cache_dir (shards_dir, if it is read from a "
+            "bucket), then run the same again",
         )
 
 
 def _no_cache(directory: Path) -> DataDirError:
     return DataDirError(
-        explain(
-            f"{directory} has files, and was not made as a cache by this package.",
-            f"Expected: a file {_MARKER}, and a folder {_USED} that is no link",
-            "A cache removes files to make room",
-            fix="name another cache_dir; if it is the cache of an earlier release of my_datasets, "
-            "delete it",
-        )
+        f"{directory} has files, and was not made as a cache by this package.",
+        f"Expected: a file {_MARKER}, and a folder {_USED} that is no link",
+        "A cache removes files to make room",
+        fix="name another cache_dir; if it is the cache of an earlier release of my_datasets, "
+        "delete it",
     )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.plan.option_rules import OptionError
 from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.input_pipeline.read.source import ExampleSource, source
@@ -133,10 +133,8 @@ def load(directory: str | os.PathLike[str]) -> FeatureColumns:
     for needed in (_SPACE, _NAMES):
         if not (folder / needed).is_file():
             raise InvalidOptionError(
-                explain(
-                    f"feature_columns.load: {folder} has no {needed}.",
-                    fix="give the directory that FeatureColumns.save wrote to",
-                )
+                f"feature_columns.load: {folder} has no {needed}.",
+                fix="give the directory that FeatureColumns.save wrote to",
             )
     names = json.loads((folder / _NAMES).read_text("utf-8"))
     return FeatureColumns(keras.models.load_model(str(folder / _SPACE)), **names)
@@ -188,10 +186,8 @@ def adapt(
     """
     if target in columns:
         raise InvalidOptionError(
-            explain(
-                f"The target {target!r} is also a column: the model would see the answer.",
-                fix="leave it out of the columns, or of target=",
-            )
+            f"The target {target!r} is also a column: the model would see the answer.",
+            fix="leave it out of the columns, or of target=",
         )
     names = [*columns, *([target] if target is not None else [])]
     examples = source(reference, split=split, data_dir=data_dir, columns=names)
@@ -236,11 +232,9 @@ def _cross(column: Crossed, columns: Mapping[str, Column]) -> Any:
     for one in column.of:
         if not isinstance(columns.get(one), Categorical):
             raise InvalidOptionError(
-                explain(
-                    f"The cross {column.name!r} uses {one!r}, which is not a categorical column.",
-                    f"Found: {[n for n, c in columns.items() if isinstance(c, Categorical)]}",
-                    fix="declare that column, or cross others",
-                )
+                f"The cross {column.name!r} uses {one!r}, which is not a categorical column.",
+                f"Found: {[n for n, c in columns.items() if isinstance(c, Categorical)]}",
+                fix="declare that column, or cross others",
             )
     mode = "one_hot" if column.embedding is None else "int"
     return keras.utils.FeatureSpace.cross(column.of, column.size, mode)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from my_datasets.errors import InvalidOptionError, explain
+from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.plan import option_rules as rules
 from my_datasets.input_pipeline.plan.options import checked_call
 
@@ -213,4 +213,4 @@ def crossed(*of: str, size: int, embedding: Embedding = None) -> Crossed:
 
 def wrong(what: str, fix: str) -> InvalidOptionError:
     """Returns the error for an invalid option."""
-    return InvalidOptionError(explain(f"{what}.", fix=fix))
+    return InvalidOptionError(f"{what}.", fix=fix)

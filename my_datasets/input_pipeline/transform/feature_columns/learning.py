@@ -11,7 +11,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from my_datasets.core.value_types import Array
-from my_datasets.errors import FeatureError, explain
+from my_datasets.errors import FeatureError
 from my_datasets.input_pipeline.decode.missing import given_by_tfds
 from my_datasets.input_pipeline.transform.feature_columns.declaring import (
     Categorical,
@@ -38,22 +38,18 @@ class ColumnMaker:
         self.name, self._column, self._leaf = name, column, leaf
         if not isinstance(leaf, Leaf):
             raise FeatureError(
-                explain(
-                    f"The column {name!r} cannot use its feature, which holds other features.",
-                    fix="move those to the top level of the dataset's features",
-                )
+                f"The column {name!r} cannot use its feature, which holds other features.",
+                fix="move those to the top level of the dataset's features",
             )
         if leaf.form == "image" or leaf.shape or leaf.sequence:
             raise _unfit(name, "a single number or text", leaf)
         is_text = leaf.form == "bytes"
         if leaf.is_optional and not is_text and np.dtype(leaf.dtype).kind in "ub":
             raise FeatureError(
-                explain(
-                    f"The column {name!r} cannot recognize missing values of its feature.",
-                    f"Found: an optional {leaf.dtype}, which TFDS gives as "
-                    f"{'False' if leaf.dtype == 'bool' else '0'} where it is missing",
-                    fix="make the feature a signed integer, a float or a text",
-                )
+                f"The column {name!r} cannot recognize missing values of its feature.",
+                f"Found: an optional {leaf.dtype}, which TFDS gives as "
+                f"{'False' if leaf.dtype == 'bool' else '0'} where it is missing",
+                fix="make the feature a signed integer, a float or a text",
             )
         if is_text and (isinstance(column, Numeric) or column.kind in ("bucketised", "identity")):
             raise _unfit(name, "numbers", leaf)
@@ -67,12 +63,10 @@ class ColumnMaker:
             column.kind == "vocabulary" and is_text != isinstance(column.values[0], str | bytes)
         ):  # fmt: skip
             raise FeatureError(
-                explain(
-                    f"The column {name!r} has a vocabulary of another type than its feature.",
-                    f"Expected: {'texts' if is_text else 'whole numbers'}",
-                    f"Found: {column.values[0]!r}",
-                    fix="give such values, or leave them out to learn them",
-                )
+                f"The column {name!r} has a vocabulary of another type than its feature.",
+                f"Expected: {'texts' if is_text else 'whole numbers'}",
+                f"Found: {column.values[0]!r}",
+                fix="give such values, or leave them out to learn them",
             )
         self.is_categorical = isinstance(column, Categorical)
         self._count, self._mean, self._squares = 0, 0.0, 0.0
@@ -191,10 +185,8 @@ class ColumnMaker:
             return lookup(max_tokens=None if column.size is None else column.size + 1)
         if column.file is not None and not Path(column.file).is_file():
             raise FeatureError(
-                explain(
-                    f"The vocabulary of {self.name!r} does not exist: {column.file}",
-                    fix="give a file with one category per line",
-                )
+                f"The vocabulary of {self.name!r} does not exist: {column.file}",
+                fix="give a file with one category per line",
             )
         return lookup(vocabulary=column.file or list(column.values or ()))
 
@@ -362,10 +354,8 @@ def _least(dtype: str) -> float:
 def _unfit(name: str, expected: str, leaf: Leaf) -> FeatureError:
     sequence = f" in sequences of {leaf.sequence}" if leaf.sequence else ""
     return FeatureError(
-        explain(
-            f"The column {name!r} does not support its feature.",
-            f"Expected: {expected}",
-            f"Found: {leaf.form} {leaf.dtype} of shape {leaf.shape}{sequence}",
-            fix="declare another kind of column",
-        )
+        f"The column {name!r} does not support its feature.",
+        f"Expected: {expected}",
+        f"Found: {leaf.form} {leaf.dtype} of shape {leaf.shape}{sequence}",
+        fix="declare another kind of column",
     )
