@@ -104,13 +104,13 @@ class Encoder(Protocol):
         """Returns a framed record for each example; raises any exception if one does not fit."""
 
     def row(self, item: object) -> pa.LargeBinaryArray:
-        """Returns one example's framed record; raises `Misfit`."""
+        """Returns one example's framed record; raises `InvalidValue`."""
 
     def rows_at_once(self, batch: pa.RecordBatch) -> int:
         """Returns how many rows of a record batch to encode at once, to bound memory."""
 
     def columns(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
-        """Returns a framed record for each row of a record batch; raises `Misfit`."""
+        """Returns a framed record for each row of a record batch; raises `InvalidValue`."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def pieces(*all_parts: Sequence[Hashes], at_once: int = AT_ONCE) -> Iterator[lis
     """Yields pieces of some collections of hashes, each with the same range of all of them.
 
     Args:
-      all_parts: The collections: sequences of arrays of shape [n, 32], or `Parts`.
+      all_parts: The collections: sequences of arrays of shape [n, 32], or `HashFiles`.
       at_once: The approximate size of a piece of all collections, in bytes.
     """
     total = sum(part.nbytes for parts in all_parts for part in parts)

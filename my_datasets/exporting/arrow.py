@@ -57,7 +57,7 @@ class Columns:
         """Converts records to a table.
 
         Raises:
-          MisfitError: A record does not match the features.
+          FeatureMismatchError: A record does not match the features.
           FeatureError: A value should be text, but is not UTF-8.
         """
         values = self._decoder(batch)

@@ -286,7 +286,7 @@ def of_records(version_dir: Path, records: RecordBatch, most_bytes: int) -> byte
 
     Raises:
       FeatureError: Only TFDS can read a feature, or a text is not UTF-8.
-      MisfitError: An example does not match its features.
+      FeatureMismatchError: An example does not match its features.
     """
     metadata = VersionMetadata(version_dir)
     tree = metadata.tree

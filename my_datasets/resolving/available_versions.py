@@ -88,7 +88,7 @@ def of_versions(
     *,
     is_sure: bool = True,
 ) -> DeclaredVersions:
-    """Builds an `Offer` from the versions that a builder declares.
+    """Returns the `DeclaredVersions` from the versions that a builder declares.
 
     Args:
       versions: The current version, which may be None, and the supported ones.

@@ -202,7 +202,7 @@ class _AudioDecoder:
     max_seconds: float
 
     def __call__(self, data: bytes) -> Array | InvalidValue:
-        """Returns the samples, shape (length,) or (length, channels), or a `Misfit`."""
+        """Returns the samples, shape (length,) or (length, channels), or an `InvalidValue`."""
         import soundfile
 
         if not data:

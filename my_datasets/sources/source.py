@@ -28,7 +28,7 @@ class Source(Units):
     Return it from `_split_generators` instead of a generator: `{"train": sources.csv(path)}`.
 
     Attributes:
-      generate: Yields `(keys, record batch)` of one unit, and `(key, Misfit)` for an unreadable
+      generate: Yields `(keys, record batch)` of one unit, `(key, InvalidValue)` for an unreadable
         row, which fails the build, or is quarantined with `on_error="quarantine"`.
       items: The units.
       schema: The columns, as Arrow types.

@@ -156,7 +156,7 @@ class ExampleEncoder:
         """Returns one example's framed record, as an array of length one.
 
         Raises:
-          Misfit: The example does not fit the features.
+          InvalidValue: The example does not fit the features.
         """
         try:
             return self.rows([item])
@@ -196,7 +196,7 @@ class ExampleEncoder:
             lists for tensors, lists for sequences.
 
         Raises:
-          Misfit: A column is missing, unexpected, or contains values that its feature does not
+          InvalidValue: A column is missing, unexpected, or has values that its feature does not
             accept.
         """
         if self._columns is None or set(batch.schema.names) != self._columns.keys():

@@ -27,7 +27,7 @@ class ElementColumn(Protocol):
         """Returns whether an array has exactly the feature's dtype."""
 
     def cast(self, array: pa.Array) -> Array | pa.LargeBinaryArray:
-        """Converts an Arrow column to the form that `in_lists` takes, or raises `Misfit`."""
+        """Converts an Arrow column to the form that `in_lists` takes, or raises `InvalidValue`."""
 
     def in_lists(
         self, values: Values | Array | pa.LargeBinaryArray, lengths: npt.NDArray[np.int64]

@@ -79,7 +79,7 @@ def decoded(directory: Path, records: Sequence[bytes]) -> list[object]:
     Raises:
       FeatureError: Only TFDS can read a feature.
       MissingDependencyError: An image decoder is not installed.
-      MisfitError: A record does not match the features.
+      FeatureMismatchError: A record does not match the features.
     """
     decoder = Decoder(VersionMetadata(directory).tree)
     return examples_of(decoder(batch_of(records)), len(records))

@@ -93,7 +93,7 @@ class Decoder:
           different sizes; or a `Ragged`.
 
         Raises:
-          MisfitError: A record does not match the features.
+          FeatureMismatchError: A record does not match the features.
           OutOfMemoryError: Decompressed tensors take more than half of the remaining memory.
         """
         columns: Mapping[tuple[str, ...], _Values] = self._columns  # type: ignore[attr-defined]

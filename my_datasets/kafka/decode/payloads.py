@@ -42,7 +42,7 @@ class Payload(Protocol):
         """Returns the messages as `tf.Example`s.
 
         Raises:
-          Misfit: At least one message is invalid.
+          InvalidValue: At least one message is invalid.
         """
 
 
@@ -53,7 +53,7 @@ class RecordEncoder(Protocol):
         """Returns a framed record for each example; may raise any exception if one does not fit."""
 
     def row(self, item: object) -> Sequence[bytes]:
-        """Returns one example's framed record; raises `Misfit` if it does not fit."""
+        """Returns one example's framed record; raises `InvalidValue` if it does not fit."""
 
 
 class ExamplePayloads:
@@ -71,7 +71,7 @@ class PayloadParser(Protocol):
         """Returns a message's example.
 
         Raises:
-          Misfit: The message is invalid.
+          InvalidValue: The message is invalid.
         """
 
 
@@ -92,7 +92,7 @@ class Objects:
         except Exception:
             if len(examples) > 1:
                 raise InvalidValue("", "examples", "one that does not fit") from None
-            framed = self.encoder.row(examples[0])  # raises a Misfit with details
+            framed = self.encoder.row(examples[0])  # raises an InvalidValue with details
         offsets = pieces.offsets_of(framed)
         begins = offsets - offsets[0]
         padded = np.append(pieces.bytes_of(framed), np.zeros(PADDING, np.uint8))
@@ -185,7 +185,7 @@ def _fitted(tree: Leaves, value: object, path: str = "") -> object:
     """Returns a value in the encoder's form, without texts that it would open as file paths.
 
     Raises:
-      Misfit: The value has another structure or type.
+      InvalidValue: The value has another structure or type.
     """
     if isinstance(tree, Mapping):
         if isinstance(value, list) and _in_sequence(tree):

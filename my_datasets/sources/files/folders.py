@@ -265,7 +265,7 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 
 def caused(error: Exception, column: str, expected: str, found: str) -> InvalidValue:
-    """Returns a `Misfit` for a value, with the error that revealed it as its cause."""
+    """Returns an `InvalidValue` for a value, with the error that revealed it as its cause."""
     misfit = InvalidValue(column, expected, found)
     misfit.__cause__ = error
     return misfit
